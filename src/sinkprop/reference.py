@@ -1,0 +1,418 @@
+"""The paper in plain NumPy, one query at a time: the definition that every fast kernel is held to.
+
+R. P. Adams and R. S. Zemel, *Ranking via Sinkhorn Propagation*, arXiv 1106.1925, 2011. The letters are the
+paper's: J documents, here n; phi(x_j) the score of document j; s-hat the order by decreasing score; r_j the
+label; A the pre-Sinkhorn matrix and Pi = Z^i(A) the one after i iterations, row = document and column = rank.
+A reverse pass has the suffix `_rev`, stands below its forward pass, and takes `X_bar`, the derivative of the
+value with respect to the output X, to that with respect to the input. The paper prints the discount of NDCG
+as log_2(-k); 1 / log_2(k) is meant, and is what `gains.NDCG` has.
+
+Everything is dense, quadratic in n, and written to be read. Scores may be complex for derivatives by complex
+step (except with the beta distribution): the order is that of their real parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkprop.gains import Floats, Gain, as_gain
+from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+
+__all__ = [
+    "column_normalize",
+    "column_normalize_rev",
+    "expected_gain",
+    "expected_value",
+    "gain_matrix",
+    "hard_gain",
+    "partitioned_measure",
+    "partitioned_measure_rev",
+    "pre_sinkhorn",
+    "pre_sinkhorn_rev",
+    "row_normalize",
+    "row_normalize_rev",
+    "sinkhorn",
+    "sinkhorn_rev",
+    "smoothed_indicator",
+    "smoothed_indicator_rev",
+]
+
+Array = NDArray[Any]  # of float64, or of complex128 for a complex step
+
+
+def gain_matrix(labels: ArrayLike, gain: str | Gain) -> Floats:
+    """l(r_j, k), what document j adds at rank k: labels (n,) to an (n, n) matrix, normalized if the gain is.
+
+    >>> gain_matrix([0, 1], "ndcg(discount=log2)").round(3)
+    array([[0.   , 0.   ],
+           [1.   , 0.631]])
+    """
+    gain, r = as_gain(gain), np.asarray(labels, dtype=np.float64)
+    if not gain.separable:
+        classes, table = gain.class_discounts(r, len(r))
+        return table[classes]
+    G, D = gain.gains(r), gain.discounts(len(r))
+    if gain.normalized:
+        ideal = np.sort(G)[::-1] @ D
+        G = G / ideal if ideal > 0 else np.zeros_like(G)
+    return np.outer(G, D)
+
+
+def hard_gain(order: ArrayLike, labels: ArrayLike, gain: str | Gain) -> float:
+    """L(s; r) = sum_k l(r_s[k], k), the gain of the one ranking s = `order` (n,), best document first.
+
+    >>> hard_gain([2, 0, 1], [0, 1, 1], "p@2")
+    0.5
+    """
+    s = np.asarray(order)
+    return float(gain_matrix(labels, gain)[s, np.arange(len(s))].sum())
+
+
+def expected_value(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    gain: str | Gain,
+    relaxation: Relaxation,
+    *,
+    n_iter: int = 5,
+    epsilon: float = 1e-6,
+) -> complex:
+    """E_Pi[L(r)] = sum_jk Pi[j, k] l(r_j, k) of one query; real for real scores.
+
+    >>> round(expected_value([0, 0, 0], [0, 1, 0], "p@2", SmoothedIndicator()), 6)  # each rank has 1/3 of it
+    0.333333
+    """
+    phi, r = _one_query(scores, labels, relaxation)
+    Pi = sinkhorn(pre_sinkhorn(phi, relaxation) + epsilon, n_iter)
+    value: complex = (Pi * gain_matrix(r, gain)).sum().item()
+    return value
+
+
+def expected_gain(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    gain: str | Gain,
+    relaxation: Relaxation,
+    *,
+    n_iter: int = 5,
+    epsilon: float = 1e-6,
+) -> tuple[float, Floats]:
+    """The expected gain of one query and its derivative with respect to the scores.
+
+    `scores` is phi (n,) for a smoothed indicator and theta (n, 2) for a partitioned measure, `labels` is
+    (n,), and the gradient has the shape of the scores. `epsilon` is added to every entry of A.
+
+    >>> value, gradient = expected_gain([2, 1, 0], [0, 1, 2], "ndcg", SmoothedIndicator(0.5))
+    >>> round(value, 4), gradient.round(4)
+    (0.7439, array([ 0.006 , -0.0823,  0.0763]))
+    """
+    phi, r = _one_query(scores, labels, relaxation)
+    A = pre_sinkhorn(phi, relaxation) + epsilon
+    Pi_bar = gain_matrix(r, gain)
+    value = float((sinkhorn(A, n_iter) * Pi_bar).sum())
+    return value, pre_sinkhorn_rev(phi, relaxation, sinkhorn_rev(A, n_iter, Pi_bar))
+
+
+def row_normalize(A: Array) -> Array:
+    """T_R(A) = A / (A 1 1'): every row divided by its sum."""
+    return A / _sums(A, 1, "row")
+
+
+def row_normalize_rev(A: Array, Y_bar: Array) -> Array:
+    """The reverse pass of Y = T_R(A).
+
+    A_bar[j, k] = sum_k' [delta_kk' / a_j - A[j, k'] / a_j^2] Y_bar[j, k'], with a_j the sum of row j.
+    """
+    a = _sums(A, 1, "row")
+    A_bar: Array = (Y_bar - (A / a * Y_bar).sum(axis=1, keepdims=True)) / a
+    return A_bar
+
+
+def column_normalize(A: Array) -> Array:
+    """T_C(A) = A / (1 1' A): every column divided by its sum."""
+    return A / _sums(A, 0, "column")
+
+
+def column_normalize_rev(A: Array, Y_bar: Array) -> Array:
+    """The reverse pass of Y = T_C(A): that of T_R with the indices transposed."""
+    a = _sums(A, 0, "column")
+    A_bar: Array = (Y_bar - (A / a * Y_bar).sum(axis=0, keepdims=True)) / a
+    return A_bar
+
+
+def sinkhorn(A: Array, n_iter: int) -> Array:
+    """Z^i(A) = T_R(T_C(Z^(i-1)(A))) with Z^0(A) = A, for i = `n_iter`: columns first, then rows.
+
+    >>> sinkhorn(np.array([[3.0, 1.0], [1.0, 1.0]]), 100).round(4)
+    array([[0.634, 0.366],
+           [0.366, 0.634]])
+    """
+    for _ in range(n_iter):
+        A = row_normalize(column_normalize(A))
+    return A
+
+
+def sinkhorn_rev(A: Array, n_iter: int, Pi_bar: Array) -> Array:
+    """The reverse pass of Pi = Z^i(A), through every matrix on the way: SinkProp."""
+    inputs = []
+    for _ in range(n_iter):
+        inputs += [A, column_normalize(A)]
+        A = row_normalize(inputs[-1])
+    A_bar = Pi_bar
+    while inputs:
+        A_bar = row_normalize_rev(inputs.pop(), A_bar)
+        A_bar = column_normalize_rev(inputs.pop(), A_bar)
+    return A_bar
+
+
+def _sums(A: Array, axis: int, what: str) -> Array:
+    a: Array = A.sum(axis=axis, keepdims=True)
+    if (a.real <= 0).any():
+        first = int(np.argmax(a.real.ravel() <= 0))
+        raise ValueError(
+            f"A: every {what} must have a sum above 0 to be normalized; {what} {first} sums to "
+            f"{a.ravel()[first].real}. Add a small epsilon to every entry."
+        )
+    return a
+
+
+def pre_sinkhorn(scores: Array, relaxation: Relaxation) -> Array:
+    """h_J, the matrix A (n, n) of one query, before epsilon, from phi (n,) or theta (n, 2)."""
+    if isinstance(relaxation, SmoothedIndicator):
+        return smoothed_indicator(scores, relaxation.sigma, relaxation.kernel)[1]
+    return partitioned_measure(scores, _family(relaxation))
+
+
+def pre_sinkhorn_rev(scores: Array, relaxation: Relaxation, A_bar: Array) -> Array:
+    """The reverse pass of A = h_J(scores)."""
+    if isinstance(relaxation, SmoothedIndicator):
+        return smoothed_indicator_rev(scores, relaxation.sigma, relaxation.kernel, A_bar)
+    return partitioned_measure_rev(scores, _family(relaxation), A_bar)
+
+
+def smoothed_indicator(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.intp], Array]:
+    """The order s-hat (n,), ties in input order, and A[j, k] = K((phi_j - phi_s[k]) / sigma), (n, n).
+
+    K(t) is exp(-t^2 / 2) for the "gaussian" kernel and exp(-|t|) for "laplace". The sign in |t| is that of
+    the ranks, not of t: a document counts as above those that follow it in the order, also where they tie.
+
+    >>> order, A = smoothed_indicator(np.array([1.0, 3.0]), 1.0, "laplace")
+    >>> order, A.round(3)
+    (array([1, 0]), array([[0.135, 1.   ],
+           [1.   , 0.135]]))
+    """
+    order, exponent, _ = _kernel_exponent(phi, sigma, kernel)
+    return order, np.exp(-exponent)
+
+
+def smoothed_indicator_rev(phi: Array, sigma: float, kernel: str, A_bar: Array) -> Array:
+    """The reverse pass of A, through phi_j and phi_s[k]; the order is held fixed."""
+    order, exponent, slope = _kernel_exponent(phi, sigma, kernel)
+    t_bar = -A_bar * np.exp(-exponent) * slope
+    phi_bar: Array = t_bar.sum(axis=1)
+    phi_bar[order] -= t_bar.sum(axis=0)
+    phi_bar /= sigma
+    return phi_bar
+
+
+def _kernel_exponent(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.intp], Array, Array]:
+    """The order, -ln K(t) for t[j, k] = (phi_j - phi_s[k]) / sigma, and its derivative in t."""
+    _one_of("kernel", kernel, ("gaussian", "laplace"))
+    order = np.argsort(-phi.real, kind="stable")
+    rank = np.argsort(order)
+    with np.errstate(over="ignore", invalid="ignore"):
+        t = (phi[:, None] - phi[order][None, :]) / sigma
+    # Past these distances K(t) is 0 in double precision, and so is its derivative.
+    if kernel == "gaussian":
+        t = np.where(np.abs(t.real) > 40, 40, t)
+        return order, t * t / 2, t
+    above = np.sign(np.arange(len(phi))[None, :] - rank[:, None])
+    t = np.where(np.abs(t.real) > 750, 750 * above, t)
+    return order, above * t, above
+
+
+def partitioned_measure(theta: Array, family: str) -> Array:
+    """A[j, k] = F(k/n; theta_j) - F((k-1)/n; theta_j), the mass of document j in bin k of (0, 1).
+
+    theta (n, 2) holds (mu, log s) for "logit-logistic", F(u) = sigmoid((logit(u) - mu) / s), and for
+    "probit", F(u) = Phi((Phi^-1(u) - mu) / s); (log a, log b) for "beta", F(u) = I_u(a, b).
+
+    >>> partitioned_measure(np.array([[0.0, 0.0], [-1.0, 0.0]]), "logit-logistic").round(3)
+    array([[0.5  , 0.5  ],
+           [0.731, 0.269]])
+    """
+    if family == "beta":
+        return _masses(*_beta_cdf(theta))
+    z = _standardized_edges(theta, family)
+    if family == "probit":
+        return _normal_masses(z)
+    # sigmoid(z) - sigmoid(y) = sigmoid(z) sigmoid(-y) (1 - exp(y - z)), without cancellation. At the outer
+    # edges z = inf and y = -inf, each factor with them is 1.
+    A = np.ones((len(theta), len(theta)), dtype=z.dtype)
+    A[:, :-1] *= _sigmoid(z)
+    A[:, 1:] *= _sigmoid(-z)
+    A[:, 1:-1] *= -np.expm1(z[:, :-1] - z[:, 1:])
+    return A
+
+
+def partitioned_measure_rev(theta: Array, family: str, A_bar: Array) -> Array:
+    """The reverse pass of A, to theta_bar (n, 2)."""
+    if family == "beta":
+        dA_da, dA_db = _beta_derivatives(theta)
+        a, b = np.exp(theta).T
+        return np.stack([a * (A_bar * dA_da).sum(axis=1), b * (A_bar * dA_db).sum(axis=1)], axis=1)
+    z = _standardized_edges(theta, family)
+    F_bar = A_bar[:, :-1] - A_bar[:, 1:]  # an edge closes one bin and opens the next
+    density = _normal_density(z) if family == "probit" else _sigmoid(z) * _sigmoid(-z)
+    z_bar = F_bar * density
+    return np.stack([-z_bar.sum(axis=1) / np.exp(theta[:, 1]), -(z_bar * z).sum(axis=1)], axis=1)
+
+
+def _standardized_edges(theta: Array, family: str) -> Array:
+    """z[j, k] = (Q(k/n) - mu_j) / s_j at the n - 1 inner edges, Q = logit or Phi^-1."""
+    from scipy import special
+
+    _one_of("family", family, ("logit-logistic", "probit", "beta"))
+    n = len(theta)
+    k = np.arange(1, n)
+    Q = np.log(k / (n - k)) if family == "logit-logistic" else special.ndtri(k / n)
+    mu, log_s = theta[:, :1], theta[:, 1:]
+    if (np.abs(log_s.real) > 700).any():
+        row = int(np.argmax(np.abs(log_s.real) > 700))
+        raise ValueError(
+            f"scores: log s must lie between -700 and 700, so that s is a positive number; row {row} has "
+            f"{log_s[row, 0].real}. Standardize the features, or start the scorer nearer to 0."
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        z = (Q[None, :] - mu) * np.exp(-log_s)
+    # Past these the smaller tail is 0 in double precision, and so is the density.
+    limit = 800 if family == "logit-logistic" else 40
+    return np.where(np.abs(z.real) > limit, np.copysign(limit, z.real), z)
+
+
+def _masses(F: Array, S: Array) -> Array:
+    """The masses of the bins, from F below the median and S = 1 - F above it, which keeps the tails."""
+    zero, one = np.zeros((len(F), 1)), np.ones((len(F), 1))
+    F, S = np.hstack([zero, F, one]), np.hstack([one, S, zero])
+    return np.where(F[:, :-1].real > 0.5, S[:, :-1] - S[:, 1:], F[:, 1:] - F[:, :-1])
+
+
+def _sigmoid(z: Array) -> Array:
+    e = np.exp(-np.where(z.real > 0, z, -z))
+    sigmoid: Array = np.where(z.real > 0, 1, e) / (1 + e)
+    return sigmoid
+
+
+def _normal_masses(z: Array) -> Array:
+    """The masses of a standard normal in the bins between the inner edges z (n, n - 1) and outside them."""
+    A = _masses(_normal_cdf(z), _normal_cdf(-z))
+    # A difference of Phi cancels in a narrow bin, where Gauss-Legendre is exact to rounding.
+    mid, half = (z[:, 1:] + z[:, :-1]) / 2, (z[:, 1:] - z[:, :-1]) / 2
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    x = mid[..., None] + half[..., None] * nodes
+    narrow = half.real * (1 + np.abs(mid.real)) < 0.5
+    A[:, 1:-1] = np.where(narrow, half * (_normal_density(x) @ weights), A[:, 1:-1])
+    return A
+
+
+def _normal_density(z: Array) -> Array:
+    density: Array = np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+    return density
+
+
+def _normal_cdf(z: Array) -> Array:
+    from scipy import special
+
+    Phi: Array = special.erfc(-z / np.sqrt(2)) / 2
+    return Phi
+
+
+def _beta_cdf(theta: Array) -> tuple[Floats, Floats]:
+    """I_u(a, b) and 1 - I_u(a, b) = I_(1-u)(b, a) at the n - 1 inner edges."""
+    from scipy import special
+
+    if np.iscomplexobj(theta):
+        raise TypeError(
+            "scores: the beta distribution takes real scores only; got complex ones. It has no complex step; "
+            "use expected_gain for the derivative."
+        )
+    n = len(theta)
+    k = np.arange(1, n)
+    a, b = np.exp(theta[:, :1]), np.exp(theta[:, 1:])
+    return special.betainc(a, b, k / n), special.betainc(b, a, (n - k) / n)
+
+
+def _beta_derivatives(theta: Array) -> tuple[Floats, Floats]:
+    """dA/da and dA/db, each (n, n), by quadrature: within 1e-11 for a and b from 0.05 to 500.
+
+    With pi(u) the density, dA[j, k]/da is the integral over bin k of pi(u) (ln u - E[ln u]), E[ln u] = psi(a)
+    - psi(a + b), and dA/db the same with 1 - u for u and a and b exchanged. The variable is x = logit(u), in
+    which pi is smooth and falls off exponentially: Gauss-Legendre nodes in the inner bins, and x = x_1 - y or
+    x_(n-1) + y with y = exp(t - exp(-t)), the double-exponential rule, in the two unbounded ones.
+    """
+    from scipy import special
+
+    n = len(theta)
+    dA_da, dA_db = np.zeros((n, n)), np.zeros((n, n))
+    if n == 1:  # one bin holds all the mass
+        return dA_da, dA_db
+    k = np.arange(1, n)
+    edges = np.log(k / (n - k))
+    nodes, weights = np.polynomial.legendre.leggauss(100)
+    half = np.diff(edges)[:, None] / 2
+    inner_x, inner_w = edges[:-1, None] + half * (1 + nodes), half * weights
+    for j, (a, b) in enumerate(np.exp(theta)):
+        first_y, first_w = _half_line(a)
+        last_y, last_w = _half_line(b)
+        x = [edges[0] - first_y, *inner_x, edges[-1] + last_y]
+        w = [first_w, *inner_w, last_w]
+        ln_B = special.betaln(a, b)
+        mean_ln_u, mean_ln_v = special.psi([a, b]) - special.psi(a + b)
+        for bin_k in range(n):
+            ln_u, ln_v = -np.logaddexp(0, -x[bin_k]), -np.logaddexp(0, x[bin_k])
+            mass = w[bin_k] * np.exp(a * ln_u + b * ln_v - ln_B)
+            dA_da[j, bin_k] = mass @ (ln_u - mean_ln_u)
+            dA_db[j, bin_k] = mass @ (ln_v - mean_ln_v)
+    return dA_da, dA_db
+
+
+def _half_line(decay: float) -> tuple[Floats, Floats]:
+    """Nodes and weights on (0, inf) for a function that falls off as exp(-decay y)."""
+    t, h = np.linspace(-3.7, np.log(50 + 50 / decay), 700, retstep=True)
+    y = np.exp(t - np.exp(-t))
+    return y, h * y * (1 + np.exp(-t))
+
+
+def _family(relaxation: Relaxation) -> str:
+    if not isinstance(relaxation, PartitionedMeasure):
+        raise TypeError(
+            f"relaxation must be a SmoothedIndicator or a PartitionedMeasure; got {relaxation!r}. Build one, "
+            "such as SmoothedIndicator(sigma=1.0)."
+        )
+    return relaxation.family
+
+
+def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{what} must be {' or '.join(map(repr, choices))}; got {value!r}.")
+
+
+def _one_query(scores: ArrayLike, labels: ArrayLike, relaxation: Relaxation) -> tuple[Array, Floats]:
+    phi, r = np.asarray(scores), np.asarray(labels, dtype=np.float64)
+    phi = phi.astype(np.result_type(phi.dtype, np.float64))
+    one_a_document = relaxation.width == 1
+    if phi.ndim != (1 if one_a_document else 2) or phi.shape[1:] not in ((), (relaxation.width,)):
+        wanted = "(n,)" if one_a_document else f"(n, {relaxation.width})"
+        raise ValueError(f"scores: {relaxation} takes the shape {wanted}; got the shape {phi.shape}.")
+    if r.shape != phi.shape[:1] or not len(r):
+        raise ValueError(
+            "labels: expected one value for each document of a query that has at least one; got the shape "
+            f"{r.shape} for scores of the shape {phi.shape}."
+        )
+    if not np.isfinite(phi).all():
+        row = int(np.argwhere(~np.isfinite(phi))[0, 0])
+        raise ValueError(f"scores: expected finite numbers; row {row} has {phi[row].tolist()}.")
+    return phi, r
