@@ -1,0 +1,386 @@
+#include "batch.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#include "cell_tables.hpp"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace sinkprop {
+namespace {
+
+// ---- instruction sets
+
+const Kernels* find(const std::string& name) {
+    if (name == "baseline") return &baseline::kernels;
+#if SINKPROP_X86
+    __builtin_cpu_init();
+    if (name == "avx2" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &avx2::kernels;
+    if (name == "avx512" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma"))
+        return &avx512::kernels;
+#endif
+    return nullptr;
+}
+
+std::atomic<const Kernels*>& in_use() {
+    static std::atomic<const Kernels*> kernels{[] {
+        const char* wish = std::getenv("SINKPROP_ISA");
+        const Kernels* found = wish ? find(wish) : nullptr;
+        return found ? found : find(instruction_sets().back());
+    }()};
+    return kernels;
+}
+
+// ---- memory
+
+// 64-byte aligned scratch that grows and is never copied; large ones ask for huge pages, which cost far fewer faults.
+class Buffer {
+  public:
+    Buffer() = default;
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    ~Buffer() { std::free(data_); }
+
+    void* bytes(std::size_t size) {
+        if (size > size_) {
+            std::free(data_);
+            data_ = nullptr;
+            size_ = 0;
+            const std::size_t alignment = size < large ? 64 : std::size_t(2) << 20;
+            if (size > SIZE_MAX - alignment) throw std::bad_alloc();
+            size = (size + alignment - 1) / alignment * alignment;
+            data_ = std::aligned_alloc(alignment, size);
+            if (!data_) throw std::bad_alloc();
+            size_ = size;
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+            if (size >= large) madvise(data_, size, MADV_HUGEPAGE);
+#endif
+        }
+        return data_;
+    }
+    double* doubles(std::size_t n) {
+        if (n > SIZE_MAX / sizeof(double)) throw std::bad_alloc();
+        return static_cast<double*>(bytes(n * sizeof(double)));
+    }
+    void shrink() {
+        if (size_ > kept) {
+            std::free(data_);
+            data_ = nullptr;
+            size_ = 0;
+        }
+    }
+
+  private:
+    static constexpr std::size_t large = std::size_t(4) << 20, kept = std::size_t(256) << 20;
+    void* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+struct Workspace {
+    Buffer index, scores, scratch, sorting;
+    std::vector<std::size_t> present;
+    std::vector<std::int32_t> classes, local;  // local: number of a class within the query, -1 if it is not there
+    void shrink() {
+        for (Buffer* b : {&index, &scores, &scratch, &sorting}) b->shrink();
+    }
+};
+
+// A thread that calls again finds its buffers as it left them, unless they are very large: to be given fresh pages
+// costs as much as a third of an evaluation.
+Workspace& workspace() {
+    static thread_local Workspace w;
+    return w;
+}
+
+// ---- sorting
+
+struct Item {
+    double score;
+    std::size_t index;
+};
+
+bool above(const Item& a, const Item& b) {
+    return a.score > b.score;
+}
+
+void insertion_sort(Item* first, std::size_t n) {
+    for (std::size_t i = 1; i < n; ++i) {
+        const Item x = first[i];
+        std::size_t j = i;
+        for (; j > 0 && above(x, first[j - 1]); --j) first[j] = first[j - 1];
+        first[j] = x;
+    }
+}
+
+// Stable, by decreasing score, into `out` (the items are scratch afterwards). Scores are spread over buckets of equal
+// width; a full bucket is spread again, and what little disorder is left is sorted by insertion: linear time for
+// anything like a smooth distribution, n log n for the worst.
+void bucket_sort(Item* items, Item* out, std::size_t n, int depth, std::vector<std::uint32_t>& count) {
+    constexpr std::size_t full = 24;
+    // Few enough buckets that their ends stay in the cache
+    const std::size_t buckets = std::min<std::size_t>(n, 4096);
+    double top = items[0].score, bottom = top;
+    for (std::size_t i = 1; i < n; ++i) {
+        top = std::max(top, items[i].score);
+        bottom = std::min(bottom, items[i].score);
+    }
+    const double scale = double(buckets - 1) / (top - bottom);
+    if (n <= full || depth > 6 || !(scale > 0) || !std::isfinite(scale)) {
+        std::copy(items, items + n, out);
+        if (n <= full) return insertion_sort(out, n);
+        if (top > bottom) std::stable_sort(out, out + n, above);
+        return;
+    }
+    const std::size_t base = count.size();
+    count.resize(base + buckets + 1, 0);
+    auto bucket = [&](double score) { return std::size_t((top - score) * scale); };
+    for (std::size_t i = 0; i < n; ++i) ++count[base + bucket(items[i].score) + 1];
+    for (std::size_t b = 0; b < buckets; ++b) count[base + b + 1] += count[base + b];
+    for (std::size_t i = 0; i < n; ++i) out[count[base + bucket(items[i].score)]++] = items[i];
+    // count[b] is now the end of bucket b
+    for (std::size_t b = 0, begin = 0; b < buckets; ++b) {
+        const std::size_t end = count[base + b];
+        if (end - begin > full) {
+            std::copy(out + begin, out + end, items + begin);
+            bucket_sort(items + begin, out + begin, end - begin, depth + 1, count);
+        }
+        begin = end;
+    }
+    count.resize(base);
+    if (depth == 0) insertion_sort(out, n);
+}
+
+// `items` sorted into `out`
+void sort_items(Item* items, Item* out, std::size_t n) {
+    if (n > UINT32_MAX) {
+        std::copy(items, items + n, out);
+        return std::stable_sort(out, out + n, above);
+    }
+    static thread_local std::vector<std::uint32_t> count;
+    count.clear();
+    bucket_sort(items, out, n, 0, count);
+}
+
+// ---- threads
+
+// work(begin, end) over [0, n) in pieces of `piece`. Threads end with the call; the first exception is thrown again
+// here.
+void in_parallel(std::size_t n, std::size_t piece, int n_threads,
+                 const std::function<void(std::size_t, std::size_t)>& work) {
+    const std::size_t pieces = (n + piece - 1) / piece;
+    const std::size_t threads = std::min<std::size_t>(std::max(n_threads, 1), pieces);
+    if (threads <= 1) return work(0, n);
+    std::atomic<std::size_t> next{0};
+    std::exception_ptr failure;
+    std::mutex mutex;
+    auto run = [&] {
+        try {
+            for (std::size_t p; (p = next++) < pieces;) work(p * piece, std::min(n, (p + 1) * piece));
+        } catch (...) {
+            const std::lock_guard<std::mutex> lock(mutex);
+            if (!failure) failure = std::current_exception();
+            next = pieces;
+        }
+    };
+    std::vector<std::thread> others;
+    others.reserve(threads - 1);
+    try {
+        for (std::size_t t = 1; t < threads; ++t) others.emplace_back(run);
+    } catch (const std::system_error&) {
+        // no more threads to be had: those there are do the work
+    }
+    run();
+    for (std::thread& t : others) t.join();
+    if (failure) std::rethrow_exception(failure);
+}
+
+// ---- gains
+
+// sum_k g_(k) D(k) for the gains of a query in decreasing order: the value of the best ranking
+class Ideal {
+  public:
+    explicit Ideal(const double* D, std::size_t n) : cumulative_(n + 1) {
+        for (std::size_t k = 0; k < n; ++k) cumulative_[k + 1] = cumulative_[k] + D[k];
+    }
+
+    double operator()(const double* gains, const std::size_t* rows, std::size_t n) const {
+        // Labels are few: count each distinct gain and take its ranks in one piece. Many distinct ones are sorted.
+        constexpr std::size_t most = 32, slots = 4 * most;
+        double values[most];
+        std::size_t counts[most], distinct = 0;
+        std::uint8_t slot[slots] = {};  // 1 + which of the values
+        for (std::size_t i = 0; i < n; ++i) {
+            const double g = gains[rows[i]];
+            std::uint64_t bits;
+            std::memcpy(&bits, &g, sizeof bits);
+            std::size_t at = std::size_t((bits * 0x9E3779B97F4A7C15u) >> 57);
+            while (slot[at] && values[slot[at] - 1] != g) at = (at + 1) % slots;
+            if (!slot[at]) {
+                if (distinct == most) return sorted(gains, rows, n);
+                values[distinct] = g;
+                counts[distinct] = 0;
+                slot[at] = std::uint8_t(++distinct);
+            }
+            ++counts[slot[at] - 1];
+        }
+        double total = 0;
+        for (std::size_t rank = 0; rank < n;) {
+            const std::size_t k = std::max_element(values, values + distinct) - values;
+            total += values[k] * (cumulative_[rank + counts[k]] - cumulative_[rank]);
+            rank += counts[k];
+            values[k] = values[--distinct];
+            counts[k] = counts[distinct];
+        }
+        return total;
+    }
+
+  private:
+    double sorted(const double* gains, const std::size_t* rows, std::size_t n) const {
+        std::vector<double> g(n);
+        for (std::size_t i = 0; i < n; ++i) g[i] = gains[rows[i]];
+        std::sort(g.begin(), g.end(), std::greater<double>());
+        double total = 0;
+        for (std::size_t k = 0; k < n; ++k) total += g[k] * (cumulative_[k + 1] - cumulative_[k]);
+        return total;
+    }
+    std::vector<double> cumulative_;
+};
+
+// ---- the loop over queries
+
+std::size_t longest(const Batch& batch) {
+    std::size_t n = 0;
+    for (std::size_t q = 0; q < batch.n_queries; ++q)
+        n = std::max<std::size_t>(n, batch.offsets[q + 1] - batch.offsets[q]);
+    return n;
+}
+
+// The query's documents in the order the kernels want: by decreasing score, or as they come for a partitioned measure.
+Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w) {
+    const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin, width = settings.width();
+    auto row = [&](std::size_t i) { return batch.rows ? std::size_t(batch.rows[begin + i]) : begin + i; };
+    std::size_t* rows = static_cast<std::size_t*>(w.index.bytes(n * sizeof(std::size_t)));
+    double* scores = w.scores.doubles(n * width);
+    if (settings.partitioned()) {
+        for (std::size_t i = 0; i < n; ++i) {
+            rows[i] = row(i);
+            scores[2 * i] = batch.scores[2 * rows[i]];
+            scores[2 * i + 1] = batch.scores[2 * rows[i] + 1];
+        }
+    } else {
+        Item* items = static_cast<Item*>(w.sorting.bytes(2 * n * sizeof(Item)));
+        for (std::size_t i = 0; i < n; ++i) items[i] = {batch.scores[row(i)], row(i)};
+        sort_items(items, items + n, n);
+        for (std::size_t i = 0; i < n; ++i) {
+            rows[i] = items[n + i].index;
+            scores[i] = items[n + i].score;
+        }
+    }
+    // A gain by table needs one product for each class of labels in the query; a projection wants them all.
+    w.present.clear();
+    if (batch.classes && batch.n_classes > 1) {
+        w.local.resize(batch.n_classes, -1);
+        w.classes.resize(n);
+        for (std::size_t i = 0; i < n; ++i) {
+            std::int32_t& local = w.local[batch.classes[rows[i]]];
+            if (local < 0) {
+                local = std::int32_t(w.present.size());
+                w.present.push_back(batch.classes[rows[i]]);
+            }
+            w.classes[i] = local;
+        }
+        for (std::size_t c : w.present) w.local[c] = -1;
+    } else {
+        for (std::size_t c = 0; c < batch.n_classes; ++c) w.present.push_back(c);
+    }
+    return {n, scores, rows, batch.gains, w.classes.data(), batch.D, w.present.data(), w.present.size(), batch.stride};
+}
+
+// Calls work(q, query, settings, plan, scratch, kernels) for every query
+template <class Work>
+void each_query(const Batch& batch, Settings settings, int n_threads, Work&& work) {
+    const Kernels& kernels = *in_use();
+    settings.cells = settings.exact ? cell_table<16>() : cell_table<12>();
+    const std::size_t total = batch.offsets[batch.n_queries];
+    // A thread is worth starting for some thousand documents; pieces small enough to share the work evenly.
+    const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
+    const std::size_t piece = std::max<std::size_t>(1, 1000 / per_query);
+    if (total < 4000 && !settings.partitioned()) n_threads = 1;
+    in_parallel(batch.n_queries, piece, n_threads, [&](std::size_t from, std::size_t to) {
+        Workspace& w = workspace();
+        for (std::size_t q = from; q < to; ++q) {
+            const Query query = arrange(batch, settings, q, w);
+            const Plan plan = kernels.plan(query, settings);
+            work(q, query, settings, plan, w.scratch.doubles(plan.scratch), kernels);
+        }
+        w.shrink();
+    });
+}
+
+}  // namespace
+
+std::vector<std::string> instruction_sets() {
+    std::vector<std::string> names;
+    for (const char* name : {"baseline", "avx2", "avx512"})
+        if (find(name)) names.emplace_back(name);
+    return names;
+}
+
+std::string instruction_set() {
+    return in_use().load()->name;
+}
+
+bool use_instruction_set(const std::string& name) {
+    const Kernels* found = find(name);
+    if (found) in_use() = found;
+    return found != nullptr;
+}
+
+void sort_descending(const double* scores, std::size_t n, std::size_t* order, double* sorted) {
+    std::vector<Item> items(2 * n);
+    for (std::size_t i = 0; i < n; ++i) items[i] = {scores[i], i};
+    sort_items(items.data(), items.data() + n, n);
+    for (std::size_t i = 0; i < n; ++i) {
+        order[i] = items[n + i].index;
+        sorted[i] = items[n + i].score;
+    }
+}
+
+void expected_gain(const Batch& batch, const Settings& settings, bool normalize, int n_threads, double* per_query,
+                   double* gradient) {
+    const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
+    const std::size_t width = settings.width();
+    each_query(batch, settings, n_threads,
+               [&](std::size_t q, const Query& query, const Settings& s, const Plan& plan, double* scratch,
+                   const Kernels& kernels) {
+                   const double best = normalize ? ideal(batch.gains, query.rows, query.n) : 1;
+                   if (best == 0) {
+                       per_query[q] = 0;
+                       for (std::size_t i = 0; i < query.n; ++i)
+                           for (std::size_t d = 0; d < width; ++d) gradient[query.rows[i] * width + d] = 0;
+                       return;
+                   }
+                   const double factor = 1 / (best * double(batch.n_queries));
+                   per_query[q] = kernels.expected_gain(query, s, plan, factor, scratch, gradient) / best;
+               });
+}
+
+void project(const Batch& batch, const Settings& settings, int n_threads, double* out) {
+    each_query(batch, settings, n_threads,
+               [&](std::size_t, const Query& query, const Settings& s, const Plan& plan, double* scratch,
+                   const Kernels& kernels) { kernels.project(query, s, plan, scratch, out); });
+}
+
+}  // namespace sinkprop

@@ -1,0 +1,39 @@
+// Many queries in one call: grouping, sorting, threads, the ideal gain. No mathematics of the relaxations here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels.hpp"
+
+namespace sinkprop {
+
+// Row indices and query boundaries; `rows` is null where the queries are consecutive in the caller's arrays.
+struct Batch {
+    const double* scores;         // (N, width)
+    const std::int64_t* offsets;  // (Q + 1,)
+    const std::int64_t* rows;     // (N,) or null
+    std::size_t n_queries;
+    const double* gains;          // (N,)
+    const std::int32_t* classes;  // (N,) or null
+    const double* D;              // (n_classes, stride)
+    std::size_t n_classes, stride;
+};
+
+// per_query (Q,): the expected gain of each query, divided by its ideal if `normalize`; gradient (N, width) of their
+// mean.
+void expected_gain(const Batch&, const Settings&, bool normalize, int n_threads, double* per_query, double* gradient);
+
+// out (N, n_classes) = sum_k Pi[j, k] D[c, k]
+void project(const Batch&, const Settings&, int n_threads, double* out);
+
+// Documents by decreasing score, ties in the given order; `sorted` receives the scores.
+void sort_descending(const double* scores, std::size_t n, std::size_t* order, double* sorted);
+
+std::vector<std::string> instruction_sets();        // those this processor runs, plainest first
+std::string instruction_set();                      // the one in use
+bool use_instruction_set(const std::string& name);  // false where it cannot be used
+
+}  // namespace sinkprop

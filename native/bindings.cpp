@@ -1,0 +1,131 @@
+// The Python module sinkprop._native: array arguments in, plain calls to batch.hpp. Python words the errors.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "batch.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+template <class T, class... Extra>
+using Array = nb::ndarray<T, nb::c_contig, nb::device::cpu, Extra...>;
+using Vector = Array<const double, nb::ndim<1>>;
+using Matrix = Array<const double, nb::ndim<2>>;
+using Index = Array<const std::int64_t, nb::ndim<1>>;
+
+sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int half_steps, double epsilon) {
+    return {sinkprop::Relaxation(relaxation), sigma, exact, half_steps, epsilon, nullptr};
+}
+
+// The first flat index whose value is not finite or is below `least`; -1 if there is none
+std::int64_t first_invalid(const Array<const double>& values, double least) {
+    const double* p = values.data();
+    const std::size_t n = values.size();
+    for (std::size_t i = 0; i < n;) {
+        const std::size_t end = n - i > 512 ? i + 512 : n;
+        bool fine = true;
+        for (std::size_t j = i; j < end; ++j) fine &= p[j] >= least && p[j] <= 1.7976931348623157e308;
+        if (!fine)
+            for (;; ++i)
+                if (!(p[i] >= least && std::isfinite(p[i]))) return std::int64_t(i);
+        i = end;
+    }
+    return -1;
+}
+
+// gains = 2^labels - 1. The first row whose label is not in [0, 960), -1 if there is none: below 2^960 no sum
+// overflows.
+std::int64_t exponential_gains(const Vector& labels, const Array<double, nb::ndim<1>>& gains) {
+    const double* r = labels.data();
+    double* g = gains.data();
+    for (std::size_t i = 0, n = labels.shape(0); i < n; ++i) {
+        if (!(r[i] >= 0 && r[i] < 960)) return std::int64_t(i);
+        const int whole = int(r[i]);
+        g[i] = r[i] == whole && whole < 63 ? double((std::int64_t(1) << whole) - 1) : std::exp2(r[i]) - 1;
+    }
+    return -1;
+}
+
+// Where a new value begins in a sequence of query ids, with the end; whether the values only rise; the longest run
+nb::tuple runs(const Index& ids) {
+    auto* starts = new std::vector<std::int64_t>;
+    nb::capsule owner(starts, [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });
+    const std::int64_t *p = ids.data(), n = std::int64_t(ids.shape(0));
+    std::int64_t longest = 0;
+    bool rising = true;
+    starts->push_back(0);
+    for (std::int64_t i = 1; i <= n; ++i)
+        if (i == n || p[i] != p[i - 1]) {
+            rising &= i == n || p[i] > p[i - 1];
+            longest = std::max(longest, i - starts->back());
+            starts->push_back(i);
+        }
+    return nb::make_tuple(nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>>(starts->data(), {starts->size()}, owner),
+                          rising, longest);
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    m.doc() = "Native kernels of sinkprop";
+
+    m.def("first_invalid", &first_invalid, "values"_a, "least"_a);
+    m.def("exponential_gains", &exponential_gains, "labels"_a, nb::arg("gains").noconvert());
+    m.def("runs", &runs, "ids"_a);
+
+    m.def(
+        "sort_descending",
+        [](const Vector& scores, Array<std::int64_t, nb::ndim<1>> order, Array<double, nb::ndim<1>> sorted) {
+            static_assert(sizeof(std::size_t) == sizeof(std::int64_t), "a 64-bit build");
+            nb::gil_scoped_release release;
+            sinkprop::sort_descending(scores.data(), scores.shape(0), reinterpret_cast<std::size_t*>(order.data()),
+                                      sorted.data());
+        },
+        "scores"_a, nb::arg("order").noconvert(), nb::arg("sorted").noconvert());
+
+    m.def(
+        "expected_gain",
+        [](const Array<const double>& scores, const Index& offsets, std::optional<Index> rows, const Vector& gains,
+           std::optional<Array<const std::int32_t, nb::ndim<1>>> classes, const Matrix& discounts, bool normalize,
+           int relaxation, double sigma, bool exact, int half_steps, double epsilon, int n_threads,
+           Array<double, nb::ndim<1>> per_query, Array<double> gradient) {
+            const sinkprop::Batch batch = {
+                scores.data(),        offsets.data(),     rows ? rows->data() : nullptr,
+                offsets.shape(0) - 1, gains.data(),       classes ? classes->data() : nullptr,
+                discounts.data(),     discounts.shape(0), discounts.shape(1)};
+            const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
+            nb::gil_scoped_release release;
+            sinkprop::expected_gain(batch, settings, normalize, n_threads, per_query.data(), gradient.data());
+        },
+        "scores"_a, "offsets"_a, nb::arg("rows").none(), "gains"_a, nb::arg("classes").none(), "discounts"_a,
+        "normalize"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a, "epsilon"_a, "n_threads"_a,
+        nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert());
+
+    m.def(
+        "project",
+        [](const Array<const double>& scores, const Index& offsets, std::optional<Index> rows, const Matrix& columns,
+           int relaxation, double sigma, bool exact, int half_steps, double epsilon, int n_threads,
+           Array<double, nb::ndim<2>> out) {
+            const sinkprop::Batch batch = {scores.data(),        offsets.data(),   rows ? rows->data() : nullptr,
+                                           offsets.shape(0) - 1, nullptr,          nullptr,
+                                           columns.data(),       columns.shape(0), columns.shape(1)};
+            const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
+            nb::gil_scoped_release release;
+            sinkprop::project(batch, settings, n_threads, out.data());
+        },
+        "scores"_a, "offsets"_a, nb::arg("rows").none(), "columns"_a, "relaxation"_a, "sigma"_a, "exact"_a,
+        "half_steps"_a, "epsilon"_a, "n_threads"_a, nb::arg("out").noconvert());
+
+    m.def("instruction_sets", &sinkprop::instruction_sets);
+    m.def("instruction_set", &sinkprop::instruction_set);
+    m.def("use_instruction_set", &sinkprop::use_instruction_set, "name"_a);
+}

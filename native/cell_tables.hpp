@@ -1,0 +1,78 @@
+// The interaction of two cells of a Gaussian sum, as polynomials: for |a|, |b| <= 1 and a whole number d,
+//
+//     exp(-h^2 (2 d + a - b)^2) = sum_sr T_d[r, s] a^s b^r
+//
+// by Chebyshev interpolation in both variables with P points. Fixed numbers: made once, when first asked for.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+namespace sinkprop {
+
+// P terms on cells of half-width h, in units of sqrt(2) sigma, and pairs of cells more than `reach` apart left out
+template <int P>
+struct CellShape;
+
+template <>
+struct CellShape<12> {
+    static constexpr double h = 0.65;
+    static constexpr int reach = 4.65;
+};
+
+template <>
+struct CellShape<16> {
+    static constexpr double h = 0.4;
+    static constexpr int reach = 8.4;
+};
+
+template <int P>
+constexpr int cell_stride = (P + 7) / 8 * 8;
+
+// (2 reach + 1, P, stride), the matrix of d = -reach first
+template <int P>
+inline std::vector<double> make_cell_table() {
+    constexpr int S = cell_stride<P>, D = CellShape<P>::reach;
+    constexpr double h = CellShape<P>::h;
+    // C[s][a]: coefficient of x^s in the polynomial that is 1 at point a and 0 at the others
+    double point[P], C[P][P] = {};
+    for (int a = 0; a < P; ++a) point[a] = std::cos(std::acos(-1.0) * (2 * a + 1) / (2 * P));
+    double chebyshev[P][P] = {};
+    chebyshev[0][0] = 1;
+    if (P > 1) chebyshev[1][1] = 1;
+    for (int j = 2; j < P; ++j)
+        for (int s = 0; s < P; ++s) chebyshev[j][s] = (s ? 2 * chebyshev[j - 1][s - 1] : 0) - chebyshev[j - 2][s];
+    for (int a = 0; a < P; ++a)
+        for (int j = 0; j < P; ++j) {
+            const double c = (j ? 2.0 : 1.0) / P * std::cos(j * std::acos(point[a]));
+            for (int s = 0; s < P; ++s) C[s][a] += c * chebyshev[j][s];
+        }
+    std::vector<double> table((2 * D + 1) * P * S, 0.0);
+    for (int d = -D; d <= D; ++d) {
+        double half[P][P];  // coefficients in a, values in b
+        for (int s = 0; s < P; ++s)
+            for (int b = 0; b < P; ++b) {
+                half[s][b] = 0;
+                for (int a = 0; a < P; ++a) {
+                    const double t = h * (2 * d + (point[a] - point[b]));
+                    half[s][b] += C[s][a] * std::exp(-t * t);
+                }
+            }
+        for (int r = 0; r < P; ++r)
+            for (int s = 0; s < P; ++s) {
+                double t = 0;
+                for (int b = 0; b < P; ++b) t += C[r][b] * half[s][b];
+                // a cell acts on itself evenly: the odd terms are rounding
+                table[((d + D) * P + r) * S + s] = d == 0 && (r + s) % 2 ? 0 : t;
+            }
+    }
+    return table;
+}
+
+template <int P>
+inline const double* cell_table() {
+    static const std::vector<double> table = make_cell_table<P>();
+    return table.data();
+}
+
+}  // namespace sinkprop

@@ -1,0 +1,171 @@
+// Products with the smoothed indicator's matrix, its entries kept: all of them for a short query, those near the
+// diagonal where the scores lie far apart. Exact to rounding.
+#pragma once
+
+#include "kernel_sums.hpp"
+
+namespace sinkprop {
+namespace SINKPROP_ISA {
+
+// K((y_i - y_j) / sigma) and -(sign) K', its derivative by y_i times sigma, for z = (y_i - y_j) / sigma
+SINKPROP_INLINE void gaussian_entry(Block z, Block& k, Block& dk) {
+    // Beyond this many widths the kernel is 0 in double precision, and the square must stay finite.
+    const Block far = Block::all(1e3), t = maximum(minimum(z, far), -far);
+    k = exp(t * t * Block::all(-0.5));
+    dk = -(t * k);
+}
+
+struct DirectSums : Remembering<DirectSums> {
+    std::size_t n, size;
+    double unit;            // dA carries this factor
+    double *mask, *K, *dK;  // (n, size): column j of A and of dA, padded
+
+    static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }
+    // An odd number of cache lines, so that columns do not fall on each other in the cache
+    static constexpr std::size_t stride(std::size_t n) { return padded(n) | 8; }
+    static constexpr std::size_t scratch(std::size_t n, int T) {
+        return padded(n) * (3 + std::size_t(T)) + 2 * n * stride(n);
+    }
+
+    DirectSums(const double* y, std::size_t n_, double sigma, bool gaussian, int T, double* space)
+        : n(n_), size(padded(n_)), unit(sigma) {
+        memory = space;
+        mask = space + (std::size_t(T) + 1) * size;
+        double* padded_y = mask + size;
+        K = padded_y + size;
+        dK = K + n * stride(n);
+        for (std::size_t i = 0; i < size; ++i) {
+            mask[i] = i < n ? 1 : 0;
+            padded_y[i] = i < n ? y[i] : y[n - 1];
+        }
+        const Block width = Block::all(sigma);
+        for (std::size_t j = 0; j < n; ++j) {
+            double *kj = K + j * stride(n), *dj = dK + j * stride(n);
+            const Block yj = Block::all(y[j]);
+            for (std::size_t i = 0; i < size; i += B) {
+                const Block z = (load(padded_y, i) - yj) / width;
+                Block k, dk;
+                if (gaussian) {
+                    gaussian_entry(z, k, dk);
+                } else {
+                    // a document above j in the order counts as above it even when the scores are tied
+                    double sign[B];
+                    for (std::size_t l = 0; l < B; ++l) sign[l] = i + l < j ? -1 : i + l > j ? 1 : 0;
+                    k = exp(-absolute(z));
+                    dk = Block::load(sign) * k;
+                }
+                k.store(kj + i);
+                dk.store(dj + i);
+            }
+            for (std::size_t i = n; i < size; ++i) {
+                kj[i] = 1;
+                dj[i] = 0;
+            }
+        }
+    }
+
+    template <class F>
+    void each_document(F&& f) const {
+        for (std::size_t i = 0; i < n; ++i) f(i, i);
+    }
+
+    template <class Finish>
+    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+        constexpr std::size_t R = 8 / B;  // a cache line of rows at a time
+        const std::size_t step = stride(n);
+        for (std::size_t i = 0; i < size; i += 8) {
+            Block k[R], d[R];
+            for (std::size_t r = 0; r < R; ++r) k[r] = d[r] = Block::all(0);
+            const double *kj = K + i, *dj = dK + i;
+            for (std::size_t j = 0; j < n; ++j, kj += step, dj += step) {
+                const Block xj = Block::all(x[j]);
+                for (std::size_t r = 0; r < R; ++r) {
+                    k[r] = fma(load(kj, r * B), xj, k[r]);
+                    d[r] = fma(load(dj, r * B), xj, d[r]);
+                }
+            }
+            for (std::size_t r = 0; r < R; ++r) finish(i + r * B, k[r], d[r]);
+        }
+    }
+};
+
+// Only pairs of documents at most `band` ranks apart, which must be all whose kernel is not 0 in double precision.
+struct BandedSums : Remembering<BandedSums> {
+    static constexpr double cut = 8.7;  // exp(-cut^2 / 2) < 1e-16
+
+    std::size_t n, size, band;
+    double unit;                   // dA carries this factor
+    double *mask, *K, *dK, *copy;  // row o of K: K(y_i - y_(i+o)) at `front` + i, 0 where there is no such pair
+
+    static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }
+    static constexpr std::size_t front = 64;  // zeros before and behind a row: no band is wider
+    static constexpr std::size_t row(std::size_t n) { return padded(n) + 2 * front; }
+    static constexpr std::size_t scratch(std::size_t n, int T, std::size_t band) {
+        return padded(n) * (2 + std::size_t(T)) + (2 * band + 1) * row(n);
+    }
+
+    // The band that these scores need, or `most` + 1 if that is wider
+    static std::size_t needed(const double* y, std::size_t n, double sigma, std::size_t most) {
+        std::size_t band = 0;
+        for (std::size_t i = 0; i + band < n; ++i)
+            while (i + band + 1 < n && (y[i] - y[i + band + 1]) / sigma < cut)
+                if (++band > most) return band;
+        return band;
+    }
+
+    BandedSums(const double* y, std::size_t n_, double sigma, std::size_t band_, int T, double* space)
+        : n(n_), size(padded(n_)), band(band_), unit(sigma) {
+        memory = space;
+        mask = space + (std::size_t(T) + 1) * size;
+        copy = mask + size;
+        K = copy + row(n);
+        dK = K + band * row(n);
+        for (std::size_t i = 0; i < size; ++i) mask[i] = i < n ? 1 : 0;
+        for (std::size_t i = 0; i < (2 * band + 1) * row(n); ++i) copy[i] = 0;
+        for (std::size_t o = 1; o <= band; ++o) {
+            double *k = K + (o - 1) * row(n) + front, *d = dK + (o - 1) * row(n) + front;
+            for (std::size_t i = 0; i + o < n; i += B) {
+                double z[B] = {};
+                const std::size_t count = n - o - i < B ? n - o - i : B;
+                for (std::size_t l = 0; l < count; ++l) z[l] = (y[i + l] - y[i + o + l]) / sigma;
+                Block ki, di;
+                gaussian_entry(Block::load(z), ki, di);
+                double kl[B], dl[B];
+                ki.store(kl);
+                di.store(dl);
+                for (std::size_t l = 0; l < count; ++l) {
+                    k[i + l] = kl[l];
+                    d[i + l] = dl[l];
+                }
+            }
+        }
+    }
+
+    template <class F>
+    void each_document(F&& f) const {
+        for (std::size_t i = 0; i < n; ++i) f(i, i);
+    }
+
+    template <class Finish>
+    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+        double* y = copy + front;
+        for (std::size_t i = 0; i < size; i += B) load(x, i).store(y + i);
+        const std::size_t step = row(n), bands = band;
+        for (std::size_t i = 0; i < size; i += B) {
+            // the diagonal is 1; in the padding it makes the product 1 where x is 0
+            Block k0 = load(y, i) + (Block::all(1) - load(mask, i)), k1 = Block::all(0), d0 = k1, d1 = k1;
+            const double *k = K + front + i, *d = dK + front + i;
+            for (std::size_t o = 1; o <= bands; ++o, k += step, d += step) {
+                const Block below = load(y + o, i), above = Block::load(y + i - o);
+                k0 = fma(Block::load(k), below, k0);
+                d0 = fma(Block::load(d), below, d0);
+                k1 = fma(Block::load(k - o), above, k1);
+                d1 = fma(Block::load(d - o), above, d1);
+            }
+            finish(i, k0 + k1, d0 - d1);
+        }
+    }
+};
+
+}  // namespace SINKPROP_ISA
+}  // namespace sinkprop

@@ -1,0 +1,211 @@
+// Gaussian sums over a dense list: the operator for queries with many documents to a width sigma.
+//
+// The sorted scores fall into cells of equal width. With a = the document's place in its cell, from -1 to 1,
+//   moments      M_b[r] = sum_(j in b) x_j a_j^r                   of every cell,
+//   expansions   L_c[s] = sum_b T_(c-b)[r, s] M_b[r]               from the cells within reach (cell_tables.hpp),
+//   products     (A x)_i = sum_s L_c[s] a_i^s,  (dA x)_i = -sum_s s L_c[s] a_i^(s-1) / (sqrt(2) sigma h).
+// To remember (dA) x is to remember L.
+// About 3 P / B multiply-adds a document and product, where the sums of exponentials need a dozen and read 64 bytes of
+// decays; the price is (2 reach + 1) P^2 multiply-adds a cell.
+#pragma once
+
+#include "cell_tables.hpp"
+#include "kernel_sums.hpp"
+
+namespace sinkprop {
+namespace SINKPROP_ISA {
+
+struct Cell {
+    std::size_t first, count;     // documents
+    std::size_t begin, end;       // slots, end padded to a whole block
+    std::int64_t segment, index;  // cells of two segments do not interact
+    double origin, center;        // a = (origin - y) / unit - center
+};
+
+template <int P>
+struct GaussianCells {
+    static constexpr int S = cell_stride<P>, reach = CellShape<P>::reach;
+    static constexpr double h = CellShape<P>::h;
+
+    std::size_t n, size = 0, n_cells;
+    double unit;  // half a cell; dA carries this factor
+    double *mask, *place, *moments, *expansions,
+        *memory;  // memory: (T + 1, n_cells, S), the expansions of each product
+    Cell* cells;
+    const double* table;
+
+    // With more cells than this, sums of exponentials are faster: a pair of cells costs what 4.5 documents save, a cell
+    // by itself 19 (benchmarks/crossover.py). Three are always allowed, for accuracy.
+    static constexpr std::size_t most_cells(std::size_t n) {
+        std::size_t c = 3;
+        while (c < 2 * reach + 1 && (9 * (c + 1) + 38) * (c + 1) <= 2 * n) ++c;
+        return c < 2 * reach + 1 ? c : 2 * n / (9 * (2 * reach + 1) + 38);
+    }
+    static constexpr double half_cell(double sigma) { return sqrt2 * sigma * h; }
+    static constexpr std::size_t padded(std::size_t n, std::size_t n_cells) {
+        return round_up(n + n_cells * (B - 1), 8);
+    }
+    static constexpr std::size_t scratch(std::size_t n, std::size_t n_cells, int T) {
+        return 2 * padded(n, n_cells) + n_cells * ((std::size_t(T) + 3) * S + sizeof(Cell) / sizeof(double));
+    }
+
+    // The number of cells that sorted scores fall into, written to `cells` if that is not null; `most` + 1 if they are
+    // more.
+    static std::size_t lay_out(const double* y, std::size_t n, double sigma, std::size_t most, Cell* cells) {
+        const double unit = half_cell(sigma), gap = 2 * (reach + 1) * unit;
+        std::size_t count = 0;
+        std::int64_t segment = 0;
+        for (std::size_t first = 0, last; first < n; first = last + 1, ++segment) {
+            last = first;
+            while (last + 1 < n && y[last] - y[last + 1] <= gap) ++last;
+            // The cells stand evenly about the segment: in a single one, the middle is where odd terms vanish exactly.
+            const double origin = y[first], extent = (origin - y[last]) / (2 * unit);
+            if (!(extent < double(most))) return most + 1;
+            const double shift = double(std::int64_t(extent)) + 1 - extent;  // half-cells above the first document
+            for (std::size_t i = first; i <= last;) {
+                if (count == most) return most + 1;
+                const std::int64_t index = std::int64_t(((origin - y[i]) / unit + shift) / 2);
+                const double end = (2.0 * double(index + 1) - shift) * unit;
+                const std::size_t begin = i;
+                while (++i <= last && origin - y[i] < end) {
+                }
+                if (cells)
+                    cells[count] = {begin, i - begin, 0, 0, segment, index, origin, 2.0 * double(index) + 1 - shift};
+                ++count;
+            }
+        }
+        return count;
+    }
+
+    GaussianCells(const double* y, std::size_t n_, double sigma, std::size_t n_cells_, const double* table_, int T,
+                  double* space)
+        : n(n_), n_cells(n_cells_), unit(half_cell(sigma)), table(table_) {
+        mask = space;
+        place = mask + padded(n, n_cells);
+        moments = place + padded(n, n_cells);
+        expansions = moments + n_cells * S;
+        memory = expansions + n_cells * S;
+        cells = reinterpret_cast<Cell*>(memory + (std::size_t(T) + 1) * n_cells * S);
+        lay_out(y, n, sigma, n_cells, cells);
+        for (std::size_t c = 0; c < n_cells; ++c) {
+            Cell& cell = cells[c];
+            cell.begin = size;
+            cell.end = size + round_up(cell.count, B);
+            for (std::size_t j = 0; j < cell.count; ++j) {
+                place[size + j] = (cell.origin - y[cell.first + j]) / unit - cell.center;
+                mask[size + j] = 1;
+            }
+            for (std::size_t j = size + cell.count; j < cell.end; ++j) place[j] = mask[j] = 0;
+            size = cell.end;
+        }
+    }
+
+    template <class F>
+    void each_document(F&& f) const {
+        for (std::size_t c = 0; c < n_cells; ++c)
+            for (std::size_t j = 0; j < cells[c].count; ++j) f(cells[c].first + j, cells[c].begin + j);
+    }
+
+    // M[r] = sum_j x_j a_j^r for the slots of one cell, terms r0 .. r0 + G - 1 at a time
+    template <int r0, int G>
+    static SINKPROP_INLINE void cell_moments(const double* x, const double* a, const double* end, double* M) {
+        Block acc[G];
+        for (int r = 0; r < G; ++r) acc[r] = Block::all(0);
+        for (; a != end; a += B, x += B) {
+            const Block ai = Block::load(a), a2 = ai * ai;
+            Block even = Block::load(x);
+            for (int r = 0; r < r0; r += 2) even = even * a2;
+            Block odd = even * ai;
+            for (int r = 0; r < G; r += 2) {
+                acc[r] = acc[r] + even;
+                even = even * a2;
+                if (r + 1 < G) {
+                    acc[r + 1] = acc[r + 1] + odd;
+                    odd = odd * a2;
+                }
+            }
+        }
+        for (int r = 0; r < G; ++r) M[r0 + r] = sum(acc[r]);
+    }
+
+    // L_c = sum_b T_(c-b) M_b over the cells b in [from, to)
+    SINKPROP_INLINE void interact(std::size_t c, std::size_t from, std::size_t to, double* L) const {
+        constexpr int V = (P + B - 1) / B, sets = 4 * V <= 12 ? 4 : 2;  // partial sums, to hide the latency of adding
+        static_assert(P % sets == 0, "terms are taken in sets");
+        Block acc[sets][V];
+        for (int k = 0; k < sets; ++k)
+            for (int v = 0; v < V; ++v) acc[k][v] = Block::all(0);
+        for (std::size_t b = from; b < to; ++b) {
+            const double *T = table + std::size_t(cells[c].index - cells[b].index + reach) * P * S,
+                         *M = moments + b * S;
+            for (int r = 0; r < P; r += sets, T += sets * S)
+                for (int k = 0; k < sets; ++k) {
+                    const Block m = Block::all(M[r + k]);
+                    for (int v = 0; v < V; ++v) acc[k][v] = fma(Block::load(T + k * S + v * B), m, acc[k][v]);
+                }
+        }
+        for (int v = 0; v < V; ++v) {
+            for (int k = 1; k < sets; ++k) acc[0][v] = acc[0][v] + acc[k][v];
+            acc[0][v].store(L + v * B);
+        }
+    }
+
+    // The expansions of A x, (n_cells, S)
+    SINKPROP_INLINE void expand(const double* x, double* L) const {
+        constexpr int low = P <= 12 ? P : P / 2;
+        for (std::size_t c = 0; c < n_cells; ++c) {
+            const double *a = place + cells[c].begin, *end = place + cells[c].end;
+            cell_moments<0, low>(x + cells[c].begin, a, end, moments + c * S);
+            if constexpr (low < P) cell_moments<low, P - low>(x + cells[c].begin, a, end, moments + c * S);
+        }
+        std::size_t from = 0, to = 0;
+        for (std::size_t c = 0; c < n_cells; ++c) {
+            const Cell& cell = cells[c];
+            while (cells[from].segment != cell.segment || cells[from].index < cell.index - reach) ++from;
+            while (to < n_cells && cells[to].segment == cell.segment && cells[to].index <= cell.index + reach) ++to;
+            interact(c, from, to, L + c * S);
+        }
+    }
+
+    template <class Finish>
+    SINKPROP_INLINE void apply(const double* x, int t, Finish&& finish) const {
+        double* L = memory + std::size_t(t) * n_cells * S;
+        expand(x, L);
+        for (std::size_t c = 0; c < n_cells; ++c, L += S) {
+            Block coefficient[P];
+            for (int s = 0; s < P; ++s) coefficient[s] = Block::all(L[s]);
+            for (std::size_t i = cells[c].begin, end = cells[c].end; i < end; i += B) {
+                const Block a = load(place, i);
+                Block value = coefficient[P - 1];
+                for (int s = P - 2; s >= 0; --s) value = fma(value, a, coefficient[s]);
+                finish(i, value);
+            }
+        }
+    }
+
+    template <class Finish>
+    SINKPROP_INLINE void apply_rev(const double* p, int t, Finish&& finish) const {
+        const double *remembered = memory + std::size_t(t) * n_cells * S, *L = expansions;
+        expand(p, expansions);
+        for (std::size_t c = 0; c < n_cells; ++c, L += S, remembered += S) {
+            double slope[P], earlier[P];  // -s L[s], for both
+            for (int s = 1; s < P; ++s) {
+                slope[s] = -s * L[s];
+                earlier[s] = -s * remembered[s];
+            }
+            for (std::size_t i = cells[c].begin, end = cells[c].end; i < end; i += B) {
+                const Block a = load(place, i);
+                Block k = Block::all(L[P - 1]), dk = Block::all(slope[P - 1]), m = Block::all(earlier[P - 1]);
+                for (int s = P - 2; s > 0; --s) {
+                    k = fma(k, a, Block::all(L[s]));
+                    dk = fma(dk, a, Block::all(slope[s]));
+                    m = fma(m, a, Block::all(earlier[s]));
+                }
+                finish(i, fma(k, a, Block::all(L[0])), dk, m);
+            }
+        }
+    }
+};
+
+}  // namespace SINKPROP_ISA
+}  // namespace sinkprop

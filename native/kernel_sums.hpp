@@ -1,0 +1,259 @@
+// Products with the smoothed indicator's matrix, A_ij = K(y_i - y_j) for sorted y, and with its derivative.
+//
+// Two operators (see scaling.hpp) that sweep the sorted scores: linear time whatever the scores are.
+#pragma once
+
+#include "gauss_coefficients.hpp"
+#include "scaling.hpp"
+
+namespace sinkprop {
+namespace SINKPROP_ISA {
+
+constexpr double sqrt2 = 1.41421356237309504880;
+
+// The two products of scaling.hpp's operators, for one that offers both(x, finish) with finish(i, A x, (dA) x): what is
+// to be remembered is stored.
+template <class Operator>
+struct Remembering {
+    double* memory = nullptr;  // (T + 1, size)
+
+    template <class Finish>
+    SINKPROP_INLINE void apply(const double* x, int t, Finish&& finish) const {
+        double* m = memory + std::size_t(t) * self().size;
+        self().both(x, [&](std::size_t i, Block k, Block dk) SINKPROP_LAMBDA {
+            dk.store(m + i);
+            finish(i, k);
+        });
+    }
+    template <class Finish>
+    SINKPROP_INLINE void apply_rev(const double* p, int t, Finish&& finish) const {
+        const double* m = memory + std::size_t(t) * self().size;
+        self().both(p, [&](std::size_t i, Block k, Block dk) SINKPROP_LAMBDA { finish(i, k, dk, load(m, i)); });
+    }
+
+  private:
+    const Operator& self() const { return static_cast<const Operator&>(*this); }
+};
+
+// K(y_i - y_j) = exp(-t^2/4) = 2 Re sum_m w_m exp(-s_m t), t = sqrt(2) |y_i - y_j| / sigma, with P conjugate pairs.
+//
+// H_i = e_i H_(i-1) + x_i from the top and G_i = e_(i+1) G_(i+1) + x_i from the bottom, one complex state a term, where
+// e_i = exp(-s t_i) is the decay between documents i - 1 and i. Then
+//   (A x)_i  = 2 Re sum_m w_m (H_i + G_i) - x_i,      (dA x)_i = 2 Re sum_m w_m s_m (H_i - G_i) sqrt(2) / sigma.
+// Both sweeps advance in one loop, from opposite ends: the latency of one hides behind the other.
+template <int P>
+struct GaussianSums : Remembering<GaussianSums<P>> {
+    static constexpr int W = P < native_width ? P : native_width;
+    static constexpr int R = P / W;  // registers for the real parts of a state
+    using V = Vec<W>;
+    using C = GaussCoefficients<P>;
+
+    std::size_t n, size;
+    double unit;  // dA carries this factor
+    double *mask, *decay, *k_down, *m_down, *k_up, *m_up;
+
+    // Beyond this t the kernel is below 1e-400; bounding it keeps sines in range and denormals away.
+    static constexpr double t_max = 64;
+
+    static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }
+    static constexpr std::size_t scratch(std::size_t n, int T) {
+        return (6 + std::size_t(T) + 2 * P) * padded(n) + 2 * P;
+    }
+
+    GaussianSums(const double* y, std::size_t n_, double sigma, int T, double* space)
+        : n(n_), size(padded(n_)), unit(sigma / sqrt2) {
+        this->memory = space;
+        mask = space + (std::size_t(T) + 1) * size;
+        k_down = mask + size;
+        m_down = k_down + size;
+        k_up = m_down + size;
+        m_up = k_up + size;
+        decay = m_up + size;  // (size + 1, 2 P): real parts, then imaginary parts
+        for (std::size_t i = 0; i < size; ++i) mask[i] = i < n ? 1 : 0;
+        for (int c = 0; c < 2 * P; ++c) {
+            decay[c] = decay[2 * P * size + c] = 0;
+            for (std::size_t i = n; i < size; ++i) decay[2 * P * i + c] = c < P ? 1 : 0;
+        }
+        V s_re[R], s_im[R];
+        for (int r = 0; r < R; ++r) {
+            s_re[r] = V::load(C::s_re + r * W);
+            s_im[r] = V::load(C::s_im + r * W);
+        }
+        for (std::size_t i = 1; i < n; ++i) {
+            const double gap = sqrt2 * ((y[i - 1] - y[i]) / sigma);
+            const V t = V::all(gap < t_max ? gap : t_max);
+            for (int r = 0; r < R; ++r) {
+                V sine, cosine;
+                const V radius = exp(-(s_re[r] * t));
+                sincos(s_im[r] * t, sine, cosine);
+                (radius * cosine).store(decay + 2 * P * i + r * W);
+                (-(radius * sine)).store(decay + 2 * P * i + P + r * W);
+            }
+        }
+    }
+
+    template <class F>
+    void each_document(F&& f) const {
+        for (std::size_t i = 0; i < n; ++i) f(i, i);
+    }
+
+    struct Weights {
+        V k_re[R], k_im[R], m_re[R], m_im[R];
+        SINKPROP_INLINE Weights() {
+            double kr[P], ki[P], mr[P], mi[P];
+            for (int c = 0; c < P; ++c) {
+                kr[c] = 2 * C::w_re[c];
+                ki[c] = -2 * C::w_im[c];
+                mr[c] = 2 * (C::w_re[c] * C::s_re[c] - C::w_im[c] * C::s_im[c]);
+                mi[c] = -2 * (C::w_re[c] * C::s_im[c] + C::w_im[c] * C::s_re[c]);
+            }
+            for (int r = 0; r < R; ++r) {
+                k_re[r] = V::load(kr + r * W);
+                k_im[r] = V::load(ki + r * W);
+                m_re[r] = V::load(mr + r * W);
+                m_im[r] = V::load(mi + r * W);
+            }
+        }
+    };
+
+    struct State {
+        V re[R], im[R];
+        SINKPROP_INLINE State() {
+            for (int r = 0; r < R; ++r) re[r] = im[r] = V::all(0);
+        }
+        // H = e H + x; the terms of A x and of (dA) x that it gives, one lane a pair
+        SINKPROP_INLINE void step(const double* e, double x, const Weights& w, V& k, V& m) {
+            for (int r = 0; r < R; ++r) {
+                const V a = V::load(e + r * W), b = V::load(e + P + r * W);
+                const V next = fma(a, re[r], V::all(x) - b * im[r]);
+                im[r] = fma(a, im[r], b * re[r]);
+                re[r] = next;
+                k = r ? fma(w.k_re[r], re[r], fma(w.k_im[r], im[r], k)) : fma(w.k_re[r], re[r], w.k_im[r] * im[r]);
+                m = r ? fma(w.m_re[r], re[r], fma(w.m_im[r], im[r], m)) : fma(w.m_re[r], re[r], w.m_im[r] * im[r]);
+            }
+        }
+    };
+
+    template <class Finish>
+    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+        const Weights w;
+        State h, g;
+        const double *e_down = decay, *e_up = decay + 2 * P * size;
+        const std::size_t N = size;
+        double *kd = k_down, *md = m_down, *ku = k_up, *mu = m_up;
+        for (std::size_t i = 0, j = N - 4; i < N; i += 4, j -= 4) {
+            V k[4], m[4], l[4], o[4];
+            for (int s = 0; s < 4; ++s) {
+                h.step(e_down, x[i + s], w, k[s], m[s]);
+                g.step(e_up, x[j + 3 - s], w, l[3 - s], o[3 - s]);
+                e_down += 2 * P;
+                e_up -= 2 * P;
+            }
+            store_sums(k[0], k[1], k[2], k[3], kd + i);
+            store_sums(m[0], m[1], m[2], m[3], md + i);
+            store_sums(l[0], l[1], l[2], l[3], ku + j);
+            store_sums(o[0], o[1], o[2], o[3], mu + j);
+        }
+        for (std::size_t i = 0; i < N; i += B)
+            finish(i, load(kd, i) + load(ku, i) - load(x, i), load(md, i) - load(mu, i));
+    }
+};
+
+// K(y_i - y_j) = exp(-|y_i - y_j| / tau): one real exponential, (dA x)_i = (H_i - G_i) / tau.
+//
+// The list is cut into `lanes` stretches that advance side by side, document r of stretch c at r * lanes + c. Going up,
+// a stretch sweeps from zero and notes what it hands to the one below it; knowing what flows in from above, it then
+// goes down with the true state, and adds to what it found going up what flows in from below, decayed.
+struct LaplaceSums : Remembering<LaplaceSums> {
+    static constexpr int lanes = native_width < 4 ? 8 : 2 * native_width;
+    static constexpr int R = lanes / B;
+
+    std::size_t n, rows, size;
+    double unit;  // dA carries this factor
+    double *mask, *e, *to_end, *g;
+
+    static constexpr std::size_t padded(std::size_t n) { return round_up(n, lanes); }
+    static constexpr std::size_t scratch(std::size_t n, int T) { return (5 + std::size_t(T)) * padded(n) + lanes; }
+
+    LaplaceSums(const double* y, std::size_t n_, double tau, int T, double* space)
+        : n(n_), rows(padded(n_) / lanes), size(padded(n_)), unit(tau) {
+        memory = space;
+        mask = space + (std::size_t(T) + 1) * size;
+        to_end = mask + size;  // decay between a document and the stretch's last
+        g = to_end + size;
+        e = g + size;  // (rows + 1, lanes): decay from the document before; the last row leads into the next stretch
+        for (std::size_t c = 0; c < lanes; ++c)
+            for (std::size_t r = 0; r < rows; ++r) {
+                const std::size_t i = c * rows + r;
+                mask[r * lanes + c] = i < n ? 1 : 0;
+                e[r * lanes + c] = i > 0 && i < n ? -((y[i - 1] - y[i]) / tau) : 0;
+            }
+        for (std::size_t i = 0; i < size; i += B) exp(Block::load(e + i)).store(e + i);
+        for (std::size_t c = 0; c < lanes; ++c) e[rows * lanes + c] = c + 1 < lanes ? e[c + 1] : 0;
+        e[0] = 0;
+        for (int l = 0; l < R; ++l) {
+            Block decay = Block::all(1);
+            for (std::size_t r = rows; r-- > 0;) {
+                decay.store(to_end + r * lanes + l * B);
+                decay = decay * Block::load(e + r * lanes + l * B);
+            }
+        }
+    }
+
+    template <class F>
+    void each_document(F&& f) const {
+        for (std::size_t c = 0, i = 0; i < n; ++c)
+            for (std::size_t r = 0; r < rows && i < n; ++r, ++i) f(i, r * lanes + c);
+    }
+
+    template <class Finish>
+    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+        const std::size_t N = size;
+        const double *decay = e, *end_decay = to_end;
+        double* up = g;
+        Block state[R], handed[R];
+        for (int l = 0; l < R; ++l) state[l] = handed[l] = Block::all(0);
+        for (std::size_t i = N; i > 0;) {
+            i -= lanes;
+            for (int l = 0; l < R; ++l) {
+                const std::size_t j = i + l * B;
+                const Block xj = load(x, j);
+                handed[l] = fma(load(end_decay, j), xj, handed[l]);
+                state[l] = fma(load(decay + lanes, j), state[l], xj);
+                state[l].store(up + j);
+            }
+        }
+        // carries between stretches: the state above the first document of c, and the state of the first one below its
+        // last
+        double from_above[lanes], from_below[lanes], first[lanes], last[lanes];
+        for (int l = 0; l < R; ++l) {
+            state[l].store(first + l * B);
+            handed[l].store(last + l * B);
+        }
+        double carry = 0;
+        for (int c = 0; c < lanes; ++c) {
+            from_above[c] = carry;
+            carry = last[c] + end_decay[c] * decay[c] * carry;
+        }
+        carry = 0;
+        for (int c = lanes; c-- > 0;) {
+            from_below[c] = decay[N + c] * carry;
+            carry = first[c] + end_decay[c] * from_below[c];
+        }
+        Block below[R];
+        for (int l = 0; l < R; ++l) {
+            state[l] = Block::load(from_above + l * B);
+            below[l] = Block::load(from_below + l * B);
+        }
+        for (std::size_t i = 0; i < N; i += lanes)
+            for (int l = 0; l < R; ++l) {
+                const std::size_t j = i + l * B;
+                const Block xj = load(x, j), up_j = fma(load(end_decay, j), below[l], load(up, j));
+                state[l] = fma(load(decay, j), state[l], xj);
+                finish(j, state[l] + up_j - xj, state[l] - up_j);
+            }
+    }
+};
+
+}  // namespace SINKPROP_ISA
+}  // namespace sinkprop

@@ -1,0 +1,198 @@
+// The kernels of one instruction set: compiled several times, with SINKPROP_ISA naming the set.
+#include "kernels.hpp"
+
+#include "direct.hpp"
+#include "gauss_cells.hpp"
+#include "kernel_sums.hpp"
+#include "partitioned.hpp"
+
+namespace sinkprop {
+namespace SINKPROP_ISA {
+namespace {
+
+#define SINKPROP_STRING_(x) #x
+#define SINKPROP_STRING(x) SINKPROP_STRING_(x)
+
+constexpr int fast_pairs = 4, exact_pairs = 8, fast_terms = 12, exact_terms = 16;
+
+// Which operator is fastest for a query (benchmarks/crossover.py), and, for the Gaussian kernel, accurate enough: sums
+// of exponentials err by the same small amount at every distance, which a short or sparse list, whose gradients may all
+// but vanish, would show. There the matrix is kept, or a band of it.
+struct Limits {
+    std::size_t direct;           // documents up to which the matrix is kept
+    std::size_t direct_at_worst;  // the same, where neither cells nor a band will do
+    std::size_t band;             // widest band; for a very long list no wider than memory allows
+    std::size_t band_for(std::size_t n) const { return n > 50000 && band > 16 ? 16 : band; }
+};
+constexpr Limits fast_limits = {16, 48, 20}, exact_limits = {32, 64, 48};
+constexpr std::size_t direct_up_to_laplace = 9;
+
+constexpr std::size_t larger(std::size_t a, std::size_t b) {
+    return a > b ? a : b;
+}
+
+// The gain's arrays in the operator's order, behind them the products' scratch
+template <class Operator>
+double smoothed_gain(const Operator& A, const Query& query, const Settings& s, double factor, double* space,
+                     double* gradient) {
+    const std::size_t N = A.size, C = query.n_classes;
+    double *g = space, *D = g + N, *slope = D + C * N, *scratch = slope + (C > 1 ? 2 : 1) * N;
+    std::int32_t* classes = reinterpret_cast<std::int32_t*>(slope + N);
+    for (std::size_t i = 0; i < N; ++i) g[i] = slope[i] = 0;
+    for (std::size_t i = 0; i < C * N; ++i) D[i] = 0;
+    A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { g[slot] = query.gains[query.rows[i]]; });
+    for (std::size_t c = 0; c < C; ++c)
+        A.each_document([&](std::size_t i, std::size_t slot)
+                            SINKPROP_LAMBDA { D[c * N + slot] = query.discount(c)[i]; });
+    if (C > 1) {
+        for (std::size_t i = 0; i < N; ++i) classes[i] = 0;
+        A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { classes[slot] = query.classes[i]; });
+    }
+    const double value = expected_gain(A, {g, D, classes, C}, s.half_steps, s.epsilon, scratch, slope);
+    A.each_document([&](std::size_t i, std::size_t slot)
+                        SINKPROP_LAMBDA { gradient[query.rows[i]] = factor * slope[slot] / A.unit; });
+    return value;
+}
+
+template <class Operator>
+void smoothed_project(const Operator& A, const Query& query, const Settings& s, double* space, double* out) {
+    const std::size_t N = A.size, C = query.n_classes;
+    double *D = space, *product = D + N, *result = product + N, *q = result + N;
+    for (std::size_t i = 0; i < N; ++i) D[i] = 0;
+    scale(A, s.half_steps, s.epsilon, q);
+    for (std::size_t c = 0; c < C; ++c) {
+        A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { D[slot] = query.discount(c)[i]; });
+        project(A, D, s.half_steps, s.epsilon, q, product, result);
+        A.each_document([&](std::size_t i, std::size_t slot)
+                            SINKPROP_LAMBDA { out[query.rows[i] * C + c] = result[slot]; });
+    }
+}
+
+// What a use of an operator with vectors of length N takes behind it: the products' scratch and the gain's arrays
+constexpr std::size_t use_scratch(std::size_t N, int T, std::size_t n_classes) {
+    return expected_gain_scratch(N, T, n_classes) + (n_classes + (n_classes > 1 ? 3 : 2)) * N;
+}
+
+template <int terms, int pairs>
+Plan plan_gaussian(const Query& query, const Settings& s, const Limits& limits) {
+    using Method = Plan::Method;
+    using Cells = GaussianCells<terms>;
+    using Sums = GaussianSums<pairs>;
+    const std::size_t n = query.n, C = query.n_classes, use = use_scratch(Sums::padded(n), s.half_steps, C);
+    const int T = s.half_steps;
+    if (n > limits.direct) {
+        const std::size_t most = Cells::most_cells(n), cells = Cells::lay_out(query.scores, n, s.sigma, most, nullptr);
+        if (cells <= most)
+            return {Method::cells, cells, Cells::scratch(n, cells, T) + use_scratch(Cells::padded(n, cells), T, C)};
+        const std::size_t band = BandedSums::needed(query.scores, n, s.sigma, limits.band_for(n));
+        if (band <= limits.band_for(n)) return {Method::banded, band, use + BandedSums::scratch(n, T, band)};
+    }
+    if (n <= limits.direct_at_worst) return {Method::direct, 0, use + DirectSums::scratch(n, T)};
+    return {Method::sums, 0, use + Sums::scratch(n, T)};
+}
+
+template <int terms, int pairs, class Use>
+auto with_gaussian(const Query& query, const Settings& s, const Plan& plan, double* space, Use& use) {
+    using Method = Plan::Method;
+    const std::size_t n = query.n;
+    const int T = s.half_steps;
+    if (plan.method == Method::cells) {
+        GaussianCells<terms> A(query.scores, n, s.sigma, plan.extent, s.cells, T, space);
+        return use(A, space + A.scratch(n, plan.extent, T));
+    }
+    if (plan.method == Method::banded) {
+        BandedSums A(query.scores, n, s.sigma, plan.extent, T, space);
+        return use(A, space + A.scratch(n, T, plan.extent));
+    }
+    if (plan.method == Method::direct) {
+        DirectSums A(query.scores, n, s.sigma, true, T, space);
+        return use(A, space + A.scratch(n, T));
+    }
+    GaussianSums<pairs> A(query.scores, n, s.sigma, T, space);
+    return use(A, space + A.scratch(n, T));
+}
+
+// Calls use(A, space behind it) with the operator of the plan.
+template <class Use>
+auto with_operator(const Query& query, const Settings& s, const Plan& plan, double* space, Use&& use) {
+    const std::size_t n = query.n;
+    const int T = s.half_steps;
+    if (s.relaxation == Relaxation::gaussian)
+        return s.exact ? with_gaussian<exact_terms, exact_pairs>(query, s, plan, space, use)
+                       : with_gaussian<fast_terms, fast_pairs>(query, s, plan, space, use);
+    if (plan.method == Plan::Method::direct) {
+        DirectSums A(query.scores, n, s.sigma, false, T, space);
+        return use(A, space + A.scratch(n, T));
+    }
+    LaplaceSums A(query.scores, n, s.sigma, T, space);
+    return use(A, space + A.scratch(n, T));
+}
+
+Family family(const Settings& s) {
+    return s.relaxation == Relaxation::probit ? Family::probit
+           : s.relaxation == Relaxation::beta ? Family::beta
+                                              : Family::logit_logistic;
+}
+
+// The query's arrays gathered for the partitioned measures, which want them side by side: g (n), D (n_classes, n) and,
+// shared by a gradient (n, 2) and a projection (n_classes, n), what they return
+constexpr std::size_t partitioned_arrays(std::size_t n, std::size_t n_classes) {
+    return round_up(n + n_classes * n + larger(2, n_classes) * n, 8);
+}
+
+Plan plan(const Query& query, const Settings& s) {
+    const std::size_t n = query.n, C = query.n_classes;
+    const int T = s.half_steps;
+    if (s.partitioned())
+        return {Plan::Method::dense, 0, partitioned_arrays(n, C) + partitioned_scratch(n, T, C, family(s))};
+    if (s.relaxation == Relaxation::gaussian)
+        return s.exact ? plan_gaussian<exact_terms, exact_pairs>(query, s, exact_limits)
+                       : plan_gaussian<fast_terms, fast_pairs>(query, s, fast_limits);
+    if (n <= direct_up_to_laplace)
+        return {Plan::Method::direct, 0, use_scratch(DirectSums::padded(n), T, C) + DirectSums::scratch(n, T)};
+    return {Plan::Method::sums, 0, use_scratch(LaplaceSums::padded(n), T, C) + LaplaceSums::scratch(n, T)};
+}
+
+double partitioned_gain(const Query& query, const Settings& s, double factor, double* space, double* gradient) {
+    const std::size_t n = query.n, C = query.n_classes;
+    double *g = space, *D = g + n, *theta_bar = D + C * n;
+    for (std::size_t i = 0; i < n; ++i) g[i] = query.gains[query.rows[i]];
+    for (std::size_t c = 0; c < C; ++c)
+        for (std::size_t k = 0; k < n; ++k) D[c * n + k] = query.discount(c)[k];
+    const double value = partitioned_gain(query.scores, n, family(s), g, D, n, query.classes, C, s.half_steps,
+                                          s.epsilon, space + partitioned_arrays(n, C), theta_bar);
+    for (std::size_t i = 0; i < 2 * n; ++i) gradient[2 * query.rows[i / 2] + i % 2] = factor * theta_bar[i];
+    return value;
+}
+
+void partitioned_project(const Query& query, const Settings& s, double* space, double* out) {
+    const std::size_t n = query.n, C = query.n_classes;
+    double *D = space + n, *result = D + C * n;
+    for (std::size_t c = 0; c < C; ++c)
+        for (std::size_t k = 0; k < n; ++k) D[c * n + k] = query.discount(c)[k];
+    partitioned_project(query.scores, n, family(s), D, n, C, s.half_steps, s.epsilon, space + partitioned_arrays(n, C),
+                        result);
+    for (std::size_t c = 0; c < C; ++c)
+        for (std::size_t i = 0; i < n; ++i) out[query.rows[i] * C + c] = result[c * n + i];
+}
+
+double expected_gain_of_query(const Query& query, const Settings& s, const Plan& p, double factor, double* space,
+                              double* gradient) {
+    if (s.partitioned()) return partitioned_gain(query, s, factor, space, gradient);
+    return with_operator(query, s, p, space, [&](const auto& A, double* rest) {
+        return smoothed_gain(A, query, s, factor, rest, gradient);
+    });
+}
+
+void project_query(const Query& query, const Settings& s, const Plan& p, double* space, double* out) {
+    if (s.partitioned()) return partitioned_project(query, s, space, out);
+    with_operator(query, s, p, space, [&](const auto& A, double* rest) { smoothed_project(A, query, s, rest, out); });
+}
+
+}  // namespace
+
+extern const Kernels kernels;
+const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA), plan, expected_gain_of_query, project_query};
+
+}  // namespace SINKPROP_ISA
+}  // namespace sinkprop

@@ -1,0 +1,65 @@
+// What a compiled set of kernels offers to the batch driver: one table of functions an instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sinkprop {
+
+enum class Relaxation : int { gaussian, laplace, logit_logistic, probit, beta };
+
+struct Settings {
+    Relaxation relaxation;
+    double sigma;         // width of the smoothed indicator
+    bool exact;           // the accurate setting of the Gaussian sums
+    int half_steps;       // T = 2 n_iter
+    double epsilon;       // added to every entry of A
+    const double* cells;  // cell_table of the setting
+    bool partitioned() const { return relaxation >= Relaxation::logit_logistic; }
+    std::size_t width() const { return partitioned() ? 2 : 1; }
+};
+
+// One query. Arrays marked (rows) are the caller's own and are read and written at rows[i] for the query's i-th
+// document.
+struct Query {
+    std::size_t n;
+    const double* scores;         // (n,) in decreasing order, or (n, 2) for a partitioned measure
+    const std::size_t* rows;      // (n,)
+    const double* gains;          // (rows) g_j
+    const std::int32_t* classes;  // (n,) which of the present classes the document is of; null if there is one
+    const double* D;              // (all classes, stride) weight of rank k
+    const std::size_t* present;   // (n_classes,) rows of D
+    std::size_t n_classes, stride;
+    const double* discount(std::size_t c) const { return D + present[c] * stride; }
+};
+
+// How a query is to be computed
+struct Plan {
+    enum class Method { direct, banded, cells, sums, dense } method;
+    std::size_t extent;   // width of the band, or number of cells
+    std::size_t scratch;  // doubles
+};
+
+struct Kernels {
+    const char* name;
+    Plan (*plan)(const Query&, const Settings&);
+    // The value; gradient (rows, width) = factor * its gradient.
+    double (*expected_gain)(const Query&, const Settings&, const Plan&, double factor, double* scratch,
+                            double* gradient);
+    // out (rows, n_classes) = sum_k Pi[j, k] D[c, k]; gains and classes are not read.
+    void (*project)(const Query&, const Settings&, const Plan&, double* scratch, double* out);
+};
+
+namespace baseline {
+extern const Kernels kernels;
+}
+#if SINKPROP_X86
+namespace avx2 {
+extern const Kernels kernels;
+}
+namespace avx512 {
+extern const Kernels kernels;
+}
+#endif
+
+}  // namespace sinkprop

@@ -1,0 +1,583 @@
+// Partitioned measures: the expected gain of one query, its gradient, and the products of Pi. Dense, O(n^2).
+//
+// Document j has a distribution F on (0, 1), and A_jk = F(k/n; theta_j) - F((k-1)/n; theta_j) + epsilon:
+//   logit_logistic  F(u) = sigmoid((logit(u) - mu) / s)   theta = (mu, log s)
+//   probit          F(u) = Phi((Phi^-1(u) - mu) / s)      theta = (mu, log s)
+//   beta            F(u) = I_u(a, b)                      theta = (log a, log b)
+// With q_0 = 1, q_1 = 1 / (A' q_0), q_2 = 1 / (A q_1), ... T half iterations give Pi = diag(u) A diag(v), where u is
+// the last q of the documents and v the last q of the ranks. A line whose sum is 0, which needs epsilon = 0, gets q =
+// 0.
+//
+// A parameter beyond its limits is taken at the limit, and its gradient is 0: |mu| <= 1e30, |log s| <= 50, and a and b
+// from 1e-4 to 1e5. For a and b from 0.05 to 500 the beta distribution function is within 1e-12 and its derivatives
+// within 1e-11 of their values; the other two families keep the relative accuracy of both tails.
+//
+// Four rows of A at a time go through the first-level cache, and whatever is to be done with them is done then: a
+// product with A gives those four elements of the next vector, which at once enter the product with A'.
+#pragma once
+
+#include <cmath>
+
+#include "normal.hpp"
+#include "scaling.hpp"
+
+namespace sinkprop {
+namespace SINKPROP_ISA {
+
+enum class Family { logit_logistic, probit, beta };
+
+constexpr double mu_limit = 1e30, log_scale_limit = 50;
+constexpr double beta_limit = 1e5, log_beta_lower = -9.21034037197618274, log_beta_upper = 11.5129254649702284;
+
+inline double bounded(double x, double lower, double upper) {
+    return x < lower ? lower : x > upper ? upper : x;
+}
+inline double inside(double x, double lower, double upper) {
+    return x < lower || x > upper ? 0 : 1;
+}
+inline double beta_parameter(double theta) {
+    return std::exp(bounded(theta, log_beta_lower, log_beta_upper));
+}
+
+// ---- The matrix and what its derivative needs, row by row
+
+// Logit-logistic and probit: z_k = (e_k - mu) / s at the edges e_k = logit((k+1)/n) or Phi^-1((k+1)/n), k = 0 .. n-2.
+struct LocationScale {
+    double mu = 0, inv_s = 1;
+    LocationScale() = default;
+    explicit LocationScale(const double* theta)
+        : mu(bounded(theta[0], -mu_limit, mu_limit)),
+          inv_s(std::exp(-bounded(theta[1], -log_scale_limit, log_scale_limit))) {}
+    SINKPROP_INLINE Block z(Block edge) const { return (edge - Block::all(mu)) * Block::all(inv_s); }
+};
+constexpr double last_edge = 1e200;  // e_k for k >= n-1: above every distribution
+
+// Row of A, and the density f(z_k) at the edges. Each F_k is known by its smaller side: h_k = F_k where e_k < mu and
+// F_k - 1 elsewhere, h = 0 at both ends. Then A_k = h_k - h_(k-1), plus 1 in the one bin where the sides change.
+template <bool normal>
+inline void location_scale_row(const double* theta, const double* edges, std::size_t n, std::size_t N, double epsilon,
+                               double* h, double* SINKPROP_RESTRICT A, double* SINKPROP_RESTRICT f) {
+    const LocationScale d(theta);
+    for (std::size_t k = 0; k < N; k += B) {
+        const Block e = load(edges, k), z = absolute(d.z(e));
+        Block tail, density;
+        if constexpr (normal) {
+            tail = normal_tail(z, density);
+        } else {
+            const Block x = exp(-z), r = Block::all(1) / (Block::all(1) + x);
+            tail = x * r;
+            density = tail * r;
+        }
+        Block::where_less(e, Block::all(d.mu), tail, -tail).store(h + 8 + k);
+        density.store(f + k);
+    }
+    h[7] = 0;
+    std::size_t below = 0, above = n - 1;  // the bin of mu: the number of edges below it
+    while (below < above) {
+        const std::size_t middle = (below + above) / 2;
+        if (edges[middle] < d.mu)
+            below = middle + 1;
+        else
+            above = middle;
+    }
+    const double split = h[8 + below] - h[7 + below] + 1;
+    for (std::size_t k = 0; k < N; k += B)
+        (maximum(load(h, 8 + k) - load(h, 7 + k), Block::all(0)) + Block::all(epsilon)).store(A + k);
+    A[below] = (split > 0 ? split : 0) + epsilon;
+    for (std::size_t k = n; k < N; ++k) A[k] = 0;
+}
+
+// Beta: integrals over the bins in z = logit(u), where the density u^a (1-u)^b / B(a, b) is smooth and bell-shaped. Its
+// logarithm has curvature (a + b) u (1 - u), which sets how far a Gauss-Legendre rule reaches. The nodes are chosen
+// once per query, for the largest a + b, and are stored in groups of 8: ln u, ln(1 - u), weight.
+struct GaussRule {
+    std::size_t nodes;
+    double reach;       // widest panel, in units of 1 / sqrt(1 + (a + b) u (1 - u))
+    double x[6], w[6];  // the half of the nodes below 0, as |x|
+};
+constexpr GaussRule gauss_rules[] = {
+    {2, 0.0062, {0.577350269189625765}, {1.0}},
+    {3, 0.07, {0.774596669241483377, 0.0}, {0.555555555555555556, 0.888888888888888889}},
+    {4, 0.25, {0.861136311594052575, 0.339981043584856265}, {0.347854845137453857, 0.652145154862546143}},
+    {6,
+     0.9,
+     {0.932469514203152028, 0.661209386466264514, 0.238619186083196909},
+     {0.171324492379170345, 0.360761573048138608, 0.467913934572691047}},
+    {8,
+     1.8,
+     {0.960289856497536232, 0.79666647741362674, 0.525532409916328986, 0.183434642495649805},
+     {0.101228536290376259, 0.222381034453374471, 0.313706645877887287, 0.362683783378361983}},
+    {12,
+     3.5,
+     {0.981560634246719251, 0.904117256370474857, 0.769902674194304687, 0.587317954286617447, 0.367831498998180194,
+      0.125233408511468915},
+     {0.0471753363865118272, 0.106939325995318431, 0.160078328543346226, 0.203167426723065922, 0.233492536538354809,
+      0.249147045813402785}},
+};
+constexpr int n_gauss_rules = sizeof gauss_rules / sizeof gauss_rules[0];
+constexpr double beta_cut = 40;  // beyond z = -40 the density is e^(a z) / B(a, b)
+
+// Node i of a rule on (lower, lower + 2 half)
+inline void put_node(double* group, std::size_t lane, const GaussRule& rule, std::size_t i, double lower, double half) {
+    const std::size_t at = 2 * i < rule.nodes ? i : rule.nodes - 1 - i;
+    const double z = lower + half * (1 + (at == i ? -rule.x[at] : rule.x[at]));
+    const double l = std::log1p(std::exp(z < 0 ? z : -z));
+    group[lane] = (z < 0 ? z : 0) - l;
+    group[8 + lane] = (z < 0 ? 0 : -z) - l;
+    group[16 + lane] = half * rule.w[at];
+}
+
+// The number of groups of nodes for n >= 2 bins and a + b <= total; if `nodes` is given, writes them, and n_groups:
+// first those of bin 0, from its upper edge down to z = -40, the lanes being nodes; then those of each 8 bins, the
+// lanes being bins. Bin n - 1 is bin 0 with a and b exchanged. Lanes without a node of their own have weight 0.
+inline std::size_t beta_nodes(std::size_t n, double total, double* n_groups, double* nodes) {
+    const double count = double(n);
+    const auto bend = [&](double u) { return std::sqrt(1 + total * u * (1 - u)); };
+    const GaussRule& longest = gauss_rules[n_gauss_rules - 1];
+    std::size_t placed = 0;
+    for (double upper = -std::log(count - 1); upper > -beta_cut;) {
+        const double width = longest.reach / bend(1 / (1 + std::exp(-upper)));
+        const double lower = upper - width > -beta_cut ? upper - width : -beta_cut;
+        for (std::size_t i = longest.nodes; i-- > 0; ++placed)
+            if (nodes) put_node(nodes + 24 * (placed / 8), placed % 8, longest, i, lower, 0.5 * (upper - lower));
+        upper = lower;
+    }
+    for (; placed % 8; ++placed)
+        if (nodes) put_node(nodes + 24 * (placed / 8), placed % 8, longest, 0, -beta_cut, 0);
+    std::size_t groups = placed / 8;
+    if (nodes) n_groups[0] = double(groups);
+    for (std::size_t first = 0; first < n; first += 8) {
+        double widest = 0;
+        for (std::size_t k = first ? first : 1; k < first + 8 && k + 1 < n; ++k) {
+            const double lower = double(k), upper = lower + 1;
+            const double steepest = 2 * upper < count ? upper : 2 * lower > count ? lower : 0.5 * count;
+            // n / (k (n - k - 1)) is a little more than the width of the bin
+            const double width = count / (lower * (count - upper)) * bend(steepest / count);
+            if (width > widest) widest = width;
+        }
+        int r = 0;
+        while (r + 1 < n_gauss_rules && widest > gauss_rules[r].reach) ++r;
+        const GaussRule& rule = gauss_rules[r];
+        const std::size_t panels = widest > rule.reach ? std::size_t(std::ceil(widest / rule.reach)) : 1;
+        for (std::size_t k = first; nodes && k < first + 8; ++k) {
+            const bool interior = k > 0 && k + 1 < n;
+            const double lower = interior ? std::log(double(k) / double(n - k)) : 0;
+            const double upper = interior ? std::log(double(k + 1) / double(n - k - 1)) : 0;
+            const double half = 0.5 * (upper - lower) / double(panels);
+            for (std::size_t i = 0; i < panels * rule.nodes; ++i)
+                put_node(nodes + 24 * (groups + i), k - first, rule, i % rule.nodes,
+                         lower + 2 * half * double(i / rule.nodes), half);
+        }
+        if (nodes) n_groups[1 + first / 8] = double(panels * rule.nodes);
+        groups += panels * rule.nodes;
+    }
+    return groups;
+}
+
+struct BetaBins {
+    const double *n_groups, *nodes;
+    const double* corners;  // ln u, ln(1 - u) at u = 8 i / n
+    double threshold;       // bins where the density is below exp(threshold) of its maximum are left out
+};
+
+struct BetaDensity {
+    double a, b, shift;  // exp(a ln u + b ln(1 - u) - shift) is 1 at its maximum, u = a / (a + b)
+    BetaDensity(double a_, double b_)
+        : a(a_), b(b_), shift(a_ * std::log(a_ / (a_ + b_)) + b_ * std::log(b_ / (a_ + b_))) {}
+    double exponent(double ln_u, double ln_1u) const { return a * ln_u + b * ln_1u - shift; }
+};
+
+// Integrals of a density, and of ln u and ln(1 - u) under it
+template <class T>
+struct BetaIntegrals {
+    T N, L_u, L_1u;
+};
+
+SINKPROP_INLINE void add_node(const BetaDensity& d, const double* node, BetaIntegrals<Block>& sums) {
+    const Block ln_u = load(node, 0), ln_1u = load(node, 8);
+    const Block x = fma(Block::all(d.a), ln_u, fma(Block::all(d.b), ln_1u, Block::all(-d.shift)));
+    const Block e = exp(x) * load(node, 16);
+    sums.N = sums.N + e;
+    sums.L_u = fma(ln_u, e, sums.L_u);
+    sums.L_1u = fma(ln_1u, e, sums.L_1u);
+}
+
+// Bin 0, with the tail below z = -40: the integrals of e^(a z) and z e^(a z)
+inline BetaIntegrals<double> beta_end_bin(const BetaDensity& d, const BetaBins& bins) {
+    BetaIntegrals<Block> sums[8 / B] = {};
+    const double mode = std::log(d.a / (d.a + d.b));
+    const double* node = bins.nodes;
+    for (std::size_t i = 0; i < std::size_t(bins.n_groups[0]); ++i, node += 24) {
+        if (node[0] < mode && d.exponent(node[0], node[8]) < bins.threshold) break;
+        for (int c = 0; c < 8 / B; ++c) add_node(d, node + c * B, sums[c]);
+    }
+    const double tail = std::exp(-beta_cut * d.a - d.shift) / d.a;
+    BetaIntegrals<double> result = {tail, tail * (-beta_cut - 1 / d.a), 0};
+    for (const auto& s : sums) {
+        result.N += sum(s.N);
+        result.L_u += sum(s.L_u);
+        result.L_1u += sum(s.L_1u);
+    }
+    return result;
+}
+
+// Row of A, and of its derivatives with respect to log a and log b. With N_k, L_k the integrals over bin k,
+// A_k = N_k / sum N and dA_k / da = (L_k - A_k sum L) / sum N: B(a, b) is never needed.
+inline void beta_row(const double* theta, const BetaBins& bins, std::size_t n, std::size_t N, double epsilon,
+                     double* SINKPROP_RESTRICT A, double* SINKPROP_RESTRICT da, double* SINKPROP_RESTRICT db) {
+    const double a = beta_parameter(theta[0]), b = beta_parameter(theta[1]);
+    const BetaDensity d(a, b);
+    const double mode = a / (a + b) * double(n);
+    const double* node = bins.nodes + 24 * std::size_t(bins.n_groups[0]);
+    for (std::size_t first = 0; first < N; first += 8) {
+        const std::size_t groups = std::size_t(bins.n_groups[1 + first / 8]);
+        // of the 8 bins, the corner nearest to the maximum
+        const std::size_t corner = double(first) > mode ? first : double(first + 8) < mode ? first + 8 : 0;
+        const double* at = bins.corners + corner / 4;
+        BetaIntegrals<Block> sums[8 / B] = {};
+        if (corner == 0 || d.exponent(at[0], at[1]) > bins.threshold)
+            for (std::size_t i = 0; i < groups; ++i)
+                for (int c = 0; c < 8 / B; ++c) add_node(d, node + 24 * i + c * B, sums[c]);
+        node += 24 * groups;
+        for (std::size_t c = 0; c < 8 / B; ++c) {
+            sums[c].N.store(A + first + c * B);
+            sums[c].L_u.store(da + first + c * B);
+            sums[c].L_1u.store(db + first + c * B);
+        }
+    }
+    const BetaIntegrals<double> low = beta_end_bin(d, bins), high = beta_end_bin(BetaDensity(b, a), bins);
+    A[0] = low.N, da[0] = low.L_u, db[0] = low.L_1u;
+    A[n - 1] = high.N, da[n - 1] = high.L_1u, db[n - 1] = high.L_u;
+
+    BetaIntegrals<Block> totals = {};
+    for (std::size_t k = 0; k < N; k += B) {
+        totals.N = totals.N + load(A, k);
+        totals.L_u = totals.L_u + load(da, k);
+        totals.L_1u = totals.L_1u + load(db, k);
+    }
+    const double scale = 1 / sum(totals.N);
+    const Block mean_u = Block::all(scale * sum(totals.L_u)), mean_1u = Block::all(scale * sum(totals.L_1u));
+    for (std::size_t k = 0; k < N; k += B) {
+        const Block Nk = load(A, k);
+        (Block::all(a * scale) * (load(da, k) - Nk * mean_u)).store(da + k);
+        (Block::all(b * scale) * (load(db, k) - Nk * mean_1u)).store(db + k);
+        (Nk * Block::all(scale) + Block::all(epsilon)).store(A + k);
+    }
+    for (std::size_t k = n; k < N; ++k) A[k] = 0;
+}
+
+// ---- Memory
+
+// The arrays of one evaluation, in the caller's scratch. A holds epsilon already, except in its padding.
+struct Partitioned {
+    std::size_t n, N, rows;  // documents; columns and rows, padded by zeros
+    Family family;
+    double *A, *K, *K2;     // (rows, N): A, and the densities at the edges or, for beta, dA / dlog a and dA / dlog b
+    double *q, *p;          // (T + 1, N), (T, N): the scalings, and the adjoints p_t of the sums w_t = 1 / q_(t+1)
+    double* x;              // (n_classes, N): v times the discount
+    double* sums;           // (N,): sums over the rows
+    double *z_bar, *u_bar;  // (rows,)
+    double* left;           // (T, 4): the left sides of the rank-one terms, for four rows
+    double *edges, *h;      // (N + 8,): see location_scale_row; for beta, BetaBins' corners and n_groups
+    double* nodes;
+    std::size_t used;  // doubles, without the nodes
+
+    Partitioned(std::size_t n_, int T_, std::size_t n_classes, Family family_, double* scratch)
+        : n(n_), N(round_up(n_, 8)), rows(round_up(n_, 4)), family(family_), used(0) {
+        const std::size_t T = std::size_t(T_);
+        const auto take = [&](std::size_t size) {
+            double* at = scratch ? scratch + used : nullptr;
+            used += size;
+            return at;
+        };
+        A = take(rows * N);
+        K = take(rows * N);
+        K2 = take(family == Family::beta ? rows * N : 0);
+        q = take((T + 1) * N);
+        p = take(T * N);
+        x = take(n_classes * N);
+        sums = take(N);
+        z_bar = take(N);
+        u_bar = take(N);
+        left = take(round_up(4 * T, 8));
+        edges = take(N + 8);
+        h = take(N + 8);
+        nodes = take(0);
+    }
+    double* q_at(int t) const { return q + std::size_t(t) * N; }
+    double* p_at(int t) const { return p + std::size_t(t) * N; }
+};
+
+// In doubles. partitioned_project and partitioned_matrix need that of one class.
+inline std::size_t partitioned_scratch(std::size_t n, int T, std::size_t n_classes, Family family) {
+    const std::size_t groups = family == Family::beta && n > 1 ? beta_nodes(n, 2 * beta_limit, nullptr, nullptr) : 0;
+    return Partitioned(n, T, n_classes, family, nullptr).used + 24 * groups;
+}
+
+// ---- Passes over the rows
+
+constexpr std::size_t unroll = B == 8 ? 1 : 2;  // blocks of a row at a time
+
+// A_j . x for the four rows from `row` on
+SINKPROP_INLINE void four_products(const double* row, std::size_t N, const double* const x[4], double out[4]) {
+    Block s[4][unroll] = {};
+    for (std::size_t k = 0; k < N; k += unroll * B)
+        for (std::size_t c = 0; c < unroll; ++c)
+            for (std::size_t i = 0; i < 4; ++i)
+                s[i][c] = fma(load(row, i * N + k + c * B), load(x[i], k + c * B), s[i][c]);
+    for (std::size_t i = 0; i < 4; ++i) out[i] = sum(unroll == 2 ? s[i][0] + s[i][unroll - 1] : s[i][0]);
+}
+
+// sums += c_j A_j over the four rows from `row` on
+SINKPROP_INLINE void add_four_rows(const double* row, std::size_t N, const double c[4], double* sums) {
+    const Block c0 = Block::all(c[0]), c1 = Block::all(c[1]), c2 = Block::all(c[2]), c3 = Block::all(c[3]);
+    for (std::size_t k = 0; k < N; k += B) {
+        const Block even = fma(c0, load(row, k), fma(c2, load(row, 2 * N + k), load(sums, k)));
+        fma(c1, load(row, N + k), fma(c3, load(row, 3 * N + k), even)).store(sums + k);
+    }
+}
+
+inline void set_zero(double* x, std::size_t size) {
+    for (std::size_t k = 0; k < size; k += B) Block::all(0).store(x + k);
+}
+
+// sums = A' c, where c_j = finish(j, (A x)_j)
+template <class Finish>
+inline void fused_products(const Partitioned& m, const double* x, Finish finish) {
+    set_zero(m.sums, m.N);
+    const double* const x4[4] = {x, x, x, x};
+    for (std::size_t j = 0; j < m.rows; j += 4) {
+        const double* row = m.A + j * m.N;
+        double w[4], c[4] = {0, 0, 0, 0};
+        four_products(row, m.N, x4, w);
+        for (std::size_t i = 0; i < 4 && j + i < m.n; ++i) c[i] = finish(j + i, w[i]);
+        add_four_rows(row, m.N, c, m.sums);
+    }
+}
+
+// 1 / w, or 0 for the sum of a line that holds nothing
+inline double reciprocal(double w) {
+    return w > 1e-250 ? 1 / w : 0;
+}
+
+// A, the matrices of its derivative, and the column sums
+inline void form_matrix(const Partitioned& m, const double* theta, double epsilon) {
+    const std::size_t n = m.n, N = m.N;
+    BetaBins bins = {m.h, m.nodes, m.edges, -708};
+    if (m.family == Family::beta) {
+        double total = 0;
+        for (std::size_t j = 0; j < n; ++j) {
+            const double ab = beta_parameter(theta[2 * j]) + beta_parameter(theta[2 * j + 1]);
+            if (ab > total) total = ab;
+        }
+        if (n > 1) beta_nodes(n, bounded(total, 0, 2 * beta_limit), m.h, m.nodes);
+        for (std::size_t k = 8; k < n; k += 8) {
+            m.edges[k / 4] = std::log(double(k) / double(n));
+            m.edges[k / 4 + 1] = std::log(double(n - k) / double(n));
+        }
+        // what is e^-50 of epsilon cannot be seen beside it
+        if (epsilon > 0) bins.threshold = bounded(std::log(epsilon) - 50, -708, -50);
+    } else {
+        for (std::size_t k = 0; k < N; ++k) {
+            const double below = double(k + 1), above = double(n) - below;
+            if (k + 1 >= n)
+                m.edges[k] = last_edge;
+            else
+                m.edges[k] = m.family == Family::probit ? normal_quantile(below / double(n)) : std::log(below / above);
+        }
+    }
+    set_zero(m.sums, N);
+    for (std::size_t j = 0; j < m.rows; j += 4) {
+        for (std::size_t i = j; i < j + 4; ++i) {
+            double *A = m.A + i * N, *K = m.K + i * N, *K2 = m.K2 + i * N;
+            if (i >= n || n == 1) {
+                set_zero(A, N);
+                set_zero(K, N);
+                if (m.family == Family::beta) set_zero(K2, N);
+                if (i < n) A[0] = 1 + epsilon;
+            } else if (m.family == Family::logit_logistic) {
+                location_scale_row<false>(theta + 2 * i, m.edges, n, N, epsilon, m.h, A, K);
+            } else if (m.family == Family::probit) {
+                location_scale_row<true>(theta + 2 * i, m.edges, n, N, epsilon, m.h, A, K);
+            } else {
+                beta_row(theta + 2 * i, bins, n, N, epsilon, A, K, K2);
+            }
+        }
+        const double ones[4] = {1, 1, 1, 1};
+        add_four_rows(m.A + j * N, N, ones, m.sums);
+    }
+}
+
+// q_0 .. q_r, where r is the last odd number up to T, the last scaling of the ranks
+inline void scale_ranks(const Partitioned& m, int T) {
+    for (std::size_t j = 0; j < m.N; ++j) m.q[j] = j < m.n ? 1 : 0;
+    const auto columns = [&](double* v) {
+        for (std::size_t k = 0; k < m.N; ++k) v[k] = reciprocal(m.sums[k]);
+    };
+    if (T > 0) columns(m.q_at(1));
+    for (int t = 1; t + 2 <= T; t += 2) {
+        double* u = m.q_at(t + 1);
+        fused_products(m, m.q_at(t), [&](std::size_t j, double w) SINKPROP_LAMBDA { return u[j] = reciprocal(w); });
+        columns(m.q_at(t + 2));
+    }
+}
+
+// ---- The gradient
+
+// The adjoint of A is the sum of its rank-one terms left_t right_t': p_t q_t' for each product w_t = A q_t, which has
+// an odd t, q_t p_t' for w_t = A' q_t, and z_bar x_c' for the documents of class c. Its rows live in registers only.
+template <bool is_beta>
+inline void partitioned_rev(const Partitioned& m, const double* theta, const std::int32_t* classes,
+                            std::size_t n_classes, int T, double* gradient) {
+    const std::size_t N = m.N;
+    if constexpr (!is_beta) {
+        // F_k is added to A_k and taken from A_(k+1): differences of the right vectors give the adjoint of F
+        const auto difference = [&](double* x) {
+            for (std::size_t k = 0; k + 1 < N; ++k) x[k] -= x[k + 1];
+        };
+        for (int t = 0; t < T; ++t) difference(t % 2 ? m.q_at(t) : m.p_at(t));
+        for (std::size_t c = 0; c < n_classes; ++c) difference(m.x + c * N);
+    }
+    for (std::size_t j = 0; j < m.n; j += 4) {
+        const double* x[4];
+        LocationScale d[4];
+        for (std::size_t i = 0; i < 4; ++i) {
+            const std::size_t at = j + i < m.n ? j + i : j;
+            x[i] = m.x + (n_classes > 1 ? std::size_t(classes[at]) * N : 0);
+            d[i] = LocationScale(theta + 2 * at);
+            for (int t = 0; t < T; ++t) m.left[4 * std::size_t(t) + i] = (t % 2 ? m.p_at(t) : m.q_at(t))[at];
+        }
+        Block s[4] = {}, s2[4] = {};
+        for (std::size_t k = 0; k < N; k += unroll * B) {
+            Block bar[4][unroll];
+            for (std::size_t i = 0; i < 4; ++i)
+                for (std::size_t c = 0; c < unroll; ++c) bar[i][c] = Block::all(m.z_bar[j + i]) * load(x[i], k + c * B);
+            for (int t = 0; t < T; ++t) {
+                const double *right = (t % 2 ? m.q_at(t) : m.p_at(t)) + k, *left = m.left + 4 * t;
+                for (std::size_t i = 0; i < 4; ++i)
+                    for (std::size_t c = 0; c < unroll; ++c)
+                        bar[i][c] = fma(Block::all(left[i]), load(right, c * B), bar[i][c]);
+            }
+            for (std::size_t i = 0; i < 4; ++i)
+                for (std::size_t c = 0; c < unroll; ++c) {
+                    const std::size_t at = (j + i) * N + k + c * B;
+                    const Block term = bar[i][c] * load(m.K, at);
+                    s[i] = s[i] + term;
+                    if constexpr (is_beta)
+                        s2[i] = fma(bar[i][c], load(m.K2, at), s2[i]);
+                    else
+                        s2[i] = fma(term, d[i].z(load(m.edges, k + c * B)), s2[i]);
+                }
+        }
+        for (std::size_t i = 0; i < 4 && j + i < m.n; ++i) {
+            const double *in = theta + 2 * (j + i), s0 = sum(s[i]), s1 = sum(s2[i]);
+            double* out = gradient + 2 * (j + i);
+            if constexpr (is_beta) {
+                out[0] = s0 * inside(in[0], log_beta_lower, log_beta_upper);
+                out[1] = s1 * inside(in[1], log_beta_lower, log_beta_upper);
+            } else {
+                // dF/dmu = -f(z) / s, dF/dlog s = -z f(z)
+                out[0] = -d[i].inv_s * s0 * inside(in[0], -mu_limit, mu_limit);
+                out[1] = -s1 * inside(in[1], -log_scale_limit, log_scale_limit);
+            }
+        }
+    }
+}
+
+// The value sum_jk g_j D[c_j, k] Pi_jk and its gradient (n, 2). D is (n_classes, stride); classes (n,) is read only if
+// there are several of them. The scratch is aligned to 64 bytes.
+inline double partitioned_gain(const double* theta, std::size_t n, Family family, const double* g, const double* D,
+                               std::size_t stride, const std::int32_t* classes, std::size_t n_classes, int T,
+                               double epsilon, double* scratch, double* gradient) {
+    const Partitioned m(n, T, n_classes, family, scratch);
+    const std::size_t N = m.N;
+    form_matrix(m, theta, epsilon);
+    scale_ranks(m, T);
+    const bool rows_last = T > 0 && T % 2 == 0;
+    const double* v = m.q_at(rows_last ? T - 1 : T);
+    for (std::size_t c = 0; c < n_classes; ++c)
+        for (std::size_t k = 0; k < N; ++k) m.x[c * N + k] = k < n ? v[k] * D[c * stride + k] : 0;
+
+    // f = sum_j g_j u_j z_j, z_j = A_j . x_c(j). In the same pass u = 1 / (A v), if that is the last half iteration,
+    // its adjoint p, and sums = v * v_bar = sum_j A_j * (z_bar_j x_c(j) + p_j v).
+    double value = 0;
+    set_zero(m.sums, N);
+    for (std::size_t j = 0; j < m.rows; j += 4) {
+        const double *row = m.A + j * N, *x[4], *const v4[4] = {v, v, v, v};
+        double w[4], z[4], p[4] = {0, 0, 0, 0}, z_bar[4] = {0, 0, 0, 0};
+        for (std::size_t i = 0; i < 4; ++i)
+            x[i] = m.x + (n_classes > 1 && j + i < n ? std::size_t(classes[j + i]) * N : 0);
+        four_products(row, N, x, z);
+        if (rows_last) four_products(row, N, v4, w);
+        for (std::size_t i = 0; i < 4 && j + i < n; ++i) {
+            const double u = rows_last ? reciprocal(w[i]) : T ? m.q_at(T - 1)[j + i] : 1;
+            z_bar[i] = g[j + i] * u;
+            value += z_bar[i] * z[i];
+            m.u_bar[j + i] = g[j + i] * z[i];
+            if (rows_last) m.p_at(T - 1)[j + i] = p[i] = -(z_bar[i] * z[i] * u);
+        }
+        for (std::size_t i = 0; i < 4; ++i) m.z_bar[j + i] = z_bar[i];
+        for (std::size_t k = 0; k < N; k += B) {
+            Block s = load(m.sums, k);
+            for (std::size_t i = 0; i < 4; ++i) {
+                const Block bar = fma(Block::all(z_bar[i]), load(x[i], k), Block::all(p[i]) * load(v, k));
+                s = fma(load(row, i * N + k), bar, s);
+            }
+            s.store(m.sums + k);
+        }
+    }
+
+    // q = 1 / w gives w_bar = -q_bar q^2; q_(T-1) of an odd T is u, which the gain uses too
+    const int last = T - (rows_last ? 2 : 1);
+    if (T > 0)
+        for (std::size_t k = 0; k < N; ++k) m.p_at(last)[k] = -m.sums[k] * v[k];
+    for (int t = last; t >= 2; t -= 2) {
+        const double *q = m.q_at(t), *before = m.q_at(t - 1);
+        double *p = m.p_at(t - 1), *p_before = m.p_at(t - 2);
+        const double direct = t == T - 1 ? 1 : 0;
+        fused_products(m, m.p_at(t), [&](std::size_t j, double w) SINKPROP_LAMBDA {
+            return p[j] = -((w + direct * m.u_bar[j]) * q[j] * q[j]);
+        });
+        for (std::size_t k = 0; k < N; ++k) p_before[k] = -(m.sums[k] * before[k] * before[k]);
+    }
+    if (family == Family::beta)
+        partitioned_rev<true>(m, theta, classes, n_classes, T, gradient);
+    else
+        partitioned_rev<false>(m, theta, classes, n_classes, T, gradient);
+    return value;
+}
+
+// out[c, j] = sum_k Pi_jk X[c, k], for X (n_columns, stride) and out (n_columns, n)
+inline void partitioned_project(const double* theta, std::size_t n, Family family, const double* X, std::size_t stride,
+                                std::size_t n_columns, int T, double epsilon, double* scratch, double* out) {
+    const Partitioned m(n, T, 1, family, scratch);
+    form_matrix(m, theta, epsilon);
+    scale_ranks(m, T);
+    const bool rows_last = T > 0 && T % 2 == 0;
+    const double* v = m.q_at(rows_last ? T - 1 : T);
+    const auto products = [&](const double* x, double* w) {
+        const double* const x4[4] = {x, x, x, x};
+        for (std::size_t j = 0; j < m.rows; j += 4) four_products(m.A + j * m.N, m.N, x4, w + j);
+    };
+    double *u = T ? m.q_at(rows_last ? T : T - 1) : m.q, *w = m.sums;
+    if (rows_last) {
+        products(v, u);
+        for (std::size_t j = 0; j < n; ++j) u[j] = reciprocal(u[j]);
+    }
+    for (std::size_t c = 0; c < n_columns; ++c) {
+        for (std::size_t k = 0; k < m.N; ++k) m.x[k] = k < n ? v[k] * X[c * stride + k] : 0;
+        products(m.x, w);
+        for (std::size_t j = 0; j < n; ++j) out[c * n + j] = u[j] * w[j];
+    }
+}
+
+// A (n, n), without epsilon
+inline void partitioned_matrix(const double* theta, std::size_t n, Family family, double* scratch, double* A) {
+    const Partitioned m(n, 0, 1, family, scratch);
+    form_matrix(m, theta, 0);
+    for (std::size_t j = 0; j < n; ++j)
+        for (std::size_t k = 0; k < n; ++k) A[j * n + k] = m.A[j * m.N + k];
+}
+
+}  // namespace SINKPROP_ISA
+}  // namespace sinkprop

@@ -1,0 +1,159 @@
+// Incomplete Sinkhorn normalization in scaling form, the expected gain under it, and the exact adjoint of both.
+//
+// In score order the matrix A is symmetric and is known only through its products. With q_0 = 1 and
+// q_(t+1) = 1 / (A q_t + epsilon sum(q_t)), T half iterations (columns, rows, columns, ...) give
+// Pi = diag(u) (A + epsilon) diag(v), where u and v are the two last q: u = q_T and v = q_(T-1) for an even T.
+//
+// An operator offers
+//   size                    padded length of every vector, a multiple of the block width
+//   mask                    1 where a vector's element belongs to a document, 0 where it pads
+//   unit                    a length: with it, (dA)_ij = unit * dA_ij / dy_i
+//   apply(x, t, finish)     finish(i, k) for each block i of k = A x; remembers (dA) x under the number t
+//   apply_rev(p, t, finish) finish(i, k, dk, m) for each block i of k = A p, dk = (dA) p and the m remembered under t
+//   each_document(f)        f(i, slot): where in the vectors the i-th document by score stands
+// For a positive x the products are positive in the padding too, so that mask / k is 0 there.
+#pragma once
+
+#include "simd.hpp"
+
+namespace sinkprop {
+namespace SINKPROP_ISA {
+
+constexpr int B = native_width;  // width of a block
+using Block = Vec<B>;
+
+constexpr std::size_t round_up(std::size_t n, std::size_t to) {
+    return (n + to - 1) / to * to;
+}
+
+SINKPROP_INLINE Block load(const double* p, std::size_t i) {
+    return Block::load(p + i);
+}
+
+// A gain sum_jk g_j D[c_j, k] Pi_jk. A separable gain has one class of documents, and D is its discount.
+// The arrays are in the operator's order, padded like its vectors.
+struct GainView {
+    const double* g;              // (size,)
+    const double* D;              // (n_classes, size)
+    const std::int32_t* classes;  // (size,); read only if there are several classes
+    std::size_t n_classes;
+};
+
+// q_0 .. q_T (T + 1, size)
+template <class Operator>
+inline void scale(const Operator& A, int T, double epsilon, double* q) {
+    const std::size_t N = A.size;
+    Block total = Block::all(0);
+    for (std::size_t i = 0; i < N; i += B) {
+        const Block x = load(A.mask, i);
+        x.store(q + i);
+        total = total + x;
+    }
+    for (int t = 0; t < T; ++t) {
+        double* next = q + (t + 1) * N;
+        const Block shift = Block::all(epsilon * sum(total));
+        total = Block::all(0);
+        A.apply(q + t * N, t, [&](std::size_t i, Block k) SINKPROP_LAMBDA {
+            const Block r = load(A.mask, i) / (k + shift);
+            r.store(next + i);
+            total = total + r;
+        });
+    }
+}
+
+constexpr std::size_t expected_gain_scratch(std::size_t size, int T, std::size_t n_classes) {
+    return (std::size_t(T) + (n_classes > 1 ? 7 : 6)) * size;
+}
+
+// The value; its gradient with respect to the sorted scores, times the operator's unit, is added into `gradient`.
+//
+// Every product w = A q contributes the rank-one term p q' to the adjoint of A, p = w_bar, and so
+// p * (dA) q + q * (dA) p to the gradient: A is symmetric, and y_i moves both its row and its column.
+template <class Operator>
+inline double expected_gain(const Operator& A, const GainView& gain, int T, double epsilon, double* scratch,
+                            double* SINKPROP_RESTRICT gradient) {
+    const std::size_t N = A.size;
+    double *q = scratch, *u_bar = q + (T + 1) * N, *v_bar = u_bar + N;
+    double *x = v_bar + N, *z_bar = x + N, *p_next = z_bar + N, *g_class = p_next + N;
+
+    scale(A, T, epsilon, q);
+    const double *last = q + T * N, *before = T ? last - N : last;
+    const double *u = T % 2 ? before : last, *v = T % 2 ? last : before;
+
+    for (std::size_t i = 0; i < 2 * N; i += B) Block::all(0).store(u_bar + i);
+    double value = 0;
+    for (std::size_t c = 0; c < gain.n_classes; ++c) {
+        const double *d = gain.D + c * N, *g = gain.g;
+        if (gain.n_classes > 1) {
+            for (std::size_t i = 0; i < N; ++i) g_class[i] = gain.classes[i] == std::int32_t(c) ? gain.g[i] : 0;
+            g = g_class;
+        }
+        // f = sum_j g_j u_j z_j with z = (A + epsilon) x, x = v * d
+        Block total_x = Block::all(0), total_z_bar = Block::all(0), f = Block::all(0);
+        for (std::size_t i = 0; i < N; i += B) {
+            const Block xi = load(v, i) * load(d, i), zi = load(g, i) * load(u, i);
+            xi.store(x + i);
+            zi.store(z_bar + i);
+            total_x = total_x + xi;
+            total_z_bar = total_z_bar + zi;
+        }
+        const Block shift = Block::all(epsilon * sum(total_x)), shift_bar = Block::all(epsilon * sum(total_z_bar));
+        A.apply(x, T, [&](std::size_t i, Block k) SINKPROP_LAMBDA {
+            const Block z = k + shift;
+            f = fma(load(z_bar, i), z, f);
+            fma(load(g, i), z, load(u_bar, i)).store(u_bar + i);
+        });
+        value += sum(f);
+        A.apply_rev(z_bar, T, [&](std::size_t i, Block k, Block dk, Block m) SINKPROP_LAMBDA {
+            fma(load(d, i), k + shift_bar, load(v_bar, i)).store(v_bar + i);
+            (load(gradient, i) + (load(z_bar, i) * m + load(x, i) * dk)).store(gradient + i);
+        });
+    }
+    if (T == 0) return value;
+
+    // q_(t+1) = 1 / w_t, so w_bar = -q_bar q_(t+1)^2; q_(T-1) is also used by the gain itself
+    const double *last_bar = T % 2 ? v_bar : u_bar, *before_bar = T % 2 ? u_bar : v_bar;
+    double* p = z_bar;
+    Block total = Block::all(0);
+    for (std::size_t i = 0; i < N; i += B) {
+        const Block r = load(last, i), pi = -(load(last_bar, i) * r * r);
+        pi.store(p + i);
+        total = total + pi;
+    }
+    for (int t = T - 1; t >= 0; --t) {
+        const double* qt = q + t * N;
+        const Block shift = Block::all(epsilon * sum(total)), direct = Block::all(t == T - 1 ? 1 : 0);
+        total = Block::all(0);
+        A.apply_rev(p, t, [&](std::size_t i, Block k, Block dk, Block m) SINKPROP_LAMBDA {
+            const Block r = load(qt, i);
+            (load(gradient, i) + (load(p, i) * m + r * dk)).store(gradient + i);
+            const Block next = -(fma(direct, load(before_bar, i), k + shift) * r * r);
+            next.store(p_next + i);
+            total = total + next;
+        });
+        double* swap = p;
+        p = p_next;
+        p_next = swap;
+    }
+    return value;
+}
+
+// Pi x = u * ((A + epsilon) (v * x)), from the q that scale() left at `q`; `y` is scratch.
+template <class Operator>
+inline void project(const Operator& A, const double* x, int T, double epsilon, const double* q, double* y,
+                    double* out) {
+    const std::size_t N = A.size;
+    const double *last = q + T * N, *before = T ? last - N : last;
+    const double *u = T % 2 ? before : last, *v = T % 2 ? last : before;
+    Block total = Block::all(0);
+    for (std::size_t i = 0; i < N; i += B) {
+        const Block yi = load(v, i) * load(x, i);
+        yi.store(y + i);
+        total = total + yi;
+    }
+    const Block shift = Block::all(epsilon * sum(total));
+    A.apply(y, T, [&](std::size_t i, Block k) SINKPROP_LAMBDA { (load(u, i) * (k + shift)).store(out + i); });
+}
+
+}  // namespace SINKPROP_ISA
+}  // namespace sinkprop

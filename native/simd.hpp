@@ -1,0 +1,274 @@
+// Vectors of W doubles and the elementary functions on them, written once for every instruction set.
+//
+// Everything lives in a namespace named after the instruction set of the translation unit, so that code compiled for
+// AVX2 is never linked into a path that a plainer processor takes. For the same reason nothing here instantiates a
+// template of the standard library.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#ifndef SINKPROP_ISA
+#error "define SINKPROP_ISA: the name of the instruction set this translation unit is compiled for"
+#endif
+
+#if defined(_MSC_VER) && !defined(__clang__)
+#define SINKPROP_INLINE __forceinline
+#define SINKPROP_LAMBDA
+#define SINKPROP_RESTRICT __restrict
+#else
+#define SINKPROP_INLINE inline __attribute__((always_inline))
+#define SINKPROP_LAMBDA __attribute__((always_inline))
+#define SINKPROP_RESTRICT __restrict__
+#endif
+
+#if (defined(__GNUC__) || defined(__clang__)) && !defined(SINKPROP_NO_VECTOR_EXTENSIONS)
+#define SINKPROP_VECTOR_EXTENSIONS 1
+#endif
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SINKPROP_SHUFFLE 1
+#endif
+#endif
+
+namespace sinkprop {
+namespace SINKPROP_ISA {
+
+#if defined(__AVX512F__)
+constexpr int native_width = 8;
+#elif defined(__AVX2__)
+constexpr int native_width = 4;
+#else
+constexpr int native_width = 2;
+#endif
+
+#if SINKPROP_VECTOR_EXTENSIONS
+
+template <int W>
+struct Raw {
+    typedef double doubles __attribute__((vector_size(W * 8)));
+    typedef std::int64_t ints __attribute__((vector_size(W * 8)));
+};
+
+template <int W>
+struct Vec {
+    using D = typename Raw<W>::doubles;
+    using I = typename Raw<W>::ints;
+    D v;
+
+    static SINKPROP_INLINE Vec load(const double* p) {
+        Vec r;
+        std::memcpy(&r.v, p, sizeof r.v);
+        return r;
+    }
+    static SINKPROP_INLINE Vec all(double x) { return {x - D{}}; }
+    SINKPROP_INLINE void store(double* p) const { std::memcpy(p, &v, sizeof v); }
+    SINKPROP_INLINE double operator[](int i) const { return v[i]; }
+
+    friend SINKPROP_INLINE Vec operator+(Vec a, Vec b) { return {a.v + b.v}; }
+    friend SINKPROP_INLINE Vec operator-(Vec a, Vec b) { return {a.v - b.v}; }
+    friend SINKPROP_INLINE Vec operator*(Vec a, Vec b) { return {a.v * b.v}; }
+    friend SINKPROP_INLINE Vec operator/(Vec a, Vec b) { return {a.v / b.v}; }
+    friend SINKPROP_INLINE Vec operator-(Vec a) { return {-a.v}; }
+
+    // 2^k for the k that round_to_int left in the low bits of `magic`; -1022 <= k <= 1023.
+    static SINKPROP_INLINE Vec power_of_two(Vec magic) {
+        I k = (I)magic.v;
+        k = (k + 1023) << 52;
+        return {(D)k};
+    }
+    // a where x < y, else b
+    static SINKPROP_INLINE Vec where_less(Vec x, Vec y, Vec a, Vec b) { return {x.v < y.v ? a.v : b.v}; }
+    // Bit `bit` of the integer that round_to_int left in `magic`, as a mask: a where it is set, else b.
+    static SINKPROP_INLINE Vec where_bit(Vec magic, int bit, Vec a, Vec b) {
+        I k = ((I)magic.v >> bit) & 1;
+        return {k != 0 ? a.v : b.v};
+    }
+};
+
+#else  // a compiler without vector extensions: plain loops, which it may vectorise as it likes
+
+template <int W>
+struct Vec {
+    double v[W];
+
+    static SINKPROP_INLINE Vec load(const double* p) {
+        Vec r;
+        std::memcpy(r.v, p, sizeof r.v);
+        return r;
+    }
+    static SINKPROP_INLINE Vec all(double x) {
+        Vec r;
+        for (int i = 0; i < W; ++i) r.v[i] = x;
+        return r;
+    }
+    SINKPROP_INLINE void store(double* p) const { std::memcpy(p, v, sizeof v); }
+    SINKPROP_INLINE double operator[](int i) const { return v[i]; }
+
+#define SINKPROP_ELEMENTWISE(op)                               \
+    friend SINKPROP_INLINE Vec operator op(Vec a, Vec b) {     \
+        for (int i = 0; i < W; ++i) a.v[i] = a.v[i] op b.v[i]; \
+        return a;                                              \
+    }
+    SINKPROP_ELEMENTWISE(+)
+    SINKPROP_ELEMENTWISE(-)
+    SINKPROP_ELEMENTWISE(*)
+    SINKPROP_ELEMENTWISE(/)
+#undef SINKPROP_ELEMENTWISE
+    friend SINKPROP_INLINE Vec operator-(Vec a) {
+        for (int i = 0; i < W; ++i) a.v[i] = -a.v[i];
+        return a;
+    }
+
+    static SINKPROP_INLINE Vec power_of_two(Vec magic) {
+        for (int i = 0; i < W; ++i) {
+            std::uint64_t k;
+            std::memcpy(&k, &magic.v[i], 8);
+            k = (k + 1023) << 52;
+            std::memcpy(&magic.v[i], &k, 8);
+        }
+        return magic;
+    }
+    static SINKPROP_INLINE Vec where_less(Vec x, Vec y, Vec a, Vec b) {
+        for (int i = 0; i < W; ++i) a.v[i] = x.v[i] < y.v[i] ? a.v[i] : b.v[i];
+        return a;
+    }
+    static SINKPROP_INLINE Vec where_bit(Vec magic, int bit, Vec a, Vec b) {
+        for (int i = 0; i < W; ++i) {
+            std::uint64_t k;
+            std::memcpy(&k, &magic.v[i], 8);
+            a.v[i] = (k >> bit) & 1 ? a.v[i] : b.v[i];
+        }
+        return a;
+    }
+};
+
+#endif
+
+// a * b + c, fused where the instruction set has it (contraction is switched on for these files)
+template <int W>
+SINKPROP_INLINE Vec<W> fma(Vec<W> a, Vec<W> b, Vec<W> c) {
+    return a * b + c;
+}
+
+template <int W>
+SINKPROP_INLINE Vec<W> minimum(Vec<W> a, Vec<W> b) {
+    return Vec<W>::where_less(a, b, a, b);
+}
+
+template <int W>
+SINKPROP_INLINE Vec<W> maximum(Vec<W> a, Vec<W> b) {
+    return Vec<W>::where_less(b, a, a, b);
+}
+
+template <int W>
+SINKPROP_INLINE Vec<W> absolute(Vec<W> a) {
+    return maximum(a, -a);
+}
+
+// Lanes added pairwise: a fixed order, so that a sum has the same bits on every run.
+template <int W>
+SINKPROP_INLINE double sum(Vec<W> a) {
+    double x[W];
+    a.store(x);
+    for (int half = W / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; ++i) x[i] += x[i + half];
+    return x[0];
+}
+
+// out = (sum a, sum b, sum c, sum d): a transpose costs less than four horizontal sums.
+template <int W>
+SINKPROP_INLINE void store_sums(Vec<W> a, Vec<W> b, Vec<W> c, Vec<W> d, double* out) {
+#if SINKPROP_VECTOR_EXTENSIONS && SINKPROP_SHUFFLE
+    if constexpr (W == 2) {
+        Vec<2>{__builtin_shufflevector(a.v, b.v, 0, 2) + __builtin_shufflevector(a.v, b.v, 1, 3)}.store(out);
+        Vec<2>{__builtin_shufflevector(c.v, d.v, 0, 2) + __builtin_shufflevector(c.v, d.v, 1, 3)}.store(out + 2);
+    } else if constexpr (W == 4) {
+        const auto ab = __builtin_shufflevector(a.v, b.v, 0, 4, 2, 6) + __builtin_shufflevector(a.v, b.v, 1, 5, 3, 7);
+        const auto cd = __builtin_shufflevector(c.v, d.v, 0, 4, 2, 6) + __builtin_shufflevector(c.v, d.v, 1, 5, 3, 7);
+        Vec<4>{__builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7)}.store(out);
+    } else {
+        static_assert(W == 8, "widths are 2, 4 and 8");
+        auto fold = [](typename Vec<W>::D x) SINKPROP_LAMBDA -> Vec<4> {
+            return {__builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7)};
+        };
+        store_sums<4>(fold(a.v), fold(b.v), fold(c.v), fold(d.v), out);
+    }
+#else
+    out[0] = sum(a);
+    out[1] = sum(b);
+    out[2] = sum(c);
+    out[3] = sum(d);
+#endif
+}
+
+constexpr double round_magic = 6755399441055744.0;  // 1.5 * 2^52: adding it leaves round(x) in the low bits
+
+// exp(x) to 1 ulp for x <= 709; 0 below -708, so that no denormal is ever made.
+template <int W>
+SINKPROP_INLINE Vec<W> exp(Vec<W> x) {
+    using V = Vec<W>;
+    const V floor = V::all(-708.0);
+    const V y = maximum(x, floor);
+    const V magic = fma(y, V::all(1.4426950408889634074), V::all(round_magic));
+    const V k = magic - V::all(round_magic);
+    V r = fma(k, V::all(-6.93147180369123816490e-01), y);
+    r = fma(k, V::all(-1.90821492927058770002e-10), r);
+    // Taylor's polynomial of degree 13 on |r| <= ln(2)/2: truncation 4e-18. Two interleaved chains halve its latency.
+    const V r2 = r * r;
+    V odd = V::all(1.0 / 6227020800.0), even = V::all(1.0 / 479001600.0);
+    odd = fma(odd, r2, V::all(1.0 / 39916800.0));
+    even = fma(even, r2, V::all(1.0 / 3628800.0));
+    odd = fma(odd, r2, V::all(1.0 / 362880.0));
+    even = fma(even, r2, V::all(1.0 / 40320.0));
+    odd = fma(odd, r2, V::all(1.0 / 5040.0));
+    even = fma(even, r2, V::all(1.0 / 720.0));
+    odd = fma(odd, r2, V::all(1.0 / 120.0));
+    even = fma(even, r2, V::all(1.0 / 24.0));
+    odd = fma(odd, r2, V::all(1.0 / 6.0));
+    even = fma(even, r2, V::all(0.5));
+    // 1 + r + r^2 (even + r odd)
+    const V tail = fma(r2, fma(r, odd, even), r);
+    const V result = (tail + V::all(1.0)) * V::power_of_two(magic);
+    return V::where_less(x, floor, V::all(0.0), result);
+}
+
+// sin(x) and cos(x) for 0 <= x < 2^15, to about 1.5 ulp of 1.
+template <int W>
+SINKPROP_INLINE void sincos(Vec<W> x, Vec<W>& sin_x, Vec<W>& cos_x) {
+    using V = Vec<W>;
+    const V magic = fma(x, V::all(0.63661977236758134308), V::all(round_magic));
+    const V k = magic - V::all(round_magic);
+    // pi/2 in three parts whose products with k are exact
+    V r = fma(k, V::all(-1.57079632673412561417e+00), x);
+    r = fma(k, V::all(-6.07710050630396597660e-11), r);
+    r = fma(k, V::all(-2.02226624879595063154e-21), r);
+    const V r2 = r * r;
+    V s = V::all(-7.6471637318198164759e-13);  // -1/15!
+    s = fma(s, r2, V::all(1.6059043836821614599e-10));
+    s = fma(s, r2, V::all(-2.5052108385441718775e-08));
+    s = fma(s, r2, V::all(2.7557319223985890653e-06));
+    s = fma(s, r2, V::all(-1.9841269841269841270e-04));
+    s = fma(s, r2, V::all(8.3333333333333333333e-03));
+    s = fma(s, r2, V::all(-1.6666666666666666667e-01));
+    s = fma(r * r2, s, r);
+    V c = V::all(4.7794773323873852974e-14);  // 1/16!
+    c = fma(c, r2, V::all(-1.1470745597729724714e-11));
+    c = fma(c, r2, V::all(2.0876756987868098979e-09));
+    c = fma(c, r2, V::all(-2.7557319223985890653e-07));
+    c = fma(c, r2, V::all(2.4801587301587301587e-05));
+    c = fma(c, r2, V::all(-1.3888888888888888889e-03));
+    c = fma(c, r2, V::all(4.1666666666666666667e-02));
+    c = fma(c, r2, V::all(-0.5));
+    c = fma(c, r2, V::all(1.0));
+    const V s1 = V::where_bit(magic, 0, c, s), c1 = V::where_bit(magic, 0, s, c);
+    sin_x = V::where_bit(magic, 1, -s1, s1);
+    // cos changes sign in the second and third quadrants: where the two low bits differ
+    const V flipped = V::where_bit(magic, 1, c1, -c1), kept = V::where_bit(magic, 1, -c1, c1);
+    cos_x = V::where_bit(magic, 0, flipped, kept);
+}
+
+}  // namespace SINKPROP_ISA
+}  // namespace sinkprop
