@@ -1,0 +1,130 @@
+"""Queries: which rows belong together, and the checks that every array of a user passes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkprop import _native
+
+__all__ = ["Groups", "group_rows"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The rows of each query. Query q has rows[offsets[q]:offsets[q + 1]], in the order in which they came.
+
+    `rows` is None where every query's rows stand together already: then they are offsets[q]:offsets[q + 1].
+    `queries` holds the ids in the order of their first appearance, `longest` the size of the largest query.
+    """
+
+    offsets: NDArray[np.int64]
+    rows: NDArray[np.int64] | None
+    queries: NDArray[Any]
+    longest: int
+
+
+def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
+    """The groups of n rows with the query ids `qid`: one id a row, of any hashable kind, in any order.
+
+    None makes one query of all rows.
+
+    >>> groups = group_rows(["b", "a", "b"], 3)
+    >>> groups.queries.tolist(), groups.rows.tolist(), groups.offsets.tolist()
+    (['b', 'a'], [0, 2, 1], [0, 2, 3])
+    """
+    if qid is None:
+        return Groups(np.array([0, n], np.int64), None, np.zeros(1, np.int64), n)
+    ids = qid if isinstance(qid, np.ndarray) else _id_array(qid)
+    if ids.ndim != 1:
+        raise ValueError(f"qid must be one id a row, of shape ({n},); got an array of shape {ids.shape}.")
+    if len(ids) != n:
+        raise ValueError(f"qid must have one id a row: {n} rows, but {len(ids)} ids.")
+    if ids.dtype.kind == "f" and np.isnan(ids).any():
+        raise ValueError(f"qid must not hold NaN; row {int(np.flatnonzero(np.isnan(ids))[0])} is NaN.")
+    codes = ids if ids.dtype.kind in "iub" else _codes(ids)
+    starts, rising, longest = _native.runs(np.ascontiguousarray(codes, dtype=np.int64))
+    first = starts[:-1]
+    if rising or len(np.unique(codes[first])) == len(first):
+        return Groups(starts, None, ids[first], longest)
+    _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
+    by_appearance = np.argsort(first, kind="stable")
+    position = np.empty_like(by_appearance)
+    position[by_appearance] = np.arange(len(first))
+    offsets = np.concatenate([[0], np.cumsum(counts[by_appearance])]).astype(np.int64)
+    rows = np.argsort(position[inverse], kind="stable").astype(np.int64)
+    return Groups(offsets, rows, ids[first[by_appearance]], int(counts.max()))
+
+
+def _id_array(qid: Any) -> NDArray[Any]:
+    """Ids as an array that keeps each of them whole: NumPy would turn tuples into a second axis."""
+    try:
+        ids = np.asarray(qid)
+    except ValueError:  # ids of unequal length
+        ids = None
+    if ids is not None and ids.ndim == 1 and ids.dtype.kind in "iubfO":
+        return ids
+    if hasattr(qid, "__array__"):
+        return np.asarray(qid)
+    items = list(qid)
+    ids = np.empty(len(items), dtype=object)
+    ids[:] = items
+    return ids
+
+
+def _codes(ids: NDArray[Any]) -> NDArray[np.int64]:
+    """A whole number for each id, equal where the ids are equal."""
+    if ids.dtype.kind == "f":
+        return np.unique(ids, return_inverse=True)[1].astype(np.int64)
+    numbers: dict[Hashable, int] = {}
+    try:
+        return np.fromiter((numbers.setdefault(q, len(numbers)) for q in ids.tolist()), np.int64, len(ids))
+    except TypeError as error:
+        raise ValueError(f"qid must hold hashable ids; {error}.") from None
+
+
+def as_scores(scores: ArrayLike, width: int) -> Floats:
+    """Scores as float64, (N,) for width 1 and (N, width) otherwise; every value finite."""
+    array = _as_floats("scores", scores)
+    expected = "(N,)" if width == 1 else f"(N, {width})"
+    if array.ndim != (1 if width == 1 else 2) or (width > 1 and array.shape[1] != width):
+        raise ValueError(
+            f"scores must have the shape {expected} for this relaxation, which takes {width} "
+            f"{'number' if width == 1 else 'numbers'} a document; got {array.shape}."
+        )
+    if not len(array):
+        raise ValueError("scores must hold at least one document; got none.")
+    bad = _native.first_invalid(array, -np.inf)
+    if bad >= 0:
+        row, value = bad // width, array.reshape(-1)[bad]
+        raise ValueError(f"scores must be finite; row {row} holds {value}.")
+    return array
+
+
+def as_labels(labels: ArrayLike, n: int) -> Floats:
+    """Labels as float64 (n,), finite and not below 0."""
+    array = _as_floats("labels", labels)
+    if array.ndim != 1:
+        raise ValueError(f"labels must have the shape ({n},); got {array.shape}.")
+    if len(array) != n:
+        raise ValueError(f"labels must have one value a row of scores: {n} rows, but {len(array)} labels.")
+    bad = _native.first_invalid(array, 0.0)
+    if bad >= 0:
+        raise ValueError(f"labels must be finite and not below 0; row {bad} holds {array[bad]}.")
+    return array
+
+
+def _as_floats(name: str, values: ArrayLike) -> Floats:
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"an array of {array.dtype}")
+        return np.ascontiguousarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of real numbers; got {error}.") from None

@@ -1,0 +1,236 @@
+"""The expected gain and its gradient: the one call that every trainer and front end makes."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkprop import _native
+from sinkprop.data import Groups, as_labels, as_scores, group_rows
+from sinkprop.gains import Gain, as_gain
+from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+
+__all__ = ["ExpectedGain", "doubly_stochastic", "expected_gain", "expected_ranks", "top_k_probability"]
+
+Floats = NDArray[np.float64]
+
+_CODES = {"gaussian": 0, "laplace": 1, "logit-logistic": 2, "probit": 3, "beta": 4}
+
+
+@dataclass(frozen=True)
+class ExpectedGain:
+    """An expected gain and its gradient.
+
+    value      mean over the queries
+    per_query  (Q,) one value a query, in the order of `queries`
+    gradient   d value / d scores, in the shape and row order of the scores
+    queries    (Q,) query ids, by first appearance
+    """
+
+    value: float
+    per_query: Floats
+    gradient: Floats
+    queries: NDArray[Any]
+
+
+def expected_gain(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    qid: ArrayLike | Sequence[Hashable] | None = None,
+    *,
+    gain: str | Gain = "ndcg",
+    relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008 - a frozen value
+    n_iter: int = 5,
+    epsilon: float = 1e-6,
+    n_threads: int | None = None,
+) -> ExpectedGain:
+    """Expected gain under the incompletely Sinkhorn-normalized matrix, and its exact gradient in the scores.
+
+    The mean over queries of sum_jk l(r_j, k) Pi[j, k] with Pi = Z^n_iter(A + epsilon), where the relaxation
+    makes A from the scores; `reference.py` holds the definition. Linear time for `SmoothedIndicator`, quadratic
+    for `PartitionedMeasure`. The order of the documents is held fixed by the derivative.
+
+    scores     (N,), or (N, 2) for a partitioned measure; larger is better
+    labels     (N,) relevance, not below 0
+    qid        (N,) the query of each row, any hashable ids in any order; None makes one query of all rows
+    n_threads  threads over queries; None takes the processors there are, or SINKPROP_NUM_THREADS.
+               The result has the same bits whatever their number.
+
+    >>> r = expected_gain([0.2, 1.5, 0.3], [2, 0, 1], gain="ndcg@10", relaxation=SmoothedIndicator(sigma=0.5))
+    >>> round(r.value, 4), r.gradient.round(4)
+    (0.6859, array([ 0.0928, -0.1148,  0.022 ]))
+    """
+    gain = as_gain(gain)
+    settings = _settings(relaxation, n_iter, epsilon)
+    x = as_scores(scores, relaxation.width)
+    y = as_labels(labels, len(x))
+    groups = group_rows(qid, len(x))
+    longest = groups.longest
+    if gain.separable:
+        weights, classes, discounts = gain.gains(y), None, gain.discounts(longest).reshape(1, longest)
+    else:
+        classes, discounts = gain.class_discounts(y, longest)
+        weights = np.ones(len(x))
+    per_query, gradient = np.empty(len(groups.offsets) - 1), np.empty_like(x)
+    _native.expected_gain(
+        x,
+        groups.offsets,
+        groups.rows,
+        weights,
+        classes,
+        discounts,
+        gain.normalized,
+        *settings,
+        _threads(n_threads, len(x)),
+        per_query,
+        gradient,
+    )
+    # fsum is exact, so the mean does not depend on how NumPy splits a sum
+    return ExpectedGain(math.fsum(per_query) / len(per_query), per_query, gradient, groups.queries)
+
+
+def expected_ranks(
+    scores: ArrayLike,
+    qid: ArrayLike | Sequence[Hashable] | None = None,
+    *,
+    relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008
+    n_iter: int = 5,
+    epsilon: float = 1e-6,
+    n_threads: int | None = None,
+) -> Floats:
+    """Expected rank of each document in its query, sum_k k Pi[j, k]: (N,), 1 for the top.
+
+    Pi is never formed for a `SmoothedIndicator`: linear time.
+
+    >>> expected_ranks([0.2, 1.5, 0.3], relaxation=SmoothedIndicator(sigma=0.5)).round(3)
+    array([2.449, 1.143, 2.409])
+    """
+    x = as_scores(scores, relaxation.width)
+    groups = group_rows(qid, len(x))
+    columns = np.arange(1.0, groups.longest + 1).reshape(1, -1)
+    return _project(x, groups, columns, relaxation, n_iter, epsilon, n_threads)[:, 0]
+
+
+def top_k_probability(
+    scores: ArrayLike,
+    k: int,
+    qid: ArrayLike | Sequence[Hashable] | None = None,
+    *,
+    relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008
+    n_iter: int = 5,
+    epsilon: float = 1e-6,
+    n_threads: int | None = None,
+) -> Floats:
+    """Probability of each document to be among the first k of its query, sum_(k' <= k) Pi[j, k']: (N,).
+
+    Pi is never formed for a `SmoothedIndicator`: linear time.
+
+    >>> top_k_probability([0.2, 1.5, 0.3], 1, relaxation=SmoothedIndicator(sigma=0.5)).round(3)
+    array([0.052, 0.883, 0.065])
+    """
+    k = _whole("k", k, 1)
+    x = as_scores(scores, relaxation.width)
+    groups = group_rows(qid, len(x))
+    columns = (np.arange(groups.longest) < k).astype(np.float64).reshape(1, -1)
+    return _project(x, groups, columns, relaxation, n_iter, epsilon, n_threads)[:, 0].clip(0, 1)
+
+
+def doubly_stochastic(
+    scores: ArrayLike,
+    *,
+    ranks: ArrayLike | None = None,
+    relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008
+    n_iter: int = 5,
+    epsilon: float = 1e-6,
+) -> Floats:
+    """Pi of one query: Pi[j, k - 1] is the probability that document j, in the input's order, is at rank k.
+
+    All columns, (n, n), in quadratic time, or with `ranks` (1 to n) only those, (n, len(ranks)), in linear
+    time each for a `SmoothedIndicator`. Rows sum to 1; after an incomplete normalization, columns nearly.
+
+    >>> doubly_stochastic([0.2, 1.5, 0.3], relaxation=SmoothedIndicator(sigma=0.5)).round(3)
+    array([[0.052, 0.446, 0.502],
+           [0.883, 0.091, 0.026],
+           [0.065, 0.463, 0.472]])
+    """
+    x = as_scores(scores, relaxation.width)
+    n = len(x)
+    if ranks is None:
+        from sinkprop.reference import pre_sinkhorn
+        from sinkprop.sinkhorn import sinkhorn
+
+        _settings(relaxation, n_iter, epsilon)
+        return sinkhorn(pre_sinkhorn(x, relaxation), n_iter, epsilon=epsilon)
+    chosen = np.atleast_1d(np.asarray(ranks))
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not chosen.size:
+        raise ValueError(f"ranks must be whole numbers from 1 to {n}; got {ranks!r}.")
+    if chosen.min() < 1 or chosen.max() > n:
+        bad = chosen[(chosen < 1) | (chosen > n)][0]
+        raise ValueError(f"ranks must be from 1 to {n}, the number of documents; got {bad}.")
+    columns = np.zeros((len(chosen), n))
+    columns[np.arange(len(chosen)), chosen - 1] = 1
+    return _project(x, group_rows(None, n), columns, relaxation, n_iter, epsilon, 1).clip(0, 1)
+
+
+def _project(
+    x: Floats,
+    groups: Groups,
+    columns: Floats,
+    relaxation: Relaxation,
+    n_iter: int,
+    epsilon: float,
+    n_threads: int | None,
+) -> Floats:
+    """sum_k Pi[j, k] columns[c, k] for each document and each c: (N, C)."""
+    out = np.empty((len(x), len(columns)))
+    settings = _settings(relaxation, n_iter, epsilon)
+    _native.project(x, groups.offsets, groups.rows, columns, *settings, _threads(n_threads, len(x)), out)
+    return out
+
+
+def _settings(relaxation: Relaxation, n_iter: int, epsilon: float) -> tuple[int, float, bool, int, float]:
+    """The relaxation and the normalization in the native layer's terms."""
+    if isinstance(relaxation, SmoothedIndicator):
+        code, sigma, exact = _CODES[relaxation.kernel], relaxation.sigma, relaxation.accuracy == "exact"
+    elif isinstance(relaxation, PartitionedMeasure):
+        code, sigma, exact = _CODES[relaxation.family], 1.0, True
+    else:
+        raise TypeError(
+            f"relaxation must be a SmoothedIndicator or a PartitionedMeasure; got {relaxation!r}."
+        )
+    n_iter = _whole("n_iter", n_iter, 0)
+    if not (isinstance(epsilon, float | int) and 0 <= epsilon < math.inf):
+        raise ValueError(f"epsilon must be a finite number, not below 0; got {epsilon!r}.")
+    return code, sigma, exact, 2 * n_iter, float(epsilon)
+
+
+def _whole(name: str, value: int, least: int) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, at least {least}; got {value!r}.") from None
+    if not least <= number < 2**30:
+        raise ValueError(f"{name} must be at least {least}; got {number}.")
+    return number
+
+
+def _threads(n_threads: int | None, n: int) -> int:
+    if n_threads is not None:
+        return _whole("n_threads", n_threads, 1)
+    if n < 4000:  # not worth a second thread, nor asking
+        return 1
+    wish = os.environ.get("SINKPROP_NUM_THREADS")
+    if wish:
+        return _whole("SINKPROP_NUM_THREADS", int(wish) if wish.isdecimal() else wish, 1)  # type: ignore[arg-type]
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
