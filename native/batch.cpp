@@ -43,6 +43,8 @@ std::atomic<const Kernels*>& in_use() {
     return kernels;
 }
 
+std::atomic<Method> forced_method{Method::automatic};
+
 // ---- memory
 
 // 64-byte aligned scratch that grows and is never copied; large ones ask for huge pages, which cost far fewer faults.
@@ -127,15 +129,11 @@ void insertion_sort(Item* first, std::size_t n) {
 // Stable, by decreasing score, into `out` (the items are scratch afterwards). Scores are spread over buckets of equal
 // width; a full bucket is spread again, and what little disorder is left is sorted by insertion: linear time for
 // anything like a smooth distribution, n log n for the worst.
-void bucket_sort(Item* items, Item* out, std::size_t n, int depth, std::vector<std::uint32_t>& count) {
+void bucket_sort(Item* items, Item* out, std::size_t n, double top, double bottom, int depth,
+                 std::vector<std::uint32_t>& count) {
     constexpr std::size_t full = 24;
     // Few enough buckets that their ends stay in the cache
     const std::size_t buckets = std::min<std::size_t>(n, 4096);
-    double top = items[0].score, bottom = top;
-    for (std::size_t i = 1; i < n; ++i) {
-        top = std::max(top, items[i].score);
-        bottom = std::min(bottom, items[i].score);
-    }
     const double scale = double(buckets - 1) / (top - bottom);
     if (n <= full || depth > 6 || !(scale > 0) || !std::isfinite(scale)) {
         std::copy(items, items + n, out);
@@ -153,8 +151,13 @@ void bucket_sort(Item* items, Item* out, std::size_t n, int depth, std::vector<s
     for (std::size_t b = 0, begin = 0; b < buckets; ++b) {
         const std::size_t end = count[base + b];
         if (end - begin > full) {
-            std::copy(out + begin, out + end, items + begin);
-            bucket_sort(items + begin, out + begin, end - begin, depth + 1, count);
+            double high = out[begin].score, low = high;
+            for (std::size_t i = begin; i < end; ++i) {
+                items[i] = out[i];
+                high = std::max(high, out[i].score);
+                low = std::min(low, out[i].score);
+            }
+            bucket_sort(items + begin, out + begin, end - begin, high, low, depth + 1, count);
         }
         begin = end;
     }
@@ -162,15 +165,29 @@ void bucket_sort(Item* items, Item* out, std::size_t n, int depth, std::vector<s
     if (depth == 0) insertion_sort(out, n);
 }
 
-// `items` sorted into `out`
-void sort_items(Item* items, Item* out, std::size_t n) {
+// scores[i] = score(i) and rows[i] = row(i) for i < n, by decreasing score, ties in the order of i
+template <class Score, class Row>
+void sort_rows(std::size_t n, Score score, Row row, Buffer& buffer, double* scores, std::size_t* rows) {
+    if (n > SIZE_MAX / (2 * sizeof(Item))) throw std::bad_alloc();
+    Item *items = static_cast<Item*>(buffer.bytes(2 * n * sizeof(Item))), *out = items + n;
+    double top = score(0), bottom = top;
+    for (std::size_t i = 0; i < n; ++i) {
+        items[i] = {score(i), row(i)};
+        top = std::max(top, items[i].score);
+        bottom = std::min(bottom, items[i].score);
+    }
     if (n > UINT32_MAX) {
         std::copy(items, items + n, out);
-        return std::stable_sort(out, out + n, above);
+        std::stable_sort(out, out + n, above);
+    } else {
+        static thread_local std::vector<std::uint32_t> count;
+        count.clear();
+        bucket_sort(items, out, n, top, bottom, 0, count);
     }
-    static thread_local std::vector<std::uint32_t> count;
-    count.clear();
-    bucket_sort(items, out, n, 0, count);
+    for (std::size_t i = 0; i < n; ++i) {
+        rows[i] = out[i].index;
+        scores[i] = out[i].score;
+    }
 }
 
 // ---- threads
@@ -215,20 +232,22 @@ class Ideal {
         for (std::size_t k = 0; k < n; ++k) cumulative_[k + 1] = cumulative_[k] + D[k];
     }
 
-    double operator()(const double* gains, const std::size_t* rows, std::size_t n) const {
+    // gain(i) for i < n, in any order
+    template <class Gain>
+    double operator()(Gain gain, std::size_t n) const {
         // Labels are few: count each distinct gain and take its ranks in one piece. Many distinct ones are sorted.
         constexpr std::size_t most = 32, slots = 4 * most;
         double values[most];
         std::size_t counts[most], distinct = 0;
         std::uint8_t slot[slots] = {};  // 1 + which of the values
         for (std::size_t i = 0; i < n; ++i) {
-            const double g = gains[rows[i]];
+            const double g = gain(i);
             std::uint64_t bits;
             std::memcpy(&bits, &g, sizeof bits);
             std::size_t at = std::size_t((bits * 0x9E3779B97F4A7C15u) >> 57);
             while (slot[at] && values[slot[at] - 1] != g) at = (at + 1) % slots;
             if (!slot[at]) {
-                if (distinct == most) return sorted(gains, rows, n);
+                if (distinct == most) return sorted(gain, n);
                 values[distinct] = g;
                 counts[distinct] = 0;
                 slot[at] = std::uint8_t(++distinct);
@@ -247,9 +266,10 @@ class Ideal {
     }
 
   private:
-    double sorted(const double* gains, const std::size_t* rows, std::size_t n) const {
+    template <class Gain>
+    double sorted(Gain gain, std::size_t n) const {
         std::vector<double> g(n);
-        for (std::size_t i = 0; i < n; ++i) g[i] = gains[rows[i]];
+        for (std::size_t i = 0; i < n; ++i) g[i] = gain(i);
         std::sort(g.begin(), g.end(), std::greater<double>());
         double total = 0;
         for (std::size_t k = 0; k < n; ++k) total += g[k] * (cumulative_[k + 1] - cumulative_[k]);
@@ -270,7 +290,7 @@ std::size_t longest(const Batch& batch) {
 // The query's documents in the order the kernels want: by decreasing score, or as they come for a partitioned measure.
 Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w) {
     const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin, width = settings.width();
-    auto row = [&](std::size_t i) { return batch.rows ? std::size_t(batch.rows[begin + i]) : begin + i; };
+    auto row = [&](std::size_t i) { return batch.row(q, i); };
     std::size_t* rows = static_cast<std::size_t*>(w.index.bytes(n * sizeof(std::size_t)));
     double* scores = w.scores.doubles(n * width);
     if (settings.partitioned()) {
@@ -280,13 +300,8 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
             scores[2 * i + 1] = batch.scores[2 * rows[i] + 1];
         }
     } else {
-        Item* items = static_cast<Item*>(w.sorting.bytes(2 * n * sizeof(Item)));
-        for (std::size_t i = 0; i < n; ++i) items[i] = {batch.scores[row(i)], row(i)};
-        sort_items(items, items + n, n);
-        for (std::size_t i = 0; i < n; ++i) {
-            rows[i] = items[n + i].index;
-            scores[i] = items[n + i].score;
-        }
+        sort_rows(
+            n, [&](std::size_t i) { return batch.scores[row(i)]; }, row, w.sorting, scores, rows);
     }
     // A gain by table needs one product for each class of labels in the query; a projection wants them all.
     w.present.clear();
@@ -312,6 +327,7 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
 template <class Work>
 void each_query(const Batch& batch, Settings settings, int n_threads, Work&& work) {
     const Kernels& kernels = *in_use();
+    settings.method = forced_method;
     settings.cells = settings.exact ? cell_table<16>() : cell_table<12>();
     const std::size_t total = batch.offsets[batch.n_queries];
     // A thread is worth starting for some thousand documents; pieces small enough to share the work evenly.
@@ -348,14 +364,20 @@ bool use_instruction_set(const std::string& name) {
     return found != nullptr;
 }
 
+bool use_method(const std::string& name) {
+    const char* const names[] = {"auto", "direct", "banded", "cells", "sums"};
+    for (int i = 0; i < 5; ++i)
+        if (name == names[i]) {
+            forced_method = Method(i);
+            return true;
+        }
+    return false;
+}
+
 void sort_descending(const double* scores, std::size_t n, std::size_t* order, double* sorted) {
-    std::vector<Item> items(2 * n);
-    for (std::size_t i = 0; i < n; ++i) items[i] = {scores[i], i};
-    sort_items(items.data(), items.data() + n, n);
-    for (std::size_t i = 0; i < n; ++i) {
-        order[i] = items[n + i].index;
-        sorted[i] = items[n + i].score;
-    }
+    if (!n) return;
+    sort_rows(
+        n, [&](std::size_t i) { return scores[i]; }, [](std::size_t i) { return i; }, workspace().sorting, sorted, order);
 }
 
 void expected_gain(const Batch& batch, const Settings& settings, bool normalize, int n_threads, double* per_query,
@@ -365,7 +387,7 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
     each_query(batch, settings, n_threads,
                [&](std::size_t q, const Query& query, const Settings& s, const Plan& plan, double* scratch,
                    const Kernels& kernels) {
-                   const double best = normalize ? ideal(batch.gains, query.rows, query.n) : 1;
+                   const double best = normalize ? ideal([&](std::size_t i) { return batch.gains[batch.row(q, i)]; }, query.n) : 1;
                    if (best == 0) {
                        per_query[q] = 0;
                        for (std::size_t i = 0; i < query.n; ++i)

@@ -20,6 +20,12 @@ struct Batch {
     const std::int32_t* classes;  // (N,) or null
     const double* D;              // (n_classes, stride)
     std::size_t n_classes, stride;
+
+    // The row of the i-th document of query q
+    std::size_t row(std::size_t q, std::size_t i) const {
+        const std::size_t at = std::size_t(offsets[q]) + i;
+        return rows ? std::size_t(rows[at]) : at;
+    }
 };
 
 // per_query (Q,): the expected gain of each query, divided by its ideal if `normalize`; gradient (N, width) of their
@@ -31,6 +37,9 @@ void project(const Batch&, const Settings&, int n_threads, double* out);
 
 // Documents by decreasing score, ties in the given order; `sorted` receives the scores.
 void sort_descending(const double* scores, std::size_t n, std::size_t* order, double* sorted);
+
+// For tests and benchmarks: every later call uses this method wherever it can. False for an unknown name.
+bool use_method(const std::string& name);
 
 std::vector<std::string> instruction_sets();        // those this processor runs, plainest first
 std::string instruction_set();                      // the one in use

@@ -23,7 +23,7 @@ using Matrix = Array<const double, nb::ndim<2>>;
 using Index = Array<const std::int64_t, nb::ndim<1>>;
 
 sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int half_steps, double epsilon) {
-    return {sinkprop::Relaxation(relaxation), sigma, exact, half_steps, epsilon, nullptr};
+    return {sinkprop::Relaxation(relaxation), sigma, exact, half_steps, epsilon, sinkprop::Method::automatic, nullptr};
 }
 
 // The first flat index whose value is not finite or is below `least`; -1 if there is none
@@ -125,6 +125,13 @@ NB_MODULE(_native, m) {
         "scores"_a, "offsets"_a, nb::arg("rows").none(), "columns"_a, "relaxation"_a, "sigma"_a, "exact"_a,
         "half_steps"_a, "epsilon"_a, "n_threads"_a, nb::arg("out").noconvert());
 
+    m.def(
+        "use_method",
+        [](const std::string& name) {
+            if (!sinkprop::use_method(name))
+                throw nb::value_error("method must be auto, direct, banded, cells or sums");
+        },
+        "name"_a);
     m.def("instruction_sets", &sinkprop::instruction_sets);
     m.def("instruction_set", &sinkprop::instruction_set);
     m.def("use_instruction_set", &sinkprop::use_instruction_set, "name"_a);

@@ -60,7 +60,7 @@ struct GaussianCells {
             while (last + 1 < n && y[last] - y[last + 1] <= gap) ++last;
             // The cells stand evenly about the segment: in a single one, the middle is where odd terms vanish exactly.
             const double origin = y[first], extent = (origin - y[last]) / (2 * unit);
-            if (!(extent < double(most))) return most + 1;
+            if (!(extent < 1e15)) return most + 1;  // differences of scores that overflow
             const double shift = double(std::int64_t(extent)) + 1 - extent;  // half-cells above the first document
             for (std::size_t i = first; i <= last;) {
                 if (count == most) return most + 1;
@@ -106,16 +106,16 @@ struct GaussianCells {
             for (std::size_t j = 0; j < cells[c].count; ++j) f(cells[c].first + j, cells[c].begin + j);
     }
 
-    // M[r] = sum_j x_j a_j^r for the slots of one cell, terms r0 .. r0 + G - 1 at a time
+    // M[r] += sum_j x_j a_j^r for the slots from i to end, terms r0 .. r0 + G - 1
     template <int r0, int G>
-    static SINKPROP_INLINE void cell_moments(const double* x, const double* a, const double* end, double* M) {
+    SINKPROP_INLINE void add_moments(const double* x, std::size_t i, std::size_t end, double* M) const {
         Block acc[G];
         for (int r = 0; r < G; ++r) acc[r] = Block::all(0);
-        for (; a != end; a += B, x += B) {
-            const Block ai = Block::load(a), a2 = ai * ai;
-            Block even = Block::load(x);
+        for (; i < end; i += B) {
+            const Block a = load(place, i), a2 = a * a;
+            Block even = load(x, i);
             for (int r = 0; r < r0; r += 2) even = even * a2;
-            Block odd = even * ai;
+            Block odd = even * a;
             for (int r = 0; r < G; r += 2) {
                 acc[r] = acc[r] + even;
                 even = even * a2;
@@ -125,7 +125,13 @@ struct GaussianCells {
                 }
             }
         }
-        for (int r = 0; r < G; ++r) M[r0 + r] = sum(acc[r]);
+        for (int r = 0; r < G; ++r) M[r0 + r] += sum(acc[r]);
+    }
+
+    SINKPROP_INLINE void add_moments(const double* x, std::size_t i, std::size_t end, double* M) const {
+        constexpr int low = P <= 12 ? P : P / 2;
+        add_moments<0, low>(x, i, end, M);
+        if constexpr (low < P) add_moments<low, P - low>(x, i, end, M);
     }
 
     // L_c = sum_b T_(c-b) M_b over the cells b in [from, to)
@@ -150,14 +156,16 @@ struct GaussianCells {
         }
     }
 
-    // The expansions of A x, (n_cells, S)
-    SINKPROP_INLINE void expand(const double* x, double* L) const {
-        constexpr int low = P <= 12 ? P : P / 2;
+    void prepare(const double* x) const {
         for (std::size_t c = 0; c < n_cells; ++c) {
-            const double *a = place + cells[c].begin, *end = place + cells[c].end;
-            cell_moments<0, low>(x + cells[c].begin, a, end, moments + c * S);
-            if constexpr (low < P) cell_moments<low, P - low>(x + cells[c].begin, a, end, moments + c * S);
+            double* M = moments + c * S;
+            for (int r = 0; r < S; ++r) M[r] = 0;
+            add_moments(x, cells[c].begin, cells[c].end, M);
         }
+    }
+
+    // The expansions of A x, (n_cells, S), from the moments of x, which are cleared
+    SINKPROP_INLINE void expand(double* L) const {
         std::size_t from = 0, to = 0;
         for (std::size_t c = 0; c < n_cells; ++c) {
             const Cell& cell = cells[c];
@@ -165,35 +173,47 @@ struct GaussianCells {
             while (to < n_cells && cells[to].segment == cell.segment && cells[to].index <= cell.index + reach) ++to;
             interact(c, from, to, L + c * S);
         }
+        for (std::size_t i = 0; i < n_cells * S; ++i) moments[i] = 0;
     }
 
-    template <class Finish>
-    SINKPROP_INLINE void apply(const double* x, int t, Finish&& finish) const {
-        double* L = memory + std::size_t(t) * n_cells * S;
-        expand(x, L);
-        for (std::size_t c = 0; c < n_cells; ++c, L += S) {
-            Block coefficient[P];
-            for (int s = 0; s < P; ++s) coefficient[s] = Block::all(L[s]);
-            for (std::size_t i = cells[c].begin, end = cells[c].end; i < end; i += B) {
-                const Block a = load(place, i);
-                Block value = coefficient[P - 1];
-                for (int s = P - 2; s >= 0; --s) value = fma(value, a, coefficient[s]);
-                finish(i, value);
-            }
+    // Calls block(i) for the blocks of cell c; while what it has written to `next` is at hand, adds its moments.
+    template <class F>
+    SINKPROP_INLINE void each_block(std::size_t c, const double* next, F&& block) const {
+        constexpr std::size_t stretch = 512;
+        for (std::size_t i = cells[c].begin, end = cells[c].end; i < end;) {
+            const std::size_t from = i, to = end - i > stretch ? i + stretch : end;
+            for (; i < to; i += B) block(i);
+            if (next) add_moments(next, from, to, moments + c * S);
         }
     }
 
     template <class Finish>
-    SINKPROP_INLINE void apply_rev(const double* p, int t, Finish&& finish) const {
+    SINKPROP_INLINE void apply(const double*, int t, const double* next, Finish&& finish) const {
+        double* L = memory + std::size_t(t) * n_cells * S;
+        expand(L);
+        for (std::size_t c = 0; c < n_cells; ++c, L += S) {
+            Block coefficient[P];
+            for (int s = 0; s < P; ++s) coefficient[s] = Block::all(L[s]);
+            each_block(c, next, [&](std::size_t i) SINKPROP_LAMBDA {
+                const Block a = load(place, i);
+                Block value = coefficient[P - 1];
+                for (int s = P - 2; s >= 0; --s) value = fma(value, a, coefficient[s]);
+                finish(i, value);
+            });
+        }
+    }
+
+    template <class Finish>
+    SINKPROP_INLINE void apply_rev(const double*, int t, const double* next, Finish&& finish) const {
         const double *remembered = memory + std::size_t(t) * n_cells * S, *L = expansions;
-        expand(p, expansions);
+        expand(expansions);
         for (std::size_t c = 0; c < n_cells; ++c, L += S, remembered += S) {
             double slope[P], earlier[P];  // -s L[s], for both
             for (int s = 1; s < P; ++s) {
                 slope[s] = -s * L[s];
                 earlier[s] = -s * remembered[s];
             }
-            for (std::size_t i = cells[c].begin, end = cells[c].end; i < end; i += B) {
+            each_block(c, next, [&](std::size_t i) SINKPROP_LAMBDA {
                 const Block a = load(place, i);
                 Block k = Block::all(L[P - 1]), dk = Block::all(slope[P - 1]), m = Block::all(earlier[P - 1]);
                 for (int s = P - 2; s > 0; --s) {
@@ -202,7 +222,7 @@ struct GaussianCells {
                     m = fma(m, a, Block::all(earlier[s]));
                 }
                 finish(i, fma(k, a, Block::all(L[0])), dk, m);
-            }
+            });
         }
     }
 };

@@ -17,8 +17,9 @@ template <class Operator>
 struct Remembering {
     double* memory = nullptr;  // (T + 1, size)
 
+    void prepare(const double*) const {}
     template <class Finish>
-    SINKPROP_INLINE void apply(const double* x, int t, Finish&& finish) const {
+    SINKPROP_INLINE void apply(const double* x, int t, const double*, Finish&& finish) const {
         double* m = memory + std::size_t(t) * self().size;
         self().both(x, [&](std::size_t i, Block k, Block dk) SINKPROP_LAMBDA {
             dk.store(m + i);
@@ -26,7 +27,7 @@ struct Remembering {
         });
     }
     template <class Finish>
-    SINKPROP_INLINE void apply_rev(const double* p, int t, Finish&& finish) const {
+    SINKPROP_INLINE void apply_rev(const double* p, int t, const double*, Finish&& finish) const {
         const double* m = memory + std::size_t(t) * self().size;
         self().both(p, [&](std::size_t i, Block k, Block dk) SINKPROP_LAMBDA { finish(i, k, dk, load(m, i)); });
     }

@@ -21,14 +21,23 @@ constexpr int fast_pairs = 4, exact_pairs = 8, fast_terms = 12, exact_terms = 16
 struct Limits {
     std::size_t direct;           // documents up to which the matrix is kept
     std::size_t direct_at_worst;  // the same, where neither cells nor a band will do
-    std::size_t band;             // widest band; for a very long list no wider than memory allows
-    std::size_t band_for(std::size_t n) const { return n > 50000 && band > 16 ? 16 : band; }
+    std::size_t band;             // widest band, for a list too long to keep the matrix
+    std::size_t band_for(std::size_t n) const { return n <= direct_at_worst ? n / 4 : band; }
 };
-constexpr Limits fast_limits = {16, 48, 20}, exact_limits = {32, 64, 48};
+constexpr Limits fast_limits = {24, 48, 12}, exact_limits = {32, 64, 24};
 constexpr std::size_t direct_up_to_laplace = 9;
 
 constexpr std::size_t larger(std::size_t a, std::size_t b) {
     return a > b ? a : b;
+}
+
+// The rows of a long sorted query are all over the caller's arrays.
+SINKPROP_INLINE void prefetch(const double* values, const std::size_t* rows, std::size_t i, std::size_t n) {
+#if SINKPROP_VECTOR_EXTENSIONS
+    if (i < n) __builtin_prefetch(values + rows[i]);
+#else
+    (void)values, (void)rows, (void)i, (void)n;
+#endif
 }
 
 // The gain's arrays in the operator's order, behind them the products' scratch
@@ -40,7 +49,10 @@ double smoothed_gain(const Operator& A, const Query& query, const Settings& s, d
     std::int32_t* classes = reinterpret_cast<std::int32_t*>(slope + N);
     for (std::size_t i = 0; i < N; ++i) g[i] = slope[i] = 0;
     for (std::size_t i = 0; i < C * N; ++i) D[i] = 0;
-    A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { g[slot] = query.gains[query.rows[i]]; });
+    A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA {
+        prefetch(query.gains, query.rows, i + 16, query.n);
+        g[slot] = query.gains[query.rows[i]];
+    });
     for (std::size_t c = 0; c < C; ++c)
         A.each_document([&](std::size_t i, std::size_t slot)
                             SINKPROP_LAMBDA { D[c * N + slot] = query.discount(c)[i]; });
@@ -49,8 +61,10 @@ double smoothed_gain(const Operator& A, const Query& query, const Settings& s, d
         A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { classes[slot] = query.classes[i]; });
     }
     const double value = expected_gain(A, {g, D, classes, C}, s.half_steps, s.epsilon, scratch, slope);
-    A.each_document([&](std::size_t i, std::size_t slot)
-                        SINKPROP_LAMBDA { gradient[query.rows[i]] = factor * slope[slot] / A.unit; });
+    A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA {
+        prefetch(gradient, query.rows, i + 16, query.n);
+        gradient[query.rows[i]] = factor * slope[slot] / A.unit;
+    });
     return value;
 }
 
@@ -75,25 +89,29 @@ constexpr std::size_t use_scratch(std::size_t N, int T, std::size_t n_classes) {
 
 template <int terms, int pairs>
 Plan plan_gaussian(const Query& query, const Settings& s, const Limits& limits) {
-    using Method = Plan::Method;
     using Cells = GaussianCells<terms>;
     using Sums = GaussianSums<pairs>;
     const std::size_t n = query.n, C = query.n_classes, use = use_scratch(Sums::padded(n), s.half_steps, C);
     const int T = s.half_steps;
-    if (n > limits.direct) {
-        const std::size_t most = Cells::most_cells(n), cells = Cells::lay_out(query.scores, n, s.sigma, most, nullptr);
+    const bool choose = s.method == Method::automatic;
+    if (choose ? n > limits.direct : s.method == Method::cells) {
+        const std::size_t most = choose ? Cells::most_cells(n) : n;
+        const std::size_t cells = Cells::lay_out(query.scores, n, s.sigma, most, nullptr);
         if (cells <= most)
             return {Method::cells, cells, Cells::scratch(n, cells, T) + use_scratch(Cells::padded(n, cells), T, C)};
-        const std::size_t band = BandedSums::needed(query.scores, n, s.sigma, limits.band_for(n));
-        if (band <= limits.band_for(n)) return {Method::banded, band, use + BandedSums::scratch(n, T, band)};
     }
-    if (n <= limits.direct_at_worst) return {Method::direct, 0, use + DirectSums::scratch(n, T)};
+    if (choose ? n > limits.direct : s.method == Method::banded) {
+        const std::size_t most = choose ? limits.band_for(n) : BandedSums::front;
+        const std::size_t band = BandedSums::needed(query.scores, n, s.sigma, most);
+        if (band <= most) return {Method::banded, band, use + BandedSums::scratch(n, T, band)};
+    }
+    if (choose ? n <= limits.direct_at_worst : s.method == Method::direct)
+        return {Method::direct, 0, use + DirectSums::scratch(n, T)};
     return {Method::sums, 0, use + Sums::scratch(n, T)};
 }
 
 template <int terms, int pairs, class Use>
 auto with_gaussian(const Query& query, const Settings& s, const Plan& plan, double* space, Use& use) {
-    using Method = Plan::Method;
     const std::size_t n = query.n;
     const int T = s.half_steps;
     if (plan.method == Method::cells) {
@@ -120,7 +138,7 @@ auto with_operator(const Query& query, const Settings& s, const Plan& plan, doub
     if (s.relaxation == Relaxation::gaussian)
         return s.exact ? with_gaussian<exact_terms, exact_pairs>(query, s, plan, space, use)
                        : with_gaussian<fast_terms, fast_pairs>(query, s, plan, space, use);
-    if (plan.method == Plan::Method::direct) {
+    if (plan.method == Method::direct) {
         DirectSums A(query.scores, n, s.sigma, false, T, space);
         return use(A, space + A.scratch(n, T));
     }
@@ -144,13 +162,13 @@ Plan plan(const Query& query, const Settings& s) {
     const std::size_t n = query.n, C = query.n_classes;
     const int T = s.half_steps;
     if (s.partitioned())
-        return {Plan::Method::dense, 0, partitioned_arrays(n, C) + partitioned_scratch(n, T, C, family(s))};
+        return {Method::dense, 0, partitioned_arrays(n, C) + partitioned_scratch(n, T, C, family(s))};
     if (s.relaxation == Relaxation::gaussian)
         return s.exact ? plan_gaussian<exact_terms, exact_pairs>(query, s, exact_limits)
                        : plan_gaussian<fast_terms, fast_pairs>(query, s, fast_limits);
-    if (n <= direct_up_to_laplace)
-        return {Plan::Method::direct, 0, use_scratch(DirectSums::padded(n), T, C) + DirectSums::scratch(n, T)};
-    return {Plan::Method::sums, 0, use_scratch(LaplaceSums::padded(n), T, C) + LaplaceSums::scratch(n, T)};
+    if (s.method == Method::automatic ? n <= direct_up_to_laplace : s.method == Method::direct)
+        return {Method::direct, 0, use_scratch(DirectSums::padded(n), T, C) + DirectSums::scratch(n, T)};
+    return {Method::sums, 0, use_scratch(LaplaceSums::padded(n), T, C) + LaplaceSums::scratch(n, T)};
 }
 
 double partitioned_gain(const Query& query, const Settings& s, double factor, double* space, double* gradient) {

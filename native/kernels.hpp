@@ -8,12 +8,15 @@ namespace sinkprop {
 
 enum class Relaxation : int { gaussian, laplace, logit_logistic, probit, beta };
 
+enum class Method : int { automatic, direct, banded, cells, sums, dense };
+
 struct Settings {
     Relaxation relaxation;
     double sigma;         // width of the smoothed indicator
     bool exact;           // the accurate setting of the Gaussian sums
     int half_steps;       // T = 2 n_iter
     double epsilon;       // added to every entry of A
+    Method method;        // automatic, or one to be used wherever it can be
     const double* cells;  // cell_table of the setting
     bool partitioned() const { return relaxation >= Relaxation::logit_logistic; }
     std::size_t width() const { return partitioned() ? 2 : 1; }
@@ -35,7 +38,7 @@ struct Query {
 
 // How a query is to be computed
 struct Plan {
-    enum class Method { direct, banded, cells, sums, dense } method;
+    Method method;
     std::size_t extent;   // width of the band, or number of cells
     std::size_t scratch;  // doubles
 };

@@ -8,8 +8,12 @@
 //   size                    padded length of every vector, a multiple of the block width
 //   mask                    1 where a vector's element belongs to a document, 0 where it pads
 //   unit                    a length: with it, (dA)_ij = unit * dA_ij / dy_i
-//   apply(x, t, finish)     finish(i, k) for each block i of k = A x; remembers (dA) x under the number t
-//   apply_rev(p, t, finish) finish(i, k, dk, m) for each block i of k = A p, dk = (dA) p and the m remembered under t
+//   prepare(x)              to be called before a product with x, unless x was the `next` of the product before
+//   apply(x, t, next, finish)
+//                           finish(i, k) for each block i of k = A x; remembers (dA) x under the number t
+//   apply_rev(p, t, next, finish)
+//                           finish(i, k, dk, m) for each block i of k = A p, dk = (dA) p and the m remembered under t
+//                           `next`, if not null, is what finish writes, block by block, and multiplies A next
 //   each_document(f)        f(i, slot): where in the vectors the i-th document by score stands
 // For a positive x the products are positive in the padding too, so that mask / k is 0 there.
 #pragma once
@@ -49,11 +53,12 @@ inline void scale(const Operator& A, int T, double epsilon, double* q) {
         x.store(q + i);
         total = total + x;
     }
+    if (T) A.prepare(q);
     for (int t = 0; t < T; ++t) {
         double* next = q + (t + 1) * N;
         const Block shift = Block::all(epsilon * sum(total));
         total = Block::all(0);
-        A.apply(q + t * N, t, [&](std::size_t i, Block k) SINKPROP_LAMBDA {
+        A.apply(q + t * N, t, t + 1 < T ? next : nullptr, [&](std::size_t i, Block k) SINKPROP_LAMBDA {
             const Block r = load(A.mask, i) / (k + shift);
             r.store(next + i);
             total = total + r;
@@ -98,13 +103,15 @@ inline double expected_gain(const Operator& A, const GainView& gain, int T, doub
             total_z_bar = total_z_bar + zi;
         }
         const Block shift = Block::all(epsilon * sum(total_x)), shift_bar = Block::all(epsilon * sum(total_z_bar));
-        A.apply(x, T, [&](std::size_t i, Block k) SINKPROP_LAMBDA {
+        A.prepare(x);
+        A.apply(x, T, nullptr, [&](std::size_t i, Block k) SINKPROP_LAMBDA {
             const Block z = k + shift;
             f = fma(load(z_bar, i), z, f);
             fma(load(g, i), z, load(u_bar, i)).store(u_bar + i);
         });
         value += sum(f);
-        A.apply_rev(z_bar, T, [&](std::size_t i, Block k, Block dk, Block m) SINKPROP_LAMBDA {
+        A.prepare(z_bar);
+        A.apply_rev(z_bar, T, nullptr, [&](std::size_t i, Block k, Block dk, Block m) SINKPROP_LAMBDA {
             fma(load(d, i), k + shift_bar, load(v_bar, i)).store(v_bar + i);
             (load(gradient, i) + (load(z_bar, i) * m + load(x, i) * dk)).store(gradient + i);
         });
@@ -120,11 +127,12 @@ inline double expected_gain(const Operator& A, const GainView& gain, int T, doub
         pi.store(p + i);
         total = total + pi;
     }
+    A.prepare(p);
     for (int t = T - 1; t >= 0; --t) {
         const double* qt = q + t * N;
         const Block shift = Block::all(epsilon * sum(total)), direct = Block::all(t == T - 1 ? 1 : 0);
         total = Block::all(0);
-        A.apply_rev(p, t, [&](std::size_t i, Block k, Block dk, Block m) SINKPROP_LAMBDA {
+        A.apply_rev(p, t, t ? p_next : nullptr, [&](std::size_t i, Block k, Block dk, Block m) SINKPROP_LAMBDA {
             const Block r = load(qt, i);
             (load(gradient, i) + (load(p, i) * m + r * dk)).store(gradient + i);
             const Block next = -(fma(direct, load(before_bar, i), k + shift) * r * r);
@@ -152,7 +160,8 @@ inline void project(const Operator& A, const double* x, int T, double epsilon, c
         total = total + yi;
     }
     const Block shift = Block::all(epsilon * sum(total));
-    A.apply(y, T, [&](std::size_t i, Block k) SINKPROP_LAMBDA { (load(u, i) * (k + shift)).store(out + i); });
+    A.prepare(y);
+    A.apply(y, T, nullptr, [&](std::size_t i, Block k) SINKPROP_LAMBDA { (load(u, i) * (k + shift)).store(out + i); });
 }
 
 }  // namespace SINKPROP_ISA

@@ -50,6 +50,8 @@ template <int W>
 struct Raw {
     typedef double doubles __attribute__((vector_size(W * 8)));
     typedef std::int64_t ints __attribute__((vector_size(W * 8)));
+    // in memory: at any address of a double (a memcpy of a vector is sometimes compiled to scalar moves)
+    typedef double stored __attribute__((vector_size(W * 8), aligned(8), may_alias));
 };
 
 template <int W>
@@ -58,13 +60,9 @@ struct Vec {
     using I = typename Raw<W>::ints;
     D v;
 
-    static SINKPROP_INLINE Vec load(const double* p) {
-        Vec r;
-        std::memcpy(&r.v, p, sizeof r.v);
-        return r;
-    }
+    static SINKPROP_INLINE Vec load(const double* p) { return {*reinterpret_cast<const typename Raw<W>::stored*>(p)}; }
     static SINKPROP_INLINE Vec all(double x) { return {x - D{}}; }
-    SINKPROP_INLINE void store(double* p) const { std::memcpy(p, &v, sizeof v); }
+    SINKPROP_INLINE void store(double* p) const { *reinterpret_cast<typename Raw<W>::stored*>(p) = v; }
     SINKPROP_INLINE double operator[](int i) const { return v[i]; }
 
     friend SINKPROP_INLINE Vec operator+(Vec a, Vec b) { return {a.v + b.v}; }

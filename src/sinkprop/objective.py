@@ -7,6 +7,7 @@ import operator
 import os
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -206,7 +207,7 @@ def _settings(relaxation: Relaxation, n_iter: int, epsilon: float) -> tuple[int,
             f"relaxation must be a SmoothedIndicator or a PartitionedMeasure; got {relaxation!r}."
         )
     n_iter = _whole("n_iter", n_iter, 0)
-    if not (isinstance(epsilon, float | int) and 0 <= epsilon < math.inf):
+    if not (isinstance(epsilon, Real) and 0 <= epsilon < math.inf):
         raise ValueError(f"epsilon must be a finite number, not below 0; got {epsilon!r}.")
     return code, sigma, exact, 2 * n_iter, float(epsilon)
 
