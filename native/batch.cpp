@@ -2,20 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <new>
+#include <stdexcept>
 #include <thread>
 
+#include "buffer.hpp"
 #include "cell_tables.hpp"
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+#include "ideal.hpp"
+#include "sorting.hpp"
 
 namespace sinkprop {
 namespace {
@@ -37,8 +34,12 @@ const Kernels* find(const std::string& name) {
 std::atomic<const Kernels*>& in_use() {
     static std::atomic<const Kernels*> kernels{[] {
         const char* wish = std::getenv("SINKPROP_ISA");
-        const Kernels* found = wish ? find(wish) : nullptr;
-        return found ? found : find(instruction_sets().back());
+        const Kernels* found = find(wish ? wish : instruction_sets().back());
+        if (found) return found;
+        std::string known;
+        for (const std::string& name : instruction_sets()) known += (known.empty() ? "" : ", ") + name;
+        throw std::runtime_error("SINKPROP_ISA must name an instruction set that this processor has (" + known +
+                                 "); got '" + wish + "'");
     }()};
     return kernels;
 }
@@ -46,49 +47,6 @@ std::atomic<const Kernels*>& in_use() {
 std::atomic<Method> forced_method{Method::automatic};
 
 // ---- memory
-
-// 64-byte aligned scratch that grows and is never copied; large ones ask for huge pages, which cost far fewer faults.
-class Buffer {
-  public:
-    Buffer() = default;
-    Buffer(const Buffer&) = delete;
-    Buffer& operator=(const Buffer&) = delete;
-    ~Buffer() { std::free(data_); }
-
-    void* bytes(std::size_t size) {
-        if (size > size_) {
-            std::free(data_);
-            data_ = nullptr;
-            size_ = 0;
-            const std::size_t alignment = size < large ? 64 : std::size_t(2) << 20;
-            if (size > SIZE_MAX - alignment) throw std::bad_alloc();
-            size = (size + alignment - 1) / alignment * alignment;
-            data_ = std::aligned_alloc(alignment, size);
-            if (!data_) throw std::bad_alloc();
-            size_ = size;
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-            if (size >= large) madvise(data_, size, MADV_HUGEPAGE);
-#endif
-        }
-        return data_;
-    }
-    double* doubles(std::size_t n) {
-        if (n > SIZE_MAX / sizeof(double)) throw std::bad_alloc();
-        return static_cast<double*>(bytes(n * sizeof(double)));
-    }
-    void shrink() {
-        if (size_ > kept) {
-            std::free(data_);
-            data_ = nullptr;
-            size_ = 0;
-        }
-    }
-
-  private:
-    static constexpr std::size_t large = std::size_t(4) << 20, kept = std::size_t(256) << 20;
-    void* data_ = nullptr;
-    std::size_t size_ = 0;
-};
 
 struct Workspace {
     Buffer index, scores, scratch, sorting;
@@ -104,90 +62,6 @@ struct Workspace {
 Workspace& workspace() {
     static thread_local Workspace w;
     return w;
-}
-
-// ---- sorting
-
-struct Item {
-    double score;
-    std::size_t index;
-};
-
-bool above(const Item& a, const Item& b) {
-    return a.score > b.score;
-}
-
-void insertion_sort(Item* first, std::size_t n) {
-    for (std::size_t i = 1; i < n; ++i) {
-        const Item x = first[i];
-        std::size_t j = i;
-        for (; j > 0 && above(x, first[j - 1]); --j) first[j] = first[j - 1];
-        first[j] = x;
-    }
-}
-
-// Stable, by decreasing score, into `out` (the items are scratch afterwards). Scores are spread over buckets of equal
-// width; a full bucket is spread again, and what little disorder is left is sorted by insertion: linear time for
-// anything like a smooth distribution, n log n for the worst.
-void bucket_sort(Item* items, Item* out, std::size_t n, double top, double bottom, int depth,
-                 std::vector<std::uint32_t>& count) {
-    constexpr std::size_t full = 24;
-    // Few enough buckets that their ends stay in the cache
-    const std::size_t buckets = std::min<std::size_t>(n, 4096);
-    const double scale = double(buckets - 1) / (top - bottom);
-    if (n <= full || depth > 6 || !(scale > 0) || !std::isfinite(scale)) {
-        std::copy(items, items + n, out);
-        if (n <= full) return insertion_sort(out, n);
-        if (top > bottom) std::stable_sort(out, out + n, above);
-        return;
-    }
-    const std::size_t base = count.size();
-    count.resize(base + buckets + 1, 0);
-    auto bucket = [&](double score) { return std::size_t((top - score) * scale); };
-    for (std::size_t i = 0; i < n; ++i) ++count[base + bucket(items[i].score) + 1];
-    for (std::size_t b = 0; b < buckets; ++b) count[base + b + 1] += count[base + b];
-    for (std::size_t i = 0; i < n; ++i) out[count[base + bucket(items[i].score)]++] = items[i];
-    // count[b] is now the end of bucket b
-    for (std::size_t b = 0, begin = 0; b < buckets; ++b) {
-        const std::size_t end = count[base + b];
-        if (end - begin > full) {
-            double high = out[begin].score, low = high;
-            for (std::size_t i = begin; i < end; ++i) {
-                items[i] = out[i];
-                high = std::max(high, out[i].score);
-                low = std::min(low, out[i].score);
-            }
-            bucket_sort(items + begin, out + begin, end - begin, high, low, depth + 1, count);
-        }
-        begin = end;
-    }
-    count.resize(base);
-    if (depth == 0) insertion_sort(out, n);
-}
-
-// scores[i] = score(i) and rows[i] = row(i) for i < n, by decreasing score, ties in the order of i
-template <class Score, class Row>
-void sort_rows(std::size_t n, Score score, Row row, Buffer& buffer, double* scores, std::size_t* rows) {
-    if (n > SIZE_MAX / (2 * sizeof(Item))) throw std::bad_alloc();
-    Item *items = static_cast<Item*>(buffer.bytes(2 * n * sizeof(Item))), *out = items + n;
-    double top = score(0), bottom = top;
-    for (std::size_t i = 0; i < n; ++i) {
-        items[i] = {score(i), row(i)};
-        top = std::max(top, items[i].score);
-        bottom = std::min(bottom, items[i].score);
-    }
-    if (n > UINT32_MAX) {
-        std::copy(items, items + n, out);
-        std::stable_sort(out, out + n, above);
-    } else {
-        static thread_local std::vector<std::uint32_t> count;
-        count.clear();
-        bucket_sort(items, out, n, top, bottom, 0, count);
-    }
-    for (std::size_t i = 0; i < n; ++i) {
-        rows[i] = out[i].index;
-        scores[i] = out[i].score;
-    }
 }
 
 // ---- threads
@@ -223,61 +97,6 @@ void in_parallel(std::size_t n, std::size_t piece, int n_threads,
     if (failure) std::rethrow_exception(failure);
 }
 
-// ---- gains
-
-// sum_k g_(k) D(k) for the gains of a query in decreasing order: the value of the best ranking
-class Ideal {
-  public:
-    explicit Ideal(const double* D, std::size_t n) : cumulative_(n + 1) {
-        for (std::size_t k = 0; k < n; ++k) cumulative_[k + 1] = cumulative_[k] + D[k];
-    }
-
-    // gain(i) for i < n, in any order
-    template <class Gain>
-    double operator()(Gain gain, std::size_t n) const {
-        // Labels are few: count each distinct gain and take its ranks in one piece. Many distinct ones are sorted.
-        constexpr std::size_t most = 32, slots = 4 * most;
-        double values[most];
-        std::size_t counts[most], distinct = 0;
-        std::uint8_t slot[slots] = {};  // 1 + which of the values
-        for (std::size_t i = 0; i < n; ++i) {
-            const double g = gain(i);
-            std::uint64_t bits;
-            std::memcpy(&bits, &g, sizeof bits);
-            std::size_t at = std::size_t((bits * 0x9E3779B97F4A7C15u) >> 57);
-            while (slot[at] && values[slot[at] - 1] != g) at = (at + 1) % slots;
-            if (!slot[at]) {
-                if (distinct == most) return sorted(gain, n);
-                values[distinct] = g;
-                counts[distinct] = 0;
-                slot[at] = std::uint8_t(++distinct);
-            }
-            ++counts[slot[at] - 1];
-        }
-        double total = 0;
-        for (std::size_t rank = 0; rank < n;) {
-            const std::size_t k = std::max_element(values, values + distinct) - values;
-            total += values[k] * (cumulative_[rank + counts[k]] - cumulative_[rank]);
-            rank += counts[k];
-            values[k] = values[--distinct];
-            counts[k] = counts[distinct];
-        }
-        return total;
-    }
-
-  private:
-    template <class Gain>
-    double sorted(Gain gain, std::size_t n) const {
-        std::vector<double> g(n);
-        for (std::size_t i = 0; i < n; ++i) g[i] = gain(i);
-        std::sort(g.begin(), g.end(), std::greater<double>());
-        double total = 0;
-        for (std::size_t k = 0; k < n; ++k) total += g[k] * (cumulative_[k + 1] - cumulative_[k]);
-        return total;
-    }
-    std::vector<double> cumulative_;
-};
-
 // ---- the loop over queries
 
 std::size_t longest(const Batch& batch) {
@@ -300,8 +119,7 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
             scores[2 * i + 1] = batch.scores[2 * rows[i] + 1];
         }
     } else {
-        sort_rows(
-            n, [&](std::size_t i) { return batch.scores[row(i)]; }, row, w.sorting, scores, rows);
+        sort_rows(n, [&](std::size_t i) { return batch.scores[row(i)]; }, row, w.sorting, scores, rows);
     }
     // A gain by table needs one product for each class of labels in the query; a projection wants them all.
     w.present.clear();
@@ -377,7 +195,8 @@ bool use_method(const std::string& name) {
 void sort_descending(const double* scores, std::size_t n, std::size_t* order, double* sorted) {
     if (!n) return;
     sort_rows(
-        n, [&](std::size_t i) { return scores[i]; }, [](std::size_t i) { return i; }, workspace().sorting, sorted, order);
+        n, [&](std::size_t i) { return scores[i]; }, [](std::size_t i) { return i; }, workspace().sorting, sorted,
+        order);
 }
 
 void expected_gain(const Batch& batch, const Settings& settings, bool normalize, int n_threads, double* per_query,
@@ -387,7 +206,8 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
     each_query(batch, settings, n_threads,
                [&](std::size_t q, const Query& query, const Settings& s, const Plan& plan, double* scratch,
                    const Kernels& kernels) {
-                   const double best = normalize ? ideal([&](std::size_t i) { return batch.gains[batch.row(q, i)]; }, query.n) : 1;
+                   const double best =
+                       normalize ? ideal([&](std::size_t i) { return batch.gains[batch.row(q, i)]; }, query.n) : 1;
                    if (best == 0) {
                        per_query[q] = 0;
                        for (std::size_t i = 0; i < query.n; ++i)

@@ -77,6 +77,7 @@ nb::tuple runs(const Index& ids) {
 
 NB_MODULE(_native, m) {
     m.doc() = "Native kernels of sinkprop";
+    sinkprop::instruction_set();  // a wrong SINKPROP_ISA fails the import, not a later call
 
     m.def("first_invalid", &first_invalid, "values"_a, "least"_a);
     m.def("exponential_gains", &exponential_gains, "labels"_a, nb::arg("gains").noconvert());

@@ -60,7 +60,7 @@ struct GaussianCells {
             while (last + 1 < n && y[last] - y[last + 1] <= gap) ++last;
             // The cells stand evenly about the segment: in a single one, the middle is where odd terms vanish exactly.
             const double origin = y[first], extent = (origin - y[last]) / (2 * unit);
-            if (!(extent < 1e15)) return most + 1;  // differences of scores that overflow
+            if (!(extent < 1e15)) return most + 1;                           // differences of scores that overflow
             const double shift = double(std::int64_t(extent)) + 1 - extent;  // half-cells above the first document
             for (std::size_t i = first; i <= last;) {
                 if (count == most) return most + 1;

@@ -41,7 +41,9 @@ struct Remembering {
 // H_i = e_i H_(i-1) + x_i from the top and G_i = e_(i+1) G_(i+1) + x_i from the bottom, one complex state a term, where
 // e_i = exp(-s t_i) is the decay between documents i - 1 and i. Then
 //   (A x)_i  = 2 Re sum_m w_m (H_i + G_i) - x_i,      (dA x)_i = 2 Re sum_m w_m s_m (H_i - G_i) sqrt(2) / sigma.
-// Both sweeps advance in one loop, from opposite ends: the latency of one hides behind the other.
+// Both sweeps advance in one loop, from opposite ends: the latency of one hides behind the other. Up to the middle they
+// only leave their states; beyond it each document's two states are joined before they are weighted, which halves that
+// work.
 template <int P>
 struct GaussianSums : Remembering<GaussianSums<P>> {
     static constexpr int W = P < native_width ? P : native_width;
@@ -51,25 +53,23 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
 
     std::size_t n, size;
     double unit;  // dA carries this factor
-    double *mask, *decay, *k_down, *m_down, *k_up, *m_up;
+    double *mask, *decay, *states, *products;
 
     // Beyond this t the kernel is below 1e-400; bounding it keeps sines in range and denormals away.
     static constexpr double t_max = 64;
 
     static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }
     static constexpr std::size_t scratch(std::size_t n, int T) {
-        return (6 + std::size_t(T) + 2 * P) * padded(n) + 2 * P;
+        return (4 + std::size_t(T) + 4 * P) * padded(n) + 2 * P;
     }
 
     GaussianSums(const double* y, std::size_t n_, double sigma, int T, double* space)
         : n(n_), size(padded(n_)), unit(sigma / sqrt2) {
         this->memory = space;
         mask = space + (std::size_t(T) + 1) * size;
-        k_down = mask + size;
-        m_down = k_down + size;
-        k_up = m_down + size;
-        m_up = k_up + size;
-        decay = m_up + size;  // (size + 1, 2 P): real parts, then imaginary parts
+        products = mask + size;         // (2, size): A x and (dA) x
+        states = products + 2 * size;   // (size, 2 P): of the sweep that came to the document first
+        decay = states + 2 * P * size;  // (size + 1, 2 P): real parts, then imaginary parts
         for (std::size_t i = 0; i < size; ++i) mask[i] = i < n ? 1 : 0;
         for (int c = 0; c < 2 * P; ++c) {
             decay[c] = decay[2 * P * size + c] = 0;
@@ -122,41 +122,74 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         SINKPROP_INLINE State() {
             for (int r = 0; r < R; ++r) re[r] = im[r] = V::all(0);
         }
-        // H = e H + x; the terms of A x and of (dA) x that it gives, one lane a pair
-        SINKPROP_INLINE void step(const double* e, double x, const Weights& w, V& k, V& m) {
+        // H = e H + x
+        SINKPROP_INLINE void step(const double* e, double x) {
             for (int r = 0; r < R; ++r) {
                 const V a = V::load(e + r * W), b = V::load(e + P + r * W);
                 const V next = fma(a, re[r], V::all(x) - b * im[r]);
                 im[r] = fma(a, im[r], b * re[r]);
                 re[r] = next;
-                k = r ? fma(w.k_re[r], re[r], fma(w.k_im[r], im[r], k)) : fma(w.k_re[r], re[r], w.k_im[r] * im[r]);
-                m = r ? fma(w.m_re[r], re[r], fma(w.m_im[r], im[r], m)) : fma(w.m_re[r], re[r], w.m_im[r] * im[r]);
+            }
+        }
+        SINKPROP_INLINE void store(double* p) const {
+            for (int r = 0; r < R; ++r) {
+                re[r].store(p + r * W);
+                im[r].store(p + P + r * W);
             }
         }
     };
+
+    // Terms of A x and (dA) x at one document, a lane a pair, from the states there: `here`, and `other` as it was
+    // stored. `sign` is 1 if `here` came from the top.
+    template <int sign>
+    static SINKPROP_INLINE void join(const State& here, const double* other, const Weights& w, V& k, V& m) {
+        for (int r = 0; r < R; ++r) {
+            const V re = V::load(other + r * W), im = V::load(other + P + r * W);
+            const V sum_re = here.re[r] + re, sum_im = here.im[r] + im;
+            const V dif_re = sign > 0 ? here.re[r] - re : re - here.re[r];
+            const V dif_im = sign > 0 ? here.im[r] - im : im - here.im[r];
+            k = r ? fma(w.k_re[r], sum_re, fma(w.k_im[r], sum_im, k)) : fma(w.k_re[r], sum_re, w.k_im[r] * sum_im);
+            m = r ? fma(w.m_re[r], dif_re, fma(w.m_im[r], dif_im, m)) : fma(w.m_re[r], dif_re, w.m_im[r] * dif_im);
+        }
+    }
 
     template <class Finish>
     SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
         const Weights w;
         State h, g;
-        const double *e_down = decay, *e_up = decay + 2 * P * size;
         const std::size_t N = size;
-        double *kd = k_down, *md = m_down, *ku = k_up, *mu = m_up;
-        for (std::size_t i = 0, j = N - 4; i < N; i += 4, j -= 4) {
+        const double *e_down = decay, *e_up = decay + 2 * P * N, *x_down = x, *x_up = x + N;
+        double *s_down = states, *s_up = states + 2 * P * N, *k_out = products, *m_out = products + N;
+        // to the middle, leaving the states behind
+        for (const double* const middle = x + N / 2; x_down != middle;) {
+            h.step(e_down, *x_down++);
+            g.step(e_up, *--x_up);
+            h.store(s_down);
+            e_down += 2 * P;
+            e_up -= 2 * P;
+            s_down += 2 * P;
+            s_up -= 2 * P;
+            g.store(s_up);
+        }
+        // and on, meeting the states of the other sweep
+        for (std::size_t i = N / 2, j = N / 2 - 4; i < N; i += 4, j -= 4) {
             V k[4], m[4], l[4], o[4];
             for (int s = 0; s < 4; ++s) {
-                h.step(e_down, x[i + s], w, k[s], m[s]);
-                g.step(e_up, x[j + 3 - s], w, l[3 - s], o[3 - s]);
+                h.step(e_down, *x_down++);
+                g.step(e_up, *--x_up);
+                join<1>(h, s_down, w, k[s], m[s]);
+                s_up -= 2 * P;
+                join<-1>(g, s_up, w, l[3 - s], o[3 - s]);
                 e_down += 2 * P;
                 e_up -= 2 * P;
+                s_down += 2 * P;
             }
-            store_sums(k[0], k[1], k[2], k[3], kd + i);
-            store_sums(m[0], m[1], m[2], m[3], md + i);
-            store_sums(l[0], l[1], l[2], l[3], ku + j);
-            store_sums(o[0], o[1], o[2], o[3], mu + j);
+            store_sums(k[0], k[1], k[2], k[3], k_out + i);
+            store_sums(m[0], m[1], m[2], m[3], m_out + i);
+            store_sums(l[0], l[1], l[2], l[3], k_out + j);
+            store_sums(o[0], o[1], o[2], o[3], m_out + j);
         }
-        for (std::size_t i = 0; i < N; i += B)
-            finish(i, load(kd, i) + load(ku, i) - load(x, i), load(md, i) - load(mu, i));
+        for (std::size_t i = 0; i < N; i += B) finish(i, load(k_out, i) - load(x, i), load(m_out, i));
     }
 };
 

@@ -161,8 +161,7 @@ constexpr std::size_t partitioned_arrays(std::size_t n, std::size_t n_classes) {
 Plan plan(const Query& query, const Settings& s) {
     const std::size_t n = query.n, C = query.n_classes;
     const int T = s.half_steps;
-    if (s.partitioned())
-        return {Method::dense, 0, partitioned_arrays(n, C) + partitioned_scratch(n, T, C, family(s))};
+    if (s.partitioned()) return {Method::dense, 0, partitioned_arrays(n, C) + partitioned_scratch(n, T, C, family(s))};
     if (s.relaxation == Relaxation::gaussian)
         return s.exact ? plan_gaussian<exact_terms, exact_pairs>(query, s, exact_limits)
                        : plan_gaussian<fast_terms, fast_pairs>(query, s, fast_limits);

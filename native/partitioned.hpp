@@ -18,8 +18,8 @@
 
 #include <cmath>
 
+#include "beta.hpp"
 #include "normal.hpp"
-#include "scaling.hpp"
 
 namespace sinkprop {
 namespace SINKPROP_ISA {
@@ -27,17 +27,6 @@ namespace SINKPROP_ISA {
 enum class Family { logit_logistic, probit, beta };
 
 constexpr double mu_limit = 1e30, log_scale_limit = 50;
-constexpr double beta_limit = 1e5, log_beta_lower = -9.21034037197618274, log_beta_upper = 11.5129254649702284;
-
-inline double bounded(double x, double lower, double upper) {
-    return x < lower ? lower : x > upper ? upper : x;
-}
-inline double inside(double x, double lower, double upper) {
-    return x < lower || x > upper ? 0 : 1;
-}
-inline double beta_parameter(double theta) {
-    return std::exp(bounded(theta, log_beta_lower, log_beta_upper));
-}
 
 // ---- The matrix and what its derivative needs, row by row
 
@@ -87,185 +76,6 @@ inline void location_scale_row(const double* theta, const double* edges, std::si
     for (std::size_t k = n; k < N; ++k) A[k] = 0;
 }
 
-// Beta: integrals over the bins in z = logit(u), where the density u^a (1-u)^b / B(a, b) is smooth and bell-shaped. Its
-// logarithm has curvature (a + b) u (1 - u), which sets how far a Gauss-Legendre rule reaches. The nodes are chosen
-// once per query, for the largest a + b, and are stored in groups of 8: ln u, ln(1 - u), weight.
-struct GaussRule {
-    std::size_t nodes;
-    double reach;       // widest panel, in units of 1 / sqrt(1 + (a + b) u (1 - u))
-    double x[6], w[6];  // the half of the nodes below 0, as |x|
-};
-constexpr GaussRule gauss_rules[] = {
-    {2, 0.0062, {0.577350269189625765}, {1.0}},
-    {3, 0.07, {0.774596669241483377, 0.0}, {0.555555555555555556, 0.888888888888888889}},
-    {4, 0.25, {0.861136311594052575, 0.339981043584856265}, {0.347854845137453857, 0.652145154862546143}},
-    {6,
-     0.9,
-     {0.932469514203152028, 0.661209386466264514, 0.238619186083196909},
-     {0.171324492379170345, 0.360761573048138608, 0.467913934572691047}},
-    {8,
-     1.8,
-     {0.960289856497536232, 0.79666647741362674, 0.525532409916328986, 0.183434642495649805},
-     {0.101228536290376259, 0.222381034453374471, 0.313706645877887287, 0.362683783378361983}},
-    {12,
-     3.5,
-     {0.981560634246719251, 0.904117256370474857, 0.769902674194304687, 0.587317954286617447, 0.367831498998180194,
-      0.125233408511468915},
-     {0.0471753363865118272, 0.106939325995318431, 0.160078328543346226, 0.203167426723065922, 0.233492536538354809,
-      0.249147045813402785}},
-};
-constexpr int n_gauss_rules = sizeof gauss_rules / sizeof gauss_rules[0];
-constexpr double beta_cut = 40;  // beyond z = -40 the density is e^(a z) / B(a, b)
-
-// Node i of a rule on (lower, lower + 2 half)
-inline void put_node(double* group, std::size_t lane, const GaussRule& rule, std::size_t i, double lower, double half) {
-    const std::size_t at = 2 * i < rule.nodes ? i : rule.nodes - 1 - i;
-    const double z = lower + half * (1 + (at == i ? -rule.x[at] : rule.x[at]));
-    const double l = std::log1p(std::exp(z < 0 ? z : -z));
-    group[lane] = (z < 0 ? z : 0) - l;
-    group[8 + lane] = (z < 0 ? 0 : -z) - l;
-    group[16 + lane] = half * rule.w[at];
-}
-
-// The number of groups of nodes for n >= 2 bins and a + b <= total; if `nodes` is given, writes them, and n_groups:
-// first those of bin 0, from its upper edge down to z = -40, the lanes being nodes; then those of each 8 bins, the
-// lanes being bins. Bin n - 1 is bin 0 with a and b exchanged. Lanes without a node of their own have weight 0.
-inline std::size_t beta_nodes(std::size_t n, double total, double* n_groups, double* nodes) {
-    const double count = double(n);
-    const auto bend = [&](double u) { return std::sqrt(1 + total * u * (1 - u)); };
-    const GaussRule& longest = gauss_rules[n_gauss_rules - 1];
-    std::size_t placed = 0;
-    for (double upper = -std::log(count - 1); upper > -beta_cut;) {
-        const double width = longest.reach / bend(1 / (1 + std::exp(-upper)));
-        const double lower = upper - width > -beta_cut ? upper - width : -beta_cut;
-        for (std::size_t i = longest.nodes; i-- > 0; ++placed)
-            if (nodes) put_node(nodes + 24 * (placed / 8), placed % 8, longest, i, lower, 0.5 * (upper - lower));
-        upper = lower;
-    }
-    for (; placed % 8; ++placed)
-        if (nodes) put_node(nodes + 24 * (placed / 8), placed % 8, longest, 0, -beta_cut, 0);
-    std::size_t groups = placed / 8;
-    if (nodes) n_groups[0] = double(groups);
-    for (std::size_t first = 0; first < n; first += 8) {
-        double widest = 0;
-        for (std::size_t k = first ? first : 1; k < first + 8 && k + 1 < n; ++k) {
-            const double lower = double(k), upper = lower + 1;
-            const double steepest = 2 * upper < count ? upper : 2 * lower > count ? lower : 0.5 * count;
-            // n / (k (n - k - 1)) is a little more than the width of the bin
-            const double width = count / (lower * (count - upper)) * bend(steepest / count);
-            if (width > widest) widest = width;
-        }
-        int r = 0;
-        while (r + 1 < n_gauss_rules && widest > gauss_rules[r].reach) ++r;
-        const GaussRule& rule = gauss_rules[r];
-        const std::size_t panels = widest > rule.reach ? std::size_t(std::ceil(widest / rule.reach)) : 1;
-        for (std::size_t k = first; nodes && k < first + 8; ++k) {
-            const bool interior = k > 0 && k + 1 < n;
-            const double lower = interior ? std::log(double(k) / double(n - k)) : 0;
-            const double upper = interior ? std::log(double(k + 1) / double(n - k - 1)) : 0;
-            const double half = 0.5 * (upper - lower) / double(panels);
-            for (std::size_t i = 0; i < panels * rule.nodes; ++i)
-                put_node(nodes + 24 * (groups + i), k - first, rule, i % rule.nodes,
-                         lower + 2 * half * double(i / rule.nodes), half);
-        }
-        if (nodes) n_groups[1 + first / 8] = double(panels * rule.nodes);
-        groups += panels * rule.nodes;
-    }
-    return groups;
-}
-
-struct BetaBins {
-    const double *n_groups, *nodes;
-    const double* corners;  // ln u, ln(1 - u) at u = 8 i / n
-    double threshold;       // bins where the density is below exp(threshold) of its maximum are left out
-};
-
-struct BetaDensity {
-    double a, b, shift;  // exp(a ln u + b ln(1 - u) - shift) is 1 at its maximum, u = a / (a + b)
-    BetaDensity(double a_, double b_)
-        : a(a_), b(b_), shift(a_ * std::log(a_ / (a_ + b_)) + b_ * std::log(b_ / (a_ + b_))) {}
-    double exponent(double ln_u, double ln_1u) const { return a * ln_u + b * ln_1u - shift; }
-};
-
-// Integrals of a density, and of ln u and ln(1 - u) under it
-template <class T>
-struct BetaIntegrals {
-    T N, L_u, L_1u;
-};
-
-SINKPROP_INLINE void add_node(const BetaDensity& d, const double* node, BetaIntegrals<Block>& sums) {
-    const Block ln_u = load(node, 0), ln_1u = load(node, 8);
-    const Block x = fma(Block::all(d.a), ln_u, fma(Block::all(d.b), ln_1u, Block::all(-d.shift)));
-    const Block e = exp(x) * load(node, 16);
-    sums.N = sums.N + e;
-    sums.L_u = fma(ln_u, e, sums.L_u);
-    sums.L_1u = fma(ln_1u, e, sums.L_1u);
-}
-
-// Bin 0, with the tail below z = -40: the integrals of e^(a z) and z e^(a z)
-inline BetaIntegrals<double> beta_end_bin(const BetaDensity& d, const BetaBins& bins) {
-    BetaIntegrals<Block> sums[8 / B] = {};
-    const double mode = std::log(d.a / (d.a + d.b));
-    const double* node = bins.nodes;
-    for (std::size_t i = 0; i < std::size_t(bins.n_groups[0]); ++i, node += 24) {
-        if (node[0] < mode && d.exponent(node[0], node[8]) < bins.threshold) break;
-        for (int c = 0; c < 8 / B; ++c) add_node(d, node + c * B, sums[c]);
-    }
-    const double tail = std::exp(-beta_cut * d.a - d.shift) / d.a;
-    BetaIntegrals<double> result = {tail, tail * (-beta_cut - 1 / d.a), 0};
-    for (const auto& s : sums) {
-        result.N += sum(s.N);
-        result.L_u += sum(s.L_u);
-        result.L_1u += sum(s.L_1u);
-    }
-    return result;
-}
-
-// Row of A, and of its derivatives with respect to log a and log b. With N_k, L_k the integrals over bin k,
-// A_k = N_k / sum N and dA_k / da = (L_k - A_k sum L) / sum N: B(a, b) is never needed.
-inline void beta_row(const double* theta, const BetaBins& bins, std::size_t n, std::size_t N, double epsilon,
-                     double* SINKPROP_RESTRICT A, double* SINKPROP_RESTRICT da, double* SINKPROP_RESTRICT db) {
-    const double a = beta_parameter(theta[0]), b = beta_parameter(theta[1]);
-    const BetaDensity d(a, b);
-    const double mode = a / (a + b) * double(n);
-    const double* node = bins.nodes + 24 * std::size_t(bins.n_groups[0]);
-    for (std::size_t first = 0; first < N; first += 8) {
-        const std::size_t groups = std::size_t(bins.n_groups[1 + first / 8]);
-        // of the 8 bins, the corner nearest to the maximum
-        const std::size_t corner = double(first) > mode ? first : double(first + 8) < mode ? first + 8 : 0;
-        const double* at = bins.corners + corner / 4;
-        BetaIntegrals<Block> sums[8 / B] = {};
-        if (corner == 0 || d.exponent(at[0], at[1]) > bins.threshold)
-            for (std::size_t i = 0; i < groups; ++i)
-                for (int c = 0; c < 8 / B; ++c) add_node(d, node + 24 * i + c * B, sums[c]);
-        node += 24 * groups;
-        for (std::size_t c = 0; c < 8 / B; ++c) {
-            sums[c].N.store(A + first + c * B);
-            sums[c].L_u.store(da + first + c * B);
-            sums[c].L_1u.store(db + first + c * B);
-        }
-    }
-    const BetaIntegrals<double> low = beta_end_bin(d, bins), high = beta_end_bin(BetaDensity(b, a), bins);
-    A[0] = low.N, da[0] = low.L_u, db[0] = low.L_1u;
-    A[n - 1] = high.N, da[n - 1] = high.L_1u, db[n - 1] = high.L_u;
-
-    BetaIntegrals<Block> totals = {};
-    for (std::size_t k = 0; k < N; k += B) {
-        totals.N = totals.N + load(A, k);
-        totals.L_u = totals.L_u + load(da, k);
-        totals.L_1u = totals.L_1u + load(db, k);
-    }
-    const double scale = 1 / sum(totals.N);
-    const Block mean_u = Block::all(scale * sum(totals.L_u)), mean_1u = Block::all(scale * sum(totals.L_1u));
-    for (std::size_t k = 0; k < N; k += B) {
-        const Block Nk = load(A, k);
-        (Block::all(a * scale) * (load(da, k) - Nk * mean_u)).store(da + k);
-        (Block::all(b * scale) * (load(db, k) - Nk * mean_1u)).store(db + k);
-        (Nk * Block::all(scale) + Block::all(epsilon)).store(A + k);
-    }
-    for (std::size_t k = n; k < N; ++k) A[k] = 0;
-}
-
 // ---- Memory
 
 // The arrays of one evaluation, in the caller's scratch. A holds epsilon already, except in its padding.
@@ -308,7 +118,7 @@ struct Partitioned {
     double* p_at(int t) const { return p + std::size_t(t) * N; }
 };
 
-// In doubles. partitioned_project and partitioned_matrix need that of one class.
+// In doubles. partitioned_project needs that of one class.
 inline std::size_t partitioned_scratch(std::size_t n, int T, std::size_t n_classes, Family family) {
     const std::size_t groups = family == Family::beta && n > 1 ? beta_nodes(n, 2 * beta_limit, nullptr, nullptr) : 0;
     return Partitioned(n, T, n_classes, family, nullptr).used + 24 * groups;
@@ -569,14 +379,6 @@ inline void partitioned_project(const double* theta, std::size_t n, Family famil
         products(m.x, w);
         for (std::size_t j = 0; j < n; ++j) out[c * n + j] = u[j] * w[j];
     }
-}
-
-// A (n, n), without epsilon
-inline void partitioned_matrix(const double* theta, std::size_t n, Family family, double* scratch, double* A) {
-    const Partitioned m(n, 0, 1, family, scratch);
-    form_matrix(m, theta, 0);
-    for (std::size_t j = 0; j < n; ++j)
-        for (std::size_t k = 0; k < n; ++k) A[j * n + k] = m.A[j * m.N + k];
 }
 
 }  // namespace SINKPROP_ISA

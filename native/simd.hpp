@@ -36,7 +36,9 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-#if defined(__AVX512F__)
+#if defined(SINKPROP_WIDTH)  // any width works on any instruction set, if slowly: tests run the widest one everywhere
+constexpr int native_width = SINKPROP_WIDTH;
+#elif defined(__AVX512F__)
 constexpr int native_width = 8;
 #elif defined(__AVX2__)
 constexpr int native_width = 4;

@@ -1,0 +1,65 @@
+// The gain of the best ranking, by which a normalized gain is divided.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+namespace sinkprop {
+
+// sum_k g_(k) D(k) for the gains of a query in decreasing order: the value of the best ranking
+class Ideal {
+  public:
+    explicit Ideal(const double* D, std::size_t n) : cumulative_(n + 1) {
+        for (std::size_t k = 0; k < n; ++k) cumulative_[k + 1] = cumulative_[k] + D[k];
+    }
+
+    // gain(i) for i < n, in any order
+    template <class Gain>
+    double operator()(Gain gain, std::size_t n) const {
+        // Labels are few: count each distinct gain and take its ranks in one piece. Many distinct ones are sorted.
+        constexpr std::size_t most = 32, slots = 4 * most;
+        double values[most];
+        std::size_t counts[most], distinct = 0;
+        std::uint8_t slot[slots] = {};  // 1 + which of the values
+        for (std::size_t i = 0; i < n; ++i) {
+            const double g = gain(i);
+            std::uint64_t bits;
+            std::memcpy(&bits, &g, sizeof bits);
+            std::size_t at = std::size_t((bits * 0x9E3779B97F4A7C15u) >> 57);
+            while (slot[at] && values[slot[at] - 1] != g) at = (at + 1) % slots;
+            if (!slot[at]) {
+                if (distinct == most) return sorted(gain, n);
+                values[distinct] = g;
+                counts[distinct] = 0;
+                slot[at] = std::uint8_t(++distinct);
+            }
+            ++counts[slot[at] - 1];
+        }
+        double total = 0;
+        for (std::size_t rank = 0; rank < n;) {
+            const std::size_t k = std::max_element(values, values + distinct) - values;
+            total += values[k] * (cumulative_[rank + counts[k]] - cumulative_[rank]);
+            rank += counts[k];
+            values[k] = values[--distinct];
+            counts[k] = counts[distinct];
+        }
+        return total;
+    }
+
+  private:
+    template <class Gain>
+    double sorted(Gain gain, std::size_t n) const {
+        std::vector<double> g(n);
+        for (std::size_t i = 0; i < n; ++i) g[i] = gain(i);
+        std::sort(g.begin(), g.end(), std::greater<double>());
+        double total = 0;
+        for (std::size_t k = 0; k < n; ++k) total += g[k] * (cumulative_[k + 1] - cumulative_[k]);
+        return total;
+    }
+    std::vector<double> cumulative_;
+};
+
+}  // namespace sinkprop
