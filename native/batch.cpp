@@ -138,7 +138,8 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
     } else {
         for (std::size_t c = 0; c < batch.n_classes; ++c) w.present.push_back(c);
     }
-    return {n, scores, rows, batch.gains, w.classes.data(), batch.D, w.present.data(), w.present.size(), batch.stride};
+    return {n,           1, scores, rows, batch.gains, w.classes.data(), batch.D, w.present.data(), w.present.size(),
+            batch.stride};
 }
 
 // Calls work(q, query, settings, plan, scratch, kernels) for every query
@@ -155,7 +156,7 @@ void each_query(const Batch& batch, Settings settings, int n_threads, Work&& wor
     in_parallel(batch.n_queries, piece, n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         for (std::size_t q = from; q < to; ++q) {
-            const Query query = arrange(batch, settings, q, w);
+            Query query = arrange(batch, settings, q, w);
             const Plan plan = kernels.plan(query, settings);
             work(q, query, settings, plan, w.scratch.doubles(plan.scratch), kernels);
         }
@@ -203,20 +204,19 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
                    double* gradient) {
     const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
     const std::size_t width = settings.width();
-    each_query(batch, settings, n_threads,
-               [&](std::size_t q, const Query& query, const Settings& s, const Plan& plan, double* scratch,
-                   const Kernels& kernels) {
-                   const double best =
-                       normalize ? ideal([&](std::size_t i) { return batch.gains[batch.row(q, i)]; }, query.n) : 1;
-                   if (best == 0) {
-                       per_query[q] = 0;
-                       for (std::size_t i = 0; i < query.n; ++i)
-                           for (std::size_t d = 0; d < width; ++d) gradient[query.rows[i] * width + d] = 0;
-                       return;
-                   }
-                   const double factor = 1 / (best * double(batch.n_queries));
-                   per_query[q] = kernels.expected_gain(query, s, plan, factor, scratch, gradient) / best;
-               });
+    const double factor = 1 / double(batch.n_queries);
+    each_query(
+        batch, settings, n_threads,
+        [&](std::size_t q, Query& query, const Settings& s, const Plan& plan, double* scratch, const Kernels& kernels) {
+            if (normalize) query.ideal = ideal([&](std::size_t i) { return batch.gains[batch.row(q, i)]; }, query.n);
+            if (query.ideal == 0) {
+                per_query[q] = 0;
+                for (std::size_t i = 0; i < query.n; ++i)
+                    for (std::size_t d = 0; d < width; ++d) gradient[query.rows[i] * width + d] = 0;
+            } else {
+                per_query[q] = kernels.expected_gain(query, s, plan, factor, scratch, gradient);
+            }
+        });
 }
 
 void project(const Batch& batch, const Settings& settings, int n_threads, double* out) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string>
 
 #include "batch.hpp"
 
@@ -24,6 +25,14 @@ using Index = Array<const std::int64_t, nb::ndim<1>>;
 
 sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int half_steps, double epsilon) {
     return {sinkprop::Relaxation(relaxation), sigma, exact, half_steps, epsilon, sinkprop::Method::automatic, nullptr};
+}
+
+// The array is what the caller will read: one of another size would be written past its end, or left in part.
+void require_size(const char* name, std::size_t size, std::size_t expected) {
+    if (size == expected) return;
+    throw nb::type_error(
+        (std::string(name) + " must have " + std::to_string(expected) + " elements; it has " + std::to_string(size))
+            .c_str());
 }
 
 // The first flat index whose value is not finite or is below `least`; -1 if there is none
@@ -104,6 +113,10 @@ NB_MODULE(_native, m) {
                 offsets.shape(0) - 1, gains.data(),       classes ? classes->data() : nullptr,
                 discounts.data(),     discounts.shape(0), discounts.shape(1)};
             const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
+            require_size("scores", scores.size(), gains.size() * settings.width());
+            require_size("per_query", per_query.size(), batch.n_queries);
+            require_size("gradient", gradient.size(), scores.size());
+            if (gradient.ndim() != scores.ndim()) throw nb::type_error("gradient must have the shape of scores");
             nb::gil_scoped_release release;
             sinkprop::expected_gain(batch, settings, normalize, n_threads, per_query.data(), gradient.data());
         },
@@ -120,6 +133,7 @@ NB_MODULE(_native, m) {
                                            offsets.shape(0) - 1, nullptr,          nullptr,
                                            columns.data(),       columns.shape(0), columns.shape(1)};
             const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
+            require_size("out", out.size(), scores.size() / settings.width() * columns.shape(0));
             nb::gil_scoped_release release;
             sinkprop::project(batch, settings, n_threads, out.data());
         },

@@ -176,14 +176,19 @@ struct GaussianCells {
         for (std::size_t i = 0; i < n_cells * S; ++i) moments[i] = 0;
     }
 
-    // Calls block(i) for the blocks of cell c; while what it has written to `next` is at hand, adds its moments.
+    // Calls block(i, mask) for the blocks of cell c; while what it has written to `next` is at hand, adds its moments.
     template <class F>
     SINKPROP_INLINE void each_block(std::size_t c, const double* next, F&& block) const {
         constexpr std::size_t stretch = 512;
-        for (std::size_t i = cells[c].begin, end = cells[c].end; i < end;) {
-            const std::size_t from = i, to = end - i > stretch ? i + stretch : end;
-            for (; i < to; i += B) block(i);
-            if (next) add_moments(next, from, to, moments + c * S);
+        const std::size_t last = cells[c].end - B;  // the one block that may be padded
+        for (std::size_t i = cells[c].begin; i <= last;) {
+            const std::size_t from = i, to = last - i > stretch ? i + stretch : last;
+            for (; i < to; i += B) block(i, Block::all(1));
+            if (i == last) {
+                block(i, load(mask, i));
+                i += B;
+            }
+            if (next) add_moments(next, from, i, moments + c * S);
         }
     }
 
@@ -194,11 +199,11 @@ struct GaussianCells {
         for (std::size_t c = 0; c < n_cells; ++c, L += S) {
             Block coefficient[P];
             for (int s = 0; s < P; ++s) coefficient[s] = Block::all(L[s]);
-            each_block(c, next, [&](std::size_t i) SINKPROP_LAMBDA {
+            each_block(c, next, [&](std::size_t i, Block real) SINKPROP_LAMBDA {
                 const Block a = load(place, i);
                 Block value = coefficient[P - 1];
                 for (int s = P - 2; s >= 0; --s) value = fma(value, a, coefficient[s]);
-                finish(i, value);
+                finish(i, value, real);
             });
         }
     }
@@ -213,7 +218,7 @@ struct GaussianCells {
                 slope[s] = -s * L[s];
                 earlier[s] = -s * remembered[s];
             }
-            each_block(c, next, [&](std::size_t i) SINKPROP_LAMBDA {
+            each_block(c, next, [&](std::size_t i, Block) SINKPROP_LAMBDA {
                 const Block a = load(place, i);
                 Block k = Block::all(L[P - 1]), dk = Block::all(slope[P - 1]), m = Block::all(earlier[P - 1]);
                 for (int s = P - 2; s > 0; --s) {

@@ -23,7 +23,7 @@ struct Remembering {
         double* m = memory + std::size_t(t) * self().size;
         self().both(x, [&](std::size_t i, Block k, Block dk) SINKPROP_LAMBDA {
             dk.store(m + i);
-            finish(i, k);
+            finish(i, k, load(self().mask, i));
         });
     }
     template <class Finish>

@@ -10,7 +10,7 @@
 //   unit                    a length: with it, (dA)_ij = unit * dA_ij / dy_i
 //   prepare(x)              to be called before a product with x, unless x was the `next` of the product before
 //   apply(x, t, next, finish)
-//                           finish(i, k) for each block i of k = A x; remembers (dA) x under the number t
+//                           finish(i, k, mask) for each block i of k = A x; remembers (dA) x under the number t
 //   apply_rev(p, t, next, finish)
 //                           finish(i, k, dk, m) for each block i of k = A p, dk = (dA) p and the m remembered under t
 //                           `next`, if not null, is what finish writes, block by block, and multiplies A next
@@ -58,8 +58,8 @@ inline void scale(const Operator& A, int T, double epsilon, double* q) {
         double* next = q + (t + 1) * N;
         const Block shift = Block::all(epsilon * sum(total));
         total = Block::all(0);
-        A.apply(q + t * N, t, t + 1 < T ? next : nullptr, [&](std::size_t i, Block k) SINKPROP_LAMBDA {
-            const Block r = load(A.mask, i) / (k + shift);
+        A.apply(q + t * N, t, t + 1 < T ? next : nullptr, [&](std::size_t i, Block k, Block mask) SINKPROP_LAMBDA {
+            const Block r = mask / (k + shift);
             r.store(next + i);
             total = total + r;
         });
@@ -104,7 +104,7 @@ inline double expected_gain(const Operator& A, const GainView& gain, int T, doub
         }
         const Block shift = Block::all(epsilon * sum(total_x)), shift_bar = Block::all(epsilon * sum(total_z_bar));
         A.prepare(x);
-        A.apply(x, T, nullptr, [&](std::size_t i, Block k) SINKPROP_LAMBDA {
+        A.apply(x, T, nullptr, [&](std::size_t i, Block k, Block) SINKPROP_LAMBDA {
             const Block z = k + shift;
             f = fma(load(z_bar, i), z, f);
             fma(load(g, i), z, load(u_bar, i)).store(u_bar + i);
@@ -130,12 +130,15 @@ inline double expected_gain(const Operator& A, const GainView& gain, int T, doub
     A.prepare(p);
     for (int t = T - 1; t >= 0; --t) {
         const double* qt = q + t * N;
-        const Block shift = Block::all(epsilon * sum(total)), direct = Block::all(t == T - 1 ? 1 : 0);
+        const Block shift = Block::all(epsilon * sum(total));
+        const bool direct = t == T - 1;
         total = Block::all(0);
         A.apply_rev(p, t, t ? p_next : nullptr, [&](std::size_t i, Block k, Block dk, Block m) SINKPROP_LAMBDA {
             const Block r = load(qt, i);
             (load(gradient, i) + (load(p, i) * m + r * dk)).store(gradient + i);
-            const Block next = -(fma(direct, load(before_bar, i), k + shift) * r * r);
+            Block q_bar = k + shift;
+            if (direct) q_bar = q_bar + load(before_bar, i);
+            const Block next = -(q_bar * r * r);
             next.store(p_next + i);
             total = total + next;
         });
@@ -161,7 +164,8 @@ inline void project(const Operator& A, const double* x, int T, double epsilon, c
     }
     const Block shift = Block::all(epsilon * sum(total));
     A.prepare(y);
-    A.apply(y, T, nullptr, [&](std::size_t i, Block k) SINKPROP_LAMBDA { (load(u, i) * (k + shift)).store(out + i); });
+    A.apply(y, T, nullptr,
+            [&](std::size_t i, Block k, Block) SINKPROP_LAMBDA { (load(u, i) * (k + shift)).store(out + i); });
 }
 
 }  // namespace SINKPROP_ISA

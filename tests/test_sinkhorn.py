@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 import re
@@ -18,10 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sinkprop.sinkhorn import SinkhornStatus, sinkhorn, sinkhorn_limit, sinkhorn_vjp
-
-# The package exports a function of the module's name, so an import statement would not find the module.
-module = importlib.import_module("sinkprop.sinkhorn")
+from sinkprop import SinkhornStatus, balance, normalization, sinkhorn, sinkhorn_limit, sinkhorn_vjp
 
 CONVERGED, PARTIAL, MAX_ITER, NO_SUPPORT = (
     SinkhornStatus.CONVERGED,
@@ -193,7 +189,7 @@ class TestSinkhorn:
     def test_log_domain_agrees_with_plain_products(self, monkeypatch, zeros, n_iter):
         A, C = problem(9, zeros=zeros)
         plain = sinkhorn(A, n_iter), sinkhorn_vjp(A, C, n_iter)
-        monkeypatch.setattr(module, "_LARGE", 0.0)
+        monkeypatch.setattr(normalization, "LARGE", 0.0)
         np.testing.assert_allclose(sinkhorn(A, n_iter), plain[0], rtol=1e-12)
         np.testing.assert_allclose(sinkhorn_vjp(A, C, n_iter), plain[1], rtol=1e-10, atol=1e-12)
 
@@ -387,7 +383,7 @@ class TestSinkhornLimit:
         assert limit.matrix[0, 1] == pytest.approx(1 / (1 + 1e6), rel=1e-6)
 
     def test_newton_failing_leaves_the_sweeps(self, monkeypatch):
-        monkeypatch.setattr(module, "_newton_step", lambda P: None)
+        monkeypatch.setattr(balance, "_newton_step", lambda P: None)
         limit = sinkhorn_limit([[1.0, 1.0], [1e-4, 1.0]])
         assert limit.status is CONVERGED
         assert limit.matrix[0, 1] == pytest.approx(1 / 101, abs=1e-8)
@@ -647,6 +643,6 @@ class TestErrors:
 
 
 def test_import_loads_numpy_only():
-    code = "import sys, sinkprop.sinkhorn, sinkprop.permutation; print('scipy' in sys.modules)"
+    code = "import sys, sinkprop.balance, sinkprop.permutation; print('scipy' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"

@@ -1,6 +1,8 @@
 """Learning to rank on the expected value of the metric itself, by Sinkhorn propagation, in linear time."""
 
+from sinkprop.balance import SinkhornLimit, SinkhornStatus, sinkhorn_limit
 from sinkprop.gains import NDCG, RBP, Gain, Precision, RankLinear, parse_gain
+from sinkprop.normalization import sinkhorn, sinkhorn_vjp
 from sinkprop.objective import (
     ExpectedGain,
     doubly_stochastic,
@@ -10,7 +12,6 @@ from sinkprop.objective import (
 )
 from sinkprop.permutation import choose_permutation
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
-from sinkprop.sinkhorn import SinkhornLimit, SinkhornStatus, sinkhorn, sinkhorn_limit, sinkhorn_vjp
 
 __version__ = "0.1.0"
 

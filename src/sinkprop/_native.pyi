@@ -1,6 +1,5 @@
 """The native kernels. Callers validate: nothing here checks a shape or a value."""
 
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from sinkprop import _native
 __all__ = ["Groups", "group_rows"]
 
 Floats = NDArray[np.float64]
+
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
@@ -63,16 +66,17 @@ def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
 
 
 def _id_array(qid: Any) -> NDArray[Any]:
-    """Ids as an array that keeps each of them whole: NumPy would turn tuples into a second axis."""
-    try:
-        ids = np.asarray(qid)
-    except ValueError:  # ids of unequal length
-        ids = None
-    if ids is not None and ids.ndim == 1 and ids.dtype.kind in "iubfO":
-        return ids
+    """Ids as an array that keeps each of them whole: NumPy makes tuples a second axis, and 2**63 a float."""
     if hasattr(qid, "__array__"):
         return np.asarray(qid)
-    items = list(qid)
+    try:
+        items = list(qid)
+    except TypeError:
+        raise ValueError(f"qid must be a sequence of ids, one a row; got {qid!r}.") from None
+    if items and all(isinstance(q, int | np.integer) for q in items):
+        ids = np.asarray(items)
+        if ids.dtype.kind in "iub":
+            return ids
     ids = np.empty(len(items), dtype=object)
     ids[:] = items
     return ids
@@ -83,10 +87,15 @@ def _codes(ids: NDArray[Any]) -> NDArray[np.int64]:
     if ids.dtype.kind == "f":
         return np.unique(ids, return_inverse=True)[1].astype(np.int64)
     numbers: dict[Hashable, int] = {}
-    try:
-        return np.fromiter((numbers.setdefault(q, len(numbers)) for q in ids.tolist()), np.int64, len(ids))
-    except TypeError as error:
-        raise ValueError(f"qid must hold hashable ids; {error}.") from None
+    codes = np.empty(len(ids), dtype=np.int64)
+    for row, q in enumerate(ids.tolist()):
+        if isinstance(q, float) and isnan(q):
+            raise ValueError(f"qid must not hold NaN; row {row} is NaN.")
+        try:
+            codes[row] = numbers.setdefault(q, len(numbers))
+        except TypeError:
+            raise ValueError(f"qid must hold hashable ids; row {row} holds a {type(q).__name__!r}.") from None
+    return codes
 
 
 def as_scores(scores: ArrayLike, width: int) -> Floats:
@@ -100,7 +109,7 @@ def as_scores(scores: ArrayLike, width: int) -> Floats:
         )
     if not len(array):
         raise ValueError("scores must hold at least one document; got none.")
-    bad = _native.first_invalid(array, -np.inf)
+    bad = _native.first_invalid(array, -_LARGEST)
     if bad >= 0:
         row, value = bad // width, array.reshape(-1)[bad]
         raise ValueError(f"scores must be finite; row {row} holds {value}.")
@@ -125,6 +134,8 @@ def _as_floats(name: str, values: ArrayLike) -> Floats:
         array = np.asarray(values)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"an array of {array.dtype}")
+        if not array.ndim:  # ascontiguousarray would make it (1,)
+            raise TypeError("a single number")
         return np.ascontiguousarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of real numbers; got {error}.") from None

@@ -55,8 +55,8 @@ def expected_gain(
     """Expected gain under the incompletely Sinkhorn-normalized matrix, and its exact gradient in the scores.
 
     The mean over queries of sum_jk l(r_j, k) Pi[j, k] with Pi = Z^n_iter(A + epsilon), where the relaxation
-    makes A from the scores; `reference.py` holds the definition. Linear time for `SmoothedIndicator`, quadratic
-    for `PartitionedMeasure`. The order of the documents is held fixed by the derivative.
+    makes A from the scores; `reference.py` holds the definition. Linear time for `SmoothedIndicator`,
+    quadratic for `PartitionedMeasure`. The order of the documents is held fixed by the derivative.
 
     scores     (N,), or (N, 2) for a partitioned measure; larger is better
     labels     (N,) relevance, not below 0
@@ -66,7 +66,7 @@ def expected_gain(
 
     >>> r = expected_gain([0.2, 1.5, 0.3], [2, 0, 1], gain="ndcg@10", relaxation=SmoothedIndicator(sigma=0.5))
     >>> round(r.value, 4), r.gradient.round(4)
-    (0.6859, array([ 0.0928, -0.1148,  0.022 ]))
+    (0.8191, array([ 0.044 , -0.0189, -0.0251]))
     """
     gain = as_gain(gain)
     settings = _settings(relaxation, n_iter, epsilon)
@@ -111,12 +111,13 @@ def expected_ranks(
     Pi is never formed for a `SmoothedIndicator`: linear time.
 
     >>> expected_ranks([0.2, 1.5, 0.3], relaxation=SmoothedIndicator(sigma=0.5)).round(3)
-    array([2.449, 1.143, 2.409])
+    array([2.468, 1.074, 2.434])
     """
+    settings = _settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     groups = group_rows(qid, len(x))
     columns = np.arange(1.0, groups.longest + 1).reshape(1, -1)
-    return _project(x, groups, columns, relaxation, n_iter, epsilon, n_threads)[:, 0]
+    return _project(x, groups, columns, settings, n_threads)[:, 0]
 
 
 def top_k_probability(
@@ -134,13 +135,14 @@ def top_k_probability(
     Pi is never formed for a `SmoothedIndicator`: linear time.
 
     >>> top_k_probability([0.2, 1.5, 0.3], 1, relaxation=SmoothedIndicator(sigma=0.5)).round(3)
-    array([0.052, 0.883, 0.065])
+    array([0.027, 0.946, 0.043])
     """
     k = _whole("k", k, 1)
+    settings = _settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     groups = group_rows(qid, len(x))
     columns = (np.arange(groups.longest) < k).astype(np.float64).reshape(1, -1)
-    return _project(x, groups, columns, relaxation, n_iter, epsilon, n_threads)[:, 0].clip(0, 1)
+    return _as_probabilities(_project(x, groups, columns, settings, n_threads)[:, 0], n_iter)
 
 
 def doubly_stochastic(
@@ -157,17 +159,19 @@ def doubly_stochastic(
     time each for a `SmoothedIndicator`. Rows sum to 1; after an incomplete normalization, columns nearly.
 
     >>> doubly_stochastic([0.2, 1.5, 0.3], relaxation=SmoothedIndicator(sigma=0.5)).round(3)
-    array([[0.052, 0.446, 0.502],
-           [0.883, 0.091, 0.026],
-           [0.065, 0.463, 0.472]])
+    array([[0.027, 0.479, 0.495],
+           [0.946, 0.033, 0.02 ],
+           [0.043, 0.48 , 0.477]])
     """
+    settings = _settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     n = len(x)
     if ranks is None:
+        from sinkprop.normalization import sinkhorn
         from sinkprop.reference import pre_sinkhorn
-        from sinkprop.sinkhorn import sinkhorn
 
-        _settings(relaxation, n_iter, epsilon)
+        if isinstance(relaxation, PartitionedMeasure):
+            x = x.clip(*relaxation.limits)
         return sinkhorn(pre_sinkhorn(x, relaxation), n_iter, epsilon=epsilon)
     chosen = np.atleast_1d(np.asarray(ranks))
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not chosen.size:
@@ -177,21 +181,23 @@ def doubly_stochastic(
         raise ValueError(f"ranks must be from 1 to {n}, the number of documents; got {bad}.")
     columns = np.zeros((len(chosen), n))
     columns[np.arange(len(chosen)), chosen - 1] = 1
-    return _project(x, group_rows(None, n), columns, relaxation, n_iter, epsilon, 1).clip(0, 1)
+    return _as_probabilities(_project(x, group_rows(None, n), columns, settings, 1), n_iter)
+
+
+def _as_probabilities(p: Floats, n_iter: int) -> Floats:
+    """Probabilities without the last digits of a sum that stray below 0 or, for normalized rows, above 1."""
+    return p.clip(0, 1 if n_iter else None)
 
 
 def _project(
     x: Floats,
     groups: Groups,
     columns: Floats,
-    relaxation: Relaxation,
-    n_iter: int,
-    epsilon: float,
+    settings: tuple[int, float, bool, int, float],
     n_threads: int | None,
 ) -> Floats:
     """sum_k Pi[j, k] columns[c, k] for each document and each c: (N, C)."""
     out = np.empty((len(x), len(columns)))
-    settings = _settings(relaxation, n_iter, epsilon)
     _native.project(x, groups.offsets, groups.rows, columns, *settings, _threads(n_threads, len(x)), out)
     return out
 
@@ -207,8 +213,10 @@ def _settings(relaxation: Relaxation, n_iter: int, epsilon: float) -> tuple[int,
             f"relaxation must be a SmoothedIndicator or a PartitionedMeasure; got {relaxation!r}."
         )
     n_iter = _whole("n_iter", n_iter, 0)
-    if not (isinstance(epsilon, Real) and 0 <= epsilon < math.inf):
+    if not isinstance(epsilon, Real) or isinstance(epsilon, bool) or not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon must be a finite number, not below 0; got {epsilon!r}.")
+    if epsilon > 1e100:  # entries of A are at most 1: sums of this would overflow for nothing
+        raise ValueError(f"epsilon must be at most 1e100; got {epsilon!r}.")
     return code, sigma, exact, 2 * n_iter, float(epsilon)
 
 
@@ -219,8 +227,10 @@ def _whole(name: str, value: int, least: int) -> int:
         number = operator.index(value)
     except TypeError:
         raise ValueError(f"{name} must be a whole number, at least {least}; got {value!r}.") from None
-    if not least <= number < 2**30:
+    if number < least:
         raise ValueError(f"{name} must be at least {least}; got {number}.")
+    if number >= 2**30:
+        raise ValueError(f"{name} must be below 2**30; got {number}.")
     return number
 
 

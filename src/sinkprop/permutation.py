@@ -12,7 +12,9 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sinkprop.sinkhorn import FloatArray, IntArray, checked_count, nonnegative_square
+from sinkprop.normalization import FloatArray, checked_count, nonnegative_square
+
+IntArray = npt.NDArray[np.intp]
 
 __all__ = ["choose_permutation"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, log
 from numbers import Real
 from typing import Literal, final
 
@@ -44,9 +44,10 @@ class SmoothedIndicator(Relaxation):
     boosted trees and scorers that start at 0. There the derivative is one-sided: of two tied documents the
     earlier in the order counts as above. "laplace" is also several times faster.
 
-    `accuracy` is that of the "gaussian" kernel, which is evaluated in linear time by sums of exponentials and
-    local expansions: gradients are within 1e-5 of the dense result, relative to the largest, for "fast", and
-    within 1e-9 for "exact". "laplace" is exact in both.
+    `accuracy` is that of the "gaussian" kernel, which is evaluated in linear time by local expansions and
+    sums of exponentials. "exact": gradients are within 1e-9 of the dense result, relative to the largest.
+    "fast", the default: within 1e-5, or 1e-6 / sigma where that is more (as where a whole query has next to
+    no gradient). "laplace" is exact in both.
 
     >>> SmoothedIndicator(0.5, "laplace")
     SmoothedIndicator(sigma=0.5, kernel='laplace', accuracy='fast')
@@ -59,10 +60,15 @@ class SmoothedIndicator(Relaxation):
     def __post_init__(self) -> None:
         if not isinstance(self.sigma, Real) or isinstance(self.sigma, bool):
             raise TypeError(f"SmoothedIndicator: sigma must be a number above 0; got {self.sigma!r}.")
-        if not (isfinite(self.sigma) and self.sigma > 0):
+        if not 0 < self.sigma < inf:
             raise ValueError(
                 f"SmoothedIndicator: sigma must be finite and above 0; got {float(self.sigma)!r}. Start near "
                 "the spread of the scores."
+            )
+        if not 1e-300 <= self.sigma <= 1e300:  # beyond, a gradient would overflow
+            raise ValueError(
+                f"SmoothedIndicator: sigma must be from 1e-300 to 1e300; got {float(self.sigma)!r}. Rescale "
+                "the scores."
             )
         object.__setattr__(self, "sigma", float(self.sigma))
         _one_of("SmoothedIndicator: kernel", self.kernel, ("gaussian", "laplace"))
@@ -87,7 +93,7 @@ class PartitionedMeasure(Relaxation):
         family "beta":            F(u) = I_u(a, b)                          theta = (log a, log b)
 
     Mass near 0 means near the top, so a lower mu, or a lower a for a given b, ranks a document higher. Scores
-    have the shape (N, 2) and hold theta, any real numbers.
+    have the shape (N, 2) and hold theta, any real numbers (very large ones count as at their `limits`).
 
     Use this rather than `SmoothedIndicator` when the scorer should say how sure it is of each document's
     place: the second parameter is learned for each document. "logit-logistic", the paper's, is the cheapest
@@ -98,6 +104,17 @@ class PartitionedMeasure(Relaxation):
     """
 
     family: Literal["logit-logistic", "probit", "beta"] = "logit-logistic"
+
+    @property
+    def limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The least and the largest theta: one beyond is taken at the limit, and gets no gradient.
+
+        >>> PartitionedMeasure("probit").limits  # of mu and log s
+        ((-1e+30, -50.0), (1e+30, 50.0))
+        """
+        if self.family == "beta":
+            return (log(1e-4), log(1e-4)), (log(1e5), log(1e5))
+        return (-1e30, -50.0), (1e30, 50.0)
 
     def __post_init__(self) -> None:
         _one_of("PartitionedMeasure: family", self.family, ("logit-logistic", "probit", "beta"))

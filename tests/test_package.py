@@ -1,0 +1,91 @@
+"""What `import sinkprop` costs and offers; the examples in the docstrings."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import json
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import sinkprop
+
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(sinkprop.__path__, "sinkprop.") if "._" not in module.name
+)
+
+
+def loaded_after(statement: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has loaded after a statement."""
+    program = f"{statement}; import json, sys; print(json.dumps(sorted(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in json.loads(run.stdout)}
+
+
+def test_import_loads_numpy_only() -> None:
+    loaded = loaded_after("import sinkprop")
+    assert {"sinkprop", "numpy"} <= loaded
+    unasked = {
+        "catboost",
+        "click",
+        "lightgbm",
+        "matplotlib",
+        "pandas",
+        "rich",
+        "scipy",
+        "sklearn",
+        "torch",
+        "xgboost",
+    }
+    assert loaded & unasked == set()
+
+
+def test_the_expected_gain_loads_numpy_only() -> None:
+    call = "import sinkprop; sinkprop.expected_gain([1.0, 2.0, 3.0], [0, 1, 2], ['a', 'b', 'a'])"
+    assert loaded_after(call) & {"scipy", "sklearn", "torch", "matplotlib", "click", "rich"} == set()
+
+
+def test_public_names_are_unique() -> None:
+    assert len(set(sinkprop.__all__)) == len(sinkprop.__all__)
+
+
+@pytest.mark.parametrize("name", sinkprop.__all__)
+def test_a_public_name_exists_and_is_documented(name: str) -> None:
+    thing = getattr(sinkprop, name)
+    # A class without a docstring of its own would show its parent's, a dataclass its signature.
+    doc = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__
+    assert doc
+    assert doc.strip()
+    assert not doc.startswith(f"{name}(")
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    from importlib.metadata import version
+
+    assert sinkprop.__version__ == version("sinkprop")
+
+
+def test_the_core_modules_are_found() -> None:
+    core = (
+        "balance",
+        "data",
+        "gains",
+        "normalization",
+        "objective",
+        "permutation",
+        "reference",
+        "relaxations",
+    )
+    assert {f"sinkprop.{name}" for name in core} <= set(MODULES)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    module = importlib.import_module(name)
+    failed, attempted = doctest.testmod(module, report=True)
+    assert failed == 0
+    assert attempted > 0 or ">>>" not in inspect.getsource(module)
