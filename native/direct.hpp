@@ -68,6 +68,10 @@ struct DirectSums : Remembering<DirectSums> {
     void each_document(F&& f) const {
         for (std::size_t i = 0; i < n; ++i) f(i, i);
     }
+    template <class F>
+    void each_padding(F&& f) const {
+        for (std::size_t i = n; i < size; ++i) f(i);
+    }
 
     template <class Finish>
     SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
@@ -144,6 +148,10 @@ struct BandedSums : Remembering<BandedSums> {
     template <class F>
     void each_document(F&& f) const {
         for (std::size_t i = 0; i < n; ++i) f(i, i);
+    }
+    template <class F>
+    void each_padding(F&& f) const {
+        for (std::size_t i = n; i < size; ++i) f(i);
     }
 
     template <class Finish>

@@ -105,17 +105,22 @@ struct GaussianCells {
         for (std::size_t c = 0; c < n_cells; ++c)
             for (std::size_t j = 0; j < cells[c].count; ++j) f(cells[c].first + j, cells[c].begin + j);
     }
+    template <class F>
+    void each_padding(F&& f) const {
+        for (std::size_t c = 0; c < n_cells; ++c)
+            for (std::size_t j = cells[c].begin + cells[c].count; j < cells[c].end; ++j) f(j);
+    }
 
-    // M[r] += sum_j x_j a_j^r for the slots from i to end, terms r0 .. r0 + G - 1
+    // M[r] += sum_j x_j a_j^r over `count` slots, terms r0 .. r0 + G - 1
     template <int r0, int G>
-    SINKPROP_INLINE void add_moments(const double* x, std::size_t i, std::size_t end, double* M) const {
+    static SINKPROP_INLINE void add_moments(const double* x, const double* a, std::size_t count, double* M) {
         Block acc[G];
         for (int r = 0; r < G; ++r) acc[r] = Block::all(0);
-        for (; i < end; i += B) {
-            const Block a = load(place, i), a2 = a * a;
+        for (std::size_t i = 0; i < count; i += B) {
+            const Block ai = load(a, i), a2 = ai * ai;
             Block even = load(x, i);
             for (int r = 0; r < r0; r += 2) even = even * a2;
-            Block odd = even * a;
+            Block odd = even * ai;
             for (int r = 0; r < G; r += 2) {
                 acc[r] = acc[r] + even;
                 even = even * a2;
@@ -128,10 +133,10 @@ struct GaussianCells {
         for (int r = 0; r < G; ++r) M[r0 + r] += sum(acc[r]);
     }
 
-    SINKPROP_INLINE void add_moments(const double* x, std::size_t i, std::size_t end, double* M) const {
+    static SINKPROP_INLINE void add_moments(const double* x, const double* a, std::size_t count, double* M) {
         constexpr int low = P <= 12 ? P : P / 2;
-        add_moments<0, low>(x, i, end, M);
-        if constexpr (low < P) add_moments<low, P - low>(x, i, end, M);
+        add_moments<0, low>(x, a, count, M);
+        if constexpr (low < P) add_moments<low, P - low>(x, a, count, M);
     }
 
     // L_c = sum_b T_(c-b) M_b over the cells b in [from, to)
@@ -160,7 +165,7 @@ struct GaussianCells {
         for (std::size_t c = 0; c < n_cells; ++c) {
             double* M = moments + c * S;
             for (int r = 0; r < S; ++r) M[r] = 0;
-            add_moments(x, cells[c].begin, cells[c].end, M);
+            add_moments(x + cells[c].begin, place + cells[c].begin, cells[c].end - cells[c].begin, M);
         }
     }
 
@@ -176,19 +181,22 @@ struct GaussianCells {
         for (std::size_t i = 0; i < n_cells * S; ++i) moments[i] = 0;
     }
 
-    // Calls block(i, mask) for the blocks of cell c; while what it has written to `next` is at hand, adds its moments.
-    template <class F>
-    SINKPROP_INLINE void each_block(std::size_t c, const double* next, F&& block) const {
-        constexpr std::size_t stretch = 512;
+    // Calls block(i, mask, j) for the blocks of cell c, j counting from the last call of done(i, j), which follows
+    // every `stretch` slots, while what the blocks have written is at hand.
+    static constexpr std::size_t stretch = 512;
+    template <class F, class Done>
+    SINKPROP_INLINE void each_block(std::size_t c, F&& block, Done&& done) const {
         const std::size_t last = cells[c].end - B;  // the one block that may be padded
-        for (std::size_t i = cells[c].begin; i <= last;) {
-            const std::size_t from = i, to = last - i > stretch ? i + stretch : last;
-            for (; i < to; i += B) block(i, Block::all(1));
-            if (i == last) {
-                block(i, load(mask, i));
-                i += B;
+        for (std::size_t from = cells[c].begin; from <= last;) {
+            const std::size_t to = last - from >= stretch ? from + stretch : last;
+            for (std::size_t i = from; i < to; i += B) block(i, Block::all(1), i - from);
+            std::size_t end = to;
+            if (to == last && last - from < stretch) {
+                block(last, load(mask, last), last - from);
+                end += B;
             }
-            if (next) add_moments(next, from, i, moments + c * S);
+            done(from, end - from);
+            from = end;
         }
     }
 
@@ -199,36 +207,66 @@ struct GaussianCells {
         for (std::size_t c = 0; c < n_cells; ++c, L += S) {
             Block coefficient[P];
             for (int s = 0; s < P; ++s) coefficient[s] = Block::all(L[s]);
-            each_block(c, next, [&](std::size_t i, Block real) SINKPROP_LAMBDA {
-                const Block a = load(place, i);
-                Block value = coefficient[P - 1];
-                for (int s = P - 2; s >= 0; --s) value = fma(value, a, coefficient[s]);
-                finish(i, value, real);
-            });
+            each_block(
+                c,
+                [&](std::size_t i, Block real, std::size_t) SINKPROP_LAMBDA {
+                    const Block a = load(place, i);
+                    Block value = coefficient[P - 1];
+                    for (int s = P - 2; s >= 0; --s) value = fma(value, a, coefficient[s]);
+                    finish(i, value, real);
+                },
+                [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
+                    if (next) add_moments(next + i, place + i, count, moments + c * S);
+                });
         }
     }
 
+    // What multiplies A next is needed only for its moments: it never leaves `block`.
     template <class Finish>
     SINKPROP_INLINE void apply_rev(const double*, int t, const double* next, Finish&& finish) const {
         const double *remembered = memory + std::size_t(t) * n_cells * S, *L = expansions;
+        alignas(64) double block[stretch];
         expand(expansions);
         for (std::size_t c = 0; c < n_cells; ++c, L += S, remembered += S) {
-            double slope[P], earlier[P];  // -s L[s], for both
-            for (int s = 1; s < P; ++s) {
-                slope[s] = -s * L[s];
-                earlier[s] = -s * remembered[s];
-            }
-            each_block(c, next, [&](std::size_t i, Block) SINKPROP_LAMBDA {
-                const Block a = load(place, i);
-                Block k = Block::all(L[P - 1]), dk = Block::all(slope[P - 1]), m = Block::all(earlier[P - 1]);
-                for (int s = P - 2; s > 0; --s) {
-                    k = fma(k, a, Block::all(L[s]));
-                    dk = fma(dk, a, Block::all(slope[s]));
-                    m = fma(m, a, Block::all(earlier[s]));
-                }
-                finish(i, fma(k, a, Block::all(L[0])), dk, m);
-            });
+            double slope[P], earlier[P];
+            differentiate(L, slope);
+            differentiate(remembered, earlier);
+            each_block(
+                c,
+                [&](std::size_t i, Block, std::size_t j) SINKPROP_LAMBDA {
+                    const Block a = load(place, i);
+                    Block k = Block::all(L[P - 1]), dk = Block::all(slope[P - 1]), m = Block::all(earlier[P - 1]);
+                    for (int s = P - 2; s > 0; --s) {
+                        k = fma(k, a, Block::all(L[s]));
+                        dk = fma(dk, a, Block::all(slope[s]));
+                        m = fma(m, a, Block::all(earlier[s]));
+                    }
+                    finish(i, fma(k, a, Block::all(L[0])), dk, m, block + j);
+                },
+                [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
+                    if (next) add_moments(block, place + i, count, moments + c * S);
+                });
         }
+    }
+
+    template <class F>
+    SINKPROP_INLINE void each_remembered(int t, F&& f) const {
+        const double* L = memory + std::size_t(t) * n_cells * S;
+        for (std::size_t c = 0; c < n_cells; ++c, L += S) {
+            double slope[P];
+            differentiate(L, slope);
+            for (std::size_t i = cells[c].begin; i < cells[c].end; i += B) {
+                const Block a = load(place, i);
+                Block m = Block::all(slope[P - 1]);
+                for (int s = P - 2; s > 0; --s) m = fma(m, a, Block::all(slope[s]));
+                f(i, m);
+            }
+        }
+    }
+
+    // Coefficients of a^(s-1) in the derivative by the score, which falls as a rises
+    static SINKPROP_INLINE void differentiate(const double* L, double* slope) {
+        for (int s = 1; s < P; ++s) slope[s] = -s * L[s];
     }
 };
 

@@ -27,9 +27,15 @@ struct Remembering {
         });
     }
     template <class Finish>
-    SINKPROP_INLINE void apply_rev(const double* p, int t, const double*, Finish&& finish) const {
+    SINKPROP_INLINE void apply_rev(const double* p, int t, double* next, Finish&& finish) const {
         const double* m = memory + std::size_t(t) * self().size;
-        self().both(p, [&](std::size_t i, Block k, Block dk) SINKPROP_LAMBDA { finish(i, k, dk, load(m, i)); });
+        self().both(p, [&](std::size_t i, Block k, Block dk)
+                           SINKPROP_LAMBDA { finish(i, k, dk, load(m, i), next ? next + i : nullptr); });
+    }
+    template <class F>
+    SINKPROP_INLINE void each_remembered(int t, F&& f) const {
+        const double* m = memory + std::size_t(t) * self().size;
+        for (std::size_t i = 0; i < self().size; i += B) f(i, load(m, i));
     }
 
   private:
@@ -96,6 +102,10 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
     template <class F>
     void each_document(F&& f) const {
         for (std::size_t i = 0; i < n; ++i) f(i, i);
+    }
+    template <class F>
+    void each_padding(F&& f) const {
+        for (std::size_t i = n; i < size; ++i) f(i);
     }
 
     struct Weights {
@@ -238,6 +248,10 @@ struct LaplaceSums : Remembering<LaplaceSums> {
     void each_document(F&& f) const {
         for (std::size_t c = 0, i = 0; i < n; ++c)
             for (std::size_t r = 0; r < rows && i < n; ++r, ++i) f(i, r * lanes + c);
+    }
+    template <class F>
+    void each_padding(F&& f) const {
+        for (std::size_t i = n; i < size; ++i) f(i % rows * lanes + i / rows);
     }
 
     template <class Finish>

@@ -47,8 +47,11 @@ double smoothed_gain(const Operator& A, const Query& query, const Settings& s, d
     const std::size_t N = A.size, C = query.n_classes;
     double *g = space, *D = g + N, *slope = D + C * N, *scratch = slope + (C > 1 ? 2 : 1) * N;
     std::int32_t* classes = reinterpret_cast<std::int32_t*>(slope + N);
-    for (std::size_t i = 0; i < N; ++i) g[i] = slope[i] = 0;
-    for (std::size_t i = 0; i < C * N; ++i) D[i] = 0;
+    A.each_padding([&](std::size_t slot) SINKPROP_LAMBDA {
+        g[slot] = 0;
+        for (std::size_t c = 0; c < C; ++c) D[c * N + slot] = 0;
+        if (C > 1) classes[slot] = 0;
+    });
     A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA {
         prefetch(query.gains, query.rows, i + 16, query.n);
         g[slot] = query.gains[query.rows[i]] / query.ideal;
@@ -57,7 +60,6 @@ double smoothed_gain(const Operator& A, const Query& query, const Settings& s, d
         A.each_document([&](std::size_t i, std::size_t slot)
                             SINKPROP_LAMBDA { D[c * N + slot] = query.discount(c)[i]; });
     if (C > 1) {
-        for (std::size_t i = 0; i < N; ++i) classes[i] = 0;
         A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { classes[slot] = query.classes[i]; });
     }
     const double value = expected_gain(A, {g, D, classes, C}, s.half_steps, s.epsilon, scratch, slope);
@@ -72,7 +74,7 @@ template <class Operator>
 void smoothed_project(const Operator& A, const Query& query, const Settings& s, double* space, double* out) {
     const std::size_t N = A.size, C = query.n_classes;
     double *D = space, *product = D + N, *result = product + N, *q = result + N;
-    for (std::size_t i = 0; i < N; ++i) D[i] = 0;
+    A.each_padding([&](std::size_t slot) SINKPROP_LAMBDA { D[slot] = 0; });
     scale(A, s.half_steps, s.epsilon, q);
     for (std::size_t c = 0; c < C; ++c) {
         A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { D[slot] = query.discount(c)[i]; });

@@ -11,10 +11,14 @@
 //   prepare(x)              to be called before a product with x, unless x was the `next` of the product before
 //   apply(x, t, next, finish)
 //                           finish(i, k, mask) for each block i of k = A x; remembers (dA) x under the number t
-//   apply_rev(p, t, next, finish)
-//                           finish(i, k, dk, m) for each block i of k = A p, dk = (dA) p and the m remembered under t
 //                           `next`, if not null, is what finish writes, block by block, and multiplies A next
+//   apply_rev(p, t, next, finish)
+//                           finish(i, k, dk, m, out) for each block i of k = A p, dk = (dA) p and the m remembered
+//                           under t. `next`, if not null, says that finish writes to `out` a block of what multiplies A
+//                           next; it may or may not be stored in `next`
+//   each_remembered(t, f)   f(i, m) for each block i of what is remembered under t
 //   each_document(f)        f(i, slot): where in the vectors the i-th document by score stands
+//   each_padding(f)         f(slot) for the others
 // For a positive x the products are positive in the padding too, so that mask / k is 0 there.
 #pragma once
 
@@ -70,7 +74,7 @@ constexpr std::size_t expected_gain_scratch(std::size_t size, int T, std::size_t
     return (std::size_t(T) + (n_classes > 1 ? 7 : 6)) * size;
 }
 
-// The value; its gradient with respect to the sorted scores, times the operator's unit, is added into `gradient`.
+// The value; its gradient with respect to the sorted scores, times the operator's unit, is written to `gradient`.
 //
 // Every product w = A q contributes the rank-one term p q' to the adjoint of A, p = w_bar, and so
 // p * (dA) q + q * (dA) p to the gradient: A is symmetric, and y_i moves both its row and its column.
@@ -111,41 +115,47 @@ inline double expected_gain(const Operator& A, const GainView& gain, int T, doub
         });
         value += sum(f);
         A.prepare(z_bar);
-        A.apply_rev(z_bar, T, nullptr, [&](std::size_t i, Block k, Block dk, Block m) SINKPROP_LAMBDA {
+        A.apply_rev(z_bar, T, nullptr, [&](std::size_t i, Block k, Block dk, Block m, double*) SINKPROP_LAMBDA {
             fma(load(d, i), k + shift_bar, load(v_bar, i)).store(v_bar + i);
-            (load(gradient, i) + (load(z_bar, i) * m + load(x, i) * dk)).store(gradient + i);
+            const Block term = load(z_bar, i) * m + load(x, i) * dk;
+            (c ? load(gradient, i) + term : term).store(gradient + i);
         });
     }
     if (T == 0) return value;
 
-    // q_(t+1) = 1 / w_t, so w_bar = -q_bar q_(t+1)^2; q_(T-1) is also used by the gain itself
+    // q_(t+1) = 1 / w_t, so p_t = w_bar = -q_bar q_(t+1)^2; q_(T-1) is also used by the gain itself. A term p_t * (dA)
+    // q_t is taken when p_t is made, and q_t * (dA) p_t with the product that makes p_(t-1).
     const double *last_bar = T % 2 ? v_bar : u_bar, *before_bar = T % 2 ? u_bar : v_bar;
     double* p = z_bar;
     Block total = Block::all(0);
-    for (std::size_t i = 0; i < N; i += B) {
+    A.each_remembered(T - 1, [&](std::size_t i, Block m) SINKPROP_LAMBDA {
         const Block r = load(last, i), pi = -(load(last_bar, i) * r * r);
         pi.store(p + i);
+        (load(gradient, i) + pi * m).store(gradient + i);
         total = total + pi;
-    }
+    });
     A.prepare(p);
-    for (int t = T - 1; t >= 0; --t) {
+    for (int t = T - 1; t > 0; --t) {
         const double* qt = q + t * N;
         const Block shift = Block::all(epsilon * sum(total));
         const bool direct = t == T - 1;
         total = Block::all(0);
-        A.apply_rev(p, t, t ? p_next : nullptr, [&](std::size_t i, Block k, Block dk, Block m) SINKPROP_LAMBDA {
+        A.apply_rev(p, t - 1, p_next, [&](std::size_t i, Block k, Block dk, Block m, double* out) SINKPROP_LAMBDA {
             const Block r = load(qt, i);
-            (load(gradient, i) + (load(p, i) * m + r * dk)).store(gradient + i);
             Block q_bar = k + shift;
             if (direct) q_bar = q_bar + load(before_bar, i);
             const Block next = -(q_bar * r * r);
-            next.store(p_next + i);
+            next.store(out);
+            (load(gradient, i) + (next * m + r * dk)).store(gradient + i);
             total = total + next;
         });
         double* swap = p;
         p = p_next;
         p_next = swap;
     }
+    A.apply_rev(p, 0, nullptr, [&](std::size_t i, Block, Block dk, Block, double*) SINKPROP_LAMBDA {
+        (load(gradient, i) + load(q, i) * dk).store(gradient + i);
+    });
     return value;
 }
 

@@ -192,8 +192,8 @@ def test_flat_distributions_without_epsilon(family: str, log_s: float) -> None:
     value, gradient = reference.expected_gain(theta, [0, 1, 2, 1], "ndcg", relaxation, epsilon=0)
     result = expected_gain(theta, [0, 1, 2, 1], gain="ndcg", relaxation=relaxation, epsilon=0)
     assert_value(result.value, value, family)
-    # The derivatives in mu are e^-log_s of the others, but sum terms of order 1: the adjoint of an inner entry of A
-    # is as large as the entry is small. Their rounding is that of 1, in the reference too.
+    # The derivatives in mu are e^-log_s of the others, but sum terms of order 1: the adjoint of an inner entry
+    # of A is as large as the entry is small. Their rounding is that of 1, in the reference too.
     for parameter in (0, 1):
         assert_gradient(result.gradient[:, parameter], gradient[:, parameter], family, 1.0)
 
