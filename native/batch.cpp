@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -49,11 +50,11 @@ std::atomic<Method> forced_method{Method::automatic};
 // ---- memory
 
 struct Workspace {
-    Buffer index, scores, scratch, sorting;
+    Buffer index, scores, gains, scratch, sorting;
     std::vector<std::size_t> present;
     std::vector<std::int32_t> classes, local;  // local: number of a class within the query, -1 if it is not there
     void shrink() {
-        for (Buffer* b : {&index, &scores, &scratch, &sorting}) b->shrink();
+        for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting}) b->shrink();
     }
 };
 
@@ -106,6 +107,15 @@ std::size_t longest(const Batch& batch) {
     return n;
 }
 
+// The rows of a long sorted query are all over the caller's arrays.
+void prefetch(const double* values, const std::size_t* rows, std::size_t i, std::size_t n) {
+#if defined(__GNUC__)
+    if (i < n) __builtin_prefetch(values + rows[i]);
+#else
+    (void)values, (void)rows, (void)i, (void)n;
+#endif
+}
+
 // The query's documents in the order the kernels want: by decreasing score, or as they come for a partitioned measure.
 Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w) {
     const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin, width = settings.width();
@@ -121,6 +131,12 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
     } else {
         sort_rows(n, [&](std::size_t i) { return batch.scores[row(i)]; }, row, w.sorting, scores, rows);
     }
+    double* gains = w.gains.doubles(n);
+    if (batch.gains)
+        for (std::size_t i = 0; i < n; ++i) {
+            prefetch(batch.gains, rows, i + 16, n);
+            gains[i] = batch.exponential ? exponential_gain(batch.gains[rows[i]]) : batch.gains[rows[i]];
+        }
     // A gain by table needs one product for each class of labels in the query; a projection wants them all.
     w.present.clear();
     if (batch.classes && batch.n_classes > 1) {
@@ -138,8 +154,7 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
     } else {
         for (std::size_t c = 0; c < batch.n_classes; ++c) w.present.push_back(c);
     }
-    return {n,           1, scores, rows, batch.gains, w.classes.data(), batch.D, w.present.data(), w.present.size(),
-            batch.stride};
+    return {n, scores, rows, gains, 1, w.classes.data(), batch.D, w.present.data(), w.present.size(), batch.stride};
 }
 
 // Calls work(q, query, settings, plan, scratch, kernels) for every query
@@ -183,6 +198,11 @@ bool use_instruction_set(const std::string& name) {
     return found != nullptr;
 }
 
+double exponential_gain(double label) {
+    const int whole = int(label);
+    return label == whole && whole < 63 ? double((std::int64_t(1) << whole) - 1) : std::exp2(label) - 1;
+}
+
 bool use_method(const std::string& name) {
     const char* const names[] = {"auto", "direct", "banded", "cells", "sums"};
     for (int i = 0; i < 5; ++i)
@@ -208,7 +228,7 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
     each_query(
         batch, settings, n_threads,
         [&](std::size_t q, Query& query, const Settings& s, const Plan& plan, double* scratch, const Kernels& kernels) {
-            if (normalize) query.ideal = ideal([&](std::size_t i) { return batch.gains[batch.row(q, i)]; }, query.n);
+            if (normalize) query.ideal = ideal(query.gains, query.n);
             if (query.ideal == 0) {
                 per_query[q] = 0;
                 for (std::size_t i = 0; i < query.n; ++i)

@@ -16,7 +16,8 @@ struct Batch {
     const std::int64_t* offsets;  // (Q + 1,)
     const std::int64_t* rows;     // (N,) or null
     std::size_t n_queries;
-    const double* gains;          // (N,)
+    const double* gains;          // (N,) g_j, or labels r_j where g = 2^r - 1; null for a projection
+    bool exponential;             // whether they are labels
     const std::int32_t* classes;  // (N,) or null
     const double* D;              // (n_classes, stride)
     std::size_t n_classes, stride;
@@ -34,6 +35,9 @@ void expected_gain(const Batch&, const Settings&, bool normalize, int n_threads,
 
 // out (N, n_classes) = sum_k Pi[j, k] D[c, k]
 void project(const Batch&, const Settings&, int n_threads, double* out);
+
+// 2^label - 1, for 0 <= label < 960: below 2^960 no sum of gains overflows.
+double exponential_gain(double label);
 
 // Documents by decreasing score, ties in the given order; `sorted` receives the scores.
 void sort_descending(const double* scores, std::size_t n, std::size_t* order, double* sorted);

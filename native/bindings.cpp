@@ -35,33 +35,25 @@ void require_size(const char* name, std::size_t size, std::size_t expected) {
             .c_str());
 }
 
-// The first flat index whose value is not finite or is below `least`; -1 if there is none
-std::int64_t first_invalid(const Array<const double>& values, double least) {
+// The first flat index whose value is not within [least, most]; -1 if there is none
+std::int64_t first_invalid(const Array<const double>& values, double least, double most) {
     const double* p = values.data();
     const std::size_t n = values.size();
     for (std::size_t i = 0; i < n;) {
         const std::size_t end = n - i > 512 ? i + 512 : n;
         bool fine = true;
-        for (std::size_t j = i; j < end; ++j) fine &= p[j] >= least && p[j] <= 1.7976931348623157e308;
+        for (std::size_t j = i; j < end; ++j) fine &= p[j] >= least && p[j] <= most;
         if (!fine)
             for (;; ++i)
-                if (!(p[i] >= least && std::isfinite(p[i]))) return std::int64_t(i);
+                if (!(p[i] >= least && p[i] <= most)) return std::int64_t(i);
         i = end;
     }
     return -1;
 }
 
-// gains = 2^labels - 1. The first row whose label is not in [0, 960), -1 if there is none: below 2^960 no sum
-// overflows.
-std::int64_t exponential_gains(const Vector& labels, const Array<double, nb::ndim<1>>& gains) {
-    const double* r = labels.data();
-    double* g = gains.data();
-    for (std::size_t i = 0, n = labels.shape(0); i < n; ++i) {
-        if (!(r[i] >= 0 && r[i] < 960)) return std::int64_t(i);
-        const int whole = int(r[i]);
-        g[i] = r[i] == whole && whole < 63 ? double((std::int64_t(1) << whole) - 1) : std::exp2(r[i]) - 1;
-    }
-    return -1;
+void exponential_gains(const Vector& labels, const Array<double, nb::ndim<1>>& gains) {
+    for (std::size_t i = 0, n = labels.shape(0); i < n; ++i)
+        gains.data()[i] = sinkprop::exponential_gain(labels.data()[i]);
 }
 
 // Where a new value begins in a sequence of query ids, with the end; whether the values only rise; the longest run
@@ -88,7 +80,7 @@ NB_MODULE(_native, m) {
     m.doc() = "Native kernels of sinkprop";
     sinkprop::instruction_set();  // a wrong SINKPROP_ISA fails the import, not a later call
 
-    m.def("first_invalid", &first_invalid, "values"_a, "least"_a);
+    m.def("first_invalid", &first_invalid, "values"_a, "least"_a, "most"_a);
     m.def("exponential_gains", &exponential_gains, "labels"_a, nb::arg("gains").noconvert());
     m.def("runs", &runs, "ids"_a);
 
@@ -105,13 +97,13 @@ NB_MODULE(_native, m) {
     m.def(
         "expected_gain",
         [](const Array<const double>& scores, const Index& offsets, std::optional<Index> rows, const Vector& gains,
-           std::optional<Array<const std::int32_t, nb::ndim<1>>> classes, const Matrix& discounts, bool normalize,
-           int relaxation, double sigma, bool exact, int half_steps, double epsilon, int n_threads,
+           bool exponential, std::optional<Array<const std::int32_t, nb::ndim<1>>> classes, const Matrix& discounts,
+           bool normalize, int relaxation, double sigma, bool exact, int half_steps, double epsilon, int n_threads,
            Array<double, nb::ndim<1>> per_query, Array<double> gradient) {
             const sinkprop::Batch batch = {
-                scores.data(),        offsets.data(),     rows ? rows->data() : nullptr,
-                offsets.shape(0) - 1, gains.data(),       classes ? classes->data() : nullptr,
-                discounts.data(),     discounts.shape(0), discounts.shape(1)};
+                scores.data(),      offsets.data(),    rows ? rows->data() : nullptr,       offsets.shape(0) - 1,
+                gains.data(),       exponential,       classes ? classes->data() : nullptr, discounts.data(),
+                discounts.shape(0), discounts.shape(1)};
             const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
             require_size("scores", scores.size(), gains.size() * settings.width());
             require_size("per_query", per_query.size(), batch.n_queries);
@@ -120,8 +112,8 @@ NB_MODULE(_native, m) {
             nb::gil_scoped_release release;
             sinkprop::expected_gain(batch, settings, normalize, n_threads, per_query.data(), gradient.data());
         },
-        "scores"_a, "offsets"_a, nb::arg("rows").none(), "gains"_a, nb::arg("classes").none(), "discounts"_a,
-        "normalize"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a, "epsilon"_a, "n_threads"_a,
+        "scores"_a, "offsets"_a, nb::arg("rows").none(), "gains"_a, "exponential"_a, nb::arg("classes").none(),
+        "discounts"_a, "normalize"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a, "epsilon"_a, "n_threads"_a,
         nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert());
 
     m.def(
@@ -129,9 +121,16 @@ NB_MODULE(_native, m) {
         [](const Array<const double>& scores, const Index& offsets, std::optional<Index> rows, const Matrix& columns,
            int relaxation, double sigma, bool exact, int half_steps, double epsilon, int n_threads,
            Array<double, nb::ndim<2>> out) {
-            const sinkprop::Batch batch = {scores.data(),        offsets.data(),   rows ? rows->data() : nullptr,
-                                           offsets.shape(0) - 1, nullptr,          nullptr,
-                                           columns.data(),       columns.shape(0), columns.shape(1)};
+            const sinkprop::Batch batch = {scores.data(),
+                                           offsets.data(),
+                                           rows ? rows->data() : nullptr,
+                                           offsets.shape(0) - 1,
+                                           nullptr,
+                                           false,
+                                           nullptr,
+                                           columns.data(),
+                                           columns.shape(0),
+                                           columns.shape(1)};
             const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
             require_size("out", out.size(), scores.size() / settings.width() * columns.shape(0));
             nb::gil_scoped_release release;

@@ -16,22 +16,21 @@ class Ideal {
         for (std::size_t k = 0; k < n; ++k) cumulative_[k + 1] = cumulative_[k] + D[k];
     }
 
-    // gain(i) for i < n, in any order
-    template <class Gain>
-    double operator()(Gain gain, std::size_t n) const {
+    // For n gains in any order
+    double operator()(const double* gains, std::size_t n) const {
         // Labels are few: count each distinct gain and take its ranks in one piece. Many distinct ones are sorted.
         constexpr std::size_t most = 32, slots = 4 * most;
         double values[most];
         std::size_t counts[most], distinct = 0;
         std::uint8_t slot[slots] = {};  // 1 + which of the values
         for (std::size_t i = 0; i < n; ++i) {
-            const double g = gain(i);
+            const double g = gains[i];
             std::uint64_t bits;
             std::memcpy(&bits, &g, sizeof bits);
             std::size_t at = std::size_t((bits * 0x9E3779B97F4A7C15u) >> 57);
             while (slot[at] && values[slot[at] - 1] != g) at = (at + 1) % slots;
             if (!slot[at]) {
-                if (distinct == most) return sorted(gain, n);
+                if (distinct == most) return sorted(gains, n);
                 values[distinct] = g;
                 counts[distinct] = 0;
                 slot[at] = std::uint8_t(++distinct);
@@ -50,10 +49,8 @@ class Ideal {
     }
 
   private:
-    template <class Gain>
-    double sorted(Gain gain, std::size_t n) const {
-        std::vector<double> g(n);
-        for (std::size_t i = 0; i < n; ++i) g[i] = gain(i);
+    double sorted(const double* gains, std::size_t n) const {
+        std::vector<double> g(gains, gains + n);
         std::sort(g.begin(), g.end(), std::greater<double>());
         double total = 0;
         for (std::size_t k = 0; k < n; ++k) total += g[k] * (cumulative_[k + 1] - cumulative_[k]);

@@ -52,10 +52,7 @@ double smoothed_gain(const Operator& A, const Query& query, const Settings& s, d
         for (std::size_t c = 0; c < C; ++c) D[c * N + slot] = 0;
         if (C > 1) classes[slot] = 0;
     });
-    A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA {
-        prefetch(query.gains, query.rows, i + 16, query.n);
-        g[slot] = query.gains[query.rows[i]] / query.ideal;
-    });
+    A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { g[slot] = query.gains[i] / query.ideal; });
     for (std::size_t c = 0; c < C; ++c)
         A.each_document([&](std::size_t i, std::size_t slot)
                             SINKPROP_LAMBDA { D[c * N + slot] = query.discount(c)[i]; });
@@ -175,7 +172,7 @@ Plan plan(const Query& query, const Settings& s) {
 double partitioned_gain(const Query& query, const Settings& s, double factor, double* space, double* gradient) {
     const std::size_t n = query.n, C = query.n_classes;
     double *g = space, *D = g + n, *theta_bar = D + C * n;
-    for (std::size_t i = 0; i < n; ++i) g[i] = query.gains[query.rows[i]] / query.ideal;
+    for (std::size_t i = 0; i < n; ++i) g[i] = query.gains[i] / query.ideal;
     for (std::size_t c = 0; c < C; ++c)
         for (std::size_t k = 0; k < n; ++k) D[c * n + k] = query.discount(c)[k];
     const double value = partitioned_gain(query.scores, n, family(s), g, D, n, query.classes, C, s.half_steps,

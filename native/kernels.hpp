@@ -26,10 +26,10 @@ struct Settings {
 // document.
 struct Query {
     std::size_t n;
-    double ideal;                 // what the gains are divided by
-    const double* scores;         // (n,) in decreasing order, or (n, 2) for a partitioned measure
-    const std::size_t* rows;      // (n,)
-    const double* gains;          // (rows)
+    const double* scores;     // (n,) in decreasing order, or (n, 2) for a partitioned measure
+    const std::size_t* rows;  // (n,)
+    const double* gains;      // (n,) g_j, times the ideal
+    double ideal;
     const std::int32_t* classes;  // (n,) which of the present classes the document is of; null if there is one
     const double* D;              // (all classes, stride) weight of rank k
     const std::size_t* present;   // (n_classes,) rows of D

@@ -192,8 +192,8 @@ def test_flat_distributions_without_epsilon(family: str, log_s: float) -> None:
     value, gradient = reference.expected_gain(theta, [0, 1, 2, 1], "ndcg", relaxation, epsilon=0)
     result = expected_gain(theta, [0, 1, 2, 1], gain="ndcg", relaxation=relaxation, epsilon=0)
     assert_value(result.value, value, family)
-    # The derivatives in mu are e^-log_s of the others, but sum terms of order 1: the adjoint of an inner entry
-    # of A is as large as the entry is small. Their rounding is that of 1, in the reference too.
+    # The derivatives in mu are e^-log_s of the others, but sum terms of order 1: the adjoint of an inner
+    # entry of A is as large as the entry is small. Their rounding is that of 1, in the reference too.
     for parameter in (0, 1):
         assert_gradient(result.gradient[:, parameter], gradient[:, parameter], family, 1.0)
 
@@ -682,7 +682,7 @@ def test_the_interpreter_lock_is_released() -> None:
             time.sleep(0.001)
 
     per_query, gradient = np.empty(1), np.empty_like(scores)
-    arguments = (np.array([0, len(scores)]), None, labels, None, np.ones((1, len(scores))), False)
+    arguments = (np.array([0, len(scores)]), None, labels, False, None, np.ones((1, len(scores))), False)
     interval = sys.getswitchinterval()
     thread = threading.Thread(target=tick)
     # From here on a thread runs only while another waits or has released the lock: never is it taken away.
@@ -1154,6 +1154,7 @@ def native_call(per_query: np.ndarray, gradient: np.ndarray, scores: np.ndarray)
         np.array([0, n - 2, n]),
         None,
         np.ones(n),
+        False,
         None,
         np.ones((1, n)),
         False,

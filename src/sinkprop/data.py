@@ -109,7 +109,7 @@ def as_scores(scores: ArrayLike, width: int) -> Floats:
         )
     if not len(array):
         raise ValueError("scores must hold at least one document; got none.")
-    bad = _native.first_invalid(array, -_LARGEST)
+    bad = _native.first_invalid(array, -_LARGEST, _LARGEST)
     if bad >= 0:
         row, value = bad // width, array.reshape(-1)[bad]
         raise ValueError(f"scores must be finite; row {row} holds {value}.")
@@ -123,7 +123,7 @@ def as_labels(labels: ArrayLike, n: int) -> Floats:
         raise ValueError(f"labels must have the shape ({n},); got {array.shape}.")
     if len(array) != n:
         raise ValueError(f"labels must have one value a row of scores: {n} rows, but {len(array)} labels.")
-    bad = _native.first_invalid(array, 0.0)
+    bad = _native.first_invalid(array, 0.0, _LARGEST)
     if bad >= 0:
         raise ValueError(f"labels must be finite and not below 0; row {bad} holds {array[bad]}.")
     return array

@@ -57,6 +57,10 @@ class Gain(ABC):
     def gains(self, labels: ArrayLike) -> Floats:
         """G of each label: (N,) to a new (N,) array; ValueError for a label that the gain cannot take."""
 
+    def native_gains(self, labels: Floats) -> tuple[Floats, bool]:
+        """What the native layer takes: gains and False, or True and labels of which it makes 2^r - 1."""
+        return self.gains(labels), False
+
     def discounts(self, n: int) -> Floats:
         """D(1), ..., D(n): a read-only (n,) array, computed once for each n.
 
@@ -132,12 +136,22 @@ class NDCG(Gain):
         r = _label_array(labels)
         if self.gain == "linear":
             return _checked(self, r, r.copy(), 0.0, "Labels must be finite and at least 0.")
+        self._check_exponents(r)
         G = np.empty_like(r)
-        row = _native.exponential_gains(r, G)
+        _native.exponential_gains(r, G)
+        return G
+
+    def native_gains(self, labels: Floats) -> tuple[Floats, bool]:
+        if self.gain == "linear":
+            return super().native_gains(labels)
+        self._check_exponents(labels)
+        return labels, True
+
+    def _check_exponents(self, r: Floats) -> None:
+        row = _native.first_invalid(r, 0.0, _EXPONENT_LIMIT)
         if row >= 0:
             advice = "Labels must be at least 0, and below 960 for 2**label; gain='linear' takes larger ones."
             _reject(self, r, row, advice)
-        return G
 
     def _discount(self, ranks: Floats) -> Floats:
         D: Floats = 1 / np.log2(np.maximum(ranks, 2) if self.discount == "letor" else ranks + 1)
@@ -146,6 +160,7 @@ class NDCG(Gain):
         return D
 
 
+_EXPONENT_LIMIT = float(np.nextafter(960.0, 0.0))  # below 2^960 no sum over documents overflows
 _NDCG_DEFAULTS = {"discount": "letor", "gain": "exponential"}
 
 

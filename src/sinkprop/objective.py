@@ -75,16 +75,18 @@ def expected_gain(
     groups = group_rows(qid, len(x))
     longest = groups.longest
     if gain.separable:
-        weights, classes, discounts = gain.gains(y), None, gain.discounts(longest).reshape(1, longest)
+        weights, exponential = gain.native_gains(y)
+        classes, discounts = None, gain.discounts(longest).reshape(1, longest)
     else:
         classes, discounts = gain.class_discounts(y, longest)
-        weights = np.ones(len(x))
+        weights, exponential = np.ones(len(x)), False
     per_query, gradient = np.empty(len(groups.offsets) - 1), np.empty_like(x)
     _native.expected_gain(
         x,
         groups.offsets,
         groups.rows,
         weights,
+        exponential,
         classes,
         discounts,
         gain.normalized,
