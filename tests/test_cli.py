@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import os
@@ -17,6 +18,10 @@ from click.testing import CliRunner
 
 import sinkprop
 from sinkprop import bench, cli
+from sinkprop.bench.methods import torch_sinkprop
+from sinkprop.bench.records import AUTOGRAD, GAIN, NEURAL, SIGMA
+from sinkprop.bench.tables import print_report
+from sinkprop.bench.timing import time_method
 
 TINY = ["bench", "--quick", "--no-peers", "--no-figures", "--sizes", "4,30"]
 
@@ -83,7 +88,7 @@ def test_narrow_terminals_get_the_sizes_in_several_tables(monkeypatch):
     report = bench.measure((4, 1000, 2000, 30), budget=bench.QUICK, peers=False, figures=False)
     console = Console(width=44, record=True, file=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     with console.file:
-        cli._print_report(console, report)
+        print_report(console, report)
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 44
     assert "…" not in "".join(lines)
@@ -232,10 +237,10 @@ def test_a_method_that_fails_is_named_with_its_error():
 
         return evaluate
 
-    timing = bench._timing(bench.Method("theirs", start), 5, [], bench.QUICK)
+    timing = time_method(bench.Method("theirs", start), 5, [], bench.QUICK)
     assert timing.seconds is None
     assert timing.reason == "failed at n = 5: RuntimeError: no such operator"
-    later = bench._timing(bench.Method("theirs", start), 50, [timing], bench.QUICK)
+    later = time_method(bench.Method("theirs", start), 50, [timing], bench.QUICK)
     assert (later.seconds, later.reason) == (None, "not tried")
 
 
@@ -249,31 +254,31 @@ def test_a_method_that_would_take_too_long_or_too_much_memory_is_not_tried():
     budget = bench.Budget(seconds=0.0, most=1, patience=1.0)
     quadratic = bench.Method("quadratic", start, order=2)
     long = bench.Timing("quadratic", 100, seconds=0.5)
-    assert bench._timing(quadratic, 5000, [long], budget).reason == "over 1 s"
+    assert time_method(quadratic, 5000, [long], budget).reason == "over 1 s"
     large = bench.Method("large", start, order=2, pair_bytes=100)
-    assert bench._timing(large, 5000, [], budget).reason == "over 2 GB of memory"
+    assert time_method(large, 5000, [], budget).reason == "over 2 GB of memory"
     assert tried == []
     # 0.05 s at 100 may be 125 s at 5000, or all overhead: a size between tells.
     overhead = bench.Timing("quadratic", 100, seconds=0.05)
-    assert bench._timing(quadratic, 5000, [overhead], budget).seconds is not None
+    assert time_method(quadratic, 5000, [overhead], budget).seconds is not None
     assert tried == [400, 5000]
 
 
 def test_peers_that_are_not_installed_are_left_out_by_name(monkeypatch):
-    find = bench.importlib.util.find_spec
+    find = importlib.util.find_spec
     monkeypatch.setattr(
-        bench.importlib.util, "find_spec", lambda name: None if name in ("torch", "allrank") else find(name)
+        importlib.util, "find_spec", lambda name: None if name in ("torch", "allrank") else find(name)
     )
     methods, absent, failed = bench.available_methods(peers=True)
-    assert {a.name: a.reason for a in absent}[bench.NEURAL] == "torch and allrank not installed"
-    assert bench.AUTOGRAD not in [m.name for m in methods]
+    assert {a.name: a.reason for a in absent}[NEURAL] == "torch and allrank not installed"
+    assert AUTOGRAD not in [m.name for m in methods]
     assert failed == ()
 
 
 @pytest.mark.parametrize(
     "relaxation",
     [
-        sinkprop.SmoothedIndicator(bench.SIGMA, accuracy="exact"),
+        sinkprop.SmoothedIndicator(SIGMA, accuracy="exact"),
         sinkprop.PartitionedMeasure("logit-logistic"),
         sinkprop.PartitionedMeasure("probit"),
     ],
@@ -285,8 +290,8 @@ def test_torch_computes_the_same_as_ours(relaxation):
     query = bench.random_query(40)
     scores = np.column_stack([query.scores, 0.3 * query.scores[::-1]])[:, : relaxation.width]
     scores = np.ascontiguousarray(scores[:, 0] if relaxation.width == 1 else scores)
-    ours = sinkprop.expected_gain(scores, query.labels, gain=bench.GAIN, relaxation=relaxation)
-    value, gradient = bench.torch_sinkprop(relaxation, scores, query.labels)()
+    ours = sinkprop.expected_gain(scores, query.labels, gain=GAIN, relaxation=relaxation)
+    value, gradient = torch_sinkprop(relaxation, scores, query.labels)()
     assert value == pytest.approx(ours.value, rel=1e-9)
     np.testing.assert_allclose(
         gradient.numpy(), ours.gradient, rtol=0, atol=1e-9 * np.abs(ours.gradient).max()
