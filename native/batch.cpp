@@ -107,15 +107,6 @@ std::size_t longest(const Batch& batch) {
     return n;
 }
 
-// The rows of a long sorted query are all over the caller's arrays.
-void prefetch(const double* values, const std::size_t* rows, std::size_t i, std::size_t n) {
-#if defined(__GNUC__)
-    if (i < n) __builtin_prefetch(values + rows[i]);
-#else
-    (void)values, (void)rows, (void)i, (void)n;
-#endif
-}
-
 // The query's documents in the order the kernels want: by decreasing score, or as they come for a partitioned measure.
 Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w) {
     const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin, width = settings.width();

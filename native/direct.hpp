@@ -64,15 +64,6 @@ struct DirectSums : Remembering<DirectSums> {
         }
     }
 
-    template <class F>
-    void each_document(F&& f) const {
-        for (std::size_t i = 0; i < n; ++i) f(i, i);
-    }
-    template <class F>
-    void each_padding(F&& f) const {
-        for (std::size_t i = n; i < size; ++i) f(i);
-    }
-
     template <class Finish>
     SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
         constexpr std::size_t R = 8 / B;  // a cache line of rows at a time
@@ -143,15 +134,6 @@ struct BandedSums : Remembering<BandedSums> {
                 }
             }
         }
-    }
-
-    template <class F>
-    void each_document(F&& f) const {
-        for (std::size_t i = 0; i < n; ++i) f(i, i);
-    }
-    template <class F>
-    void each_padding(F&& f) const {
-        for (std::size_t i = n; i < size; ++i) f(i);
     }
 
     template <class Finish>

@@ -11,8 +11,8 @@ namespace SINKPROP_ISA {
 
 constexpr double sqrt2 = 1.41421356237309504880;
 
-// The two products of scaling.hpp's operators, for one that offers both(x, finish) with finish(i, A x, (dA) x): what is
-// to be remembered is stored.
+// The products of scaling.hpp's operators, for one that offers both(x, finish) with finish(i, A x, (dA) x): what is to
+// be remembered is stored. Documents stand in the vectors in their order, unless the operator says otherwise.
 template <class Operator>
 struct Remembering {
     double* memory = nullptr;  // (T + 1, size)
@@ -36,6 +36,15 @@ struct Remembering {
     SINKPROP_INLINE void each_remembered(int t, F&& f) const {
         const double* m = memory + std::size_t(t) * self().size;
         for (std::size_t i = 0; i < self().size; i += B) f(i, load(m, i));
+    }
+
+    template <class F>
+    void each_document(F&& f) const {
+        for (std::size_t i = 0; i < self().n; ++i) f(i, i);
+    }
+    template <class F>
+    void each_padding(F&& f) const {
+        for (std::size_t i = self().n; i < self().size; ++i) f(i);
     }
 
   private:
@@ -97,15 +106,6 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
                 (-(radius * sine)).store(decay + 2 * P * i + P + r * W);
             }
         }
-    }
-
-    template <class F>
-    void each_document(F&& f) const {
-        for (std::size_t i = 0; i < n; ++i) f(i, i);
-    }
-    template <class F>
-    void each_padding(F&& f) const {
-        for (std::size_t i = n; i < size; ++i) f(i);
     }
 
     struct Weights {

@@ -31,15 +31,6 @@ constexpr std::size_t larger(std::size_t a, std::size_t b) {
     return a > b ? a : b;
 }
 
-// The rows of a long sorted query are all over the caller's arrays.
-SINKPROP_INLINE void prefetch(const double* values, const std::size_t* rows, std::size_t i, std::size_t n) {
-#if SINKPROP_VECTOR_EXTENSIONS
-    if (i < n) __builtin_prefetch(values + rows[i]);
-#else
-    (void)values, (void)rows, (void)i, (void)n;
-#endif
-}
-
 // The gain's arrays in the operator's order, behind them the products' scratch
 template <class Operator>
 double smoothed_gain(const Operator& A, const Query& query, const Settings& s, double factor, double* space,
