@@ -27,7 +27,7 @@ from sinkprop import _native
 
 Accuracy = Literal["fast", "exact"]
 
-METHODS = ("direct", "banded", "cells", "sums")
+METHODS = ("direct", "banded", "cells", "fine cells", "sums")
 SIZES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1000, 2000, 4000)
 SIGMAS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 ACCURACIES: tuple[Accuracy, ...] = ("fast", "exact")
@@ -86,17 +86,17 @@ def measure(n: int, sigma: float, accuracy: Accuracy, seconds: float, use: Calla
 def print_table(accuracy: Accuracy, sizes: list[int], sigmas: list[float], seconds: float) -> list[Cell]:
     use = native_switch()
     print(f"Gaussian, {accuracy}: microseconds a query, one thread, {_native.instruction_set()} kernels")
-    heads = "".join(f"{name:>10}" for name in (*METHODS, "auto"))
-    print(f"{'n':>6}{'sigma/std':>11}{heads}  {'fastest':<8}{'auto/fastest':>13}")
+    heads = "".join(f"{name:>12}" for name in (*METHODS, "auto"))
+    print(f"{'n':>6}{'sigma/std':>11}{heads}  {'fastest':<11}{'auto/fastest':>13}")
     cells = []
     try:
         for n in sizes:
             for sigma in sigmas:
                 cell = measure(n, sigma, accuracy, seconds, use)
                 cells.append(cell)
-                times = "".join(f"{text(t):>10}" for t in (*cell.times.values(), cell.auto))
+                times = "".join(f"{text(t):>12}" for t in (*cell.times.values(), cell.auto))
                 mark = "" if cell.excess <= TOLERANCE else "  slower"
-                print(f"{n:>6}{sigma:>11g}{times}  {cell.best:<8}{cell.excess:>13.2f}{mark}", flush=True)
+                print(f"{n:>6}{sigma:>11g}{times}  {cell.best:<11}{cell.excess:>13.2f}{mark}", flush=True)
     finally:
         use("auto")
     good, worst = sum(c.excess <= TOLERANCE for c in cells), max(cells, key=lambda c: c.excess)

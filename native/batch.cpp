@@ -154,6 +154,7 @@ void each_query(const Batch& batch, Settings settings, int n_threads, Work&& wor
     const Kernels& kernels = *in_use();
     settings.method = forced_method;
     settings.cells = settings.exact ? cell_table<16>() : cell_table<12>();
+    settings.fine_cells = cell_table<8>();
     const std::size_t total = batch.offsets[batch.n_queries];
     // A thread is worth starting for some thousand documents; pieces small enough to share the work evenly.
     const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
@@ -195,8 +196,8 @@ double exponential_gain(double label) {
 }
 
 bool use_method(const std::string& name) {
-    const char* const names[] = {"auto", "direct", "banded", "cells", "sums"};
-    for (int i = 0; i < 5; ++i)
+    const char* const names[] = {"auto", "direct", "banded", "cells", "sums", "fine cells"};
+    for (int i = 0; i < 6; ++i)
         if (name == names[i]) {
             forced_method = Method(i);
             return true;

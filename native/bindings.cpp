@@ -24,7 +24,8 @@ using Matrix = Array<const double, nb::ndim<2>>;
 using Index = Array<const std::int64_t, nb::ndim<1>>;
 
 sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int half_steps, double epsilon) {
-    return {sinkprop::Relaxation(relaxation), sigma, exact, half_steps, epsilon, sinkprop::Method::automatic, nullptr};
+    return {sinkprop::Relaxation(relaxation), sigma,   exact,  half_steps, epsilon,
+            sinkprop::Method::automatic,      nullptr, nullptr};
 }
 
 // The array is what the caller will read: one of another size would be written past its end, or left in part.
@@ -143,7 +144,7 @@ NB_MODULE(_native, m) {
         "use_method",
         [](const std::string& name) {
             if (!sinkprop::use_method(name))
-                throw nb::value_error("method must be auto, direct, banded, cells or sums");
+                throw nb::value_error("method must be auto, direct, banded, cells, fine cells or sums");
         },
         "name"_a);
     m.def("instruction_sets", &sinkprop::instruction_sets);

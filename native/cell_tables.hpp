@@ -15,6 +15,12 @@ template <int P>
 struct CellShape;
 
 template <>
+struct CellShape<8> {
+    static constexpr double h = 0.25;
+    static constexpr int reach = 9;
+};
+
+template <>
 struct CellShape<12> {
     static constexpr double h = 0.65;
     static constexpr int reach = 4.65;

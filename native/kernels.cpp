@@ -13,7 +13,7 @@ namespace {
 #define SINKPROP_STRING_(x) #x
 #define SINKPROP_STRING(x) SINKPROP_STRING_(x)
 
-constexpr int fast_pairs = 4, exact_pairs = 8, fast_terms = 12, exact_terms = 16;
+constexpr int fast_pairs = 4, exact_pairs = 8, fast_terms = 12, exact_terms = 16, fine_terms = 8;
 
 // Which operator is fastest for a query (benchmarks/crossover.py), and, for the Gaussian kernel, accurate enough: sums
 // of exponentials err by the same small amount at every distance, which a short or sparse list, whose gradients may all
@@ -22,9 +22,10 @@ struct Limits {
     std::size_t direct;           // documents up to which the matrix is kept
     std::size_t direct_at_worst;  // the same, where neither cells nor a band will do
     std::size_t band;             // widest band, for a list too long to keep the matrix
-    std::size_t band_for(std::size_t n) const { return n <= direct_at_worst ? n / 4 : band; }
+    std::size_t fine;             // documents to a cell from which smaller cells with fewer terms pay; 0 for never
+    std::size_t band_for(std::size_t n) const { return n <= direct ? n / 8 : n <= direct_at_worst ? n / 4 : band; }
 };
-constexpr Limits fast_limits = {24, 48, 12}, exact_limits = {32, 64, 24};
+constexpr Limits fast_limits = {24, 48, 12, 200}, exact_limits = {32, 64, 24, 0};
 constexpr std::size_t direct_up_to_laplace = 9;
 
 constexpr std::size_t larger(std::size_t a, std::size_t b) {
@@ -84,13 +85,20 @@ Plan plan_gaussian(const Query& query, const Settings& s, const Limits& limits) 
     const std::size_t n = query.n, C = query.n_classes, use = use_scratch(Sums::padded(n), s.half_steps, C);
     const int T = s.half_steps;
     const bool choose = s.method == Method::automatic;
+    if (limits.fine > 0 && (choose || s.method == Method::fine_cells)) {
+        using Fine = GaussianCells<fine_terms>;
+        const std::size_t most = choose ? n / limits.fine : n;
+        const std::size_t cells = most ? Fine::lay_out(query.scores, n, s.sigma, most, nullptr) : 1;
+        if (cells <= most)
+            return {Method::fine_cells, cells, Fine::scratch(n, cells, T) + use_scratch(Fine::padded(n, cells), T, C)};
+    }
     if (choose ? n > limits.direct : s.method == Method::cells) {
         const std::size_t most = choose ? Cells::most_cells(n) : n;
         const std::size_t cells = Cells::lay_out(query.scores, n, s.sigma, most, nullptr);
         if (cells <= most)
             return {Method::cells, cells, Cells::scratch(n, cells, T) + use_scratch(Cells::padded(n, cells), T, C)};
     }
-    if (choose ? n > limits.direct : s.method == Method::banded) {
+    if (choose || s.method == Method::banded) {
         const std::size_t most = choose ? limits.band_for(n) : BandedSums::front;
         const std::size_t band = BandedSums::needed(query.scores, n, s.sigma, most);
         if (band <= most) return {Method::banded, band, use + BandedSums::scratch(n, T, band)};
@@ -106,6 +114,10 @@ auto with_gaussian(const Query& query, const Settings& s, const Plan& plan, doub
     const int T = s.half_steps;
     if (plan.method == Method::cells) {
         GaussianCells<terms> A(query.scores, n, s.sigma, plan.extent, s.cells, T, space);
+        return use(A, space + A.scratch(n, plan.extent, T));
+    }
+    if (plan.method == Method::fine_cells) {
+        GaussianCells<fine_terms> A(query.scores, n, s.sigma, plan.extent, s.fine_cells, T, space);
         return use(A, space + A.scratch(n, plan.extent, T));
     }
     if (plan.method == Method::banded) {

@@ -8,16 +8,17 @@ namespace sinkprop {
 
 enum class Relaxation : int { gaussian, laplace, logit_logistic, probit, beta };
 
-enum class Method : int { automatic, direct, banded, cells, sums, dense };
+enum class Method : int { automatic, direct, banded, cells, sums, fine_cells, dense };
 
 struct Settings {
     Relaxation relaxation;
-    double sigma;         // width of the smoothed indicator
-    bool exact;           // the accurate setting of the Gaussian sums
-    int half_steps;       // T = 2 n_iter
-    double epsilon;       // added to every entry of A
-    Method method;        // automatic, or one to be used wherever it can be
-    const double* cells;  // cell_table of the setting
+    double sigma;    // width of the smoothed indicator
+    bool exact;      // the accurate setting of the Gaussian sums
+    int half_steps;  // T = 2 n_iter
+    double epsilon;  // added to every entry of A
+    Method method;   // automatic, or one to be used wherever it can be
+    const double *cells,
+        *fine_cells;  // cell tables: of the setting, and, for long lists in the fast one, of eight terms
     bool partitioned() const { return relaxation >= Relaxation::logit_logistic; }
     std::size_t width() const { return partitioned() ? 2 : 1; }
 };
