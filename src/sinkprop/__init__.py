@@ -1,6 +1,7 @@
 """Learning to rank on the expected value of the metric itself, by Sinkhorn propagation, in linear time."""
 
 from sinkprop.balance import SinkhornLimit, SinkhornStatus, sinkhorn_limit
+from sinkprop.data import Fold, Queries
 from sinkprop.gains import NDCG, RBP, Gain, Precision, RankLinear, parse_gain
 from sinkprop.normalization import sinkhorn, sinkhorn_vjp
 from sinkprop.objective import (
@@ -19,9 +20,11 @@ __all__ = [
     "NDCG",
     "RBP",
     "ExpectedGain",
+    "Fold",
     "Gain",
     "PartitionedMeasure",
     "Precision",
+    "Queries",
     "RankLinear",
     "Relaxation",
     "SinkhornLimit",

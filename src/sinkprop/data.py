@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
 
-__all__ = ["Groups", "group_rows"]
+__all__ = ["Fold", "Groups", "Queries", "group_rows"]
 
 Floats = NDArray[np.float64]
 
@@ -31,6 +31,83 @@ class Groups:
     rows: NDArray[np.int64] | None
     queries: NDArray[Any]
     longest: int
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """The documents of several queries: what every reader returns and every trainer takes.
+
+    X              (N, D) features, float64 or float32
+    y              (N,) labels, not below 0
+    qid            (N,) the query of each row, in any order
+    docid          (N,) names of the documents, or None
+    feature_names  D names, or None
+
+    Arrays of the caller are kept, not copied, where they have these types already.
+
+    >>> q = Queries([[0.5], [0.1], [0.9]], [1, 0, 2], qid=[7, 7, 8])
+    >>> len(q), q.n_queries, q.select([8]).y
+    (3, 2, array([2.]))
+    """
+
+    X: NDArray[Any]
+    y: Floats
+    qid: NDArray[Any]
+    docid: NDArray[Any] | None = None
+    feature_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        X = as_features(self.X)
+        n, n_features = X.shape
+        put = object.__setattr__
+        put(self, "X", X)
+        put(self, "y", as_labels(self.y, n, rows_of="X"))
+        ids = self.qid if isinstance(self.qid, np.ndarray) else _id_array(self.qid)
+        put(self, "qid", ids)
+        put(self, "groups", group_rows(ids, n))
+        if self.docid is not None:
+            put(self, "docid", np.asarray(self.docid))
+            if self.docid.shape != (n,):
+                raise ValueError(f"docid must have one name a row, ({n},); got {self.docid.shape}.")
+        if self.feature_names is not None:
+            put(self, "feature_names", tuple(self.feature_names))
+            if len(self.feature_names) != n_features:
+                raise ValueError(
+                    f"feature_names must name each of X's {n_features} columns; got {len(self.feature_names)}."
+                )
+
+    groups: Groups = field(init=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.groups.queries)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1])
+
+    def take(self, rows: NDArray[Any]) -> Queries:
+        """The rows given, by index or mask, in that order."""
+        docid = None if self.docid is None else self.docid[rows]
+        return Queries(self.X[rows], self.y[rows], self.qid[rows], docid, self.feature_names)
+
+    def select(self, queries: Sequence[Hashable] | NDArray[Any]) -> Queries:
+        """The rows of the queries given, in their own order."""
+        wanted = set(queries.tolist() if isinstance(queries, np.ndarray) else queries)
+        return self.take(np.array([q in wanted for q in self.qid.tolist()], dtype=bool))
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One division of a data set: queries to train on, to choose by, and to test on."""
+
+    name: str
+    train: Queries
+    vali: Queries
+    test: Queries
 
 
 def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
@@ -116,13 +193,40 @@ def as_scores(scores: ArrayLike, width: int) -> Floats:
     return array
 
 
-def as_labels(labels: ArrayLike, n: int) -> Floats:
+def as_features(X: ArrayLike, *, name: str = "X") -> NDArray[Any]:
+    """Features as a C-ordered (N, D) array of float64, or of float32 where they are; every value finite."""
+    try:
+        array = np.asarray(X)
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"an array of {array.dtype}")
+        kind = np.float32 if array.dtype == np.float32 else np.float64
+        array = np.ascontiguousarray(array, dtype=kind)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of real numbers; got {error}.") from None
+    if array.ndim != 2:
+        raise ValueError(f"{name} must have the shape (N, D), a row a document; got {array.shape}.")
+    if not array.shape[0] or not array.shape[1]:
+        raise ValueError(f"{name} must hold at least one document and one feature; got {array.shape}.")
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # a sum is finite unless an entry, or very rarely the sum, is not
+        if not np.isfinite(array.sum()):
+            bad = np.argwhere(~np.isfinite(array))
+            if len(bad):
+                row, column = bad[0]
+                raise ValueError(
+                    f"{name} must be finite; row {row}, column {column} holds {array[row, column]}."
+                )
+    return array
+
+
+def as_labels(labels: ArrayLike, n: int, *, rows_of: str = "scores") -> Floats:
     """Labels as float64 (n,), finite and not below 0."""
     array = _as_floats("labels", labels)
     if array.ndim != 1:
         raise ValueError(f"labels must have the shape ({n},); got {array.shape}.")
     if len(array) != n:
-        raise ValueError(f"labels must have one value a row of scores: {n} rows, but {len(array)} labels.")
+        raise ValueError(f"labels must have one value a row of {rows_of}: {n} rows, but {len(array)} labels.")
     bad = _native.first_invalid(array, 0.0, _LARGEST)
     if bad >= 0:
         raise ValueError(f"labels must be finite and not below 0; row {bad} holds {array[bad]}.")
