@@ -73,7 +73,7 @@ class Queries:
             put(self, "feature_names", tuple(self.feature_names))
             if len(self.feature_names) != n_features:
                 raise ValueError(
-                    f"feature_names must name each of X's {n_features} columns; got {len(self.feature_names)}."
+                    f"feature_names must name X's {n_features} columns; got {len(self.feature_names)} names."
                 )
 
     groups: Groups = field(init=False, repr=False)
