@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
@@ -230,6 +230,55 @@ def as_labels(labels: ArrayLike, n: int, *, rows_of: str = "scores") -> Floats:
     bad = _native.first_invalid(array, 0.0, _LARGEST)
     if bad >= 0:
         raise ValueError(f"labels must be finite and not below 0; row {bad} holds {array[bad]}.")
+    return array
+
+
+def as_sample_weight(weight: ArrayLike, n: int) -> Floats:
+    """Row weights as float64 (n,), finite and not below 0."""
+    array = _as_floats("sample_weight", weight)
+    if array.shape != (n,):
+        raise ValueError(f"sample_weight must have one weight a row, ({n},); got {array.shape}.")
+    bad = _native.first_invalid(array, 0.0, _LARGEST)
+    if bad >= 0:
+        raise ValueError(f"sample_weight must be finite and not below 0; row {bad} holds {array[bad]}.")
+    return array
+
+
+def as_query_weight(weight: ArrayLike | Mapping[Hashable, float], groups: Groups, n: int) -> Floats:
+    """Query weights (Q,) in the order of `groups.queries`, finite, not below 0, with a sum above 0.
+
+    Given as one weight a query in order of first appearance, as one a row (equal within each query), or as a
+    mapping from query id to weight.
+    """
+    Q = len(groups.queries)
+    if isinstance(weight, Mapping):
+        missing = [q for q in groups.queries.tolist() if q not in weight]
+        if missing:
+            raise ValueError(
+                f"query_weight must have a weight for every query; there is none for {missing[0]!r}."
+            )
+        weight = [weight[q] for q in groups.queries.tolist()]
+    array = _as_floats("query_weight", weight)
+    if array.shape not in {(Q,), (n,)}:
+        raise ValueError(
+            f"query_weight must have one weight a query, ({Q},), or one a row, ({n},); got {array.shape}."
+        )
+    if len(array) != Q:
+        rows = array if groups.rows is None else array[groups.rows]
+        least = np.minimum.reduceat(rows, groups.offsets[:-1])
+        most = np.maximum.reduceat(rows, groups.offsets[:-1])
+        if not np.array_equal(least, most):  # NaN differs from itself: reported here too
+            q = groups.queries[int(np.argmin(least == most))]
+            raise ValueError(
+                f"query_weight given by row must be one finite number within a query; not so in {q!r}."
+            )
+        array = least
+    bad = _native.first_invalid(array, 0.0, _LARGEST)
+    if bad >= 0:
+        q = groups.queries[bad]
+        raise ValueError(f"query_weight must be finite and not below 0; query {q!r} has {array[bad]}.")
+    if not 0 < array.sum() < np.inf:
+        raise ValueError(f"query_weight must have a finite sum above 0; got {array.sum()}.")
     return array
 
 

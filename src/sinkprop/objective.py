@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
-from sinkprop.data import Groups, as_labels, as_scores, group_rows
+from sinkprop.data import Groups, as_labels, as_query_weight, as_sample_weight, as_scores, group_rows
 from sinkprop.gains import Gain, as_gain
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
@@ -29,7 +29,7 @@ _CODES = {"gaussian": 0, "laplace": 1, "logit-logistic": 2, "probit": 3, "beta":
 class ExpectedGain:
     """An expected gain and its gradient.
 
-    value      mean over the queries
+    value      mean over the queries, weighted where query weights were given
     per_query  (Q,) one value a query, in the order of `queries`
     gradient   d value / d scores, in the shape and row order of the scores
     queries    (Q,) query ids, by first appearance
@@ -50,6 +50,8 @@ def expected_gain(
     relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008 - a frozen value
     n_iter: int = 5,
     epsilon: float = 1e-6,
+    sample_weight: ArrayLike | None = None,
+    query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
     n_threads: int | None = None,
 ) -> ExpectedGain:
     """Expected gain under the incompletely Sinkhorn-normalized matrix, and its exact gradient in the scores.
@@ -58,11 +60,16 @@ def expected_gain(
     makes A from the scores; `reference.py` holds the definition. Linear time for `SmoothedIndicator`,
     quadratic for `PartitionedMeasure`. The order of the documents is held fixed by the derivative.
 
-    scores     (N,), or (N, 2) for a partitioned measure; larger is better
-    labels     (N,) relevance, not below 0
-    qid        (N,) the query of each row, any hashable ids in any order; None makes one query of all rows
-    n_threads  threads over queries; None takes the processors there are, or SINKPROP_NUM_THREADS.
-               The result has the same bits whatever their number.
+    scores         (N,), or (N, 2) for a partitioned measure; larger is better
+    labels         (N,) relevance, not below 0
+    qid            (N,) the query of each row, any hashable ids in any order; None makes one query of all rows
+    sample_weight  (N,) row weights, not below 0: each multiplies what its document adds, l(r_j, k), in the
+                   best ranking too. Inverse propensities make the gain of clicked documents unbiased; a
+                   document of weight 0 is worth nothing wherever it stands, but still takes a rank.
+    query_weight   (Q,) query weights in order of first appearance, (N,) by row, or {id: weight}: the value is
+                   the weighted mean, sum_q c_q f_q / sum_q c_q. `per_query` is without them.
+    n_threads      threads over queries; None takes the processors there are, or SINKPROP_NUM_THREADS.
+                   The result has the same bits whatever their number.
 
     >>> r = expected_gain([0.2, 1.5, 0.3], [2, 0, 1], gain="ndcg@10", relaxation=SmoothedIndicator(sigma=0.5))
     >>> round(r.value, 4), r.gradient.round(4)
@@ -80,6 +87,10 @@ def expected_gain(
     else:
         classes, discounts = gain.class_discounts(y, longest)
         weights, exponential = np.ones(len(x)), False
+    if sample_weight is not None:
+        row_weights = as_sample_weight(sample_weight, len(x))
+        weights, exponential = (gain.gains(y) if gain.separable else 1.0) * row_weights, False
+    query_weights = None if query_weight is None else as_query_weight(query_weight, groups, len(x))
     per_query, gradient = np.empty(len(groups.offsets) - 1), np.empty_like(x)
     _native.expected_gain(
         x,
@@ -95,8 +106,22 @@ def expected_gain(
         per_query,
         gradient,
     )
+    if query_weights is not None:
+        shares = query_weights / math.fsum(query_weights)
+        _scale_queries(gradient, shares * len(shares), groups)
+        return ExpectedGain(math.fsum(shares * per_query), per_query, gradient, groups.queries)
     # fsum is exact, so the mean does not depend on how NumPy splits a sum
     return ExpectedGain(math.fsum(per_query) / len(per_query), per_query, gradient, groups.queries)
+
+
+def _scale_queries(gradient: Floats, factors: Floats, groups: Groups) -> None:
+    """Multiply the rows of each query by its factor, in place."""
+    by_row = np.repeat(factors, np.diff(groups.offsets))
+    if groups.rows is not None:
+        unsorted = np.empty_like(by_row)
+        unsorted[groups.rows] = by_row
+        by_row = unsorted
+    gradient *= by_row.reshape((-1,) + (1,) * (gradient.ndim - 1))
 
 
 def expected_ranks(
