@@ -1,0 +1,433 @@
+"""Model files: JSON text that a person can read, with a checksum over every byte, and nothing to execute.
+
+The first three lines and the last two have one form, byte for byte, in this and every later version:
+
+    {
+      "format": "sinkprop-model",
+      "version": 1,
+      ...
+      "sha256": "<64 hexadecimal digits, lower case>"
+    }
+
+A file ends with the newline after the last brace. The checksum is the SHA-256 of all bytes before its own
+line: all but the last 81, up to and with the comma and the newline that end the line before. So every byte is
+under the checksum, part of it, or fixed, and a file in which a byte was changed, added or lost is refused.
+
+What stands between is version 1's own: after "version", and in this order, "kind" and "library", which are
+text, "about" and "state", which are objects. In these two, beside what JSON has:
+
+    {"dtype": "float64", "shape": [2, 2], "data": [...]}    an array, its entries in C order
+    {"float": "nan"}                                        a float that is not finite: nan, inf or -inf
+    {"tuple": [...]}                                        a tuple
+    {"dict": {...}}                                         a dict that has the keys of one of these four
+
+Floats are the shortest text that reads back to the same bits; in an array those not finite are strings.
+
+The same model makes the same bytes: no time, host or path is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass
+from math import isfinite, isinf, prod
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.atomic import StrPath, write_atomically
+
+__all__ = ["FORMAT_VERSION", "MAX_BYTES", "Model", "ModelFileError", "read_model", "write_model"]
+
+FORMAT_VERSION = 1
+MAX_BYTES = 2**28  # JSON is for models of thousands of numbers; this is some ten million
+
+_OPENING = re.compile(rb'\{\n  "format": "sinkprop-model",\n  "version": ([1-9][0-9]{0,8}),\n')
+_CLOSING = re.compile(rb'  "sha256": "([0-9a-f]{64})"\n\}\n')
+_CLOSING_BYTES = 81
+_FIELDS = ["format", "version", "kind", "library", "about", "state", "sha256"]
+
+_ARRAY, _FLOAT, _TUPLE, _DICT = {"dtype", "shape", "data"}, {"float"}, {"tuple"}, {"dict"}
+_RESERVED = (_ARRAY, _FLOAT, _TUPLE, _DICT)
+_NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_FLOATS = ("float16", "float32", "float64")
+_DTYPES = ("bool", *_INTEGERS, *_FLOATS, "str")
+
+_DEEPEST = 64
+_WIDEST_INT = 2048  # bits: 617 digits, which Python reads whatever its limit is set to
+_WIDTH = 110
+_PER_LINE = {
+    "b": 10,
+    "i": 10,
+    "u": 10,
+    "f": 5,
+    "U": 1,
+}  # a count, not a width: a changed weight changes one line
+
+
+class ModelFileError(ValueError):
+    """A file that is no model of the kind asked for: another kind of file, damaged, too new or too large."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What a model file holds.
+
+    kind     what the state is of: the name of the estimator's class
+    library  the version of sinkprop that wrote it
+    about    what a person should know: the gain, the data's shape, ...
+    state    what `write_model` was given
+    """
+
+    kind: str
+    library: str
+    about: dict[str, Any]
+    state: dict[str, Any]
+
+
+def write_model(
+    path: StrPath, kind: str, state: dict[str, Any], *, about: dict[str, Any] | None = None
+) -> None:
+    """A model file, written in one step: an interrupted save leaves the old file.
+
+    `state` and `about` hold dicts with text keys, lists, tuples, text, bool, int, float, None and arrays of
+    bool, int8 to int64, uint8 to uint64, float16 to float64 and text, of any shape. All of it reads back with
+    the same types, order and bits, except that NumPy's scalars come back as Python's, arrays in C order and
+    native byte order, arrays of text as wide as their longest entry, and a NaN without its sign and payload.
+    Anything else is a TypeError or ValueError that says where it is, and nothing is written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model.json")
+    ...     write_model(path, "Linear", {"weights": np.array([0.1, -0.0])}, about={"gain": "ndcg@10"})
+    ...     model = read_model(path, kind="Linear")
+    >>> model.state, model.about["gain"]
+    ({'weights': array([ 0.1, -0. ])}, 'ndcg@10')
+    """
+    write_atomically(path, _file_bytes(kind, state, {} if about is None else about))
+
+
+def read_model(path: StrPath, *, kind: str | None = None) -> Model:
+    """The model in a file: of the kind given, or of any.
+
+    A file that is no model, another kind's, in a newer format, too large, or not byte for byte as it was
+    written is a ModelFileError of one line that names it. The checksum finds damage; it does not prove who
+    wrote the file. But a file holds data only, and nothing in it is ever executed.
+    """
+    name = os.fsdecode(path)
+    with open(path, "rb") as handle:
+        found = os.fstat(handle.fileno())
+        size = found.st_size if stat.S_ISREG(found.st_mode) else MAX_BYTES
+        data = b"" if size > MAX_BYTES else handle.read(size + 1)
+    if max(size, len(data)) > MAX_BYTES:
+        raise ModelFileError(f"{name!r} is larger than the {MAX_BYTES} bytes that a model file may have.")
+    try:
+        model = _parse(data)
+    except ModelFileError as error:
+        raise ModelFileError(f"{name!r} {error}") from None
+    if kind is not None and model.kind != kind:
+        raise ModelFileError(f"{name!r} holds a {model.kind}, but a {kind} was asked for.")
+    return model
+
+
+def _file_bytes(kind: str, state: dict[str, Any], about: dict[str, Any]) -> bytes:
+    from sinkprop import __version__
+
+    if not _is_kind(kind):
+        raise ValueError(f"kind must be the name of a class, as 'SinkPropRanker'; got {kind!r}.")
+    for name, value in (("state", state), ("about", about)):
+        if type(value) is not dict:
+            raise TypeError(f"{name} must be a dict; got a {type(value).__name__}.")
+    lines = [
+        '  "format": "sinkprop-model"',
+        f'  "version": {FORMAT_VERSION}',
+        f'  "kind": {_text(kind, "kind")}',
+        f'  "library": {_text(__version__, "library")}',
+        f'  "about": {_layout(about, "about", 1)}',
+        f'  "state": {_layout(state, "state", 1)}',
+    ]
+    covered = ("{\n" + "".join(line + ",\n" for line in lines)).encode("utf-8")
+    data = covered + f'  "sha256": "{hashlib.sha256(covered).hexdigest()}"\n}}\n'.encode("ascii")
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"state makes a file of {len(data)} bytes; a model file may have {MAX_BYTES}.")
+    return data
+
+
+def _is_kind(kind: object) -> bool:
+    return isinstance(kind, str) and all(part.isidentifier() for part in kind.split("."))
+
+
+def _layout(value: Any, where: str, depth: int) -> str:
+    """A value as JSON: its first line without indent, the lines after it at `depth` or deeper."""
+    if depth > _DEEPEST:
+        raise ValueError(f"{where} is nested more than {_DEEPEST} deep, or holds itself.")
+    if isinstance(value, np.generic) and value.dtype.kind in "biufU":
+        value = value.item()
+    kind = type(value)
+    if value is None or kind is bool:
+        return {None: "null", True: "true", False: "false"}[value]
+    if kind is int:
+        if value.bit_length() > _WIDEST_INT:
+            raise ValueError(f"{where} is a whole number of more than {_WIDEST_INT} bits.")
+        return str(value)
+    if kind is float:
+        return repr(value) if isfinite(value) else f'{{"float": "{value!r}"}}'
+    if kind is str:
+        return _text(value, where)
+    if kind is np.ndarray:
+        return _array_layout(value, where, depth)
+    if kind is list:
+        items = [_layout(x, f"{where}[{i}]", depth + 1) for i, x in enumerate(value)]
+        return _bracketed("[", items, "]", depth, apart=any(isinstance(x, dict) for x in value))
+    if kind is tuple:
+        return f'{{"tuple": {_layout(list(value), where, depth)}}}'
+    if kind is dict:
+        entries = []
+        for key, x in value.items():
+            if type(key) is not str:
+                raise TypeError(f"{where} must have text keys only; got {key!r}.")
+            place = f"{where}[{key!r}]"
+            entries.append(f"{_text(key, place)}: {_layout(x, place, depth + 1)}")
+        text = _bracketed("{", entries, "}", depth, apart=True)
+        return f'{{"dict": {text}}}' if value.keys() in _RESERVED else text
+    raise TypeError(
+        f"{where} is a {kind.__name__}; a model file holds dicts, lists, tuples, text, bool, int, float, "
+        f"None and NumPy arrays."
+    )
+
+
+def _bracketed(left: str, items: list[str], right: str, depth: int, *, apart: bool) -> str:
+    """Items between brackets: on one line if they fit there and need not stand apart, else a line each."""
+    indent = "  " * depth
+    if (
+        not apart
+        and sum(map(len, items)) + 2 * len(items) + len(indent) < _WIDTH
+        and "\n" not in "".join(items)
+    ):
+        return left + ", ".join(items) + right
+    return _on_lines(left, items, right, indent) if items else left + right
+
+
+def _on_lines(left: str, lines: list[str], right: str, indent: str) -> str:
+    return f"{left}\n" + ",\n".join(f"{indent}  {line}" for line in lines) + f"\n{indent}{right}"
+
+
+def _text(text: str, where: str) -> str:
+    """A string as JSON, its printable characters as they are and all others escaped."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{where} must be text that UTF-8 can write; got {text!r}.") from None
+    quoted = json.dumps(text, ensure_ascii=False)
+    if quoted.isprintable():
+        return quoted
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in quoted)
+
+
+def _array_layout(array: NDArray[Any], where: str, depth: int) -> str:
+    name = "str" if array.dtype.kind == "U" else array.dtype.name
+    if name not in _DTYPES:
+        hint = "; make it a list, or text by .astype(str)" if name == "object" else ""
+        raise TypeError(
+            f"{where} is an array of {name}; a model file holds arrays of {', '.join(_DTYPES)}{hint}."
+        )
+    items = _item_texts(array.reshape(-1), name, where)
+    shape = list(array.shape)
+    opening = f'{{"dtype": "{name}", "shape": {shape}, "data": ['
+    per_line, row = _PER_LINE[array.dtype.kind], shape[-1] if shape else 1
+    short = opening + ", ".join(items[:10]) + "]}"
+    if not items or (len(items) <= max(per_line, 5) and len(short) + 2 * depth < _WIDTH):
+        return short
+    lines = [
+        ", ".join(items[start : min(start + per_line, begin + row)])
+        for begin in range(0, len(items), max(row, 1))
+        for start in range(begin, begin + row, per_line)
+    ]
+    return _on_lines(opening, lines, "]}", "  " * depth)
+
+
+def _item_texts(flat: NDArray[Any], name: str, where: str) -> list[str]:
+    if name == "bool":
+        return ["true" if x else "false" for x in flat.tolist()]
+    if name == "str":
+        strings = flat.tolist()
+        _check_text_array(strings, where)
+        return [_text(x, where) for x in strings]
+    if name in _INTEGERS:
+        return list(map(str, flat.tolist()))
+    numbers = flat.tolist()
+    texts = [repr(x) if isfinite(x) else f'"{x!r}"' for x in numbers]
+    if name != "float64":
+        # The text is read as a double, which is then rounded. A short text that lies next to the middle of
+        # two neighbors can end at the wrong one that way; the number's own text as a double cannot.
+        native = flat.astype(flat.dtype.newbyteorder("="))
+        for i, x in enumerate(native):
+            if isfinite(x):
+                short = str(x)
+                if native.dtype.type(float(short)).tobytes() == x.tobytes():
+                    texts[i] = short
+    return texts
+
+
+def _check_text_array(strings: list[str], where: str) -> None:
+    """NumPy gives every entry the room of the longest: a small file must not take all memory."""
+    size = 4 * len(strings) * max(map(len, strings), default=0)
+    if size > MAX_BYTES:
+        raise ValueError(
+            f"{where} takes {size} bytes as an array of text, more than {MAX_BYTES}; use a list."
+        )
+
+
+def _parse(data: bytes) -> Model:
+    """The model in the bytes of a file; a ModelFileError, as yet without its name, says what is wrong."""
+    from sinkprop import __version__
+
+    opening = _OPENING.match(data)
+    if not data:
+        raise ModelFileError("is empty: it is no sinkprop model.")
+    if opening is None:
+        if b"\r" in data[:8]:
+            raise ModelFileError("is damaged: its line ends were changed. Copy it again, as binary.")
+        raise ModelFileError(
+            f"is no sinkprop model, or its first lines are damaged: it begins {data[:24]!r}."
+        )
+    closing = _CLOSING.fullmatch(data, max(len(data) - _CLOSING_BYTES, 0))
+    if closing is None:
+        end = _CLOSING.search(data)
+        if end is None:
+            raise ModelFileError(
+                "is damaged: it is cut off before its checksum, or the checksum's line was changed."
+            )
+        raise ModelFileError(f"is damaged: {len(data) - end.end()} bytes follow its end.")
+    covered = data[:-_CLOSING_BYTES]
+    if hashlib.sha256(covered).hexdigest().encode("ascii") != closing[1] or not covered.endswith(b",\n"):
+        raise ModelFileError("is damaged: its bytes do not agree with its checksum. Save the model again.")
+    version = int(opening[1])
+    if version > FORMAT_VERSION:
+        raise ModelFileError(
+            f"was written in the newer format {version}; sinkprop {__version__} reads formats up to "
+            f"{FORMAT_VERSION}: upgrade sinkprop."
+        )
+    try:
+        fields = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_without_duplicates,
+            parse_float=_finite,
+            parse_int=_whole,
+            parse_constant=_refuse_constant,
+        )
+        if list(fields) != _FIELDS:
+            raise ValueError(f"its fields are {', '.join(map(repr, fields))}")
+        if not _is_kind(fields["kind"]) or not isinstance(fields["library"], str):
+            raise ValueError("kind and library must be text")
+        about, state = (_decode(fields[name], name, 1) for name in ("about", "state"))
+        if not isinstance(about, dict) or not isinstance(state, dict):
+            raise ValueError("about and state must be objects")
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(
+            f"has a valid checksum but is not valid in format {version}: {' '.join(str(error).split())}."
+        ) from None
+    return Model(fields["kind"], fields["library"], about, state)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(
+            f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in an object"
+        )
+    return entries
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > 1 + len(
+        str(2**_WIDEST_INT)
+    ):  # the time to read a number grows with the square of its length
+        raise ValueError(f"the whole number {text[:20]}... has more than {_WIDEST_INT} bits")
+    return int(text)
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _decode(value: Any, where: str, depth: int) -> Any:
+    if depth > _DEEPEST:
+        raise ValueError(f"{where} is nested more than {_DEEPEST} deep")
+    if isinstance(value, list):
+        return [_decode(x, f"{where}[{i}]", depth + 1) for i, x in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    keys = value.keys()
+    if keys == _ARRAY:
+        return _decode_array(value, where)
+    if keys == _FLOAT:
+        return _decode_float(value["float"], where)
+    if keys == _TUPLE:
+        if not isinstance(value["tuple"], list):
+            raise ValueError(f"{where} must hold the items of a tuple as a list")
+        return tuple(_decode(value["tuple"], where, depth))
+    if keys == _DICT:
+        value = value["dict"]
+        if not isinstance(value, dict):
+            raise ValueError(f"{where} must hold the entries of a dict as an object")
+    return {key: _decode(x, f"{where}[{key!r}]", depth + 1) for key, x in value.items()}
+
+
+def _decode_float(text: object, where: str) -> float:
+    if not isinstance(text, str) or text not in _NOT_FINITE:
+        raise ValueError(f"{where} must be one of {', '.join(_NOT_FINITE)}; got {text!r}")
+    return _NOT_FINITE[text]
+
+
+def _decode_array(value: dict[str, Any], where: str) -> NDArray[Any]:
+    name, shape, data = value["dtype"], value["shape"], value["data"]
+    if name not in _DTYPES:
+        raise ValueError(f"{where} has the dtype {name!r}; known are {', '.join(_DTYPES)}")
+    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError(f"{where} has the shape {shape!r}")
+    if not isinstance(data, list) or len(data) != prod(shape):
+        raise ValueError(f"{where} does not hold the entries of the shape {shape!r}")
+    array = _decode_items(data, name, where)
+    try:
+        return array.reshape(shape)
+    except (ValueError, OverflowError):  # too many axes, or axes too long beside one of length 0
+        raise ValueError(f"{where} has the shape {shape!r}, which no array can have") from None
+
+
+def _decode_items(data: list[Any], name: str, where: str) -> NDArray[Any]:
+    types = set(map(type, data))
+    if name == "bool" and types <= {bool}:
+        return np.array(data, dtype=np.bool_)
+    if name == "str" and types <= {str}:
+        _check_text_array(data, where)
+        strings = np.array(data, dtype=np.str_)
+        if strings.tolist() == data:  # NumPy drops U+0000 at the end
+            return strings
+    if name in _INTEGERS and types <= {int}:
+        limits = np.iinfo(name)
+        if all(limits.min <= x <= limits.max for x in data):
+            return np.array(data, dtype=name)
+    if name in _FLOATS and types <= {float, int, str}:
+        numbers = [_decode_float(x, where) if isinstance(x, str) else x for x in data]
+        if int not in types or all(abs(x) <= 2**53 for x in numbers if type(x) is int):
+            doubles = np.array(numbers, dtype=np.float64)
+            with np.errstate(over="ignore"):
+                floats = doubles.astype(name)
+            if (np.isinf(floats) == np.isinf(doubles)).all():
+                return floats
+    raise ValueError(f"{where} has entries that are not of the dtype {name}")
