@@ -69,6 +69,9 @@ def replacing(path: StrPath) -> Iterator[Path]:
     try:
         try:
             os.mkdir(folder, 0o700)
+            made = stat.S_IMODE(os.stat(folder).st_mode)
+            if made & 0o700 != 0o700:  # a umask that takes rights from the user as well
+                os.chmod(folder, made | 0o700)
         except OSError as error:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from None
         temporary = os.path.join(folder, name)

@@ -132,7 +132,7 @@ def read_model(path: StrPath, *, kind: str | None = None) -> Model:
     except ModelFileError as error:
         raise ModelFileError(f"{name!r} {error}") from None
     if kind is not None and model.kind != kind:
-        raise ModelFileError(f"{name!r} holds a {model.kind}, but a {kind} was asked for.")
+        raise ModelFileError(f"{name!r} is of the kind {model.kind}, but {kind} was asked for.")
     return model
 
 
@@ -143,7 +143,7 @@ def _file_bytes(kind: str, state: dict[str, Any], about: dict[str, Any]) -> byte
         raise ValueError(f"kind must be the name of a class, as 'SinkPropRanker'; got {kind!r}.")
     for name, value in (("state", state), ("about", about)):
         if type(value) is not dict:
-            raise TypeError(f"{name} must be a dict; got a {type(value).__name__}.")
+            raise TypeError(f"{name} must be a dict; got {type(value).__name__}.")
     lines = [
         '  "format": "sinkprop-model"',
         f'  "version": {FORMAT_VERSION}',
@@ -197,8 +197,8 @@ def _layout(value: Any, where: str, depth: int) -> str:
         text = _bracketed("{", entries, "}", depth, apart=True)
         return f'{{"dict": {text}}}' if value.keys() in _RESERVED else text
     raise TypeError(
-        f"{where} is a {kind.__name__}; a model file holds dicts, lists, tuples, text, bool, int, float, "
-        f"None and NumPy arrays."
+        f"{where} is of type {kind.__name__}; a model file holds dicts, lists, tuples, text, bool, int, "
+        f"float, None and NumPy arrays."
     )
 
 
