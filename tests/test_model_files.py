@@ -467,6 +467,7 @@ def test_a_damaged_file_is_never_another_model(model: Path) -> None:
         (lambda d: b"<!DOCTYPE html>\n<html>", "it begins b'<!DOCTYPE html>"),
         (lambda d: b"\x80\x04\x95" + d, r"it begins b'\\x80\\x04\\x95"),
         (lambda d: b"{}", "is no sinkprop model"),
+        (lambda d: b'{\r\n  "weights": []\r\n}\r\n', "is no sinkprop model"),
     ],
 )
 def test_the_error_says_what_is_wrong(model: Path, damage, message: str) -> None:

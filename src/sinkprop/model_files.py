@@ -62,13 +62,8 @@ _DTYPES = ("bool", *_INTEGERS, *_FLOATS, "str")
 _DEEPEST = 64
 _WIDEST_INT = 2048  # bits: 617 digits, which Python reads whatever its limit is set to
 _WIDTH = 110
-_PER_LINE = {
-    "b": 10,
-    "i": 10,
-    "u": 10,
-    "f": 5,
-    "U": 1,
-}  # a count, not a width: a changed weight changes one line
+# entries of an array: a count and not a width, so that a changed weight changes one line
+_PER_LINE = {"b": 10, "i": 10, "u": 10, "f": 5, "U": 1}
 
 
 class ModelFileError(ValueError):
@@ -288,11 +283,11 @@ def _parse(data: bytes) -> Model:
     """The model in the bytes of a file; a ModelFileError, as yet without its name, says what is wrong."""
     from sinkprop import __version__
 
-    opening = _OPENING.match(data)
     if not data:
         raise ModelFileError("is empty: it is no sinkprop model.")
+    opening = _OPENING.match(data)
     if opening is None:
-        if b"\r" in data[:8]:
+        if _OPENING.match(data[:100].replace(b"\r\n", b"\n")):
             raise ModelFileError("is damaged: its line ends were changed. Copy it again, as binary.")
         raise ModelFileError(
             f"is no sinkprop model, or its first lines are damaged: it begins {data[:24]!r}."
