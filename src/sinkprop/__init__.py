@@ -1,7 +1,10 @@
 """Learning to rank on the expected value of the metric itself, by Sinkhorn propagation, in linear time."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from sinkprop.balance import SinkhornLimit, SinkhornStatus, sinkhorn_limit
-from sinkprop.conventions import CONVENTIONS, Convention
+from sinkprop.conventions import Convention
 from sinkprop.data import Fold, Queries
 from sinkprop.gains import NDCG, RBP, Gain, Precision, RankLinear, parse_gain
 from sinkprop.metrics import Evaluation, Metric, evaluate, parse_metric, parse_metrics
@@ -16,16 +19,24 @@ from sinkprop.objective import (
 from sinkprop.permutation import choose_permutation
 from sinkprop.ranked import Ranking, ranking
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.selection import Selection
+from sinkprop.training import Annealing, FitResult
+
+if TYPE_CHECKING:
+    from sinkprop import baselines
+    from sinkprop.estimator import load_model
+    from sinkprop.ranker import SinkPropRanker
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "CONVENTIONS",
     "NDCG",
     "RBP",
+    "Annealing",
     "Convention",
     "Evaluation",
     "ExpectedGain",
+    "FitResult",
     "Fold",
     "Gain",
     "Metric",
@@ -35,14 +46,18 @@ __all__ = [
     "RankLinear",
     "Ranking",
     "Relaxation",
+    "Selection",
+    "SinkPropRanker",
     "SinkhornLimit",
     "SinkhornStatus",
     "SmoothedIndicator",
+    "baselines",
     "choose_permutation",
     "doubly_stochastic",
     "evaluate",
     "expected_gain",
     "expected_ranks",
+    "load_model",
     "parse_gain",
     "parse_metric",
     "parse_metrics",
@@ -52,3 +67,21 @@ __all__ = [
     "sinkhorn_vjp",
     "top_k_probability",
 ]
+
+# What needs scikit-learn is imported when it is asked for: `import sinkprop` loads NumPy only.
+_LAZY = {
+    "SinkPropRanker": "sinkprop.ranker",
+    "load_model": "sinkprop.estimator",
+    "baselines": "sinkprop.baselines",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'sinkprop' has no attribute {name!r}")
+    module = import_module(_LAZY[name])
+    return module if _LAZY[name] == f"sinkprop.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,344 @@
+"""What all rankers share: scikit-learn's interface, with queries.
+
+`fit(X, y, qid=...)`, `predict(X)`, `rank(X, qid=...)`, `score(X, y, qid=...)`, `save` and `load`. A subclass
+fits and turns features into scores; the checks of arrays, queries and weights are here.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+import sinkprop
+from sinkprop.data import (
+    Groups,
+    as_features,
+    as_labels,
+    as_query_weight,
+    as_sample_weight,
+    group_rows,
+)
+from sinkprop.linear import TrainingSet
+from sinkprop.metrics import evaluate
+from sinkprop.model_files import ModelFileError, read_model, write_model
+from sinkprop.ranked import ranking
+from sinkprop.scaling import Scaling, scale_by_query
+
+__all__ = ["BaseRanker", "load_model"]
+
+Floats = NDArray[np.float64]
+Ids = ArrayLike | Sequence[Hashable]
+R = TypeVar("R", bound="BaseRanker")
+
+
+class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A ranker as a scikit-learn estimator.
+
+    Rows are documents, `qid` says which query each belongs to: any hashable ids, in any order. `group=`, the
+    sizes of consecutive queries, is taken in its place. Labels are relevance, not below 0; larger scores
+    rank higher.
+    """
+
+    # where scikit-learn routes metadata, queries go along without being asked for
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True}
+    __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True}
+    __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.positive_only = True
+        return tags
+
+    @abstractmethod
+    def _score_rows(self, X: NDArray[Any]) -> Floats:
+        """Scores (N,) of normalized features."""
+
+    def predict(self, X: ArrayLike, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
+        """Scores of the rows, (N,): larger ranks higher. They compare documents of one query, nothing else.
+
+        `qid` is needed only where features are normalized per query.
+        """
+        X = self._features(X)
+        return self._score_rows(self._by_query(X, self._optional_groups(qid, group, len(X))))
+
+    def rank(
+        self, X: ArrayLike, *, qid: Ids | None = None, group: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
+        """Ranks of the rows in their queries, (N,): 1 for the top. Of equal scores the earlier row wins."""
+        X = self._features(X)
+        groups = self._groups(qid, group, len(X), "rank")
+        return self._ranks(self._by_query(X, groups), groups)
+
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        qid: Ids | None = None,
+        group: ArrayLike | None = None,
+        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
+    ) -> float:
+        """Mean of `metric` over the queries, under `convention`."""
+        X = self._features(X)
+        groups = self._groups(qid, group, len(X), "score")
+        labels = as_labels(y, len(X), rows_of="X")
+        ranks = self._ranks(self._by_query(X, groups), groups)
+        weight = None if query_weight is None else as_query_weight(query_weight, groups, len(X))
+        result = evaluate(
+            labels,
+            -ranks.astype(np.float64),
+            row_codes(groups),
+            metrics=[self.metric],
+            convention=self.convention,
+            query_weight=weight,
+        )
+        return next(iter(result.values()))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as readable text with a checksum; an old file stays until the new one is whole."""
+        check_is_fitted(self)
+        about = {
+            "metric": str(self.metric),
+            "convention": str(self.convention),
+            "training": {"rows": self.n_rows_, "queries": self.n_queries_, "features": self.n_features_in_},
+        }
+        state: dict[str, Any] = {
+            "parameters": self._parameters_to_save(),
+            "n_features": self.n_features_in_,
+            "feature_names": getattr(self, "feature_names_in_", None),
+            "n_rows": self.n_rows_,
+            "n_queries": self.n_queries_,
+            "normalization": {
+                "kind": self.scaling_.kind, "shift": self.scaling_.shift, "factor": self.scaling_.factor
+            },
+            "fitted": self._fitted_state(),
+        }  # fmt: skip
+        if state["feature_names"] is not None:
+            state["feature_names"] = [str(name) for name in state["feature_names"]]
+        write_model(path, type(self).__name__, state, about=about)
+
+    @classmethod
+    def load(cls: type[R], path: str | os.PathLike[str]) -> R:
+        """The model that `save` wrote; a damaged, newer or other file is a `ModelFileError`."""
+        model = read_model(path, kind=cls.__name__)
+        try:
+            state = model.state
+            ranker = cls(**cls._parameters_from_saved(state["parameters"]))
+            ranker.n_features_in_ = int(state["n_features"])
+            ranker.n_rows_, ranker.n_queries_ = int(state["n_rows"]), int(state["n_queries"])
+            if state["feature_names"] is not None:
+                ranker.feature_names_in_ = np.array(state["feature_names"], dtype=object)
+            scaling = state["normalization"]
+            ranker.scaling_ = Scaling(scaling["kind"], scaling["shift"], scaling["factor"])
+            ranker._restore(state["fitted"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(
+                f"{os.fspath(path)}: a whole file, but not a {cls.__name__} that sinkprop "
+                f"{sinkprop.__version__} can read ({type(error).__name__}: {error})."
+            ) from None
+        return ranker
+
+    def _parameters_to_save(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @classmethod
+    def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
+        return saved
+
+    @abstractmethod
+    def _fitted_state(self) -> dict[str, Any]:
+        """What `_restore` needs, as plain data."""
+
+    @abstractmethod
+    def _restore(self, state: dict[str, Any]) -> None: ...
+
+    def _ranks(self, X: NDArray[Any], groups: Groups) -> NDArray[np.int64]:
+        """Ranks of normalized rows in their queries."""
+        return ranking(self._score_rows(X), row_codes(groups)).ranks
+
+    def _training_set(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        qid: Ids | None,
+        group: ArrayLike | None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
+        name: str = "",
+    ) -> TrainingSet:
+        """Checked rows, sorted by query. `name` tells an evaluation set's arrays from the training ones."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: one label a row."
+            )
+        X = self._features(X, reset=not name, name=f"{name}X")
+        n = len(X)
+        labels = as_labels(_column(y, name), n, rows_of=f"{name}X")
+        if qid is None and group is None:
+            if name:
+                raise ValueError(f"{name}qid is missing: one query id a row of {name}X.")
+            warnings.warn(
+                f"fit: no qid was given, so all {n} rows count as one query. Pass qid=, one id a row.",
+                UserWarning,
+                stacklevel=3,
+            )
+            groups = group_rows(None, n)
+        else:
+            groups = self._groups(qid, group, n, "fit", name=name)
+        row_weight = None if sample_weight is None else _expanded_weight(sample_weight, n)
+        weight = None if query_weight is None else as_query_weight(query_weight, groups, n)
+        X = self._by_query(X, groups)
+        if groups.rows is not None:
+            rows = groups.rows
+            X, labels = X[rows], labels[rows]
+            row_weight = None if row_weight is None else row_weight[rows]
+            groups = Groups(groups.offsets, None, groups.queries, groups.longest)
+        return TrainingSet(X, labels, groups, row_weight, weight)
+
+    def _evaluation_sets(
+        self,
+        eval_set: Sequence[tuple[ArrayLike, ArrayLike]] | None,
+        eval_qid: Sequence[Ids] | None,
+        eval_group: Sequence[ArrayLike] | None,
+    ) -> list[TrainingSet]:
+        if eval_set is None:
+            if eval_qid is not None or eval_group is not None:
+                raise ValueError("eval_qid and eval_group need an eval_set: [(X, y)].")
+            return []
+        sets: list[Any] = [eval_set] if _is_pair(eval_set) else list(eval_set)
+        ids = _one_each(eval_qid, len(sets), "eval_qid")
+        sizes = _one_each(eval_group, len(sets), "eval_group")
+        found = []
+        for i, pair in enumerate(sets):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise ValueError(
+                    f"eval_set must be a list of (X, y) pairs; item {i} is {type(pair).__name__!r}."
+                )
+            found.append(self._training_set(pair[0], pair[1], ids[i], sizes[i], name="eval_set "))
+        return found
+
+    def _features(self, X: ArrayLike, *, reset: bool = False, name: str = "X") -> NDArray[Any]:
+        if not reset:
+            check_is_fitted(self, "n_features_in_")
+        X = validate_data(
+            self, X, reset=reset, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
+        )
+        return as_features(X, name=name)
+
+    def _groups(
+        self, qid: Ids | None, group: ArrayLike | None, n: int, what: str, *, name: str = ""
+    ) -> Groups:
+        groups = self._optional_groups(qid, group, n, name=name)
+        if groups is None:
+            raise ValueError(
+                f"{what} needs qid=, one query id a row ({n} rows), or group=, the sizes of consecutive "
+                "queries. For one query give its rows one id."
+            )
+        return groups
+
+    def _optional_groups(
+        self, qid: Ids | None, group: ArrayLike | None, n: int, *, name: str = ""
+    ) -> Groups | None:
+        if qid is not None and group is not None:
+            raise ValueError(f"give {name}qid or {name}group, not both.")
+        if group is not None:
+            qid = ids_of_sizes(group, n)
+        return None if qid is None else group_rows(qid, n)
+
+    def _by_query(self, X: NDArray[Any], groups: Groups | None) -> NDArray[Any]:
+        """X, normalized where that is done query by query."""
+        if getattr(self, "normalization", "none") != "query":
+            return X
+        if groups is None:
+            raise ValueError(
+                "predict needs qid= where normalization='query': its queries' ranges are not known."
+            )
+        return scale_by_query(X, groups)
+
+
+def load_model(path: str | os.PathLike[str]) -> BaseRanker:
+    """The ranker saved in a file, of whatever kind it is."""
+    kind = read_model(path).kind
+    from sinkprop.baselines import RegressionRanker
+    from sinkprop.ranker import SinkPropRanker
+
+    kinds: dict[str, type[BaseRanker]] = {c.__name__: c for c in (SinkPropRanker, RegressionRanker)}
+    if kind not in kinds:
+        raise ModelFileError(
+            f"{os.fspath(path)}: holds a {kind!r}; this sinkprop knows {', '.join(sorted(kinds))}."
+        )
+    return kinds[kind].load(path)
+
+
+def ids_of_sizes(sizes: ArrayLike, n: int) -> NDArray[np.int64]:
+    """Query numbers of n rows from the sizes of consecutive queries."""
+    array = np.asarray(sizes)
+    if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.all(array == np.floor(array)):
+        raise ValueError("group must be a sequence of whole numbers: the sizes of consecutive queries.")
+    if len(array) == 0 or array.min() < 1:
+        raise ValueError("group must hold sizes of at least 1.")
+    if array.sum() != n:
+        raise ValueError(f"group must sum to the number of rows, {n}; its sum is {array.sum():g}.")
+    return np.repeat(np.arange(len(array)), array.astype(np.int64))
+
+
+def row_codes(groups: Groups) -> NDArray[np.int64]:
+    """(N,) the number of each row's query, in the caller's order of rows."""
+    codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
+    if groups.rows is None:
+        return codes
+    unsorted = np.empty_like(codes)
+    unsorted[groups.rows] = codes
+    return unsorted
+
+
+def _column(y: ArrayLike, name: str) -> NDArray[Any]:
+    """One number a row, with scikit-learn's words for what it is not."""
+    column: NDArray[Any] = column_or_1d(y, warn=True)
+    if column.dtype.kind == "O":  # numbers in a column of objects are numbers
+        try:
+            column = column.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name}y must hold numbers; {error}.") from None
+    if column.dtype.kind == "f" and np.isinf(column).any():
+        row = int(np.argmax(np.isinf(column)))
+        raise ValueError(
+            "Input y contains infinity or a value too large for dtype('float64'). "
+            f"Labels must be finite; row {row} of {name}y holds {column[row]}."
+        )
+    return column
+
+
+def _expanded_weight(weight: ArrayLike, n: int) -> Floats:
+    if np.ndim(weight) == 0:
+        weight = np.full(n, weight)
+    return as_sample_weight(weight, n)
+
+
+def _is_pair(eval_set: Any) -> bool:
+    """Whether it is (X, y) itself rather than a list of such."""
+    return isinstance(eval_set, tuple) and len(eval_set) == 2 and not isinstance(eval_set[0], tuple)
+
+
+def _one_each(values: Any, n: int, name: str) -> list[Any]:
+    if values is None:
+        return [None] * n
+    items = [values] if n == 1 and not _is_list_of_arrays(values) else list(values)
+    if len(items) != n:
+        raise ValueError(f"{name} must have one item an evaluation set: {n}; got {len(items)}.")
+    return items
+
+
+def _is_list_of_arrays(values: Any) -> bool:
+    return isinstance(values, list | tuple) and len(values) == 1 and np.ndim(values[0]) == 1

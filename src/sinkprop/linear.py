@@ -1,0 +1,225 @@
+"""Linear scorers: their expected gain and its gradient in the weights, and where the weights start."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data import Groups
+from sinkprop.gains import Gain
+from sinkprop.objective import expected_gain, expected_ranks
+from sinkprop.products import Products
+from sinkprop.regression import least_squares
+from sinkprop.relaxations import PartitionedMeasure, Relaxation
+from sinkprop.scaling import Scaling
+
+__all__ = ["Objective", "TrainingSet", "linear_scores", "ranking_scores", "spread"]
+
+Floats = NDArray[np.float64]
+
+_RESAMPLED_SIZE = 200  # the paper's bound on a resampled query
+_LOCATION = 1.5  # logits a standard deviation of the regression's scores: ranks spread over all of (0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """Rows sorted by query, checked, with their weights: what the trainer takes."""
+
+    X: NDArray[Any]
+    y: Floats
+    groups: Groups
+    sample_weight: Floats | None = None
+    query_weight: Floats | None = None
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.groups.queries)
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """(N,) the number of each row's query."""
+        return np.repeat(np.arange(self.n_queries), np.diff(self.groups.offsets))
+
+    def select(self, queries: NDArray[np.int64]) -> TrainingSet:
+        """The queries of these numbers, in their order here."""
+        chosen = np.zeros(self.n_queries, dtype=bool)
+        chosen[queries] = True
+        rows = np.repeat(chosen, np.diff(self.groups.offsets))
+        sizes = np.diff(self.groups.offsets)[chosen]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return TrainingSet(
+            self.X[rows],
+            self.y[rows],
+            Groups(offsets, None, self.groups.queries[chosen], int(sizes.max())),
+            None if self.sample_weight is None else self.sample_weight[rows],
+            None if self.query_weight is None else self.query_weight[chosen],
+        )
+
+
+class Objective:
+    """-(expected gain) + penalty / 2 |W - W_0|^2 and its gradient, of the weights of a linear scorer."""
+
+    def __init__(
+        self,
+        data: TrainingSet,
+        scaling: Scaling,
+        relaxation: Relaxation,
+        *,
+        gain: Gain,
+        n_iter: int,
+        epsilon: float,
+        n_threads: int | None,
+        resample: int,
+        multiply: Products,
+        rng: np.random.Generator,
+    ) -> None:
+        self.data, self.scaling, self.relaxation, self._multiply = data, scaling, relaxation, multiply
+        self._settings: dict[str, Any] = {
+            "gain": gain, "n_iter": n_iter, "epsilon": epsilon, "n_threads": n_threads
+        }  # fmt: skip
+        self._offset = scaling.shift * scaling.factor
+        self._rows: NDArray[np.int64] | None = None
+        self._y, self._codes = data.y, data.codes
+        self._sample_weight, self._query_weight = data.sample_weight, data.query_weight
+        if resample:
+            self._rows, self._codes = _resampled(data.groups, resample, rng)
+            self._y = data.y[self._rows]
+            if data.sample_weight is not None:
+                self._sample_weight = data.sample_weight[self._rows]
+            if data.query_weight is not None:
+                self._query_weight = np.tile(data.query_weight, resample)
+        self.start = _start(data, scaling, relaxation)
+        self.evaluations = 0
+
+    def scores(self, W: Floats, X: NDArray[Any] | None = None) -> Floats:
+        return linear_scores(self.data.X if X is None else X, W, self.scaling, self._multiply)
+
+    def value(self, W: Floats, relaxation: Relaxation) -> tuple[float, Floats]:
+        """Expected gain and its gradient in W."""
+        self.evaluations += 1
+        scores = self.scores(W)
+        r = expected_gain(
+            scores if self._rows is None else scores[self._rows],
+            self._y,
+            self._codes,
+            relaxation=relaxation,
+            sample_weight=self._sample_weight,
+            query_weight=self._query_weight,
+            **self._settings,
+        )
+        g = r.gradient if self._rows is None else _gathered(r.gradient, self._rows, len(self.data.y))
+        gradient = np.zeros_like(W)
+        by_feature = self._multiply.backward(self.data.X, g)
+        n_features = self.data.X.shape[1]
+        if W.ndim == 1:
+            gradient[:] = by_feature * self.scaling.factor  # a shift of all scores changes nothing
+        else:
+            total = g.sum(axis=0)
+            gradient[:n_features] = by_feature * self.scaling.factor[:, None] - np.outer(self._offset, total)
+            gradient[n_features] = total
+        return r.value, gradient
+
+    def maximize(
+        self, W: Floats, relaxation: Relaxation, penalty: float, *, max_iter: int, tol: float
+    ) -> Floats:
+        """The weights to which L-BFGS climbs from W."""
+        from scipy.optimize import minimize
+
+        def loss(flat: Floats) -> tuple[float, Floats]:
+            V = flat.reshape(W.shape)
+            value, gradient = self.value(V, relaxation)
+            away = V - self.start
+            if V.ndim == 2:
+                away[-1] = 0  # intercepts are free
+            cost = -value + penalty / 2 * float(np.sum(away * away))
+            return cost, (penalty * away - gradient).ravel()
+
+        options = {"maxiter": max_iter, "maxcor": 20, "ftol": tol, "gtol": 1e-8}
+        result = minimize(loss, W.ravel(), jac=True, method="L-BFGS-B", options=options)
+        return np.asarray(result.x, dtype=np.float64).reshape(W.shape)
+
+
+def linear_scores(
+    X: NDArray[Any],
+    W: Floats,
+    scaling: Scaling,
+    multiply: Products = Products(),  # noqa: B008
+) -> Floats:
+    """Normalized features times weights, with the intercepts in the last row where there are two outputs.
+
+    "query" scaling is done before: here it is the identity.
+    """
+    n_features = X.shape[1]
+    V = W if W.ndim == 1 else W[:n_features]
+    factor = scaling.factor if W.ndim == 1 else scaling.factor[:, None]
+    scores = multiply.forward(X, V * factor)
+    scores -= (scaling.shift * scaling.factor) @ V
+    if W.ndim == 2:
+        scores += W[n_features]
+    return scores
+
+
+def ranking_scores(
+    theta: Floats, groups: Groups, relaxation: Relaxation, *, n_iter: int, epsilon: float
+) -> Floats:
+    """Scores whose order within a query is the model's: theta itself, or the negative expected rank."""
+    if relaxation.width == 1:
+        return theta
+    codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
+    ranks = np.empty(len(theta))
+    rows = slice(None) if groups.rows is None else groups.rows
+    ranks[rows] = -expected_ranks(theta[rows], codes, relaxation=relaxation, n_iter=n_iter, epsilon=epsilon)
+    return ranks
+
+
+def _start(data: TrainingSet, scaling: Scaling, relaxation: Relaxation) -> Floats:
+    """The least-squares weights, in units in which the spread of their scores within queries is 1."""
+    raw, _ = least_squares(data.X, data.y, sample_weight=data.sample_weight)
+    used = scaling.factor > 0
+    w = np.where(used, raw / np.where(used, scaling.factor, 1.0), 0.0)
+    width = spread(linear_scores(data.X, w, scaling), data.groups)
+    w = w / width if width > 0 else np.zeros_like(w)
+    if relaxation.width == 1:
+        return w
+    W = np.zeros((len(w) + 1, 2))
+    W[:-1, 0] = -_LOCATION * w  # mass near 0 means near the top
+    if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":
+        W[:-1] = np.stack([-_LOCATION / 2 * w, _LOCATION / 2 * w], axis=1)
+    W[-1] -= linear_scores(data.X, W, scaling).mean(axis=0)
+    if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":
+        W[-1] += math.log(2)
+    return W
+
+
+def spread(scores: Floats, groups: Groups) -> float:
+    """Standard deviation of the scores within queries: rows must be sorted by query."""
+    sizes = np.diff(groups.offsets)
+    means = np.add.reduceat(scores, groups.offsets[:-1]) / sizes
+    width = float(np.sqrt(np.mean(np.square(scores - np.repeat(means, sizes)))))
+    # what rounding leaves of equal scores is no spread
+    return width if width > 1e-12 * float(np.abs(scores).max()) else 0.0
+
+
+def _resampled(
+    groups: Groups, times: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows and query numbers of `times` copies of each query, their documents drawn with replacement.
+
+    The sizes are Poisson with the mean of the original's, from 1 to 200.
+    """
+    sizes, starts = np.diff(groups.offsets), groups.offsets[:-1]
+    drawn = rng.poisson(np.tile(sizes, times)).clip(1, _RESAMPLED_SIZE)
+    of = np.repeat(np.tile(np.arange(len(sizes)), times), drawn)
+    rows = starts[of] + np.floor(rng.random(len(of)) * sizes[of]).astype(np.int64)
+    return rows, np.repeat(np.arange(len(drawn)), drawn)
+
+
+def _gathered(gradient: Floats, rows: NDArray[np.int64], n: int) -> Floats:
+    """Sum of the gradient over the copies of each row."""
+    if gradient.ndim == 1:
+        return np.asarray(np.bincount(rows, weights=gradient, minlength=n), dtype=np.float64)
+    return np.stack([np.bincount(rows, weights=column, minlength=n) for column in gradient.T], axis=1)

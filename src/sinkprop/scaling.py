@@ -1,0 +1,83 @@
+"""Feature normalization as values: what happens to the features before a scorer sees them.
+
+A model keeps its normalization inside, so that what serves a query is what was trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data import Groups
+
+__all__ = ["SCALINGS", "Scaling", "fit_scaling", "scale_by_query"]
+
+Floats = NDArray[np.float64]
+Kind = Literal["none", "query", "standard"]
+
+SCALINGS: tuple[Kind, ...] = ("none", "query", "standard")
+
+_CHUNK = 1 << 15  # rows at a time, so that no second copy of the features is made
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """How features are normalized.
+
+    kind    "none"      as they are
+            "query"     (x - min) / (max - min) over the query's rows, as LETOR's QueryLevelNorm: to [0, 1];
+                        a feature that is constant in a query becomes 0
+            "standard"  (x - mean) / std over the training rows; a constant feature becomes 0
+    shift   (D,) what is subtracted, and
+    factor  (D,) what is multiplied with: 0 and 1 unless the kind is "standard"
+    """
+
+    kind: Kind
+    shift: Floats
+    factor: Floats
+
+
+def fit_scaling(kind: str, X: NDArray[Any]) -> Scaling:
+    """The normalization named, with what it needs from the training rows (N, D)."""
+    if kind not in SCALINGS:
+        raise ValueError(f"normalization must be {' or '.join(map(repr, SCALINGS))}; got {kind!r}.")
+    n_features = X.shape[1]
+    if kind != "standard":
+        return Scaling(cast(Kind, kind), np.zeros(n_features), np.ones(n_features))
+    shift, std = moments(X)
+    # rounding leaves a little spread to a constant feature of large values
+    constant = std <= 1e-12 * np.abs(shift)
+    return Scaling("standard", shift, np.where(constant, 0.0, 1 / np.where(constant, 1.0, std)))
+
+
+def moments(X: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each column, in two passes over chunks of rows."""
+    n = len(X)
+    mean = sum((_chunk.sum(axis=0, dtype=np.float64) for _chunk in _chunks(X)), np.zeros(X.shape[1])) / n
+    square = np.zeros(X.shape[1])
+    for chunk in _chunks(X):
+        square += np.square(chunk - mean).sum(axis=0)
+    return mean, np.sqrt(square / n)
+
+
+def scale_by_query(X: NDArray[Any], groups: Groups) -> NDArray[Any]:
+    """(x - min) / (max - min) of each feature within each query, 0 where it is constant: a new array."""
+    ordered = X if groups.rows is None else X[groups.rows]
+    starts, sizes = groups.offsets[:-1], np.diff(groups.offsets)
+    least = np.minimum.reduceat(ordered, starts, axis=0)
+    width = np.maximum.reduceat(ordered, starts, axis=0) - least
+    constant = width == 0
+    factor = np.where(constant, 0, 1 / np.where(constant, 1, width)).astype(X.dtype)
+    scaled: NDArray[Any] = (ordered - np.repeat(least, sizes, axis=0)) * np.repeat(factor, sizes, axis=0)
+    if groups.rows is None:
+        return scaled
+    out = np.empty_like(scaled)
+    out[groups.rows] = scaled
+    return out
+
+
+def _chunks(X: NDArray[Any]) -> Any:
+    return (X[start : start + _CHUNK] for start in range(0, len(X), _CHUNK))

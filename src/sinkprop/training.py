@@ -1,0 +1,406 @@
+"""The paper's recipe: from the regression's weights, up the expected gain, at ever less smoothing.
+
+For each penalty, L-BFGS maximizes
+
+    expected gain(X w; sigma) - penalty / 2 |w - w_0|^2
+
+from the least-squares weights w_0, then again from where it ended with a smaller sigma, and so on. Every
+stage of every penalty is a candidate. Queries that took no part in its training judge it, and the model is
+the mean of the candidates that these queries cannot tell from the best one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data import Groups
+from sinkprop.gains import Gain
+from sinkprop.linear import Objective, TrainingSet, ranking_scores, spread
+from sinkprop.products import Products, products
+from sinkprop.progress import Notify, silent
+from sinkprop.relaxations import Relaxation, SmoothedIndicator
+from sinkprop.scaling import Scaling
+from sinkprop.selection import Selection, choose
+
+__all__ = ["Annealing", "FitResult", "Recipe", "Stage", "train"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Annealing:
+    """The values of sigma from `start` down to `stop`, each `factor` times the one before.
+
+    They are in units of the spread of the regression's scores: their standard deviation within queries. The
+    default starts so smooth that the expected gain is nearly a quadratic function, and ends near the
+    metric itself.
+
+    >>> Annealing(4, 0.5).sigmas
+    (4.0, 2.0, 1.0, 0.5)
+    >>> [round(s, 3) for s in Annealing.smoothrank().sigmas[:3]]
+    [5.657, 4.0, 2.828]
+    """
+
+    start: float = 16.0
+    stop: float = 0.125
+    factor: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("start", "stop", "factor"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
+                raise ValueError(f"Annealing: {name} must be a finite number above 0; got {value!r}.")
+        if self.stop > self.start:
+            raise ValueError(f"Annealing: stop must be at most start, {self.start!r}; got {self.stop!r}.")
+        if self.factor >= 1:
+            raise ValueError(f"Annealing: factor must be below 1; got {self.factor!r}.")
+
+    @classmethod
+    def smoothrank(cls) -> Annealing:
+        """Chapelle and Wu's: their sigma, which stands where 2 sigma^2 does here, halved from 2^6 to 2^-6."""
+        return cls(2**2.5, 2**-3.5, 2**-0.5)
+
+    @property
+    def sigmas(self) -> tuple[float, ...]:
+        steps = math.floor(math.log(self.stop / self.start) / math.log(self.factor) + 1e-9)
+        return tuple(self.start * self.factor**i for i in range(steps + 1))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the optimization: a penalty, a sigma, and what came of it.
+
+    penalty         inf for the regression itself
+    sigma           in units of the spread of the regression's scores; None for a partitioned measure
+    expected_gain   of the training queries, at this sigma
+    criterion       mean over the queries that judge: those held out in turn, or the validation set's;
+                    averaged with the neighboring stages' where `Selection.average` holds
+    standard_error  of the criterion's difference to the best stage's, over these queries
+    evaluations     of the expected gain and its gradient, over all the fits of the stage
+    seconds         they took
+    chosen          whether the stage is part of the model
+    """
+
+    penalty: float
+    sigma: float | None
+    expected_gain: float
+    criterion: float
+    standard_error: float = math.nan
+    evaluations: int = 0
+    seconds: float = 0.0
+    chosen: bool = False
+
+
+_SENTENCES = {
+    "finished": "Every stage was run or stopped early by its criterion.",
+    "interrupted": "The fit was interrupted; the model is the best of the stages that were finished.",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """What a fit came to.
+
+    status        "finished" or "interrupted"; `message` says it in a sentence
+    weights       (D,), or (D + 1, 2) with an intercept row for a partitioned measure, of normalized features
+    sigma         of the model, in the units of its scores; None for a partitioned measure
+    criterion     name of the criterion
+    judged_by     how: "cross-validation over 84 queries in 5 parts", ...
+    stages        every stage, in the order of their running
+    """
+
+    status: str
+    weights: Floats
+    sigma: float | None
+    criterion: str
+    judged_by: str
+    stages: tuple[Stage, ...]
+
+    @property
+    def message(self) -> str:
+        return _SENTENCES[self.status]
+
+    @property
+    def evaluations(self) -> int:
+        return sum(stage.evaluations for stage in self.stages)
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """The settings of a fit, checked; `judge(labels, scores, codes)` gives the criterion of each query."""
+
+    gain: Gain
+    relaxation: Relaxation
+    penalties: tuple[float, ...]
+    sigmas: tuple[float, ...]
+    selection: Selection
+    judge: Callable[[Floats, Floats, NDArray[np.int64]], Floats]
+    criterion: str
+    n_iter: int = 5
+    epsilon: float = 1e-6
+    max_iter: int = 20
+    tol: float = 1e-9
+    resample: int = 0
+    seed: int = 0
+    n_threads: int | None = None
+
+    def at(self, sigma: float | None) -> Relaxation:
+        """The relaxation with this sigma; a partitioned measure has none."""
+        if isinstance(self.relaxation, SmoothedIndicator) and sigma is not None:
+            return replace(self.relaxation, sigma=sigma)
+        return self.relaxation
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A stage that was run: the weights of every path, and the criterion of every judging query."""
+
+    penalty: int  # -1 for the start
+    stage: int
+    weights: tuple[Floats, ...]
+    value: float
+    judged: Floats
+    evaluations: int
+    seconds: float
+
+
+def train(
+    data: TrainingSet,
+    validation: TrainingSet | None,
+    scaling: Scaling,
+    recipe: Recipe,
+    *,
+    resumed: Sequence[Finished] = (),
+    checkpoint: Callable[[Sequence[Finished]], None] | None = None,
+    notify: Notify = silent,
+) -> FitResult:
+    """The recipe carried out.
+
+    `checkpoint` is called with the stages finished so far after each of them; given as `resumed` to a later
+    call with the same data and recipe, they are not run again, and the result is the same. An interrupt from
+    the keyboard ends the fit with the best of the stages finished.
+    """
+    with products(recipe.n_threads, len(data.y)) as multiply:
+        return _train(data, validation, scaling, recipe, multiply, resumed, checkpoint, notify)
+
+
+def _train(
+    data: TrainingSet,
+    validation: TrainingSet | None,
+    scaling: Scaling,
+    recipe: Recipe,
+    multiply: Products,
+    resumed: Sequence[Finished],
+    checkpoint: Callable[[Sequence[Finished]], None] | None,
+    notify: Notify,
+) -> FitResult:
+    paths, judges, judged_by = _paths(data, validation, scaling, recipe, multiply)
+    weight = _judges_weight(judges)
+    sigmas: tuple[float | None, ...] = recipe.sigmas
+    if recipe.relaxation.width == 2:
+        sigmas = (None,) * len(recipe.sigmas)
+    known = {(record.penalty, record.stage): record for record in resumed}
+    finished: list[Finished] = []
+    total = len(recipe.penalties) * len(sigmas)
+    status = "finished"
+
+    def run(penalty: int, stage: int, start: Sequence[Floats]) -> Finished:
+        record = known.get((penalty, stage))
+        if record is None:
+            record = _run_stage(paths, judges, recipe, sigmas, penalty, stage, start)
+        finished.append(record)
+        if checkpoint is not None and (penalty, stage) not in known:
+            checkpoint(finished)
+        return record
+
+    try:
+        run(-1, 0, [path.start for path in paths])
+        for i, penalty in enumerate(recipe.penalties):
+            W: Sequence[Floats] = [path.start for path in paths]
+            best, since = -math.inf, 0
+            for j, sigma in enumerate(sigmas):
+                at = f"penalty {penalty:g}" + ("" if sigma is None else f", sigma {sigma:g}")
+                notify(i * len(sigmas) + j, total, f"{at}, {recipe.criterion} {max(best, 0):.4f}")
+                record = run(i, j, W)
+                W = record.weights
+                mean = float(np.average(record.judged, weights=weight))
+                best, since = (mean, 0) if mean > best else (best, since + 1)
+                if since >= recipe.selection.patience:
+                    break
+    except KeyboardInterrupt:
+        if not finished:
+            raise
+        status = "interrupted"
+    return _result(paths[0], finished, weight, recipe, sigmas, status, judged_by)
+
+
+def _paths(
+    data: TrainingSet,
+    validation: TrainingSet | None,
+    scaling: Scaling,
+    recipe: Recipe,
+    multiply: Products,
+) -> tuple[list[Objective], list[tuple[int, TrainingSet]], str]:
+    """The fits that run side by side, the model's own first, and who judges which: (number, queries)."""
+
+    def objective(part: TrainingSet, number: int) -> Objective:
+        return Objective(
+            part,
+            scaling,
+            recipe.relaxation,
+            gain=recipe.gain,
+            n_iter=recipe.n_iter,
+            epsilon=recipe.epsilon,
+            n_threads=recipe.n_threads,
+            resample=recipe.resample,
+            multiply=multiply,
+            rng=np.random.default_rng([recipe.seed, 1, number]),
+        )
+
+    selection, rng = recipe.selection, np.random.default_rng([recipe.seed, 0])
+    pool = data if validation is None else _joined(data, validation)
+    if pool.n_queries < 2:
+        return [objective(data, 0)], [(0, data)], "the one training query itself"
+    if selection.cross_validates(pool.n_queries):
+        n_splits = min(selection.n_splits, pool.n_queries)
+        order = rng.permutation(pool.n_queries)
+        parts = [np.sort(order[k::n_splits]) for k in range(n_splits)]
+        rest = [np.setdiff1d(order, part) for part in parts]
+        paths = [objective(data, 0)] + [
+            objective(pool.select(queries), k) for k, queries in enumerate(rest, 1)
+        ]
+        judges = [(k, pool.select(part)) for k, part in enumerate(parts, 1)]
+        return paths, judges, f"cross-validation over {pool.n_queries} queries in {n_splits} parts"
+    if validation is None:
+        order = rng.permutation(data.n_queries)
+        held = max(1, min(data.n_queries - 1, round(selection.fraction * data.n_queries)))
+        validation, data = data.select(order[:held]), data.select(order[held:])
+        return [objective(data, 0)], [(0, validation)], f"{held} queries held out"
+    return [objective(data, 0)], [(0, validation)], f"{validation.n_queries} validation queries"
+
+
+def _joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:
+    """Both sets; queries of the same id in both stay apart. Missing weights are 1."""
+
+    def together(x: Floats | None, y: Floats | None, n: int, m: int) -> Floats | None:
+        if x is None and y is None:
+            return None
+        return np.concatenate([np.ones(n) if x is None else x, np.ones(m) if y is None else y])
+
+    offsets = np.concatenate([a.groups.offsets, a.groups.offsets[-1] + b.groups.offsets[1:]])
+    queries = np.arange(len(offsets) - 1)
+    return TrainingSet(
+        np.concatenate([a.X, b.X]),
+        np.concatenate([a.y, b.y]),
+        Groups(offsets, None, queries, max(a.groups.longest, b.groups.longest)),
+        together(a.sample_weight, b.sample_weight, len(a.y), len(b.y)),
+        together(a.query_weight, b.query_weight, a.n_queries, b.n_queries),
+    )
+
+
+def _judges_weight(judges: Sequence[tuple[int, TrainingSet]]) -> Floats | None:
+    if all(part.query_weight is None for _, part in judges):
+        return None
+    weight = np.concatenate(
+        [np.ones(part.n_queries) if part.query_weight is None else part.query_weight for _, part in judges]
+    )
+    return weight if weight.sum() > 0 else None
+
+
+def _run_stage(
+    paths: Sequence[Objective],
+    judges: Sequence[tuple[int, TrainingSet]],
+    recipe: Recipe,
+    sigmas: Sequence[float | None],
+    penalty: int,
+    stage: int,
+    start: Sequence[Floats],
+) -> Finished:
+    began, before = time.perf_counter(), sum(path.evaluations for path in paths)
+    relaxation = recipe.at(sigmas[stage])
+    weights = tuple(start)
+    if penalty >= 0:
+        weights = tuple(
+            path.maximize(W, relaxation, recipe.penalties[penalty], max_iter=recipe.max_iter, tol=recipe.tol)
+            for path, W in zip(paths, start, strict=True)
+        )
+    value, _ = paths[0].value(weights[0], relaxation)
+    judged = []
+    for path, part in judges:
+        theta = paths[path].scores(weights[path], part.X)
+        scores = ranking_scores(theta, part.groups, relaxation, n_iter=recipe.n_iter, epsilon=recipe.epsilon)
+        judged.append(recipe.judge(part.y, scores, part.codes))
+    return Finished(
+        penalty,
+        stage,
+        weights,
+        value,
+        np.concatenate(judged),
+        sum(path.evaluations for path in paths) - before,
+        time.perf_counter() - began,
+    )
+
+
+def _result(
+    model: Objective,
+    finished: Sequence[Finished],
+    weight: Floats | None,
+    recipe: Recipe,
+    sigmas: Sequence[float | None],
+    status: str,
+    judged_by: str,
+) -> FitResult:
+    """The model made of the stages finished."""
+    # Smoother first, and of those the one nearer to the regression: the first of equals is preferred.
+    order = sorted(range(len(finished)), key=lambda i: (finished[i].stage, -finished[i].penalty))
+    choice = choose(
+        np.stack([finished[i].judged for i in order]),
+        np.array([_position(finished[i]) for i in order]),
+        weight,
+        average=recipe.selection.average,
+    )
+    stages: list[Any] = [None] * len(finished)
+    for at, i in enumerate(order):
+        record = finished[i]
+        stages[i] = Stage(
+            penalty=math.inf if record.penalty < 0 else recipe.penalties[record.penalty],
+            sigma=sigmas[record.stage],
+            expected_gain=record.value,
+            criterion=float(choice.means[at]),
+            standard_error=float(choice.errors[at]),
+            evaluations=record.evaluations,
+            seconds=record.seconds,
+            chosen=bool(choice.chosen[at]),
+        )
+    chosen = [finished[i] for at, i in enumerate(order) if choice.chosen[at]]
+    weights, sigma = _mean(model, chosen, sigmas)
+    return FitResult(status, weights, sigma, recipe.criterion, judged_by, tuple(stages))
+
+
+def _position(record: Finished) -> tuple[int, int]:
+    """Where the stage stands on the grid of penalties and sigmas; the regression stands apart."""
+    return (record.penalty, record.stage) if record.penalty >= 0 else (-9, -9)
+
+
+def _mean(
+    model: Objective, chosen: Sequence[Finished], sigmas: Sequence[float | None]
+) -> tuple[Floats, float | None]:
+    """The mean of the chosen weights, each in units in which its scores' spread within queries is 1."""
+    weights = np.stack([record.weights[0] for record in chosen])
+    if weights.ndim == 3:
+        return weights.mean(axis=0), None
+    widths = np.array([spread(model.scores(W), model.data.groups) for W in weights])
+    flat = widths == 0
+    widths[flat] = 1
+    sigma = np.array([sigmas[record.stage] for record in chosen], dtype=np.float64)
+    W = (weights / widths[:, None]).mean(axis=0)
+    width = spread(model.scores(W), model.data.groups) or 1.0
+    return W / width, float(np.exp(np.mean(np.log(sigma / widths))))
