@@ -215,7 +215,8 @@ def as_features(X: ArrayLike, *, name: str = "X") -> NDArray[Any]:
             if len(bad):
                 row, column = bad[0]
                 raise ValueError(
-                    f"{name} must be finite; row {row}, column {column} holds {array[row, column]}."
+                    f"{name} must be finite, without NaN or inf; row {row}, column {column} holds "
+                    f"{array[row, column]}."
                 )
     return array
 

@@ -321,9 +321,8 @@ def _column(y: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def _expanded_weight(weight: ArrayLike, n: int) -> Floats:
-    if np.ndim(weight) == 0:
-        weight = np.full(n, weight)
-    return as_sample_weight(weight, n)
+    array = np.asarray(weight)
+    return as_sample_weight(np.full(n, array) if array.ndim == 0 else array, n)
 
 
 def _is_pair(eval_set: Any) -> bool:

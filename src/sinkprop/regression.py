@@ -34,7 +34,7 @@ def least_squares(
     n, n_features = X.shape
     total = float(n) if sample_weight is None else float(sample_weight.sum())
     if not total > 0:
-        raise ValueError("sample_weight must have a sum above 0.")
+        raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
     R = np.zeros((0, n_features + 2))
     for start in range(0, n, _CHUNK):
         rows = slice(start, min(start + _CHUNK, n))
@@ -49,6 +49,8 @@ def least_squares(
     # The first row of R alone holds the intercept: what is below is the problem without it.
     A, b = R[1:, 1:-1], R[1:, -1]
     norms = np.sqrt(np.square(A).sum(axis=0))
+    norms[norms <= 1e-13 * np.abs(R[0, 1:-1])] = 0  # a constant feature, but for rounding
+    A = A * (norms > 0)
     units = np.where(norms > 0, norms, 1.0)  # so that features of any magnitude count alike in the rank
     if penalty > 0:
         units = np.ones(n_features)

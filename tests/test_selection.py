@@ -1,0 +1,103 @@
+"""The choice among candidates, against sums written out and simulated judges."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import ttest_rel
+
+from sinkprop import Annealing, Selection
+from sinkprop.selection import choose
+
+APART = np.array([[0, 0], [9, 9], [20, 20]])
+
+
+def test_the_error_is_that_of_a_paired_test():
+    judged = np.random.default_rng(0).uniform(size=(3, 12))
+    choice = choose(judged, APART, average=True)
+    for i in set(range(3)) - {choice.best}:
+        t = (choice.means[i] - choice.means[choice.best]) / choice.errors[i]
+        assert_allclose(t, ttest_rel(judged[i], judged[choice.best]).statistic, rtol=1e-12)
+
+
+def test_candidates_within_half_an_error_are_chosen():
+    base = np.array([0.1, 0.5, 0.4, 0.8])
+    wobble = np.array([1.0, -1.0, 1.0, -1.0]) / 10
+    error = np.std(wobble, ddof=1) / 2
+    for shift, expected in ((0.49, True), (0.51, False)):
+        choice = choose(np.stack([base, base + wobble - shift * error]), APART[:2], average=True)
+        assert choice.chosen.tolist() == [True, expected]
+
+
+def test_neighbors_are_averaged_and_distant_candidates_are_not():
+    judged = np.array([[0.0], [0.6], [0.3], [0.9]])
+    positions = np.array([[0, 0], [0, 1], [1, 1], [5, 5]])
+    means = choose(judged, positions, average=True).means
+    by_hand = [
+        (4 * 0.0 + 2 * 0.6 + 1 * 0.3) / 7,
+        (4 * 0.6 + 2 * 0.0 + 2 * 0.3) / 8,
+        (4 * 0.3 + 2 * 0.6 + 1 * 0.0) / 7,
+        0.9,
+    ]
+    assert_allclose(means, by_hand, rtol=1e-14)
+
+
+def test_without_averaging_the_best_alone_is_chosen():
+    judged = np.array([[0.5, 0.5], [0.4, 0.7], [0.4, 0.7]])
+    choice = choose(judged, APART, average=False)
+    assert choice.best == 1  # the first of equals
+    assert_array_equal(choice.chosen, [False, True, False])
+
+
+def test_weights_are_those_of_repeated_queries_in_the_mean():
+    judged = np.random.default_rng(1).uniform(size=(3, 4))
+    times = np.array([1, 3, 0, 2])
+    choice = choose(judged, APART, times.astype(float), average=True)
+    assert_allclose(choice.means, np.repeat(judged, times, axis=1).mean(axis=1), rtol=1e-12)
+
+
+def test_one_query_chooses_all_equals_of_the_best():
+    choice = choose(np.array([[0.2], [0.2], [0.1]]), APART, average=True)
+    assert_array_equal(choice.chosen, [True, True, False])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "loo"}, "method must be"),
+        ({"n_splits": 1}, "n_splits must be a whole number, at least 2"),
+        ({"patience": 0}, "patience"),
+        ({"fraction": 1.0}, "fraction must be between 0 and 1"),
+    ],
+)
+def test_wrong_selections_are_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        Selection(**options)
+
+
+def test_auto_cross_validates_few_queries():
+    assert Selection().cross_validates(500)
+    assert not Selection().cross_validates(501)
+    assert Selection("cross-validation").cross_validates(10**6)
+    assert not Selection("validation").cross_validates(2)
+
+
+def test_annealing_schedules():
+    assert Annealing().sigmas == (16, 8, 4, 2, 1, 0.5, 0.25, 0.125)
+    assert Annealing(3, 3).sigmas == (3,)
+    smoothrank = np.array(Annealing.smoothrank().sigmas)
+    assert_allclose(2 * smoothrank**2, 2.0 ** np.arange(6, -7, -1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start": 0}, "start must be"),
+        ({"stop": np.nan}, "stop must be"),
+        ({"start": 1, "stop": 2}, "stop must be at most start"),
+        ({"factor": 1.0}, "factor must be below 1"),
+        ({"factor": True}, "factor must be"),
+    ],
+)
+def test_wrong_annealings_are_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        Annealing(**options)
