@@ -87,8 +87,14 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         qid: Ids | None = None,
         group: ArrayLike | None = None,
         query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
+        sample_weight: None = None,
     ) -> float:
-        """Mean of `metric` over the queries, under `convention`."""
+        """Mean of `metric` over the queries, under `convention`.
+
+        `sample_weight` is there because scikit-learn's Pipeline passes it: metrics have no row weights.
+        """
+        if sample_weight is not None:
+            raise ValueError("score: a ranking metric has no row weights; give query_weight.")
         X = self._features(X)
         groups = self._groups(qid, group, len(X), "score")
         labels = as_labels(y, len(X), rows_of="X")
@@ -331,13 +337,11 @@ def _is_pair(eval_set: Any) -> bool:
 
 
 def _one_each(values: Any, n: int, name: str) -> list[Any]:
+    """One item an evaluation set; the array of a single set need not stand in a list."""
     if values is None:
         return [None] * n
-    items = [values] if n == 1 and not _is_list_of_arrays(values) else list(values)
+    several = isinstance(values, list | tuple) and len(values) > 0 and np.ndim(values[0]) == 1
+    items = list(values) if several else [values]
     if len(items) != n:
         raise ValueError(f"{name} must have one item an evaluation set: {n}; got {len(items)}.")
     return items
-
-
-def _is_list_of_arrays(values: Any) -> bool:
-    return isinstance(values, list | tuple) and len(values) == 1 and np.ndim(values[0]) == 1

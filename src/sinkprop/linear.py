@@ -44,6 +44,14 @@ class TrainingSet:
         """(N,) the number of each row's query."""
         return np.repeat(np.arange(self.n_queries), np.diff(self.groups.offsets))
 
+    @property
+    def row_weight(self) -> Floats | None:
+        """(N,) what a row counts where rows count alone: its own weight times its query's."""
+        if self.query_weight is None:
+            return self.sample_weight
+        by_row = np.repeat(self.query_weight, np.diff(self.groups.offsets))
+        return by_row if self.sample_weight is None else by_row * self.sample_weight
+
     def select(self, queries: NDArray[np.int64]) -> TrainingSet:
         """The queries of these numbers, in their order here."""
         chosen = np.zeros(self.n_queries, dtype=bool)
@@ -178,10 +186,10 @@ def ranking_scores(
 
 def _start(data: TrainingSet, scaling: Scaling, relaxation: Relaxation) -> Floats:
     """The least-squares weights, in units in which the spread of their scores within queries is 1."""
-    raw, _ = least_squares(data.X, data.y, sample_weight=data.sample_weight)
+    raw, _ = least_squares(data.X, data.y, sample_weight=data.row_weight)
     used = scaling.factor > 0
     w = np.where(used, raw / np.where(used, scaling.factor, 1.0), 0.0)
-    width = spread(linear_scores(data.X, w, scaling), data.groups)
+    width = spread(linear_scores(data.X, w, scaling), data)
     w = w / width if width > 0 else np.zeros_like(w)
     if relaxation.width == 1:
         return w
@@ -195,11 +203,12 @@ def _start(data: TrainingSet, scaling: Scaling, relaxation: Relaxation) -> Float
     return W
 
 
-def spread(scores: Floats, groups: Groups) -> float:
-    """Standard deviation of the scores within queries: rows must be sorted by query."""
-    sizes = np.diff(groups.offsets)
-    means = np.add.reduceat(scores, groups.offsets[:-1]) / sizes
-    width = float(np.sqrt(np.mean(np.square(scores - np.repeat(means, sizes)))))
+def spread(scores: Floats, data: TrainingSet) -> float:
+    """Standard deviation of the scores within queries; rows count as their queries do."""
+    sizes = np.diff(data.groups.offsets)
+    means = np.add.reduceat(scores, data.groups.offsets[:-1]) / sizes
+    weight = None if data.query_weight is None else np.repeat(data.query_weight, sizes)
+    width = math.sqrt(np.average(np.square(scores - np.repeat(means, sizes)), weights=weight))
     # what rounding leaves of equal scores is no spread
     return width if width > 1e-12 * float(np.abs(scores).max()) else 0.0
 

@@ -25,10 +25,11 @@ from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.objective import _whole, doubly_stochastic, expected_gain, expected_ranks
 from sinkprop.permutation import choose_permutation
 from sinkprop.progress import progress_line
+from sinkprop.ranked import ranking
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 from sinkprop.scaling import fit_scaling
 from sinkprop.selection import Selection
-from sinkprop.training import Annealing, Finished, FitResult, Recipe, Stage, _joined, train
+from sinkprop.training import Annealing, Finished, FitResult, Judge, Recipe, Stage, joined, train
 
 __all__ = ["SinkPropRanker"]
 
@@ -42,7 +43,7 @@ RELAXATIONS: dict[str, Relaxation] = {
     "probit": PartitionedMeasure("probit"),
     "beta": PartitionedMeasure("beta"),
 }
-_CHECKPOINT = "SinkPropRanker checkpoint"
+_CHECKPOINT = "SinkPropRankerCheckpoint"
 
 
 class SinkPropRanker(BaseRanker):
@@ -144,11 +145,11 @@ class SinkPropRanker(BaseRanker):
         sample_weight  (N,) row weights: each multiplies the gain of its document, in the best ranking too
         query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
         """
-        recipe = self._recipe()
+        recipe = self._recipe(weighted=sample_weight is not None)
         data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
         validation: TrainingSet | None = None
         for part in self._evaluation_sets(eval_set, eval_qid, eval_group):
-            validation = part if validation is None else _joined(validation, part)
+            validation = part if validation is None else joined(validation, part)
         if validation is not None and validation.X.dtype != data.X.dtype:
             validation = dataclasses.replace(validation, X=validation.X.astype(data.X.dtype))
         scaling = fit_scaling(self.normalization, data.X)
@@ -250,7 +251,7 @@ class SinkPropRanker(BaseRanker):
             ranks[rows[choose_permutation(Pi, method="shortcut", top=self.top)]] = np.arange(1, len(rows) + 1)
         return ranks
 
-    def _recipe(self) -> Recipe:
+    def _recipe(self, *, weighted: bool) -> Recipe:
         """The parameters, checked."""
         gain = as_gain(self.gain)
         relaxation = self.relaxation
@@ -269,7 +270,7 @@ class SinkPropRanker(BaseRanker):
         annealing = Annealing() if self.annealing is None else self.annealing
         if not isinstance(annealing, Annealing):
             raise ValueError(f"annealing must be an Annealing or None; got {annealing!r}.")
-        judge, criterion = _judge(gain, selection, self.convention)
+        judge, criterion = _judge(gain, selection, self.convention, weighted=weighted)
         evaluate(
             [1.0], [0.0], [0], metrics=[self.metric], convention=self.convention
         )  # a wrong name fails now
@@ -392,20 +393,22 @@ def _penalties(penalty: float | Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted(set(values)))
 
 
-def _judge(
-    gain: Gain, selection: Selection, convention: str
-) -> tuple[Callable[[Floats, Floats, NDArray[np.int64]], Floats], str]:
+def _judge(gain: Gain, selection: Selection, convention: str, *, weighted: bool) -> tuple[Judge, str]:
     """The function that gives the criterion of each query, and its name."""
-    if selection.criterion is None and not isinstance(gain, NDCG):
+    if selection.criterion is None and (weighted or not isinstance(gain, NDCG)):
 
-        def gain_itself(labels: Floats, scores: Floats, codes: NDArray[np.int64]) -> Floats:
-            # whole numbers a sigma of 1/20 apart: Pi is the permutation matrix to the last bit
-            apart = np.empty(len(scores))
-            order = np.lexsort((-scores, codes))
-            apart[order] = -np.arange(len(scores), dtype=np.float64)
-            sharp = SmoothedIndicator(0.05)
+        def gain_itself(part: TrainingSet, scores: Floats) -> Floats:
+            # whole numbers, twenty sigmas apart: Pi is the permutation matrix to the last bit
+            apart = -ranking(scores, part.codes).ranks.astype(np.float64)
             return expected_gain(
-                apart, labels, codes, gain=gain, relaxation=sharp, n_iter=1, epsilon=0
+                apart,
+                part.y,
+                part.codes,
+                gain=gain,
+                relaxation=SmoothedIndicator(0.05),
+                n_iter=1,
+                epsilon=0,
+                sample_weight=part.sample_weight,
             ).per_query
 
         return gain_itself, "gain" if isinstance(gain, RankLinear) else str(gain)
@@ -415,8 +418,8 @@ def _judge(
         convention = "letor" if gain.discount == "letor" else "standard"  # type: ignore[attr-defined]
     metrics = parse_metrics(names)
 
-    def mean_of_metrics(labels: Floats, scores: Floats, codes: NDArray[np.int64]) -> Floats:
-        result = evaluate(labels, scores, codes, metrics=metrics, convention=convention)
+    def mean_of_metrics(part: TrainingSet, scores: Floats) -> Floats:
+        result = evaluate(part.y, scores, part.codes, metrics=metrics, convention=convention)
         mean: Floats = np.mean(list(result.per_query.values()), axis=0)
         return mean
 
@@ -443,7 +446,7 @@ def _fingerprint(
     return digest.hexdigest()
 
 
-def _no_judge(labels: Floats, scores: Floats, codes: NDArray[np.int64]) -> Floats:
+def _no_judge(part: TrainingSet, scores: Floats) -> Floats:
     raise NotImplementedError
 
 

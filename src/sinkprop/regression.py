@@ -51,6 +51,8 @@ def least_squares(
     norms = np.sqrt(np.square(A).sum(axis=0))
     norms[norms <= 1e-13 * np.abs(R[0, 1:-1])] = 0  # a constant feature, but for rounding
     A = A * (norms > 0)
+    if np.linalg.norm(b) <= 1e-13 * np.abs(R[0, -1]):  # so are the labels
+        b = np.zeros_like(b)
     units = np.where(norms > 0, norms, 1.0)  # so that features of any magnitude count alike in the rank
     if penalty > 0:
         units = np.ones(n_features)

@@ -30,7 +30,8 @@ class Selection:
               error of the best: the error of their difference over the judging queries. False: the best
               alone, as in the paper.
     criterion names of metrics whose mean judges, as "ndcg@10"; None takes NDCG@1 to NDCG@10 where the
-              training gain is NDCG, which is less noisy than any one of them, and else the training gain
+              training gain is NDCG, which is less noisy than any one of them, and else, or where rows have
+              weights, the training gain itself
     patience  stages without improvement after which a penalty's annealing stops early
 
     `docs/selection.md` has the experiments behind the defaults.

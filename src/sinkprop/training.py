@@ -33,6 +33,7 @@ from sinkprop.selection import Selection, choose
 __all__ = ["Annealing", "FitResult", "Recipe", "Stage", "train"]
 
 Floats = NDArray[np.float64]
+Judge = Callable[[TrainingSet, Floats], Floats]
 
 
 @dataclass(frozen=True)
@@ -135,14 +136,14 @@ class FitResult:
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """The settings of a fit, checked; `judge(labels, scores, codes)` gives the criterion of each query."""
+    """The settings of a fit, checked; `judge(queries, scores)` gives the criterion of each query."""
 
     gain: Gain
     relaxation: Relaxation
     penalties: tuple[float, ...]
     sigmas: tuple[float, ...]
     selection: Selection
-    judge: Callable[[Floats, Floats, NDArray[np.int64]], Floats]
+    judge: Judge
     criterion: str
     n_iter: int = 5
     epsilon: float = 1e-6
@@ -266,7 +267,7 @@ def _paths(
         )
 
     selection, rng = recipe.selection, np.random.default_rng([recipe.seed, 0])
-    pool = data if validation is None else _joined(data, validation)
+    pool = data if validation is None else joined(data, validation)
     if pool.n_queries < 2:
         return [objective(data, 0)], [(0, data)], "the one training query itself"
     if selection.cross_validates(pool.n_queries):
@@ -287,7 +288,7 @@ def _paths(
     return [objective(data, 0)], [(0, validation)], f"{validation.n_queries} validation queries"
 
 
-def _joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:
+def joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:
     """Both sets; queries of the same id in both stay apart. Missing weights are 1."""
 
     def together(x: Floats | None, y: Floats | None, n: int, m: int) -> Floats | None:
@@ -337,7 +338,7 @@ def _run_stage(
     for path, part in judges:
         theta = paths[path].scores(weights[path], part.X)
         scores = ranking_scores(theta, part.groups, relaxation, n_iter=recipe.n_iter, epsilon=recipe.epsilon)
-        judged.append(recipe.judge(part.y, scores, part.codes))
+        judged.append(recipe.judge(part, scores))
     return Finished(
         penalty,
         stage,
@@ -397,10 +398,10 @@ def _mean(
     weights = np.stack([record.weights[0] for record in chosen])
     if weights.ndim == 3:
         return weights.mean(axis=0), None
-    widths = np.array([spread(model.scores(W), model.data.groups) for W in weights])
+    widths = np.array([spread(model.scores(W), model.data) for W in weights])
     flat = widths == 0
     widths[flat] = 1
     sigma = np.array([sigmas[record.stage] for record in chosen], dtype=np.float64)
     W = (weights / widths[:, None]).mean(axis=0)
-    width = spread(model.scores(W), model.data.groups) or 1.0
+    width = spread(model.scores(W), model.data) or 1.0
     return W / width, float(np.exp(np.mean(np.log(sigma / widths))))

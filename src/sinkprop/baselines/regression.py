@@ -54,12 +54,8 @@ class RegressionRanker(BaseRanker):
         """Fit to X (N, D) and y (N,). A row's weight is its own times its query's; eval_set is not used."""
         data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
         self._evaluation_sets(eval_set, eval_qid, eval_group)  # checked all the same
-        weight = data.sample_weight
-        if data.query_weight is not None:
-            by_row = np.repeat(data.query_weight, np.diff(data.groups.offsets))
-            weight = by_row if weight is None else weight * by_row
         self.scaling_ = fit_scaling(self.normalization, data.X)
-        w, c = least_squares(data.X, data.y, sample_weight=weight)
+        w, c = least_squares(data.X, data.y, sample_weight=data.row_weight)
         used = self.scaling_.factor > 0
         self.coef_ = np.where(used, w / np.where(used, self.scaling_.factor, 1.0), 0.0)
         self.intercept_ = float(c + w @ self.scaling_.shift)

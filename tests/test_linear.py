@@ -1,0 +1,189 @@
+"""The expected gain of linear scorers, against differences, NumPy's products and the start's definition."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import sinkprop.products
+from sinkprop import NDCG, PartitionedMeasure, SmoothedIndicator, expected_gain
+from sinkprop.data import group_rows
+from sinkprop.linear import Objective, TrainingSet, linear_scores, spread
+from sinkprop.products import Products, products
+from sinkprop.scaling import fit_scaling
+
+RELAXATIONS = [
+    SmoothedIndicator(0.7, accuracy="exact"),
+    SmoothedIndicator(0.7, "laplace"),
+    PartitionedMeasure("logit-logistic"),
+    PartitionedMeasure("probit"),
+    PartitionedMeasure("beta"),
+]
+
+
+def training_set(n_queries=5, weights=False, dtype=np.float64, seed=0):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 20, n_queries)
+    n = sizes.sum()
+    X = (rng.normal(size=(n, 4)) * [1, 10, 0.1, 1] + [0, 5, 0, -2]).astype(dtype)
+    y = np.digitize(X @ [1, 0.1, 3, 0] + rng.normal(size=n), [0.5, 2]).astype(float)
+    groups = group_rows(np.repeat(np.arange(n_queries), sizes), n)
+    if not weights:
+        return TrainingSet(X, y, groups)
+    return TrainingSet(X, y, groups, rng.uniform(0.5, 2, n), rng.uniform(0, 2, n_queries))
+
+
+def objective(data, relaxation, normalization="standard", resample=0, multiply=None):
+    return Objective(
+        data,
+        fit_scaling(normalization, data.X),
+        relaxation,
+        gain=NDCG(),
+        n_iter=5,
+        epsilon=1e-6,
+        n_threads=1,
+        resample=resample,
+        multiply=multiply or Products(),
+        rng=np.random.default_rng(3),
+    )
+
+
+@pytest.mark.parametrize("relaxation", RELAXATIONS, ids=str)
+@pytest.mark.parametrize("weights", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("resample", [0, 3])
+@pytest.mark.parametrize("normalization", ["none", "standard"])
+def test_the_gradient_in_the_weights_is_that_of_differences(relaxation, weights, resample, normalization):
+    f = objective(training_set(weights=weights), relaxation, normalization, resample)
+    W = f.start + 0.1 * np.random.default_rng(1).normal(size=f.start.shape)
+    _, gradient = f.value(W, relaxation)
+    h = 1e-5
+    for i in np.ndindex(W.shape):
+        step = np.zeros_like(W)
+        step[i] = h
+        slope = (f.value(W + step, relaxation)[0] - f.value(W - step, relaxation)[0]) / (2 * h)
+        assert gradient[i] == pytest.approx(slope, rel=2e-5, abs=2e-8)
+
+
+@pytest.mark.parametrize("relaxation", RELAXATIONS, ids=str)
+def test_maximizing_raises_the_penalized_gain(relaxation):
+    f = objective(training_set(20), relaxation)
+    before, _ = f.value(f.start, relaxation)
+    W = f.maximize(f.start, relaxation, 1e-4, max_iter=20, tol=1e-9)
+    away = (W - f.start)[:4]
+    after, _ = f.value(W, relaxation)
+    assert after - 1e-4 / 2 * np.sum(away**2) > before
+
+
+def test_a_large_penalty_holds_the_start():
+    f = objective(training_set(20), SmoothedIndicator(1.0))
+    W = f.maximize(f.start, SmoothedIndicator(1.0), 1e9, max_iter=20, tol=1e-9)
+    assert_allclose(W, f.start, atol=1e-8)
+
+
+def test_the_start_is_the_regression_in_units_of_its_spread():
+    data = training_set(20)
+    f = objective(data, SmoothedIndicator(1.0))
+    design = np.column_stack([data.X, np.ones(len(data.y))])
+    regression = design @ np.linalg.lstsq(design, data.y, rcond=None)[0]
+    scores = f.scores(f.start)
+    assert_allclose(np.corrcoef(scores, regression)[0, 1], 1, rtol=1e-12)
+    within = scores - np.array([scores[data.codes == q].mean() for q in data.codes])
+    assert_allclose(within.std(), 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["logit-logistic", "probit", "beta"])
+def test_the_start_of_a_partitioned_measure_ranks_as_the_regression(family):
+    data = training_set(20)
+    relaxation = PartitionedMeasure(family)
+    theta = (f := objective(data, relaxation)).scores(f.start)
+    score = theta[:, 1] - theta[:, 0] if family == "beta" else -theta[:, 0]
+    regression = (g := objective(data, SmoothedIndicator(1.0))).scores(g.start)
+    assert_allclose(np.corrcoef(score, regression)[0, 1], 1, rtol=1e-12)
+
+
+def test_equal_labels_or_features_start_at_zero():
+    data = training_set(3)
+    flat = TrainingSet(data.X, np.ones(len(data.y)), data.groups)
+    assert_array_equal(objective(flat, SmoothedIndicator(1.0)).start, 0)
+    same = TrainingSet(np.full_like(data.X, 1 / 3), data.y, data.groups)
+    f = objective(same, SmoothedIndicator(1.0))
+    assert_array_equal(f.start, 0)
+    assert np.isfinite(f.value(f.start, SmoothedIndicator(1.0))[1]).all()
+
+
+def test_resampling_draws_documents_of_their_own_query():
+    data = training_set(6)
+    f = objective(data, SmoothedIndicator(1.0), resample=20)
+    assert f._codes.max() == 6 * 20 - 1
+    assert_array_equal(data.codes[f._rows], f._codes % 6)
+    sizes = np.bincount(f._codes).reshape(20, 6)
+    assert sizes.min() >= 1
+    # Poisson: the mean of twenty is within four standard errors of the original's size
+    original = np.diff(data.groups.offsets)
+    assert (np.abs(sizes.mean(axis=0) - original) <= 4 * np.sqrt(original / 20) + 0.5).all()
+
+
+def test_long_queries_are_resampled_to_at_most_200_documents():
+    n = 1000
+    data = TrainingSet(np.random.default_rng(0).normal(size=(n, 1)), np.ones(n), group_rows(None, n))
+    f = objective(data, SmoothedIndicator(1.0), resample=3)
+    assert_array_equal(np.bincount(f._codes), [200, 200, 200])
+
+
+def test_spread_is_that_within_queries():
+    data = TrainingSet(np.ones((4, 1)), np.ones(4), group_rows([0, 0, 1, 1], 4))
+    assert spread(np.array([1.0, 3.0, 100.0, 102.0]), data) == 1
+    assert spread(np.full(4, 0.1), data) == 0
+    weighted = TrainingSet(data.X, data.y, data.groups, query_weight=np.array([1.0, 0.0]))
+    assert spread(np.array([1.0, 3.0, 100.0, 200.0]), weighted) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_products_have_the_same_bits_for_any_number_of_threads(monkeypatch, dtype):
+    monkeypatch.setattr(sinkprop.products, "_CHUNK_BYTES", 1000)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 7)).astype(dtype)
+    V, g = rng.normal(size=(7, 2)), rng.normal(size=(5000, 2))
+    results = []
+    for threads in (1, 2, 5):
+        with products(threads, len(X)) as multiply:
+            results.append((multiply.forward(X, V), multiply.backward(X, g), multiply.backward(X, g[:, 0])))
+    tol = {"rtol": 1e-12} if dtype == np.float64 else {"rtol": 1e-4, "atol": 1e-4}
+    assert_allclose(results[0][0], X @ V, **tol)
+    assert_allclose(results[0][1], X.T @ g, **tol)
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            assert_array_equal(a, b)
+
+
+def test_threads_end_with_the_block():
+    import threading
+
+    before = threading.active_count()
+    with products(4, 10**6) as multiply:
+        multiply.forward(np.ones((10**6, 4)), np.ones(4))
+    assert threading.active_count() == before
+
+
+def test_scores_of_scaled_features_and_intercepts():
+    data = training_set(4)
+    scaling = fit_scaling("standard", data.X)
+    Z = (data.X - data.X.mean(axis=0)) / data.X.std(axis=0)
+    w = np.array([1.0, -2.0, 0.5, 0.0])
+    assert_allclose(linear_scores(data.X, w, scaling), Z @ w, atol=1e-12)
+    W = np.column_stack([[1.0, -2.0, 0.5, 0.0, 3.0], [0.0, 1.0, 0.0, 0.0, -1.0]])
+    assert_allclose(linear_scores(data.X, W, scaling), Z @ W[:4] + W[4], atol=1e-12)
+
+
+def test_the_value_is_that_of_expected_gain():
+    data = training_set(5, weights=True)
+    f = objective(data, SmoothedIndicator(0.5), "none")
+    w = np.array([1.0, 0.1, 3.0, 0.2])
+    expected = expected_gain(
+        data.X @ w,
+        data.y,
+        data.codes,
+        relaxation=SmoothedIndicator(0.5),
+        sample_weight=data.sample_weight,
+        query_weight=data.query_weight,
+    )
+    assert_allclose(f.value(w, SmoothedIndicator(0.5))[0], expected.value, rtol=1e-9)
