@@ -1,0 +1,162 @@
+"""How to choose among the stages of a fit when few queries can judge: rules, on queries they never saw.
+
+    python benchmarks/selection.py               simulated data: 6 sets of 100 queries, five folds each
+    python benchmarks/selection.py --letor DIR   also a LETOR data set, within the training and validation
+                                                 queries of each fold; its test queries are not read
+
+Each problem has three parts of its queries to train on, one to validate with, and one, which no rule sees, to
+compare the rules on. All rules choose among the same stages of the same fit. Printed for each: mean NDCG@10
+and mean of NDCG@1 to @10 on the unseen part, and the difference of the latter to the usual rule (the single
+best by validation NDCG@10) with its standard error over the problems.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from sinkprop import Queries, evaluate
+from sinkprop.data import group_rows
+from sinkprop.linear import TrainingSet, linear_scores, spread
+from sinkprop.ranker import SinkPropRanker
+from sinkprop.scaling import fit_scaling
+from sinkprop.selection import Selection
+from sinkprop.training import train
+
+NAMES = [f"ndcg@{k}" for k in range(1, 11)]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--letor", type=Path, metavar="DIR", help="a folder with Fold1 to Fold5")
+    parser.add_argument("--sets", type=int, default=6, help="simulated data sets  [default: 6]")
+    parser.add_argument("--jobs", type=int, default=2, help="processes  [default: 2]")
+    options = parser.parse_args()
+    sources = {"simulated": [p for seed in range(options.sets) for p in rotations(simulated(seed), seed)]}
+    if options.letor:
+        sources[options.letor.name] = [p for fold in range(1, 6) for p in within(options.letor, fold)]
+    results = {}
+    for source, problems in sources.items():
+        found = Parallel(options.jobs)(delayed(compared)(*p, seed=i) for i, p in enumerate(problems))
+        results[source] = {rule: np.array([one[rule] for one in found]) for rule in found[0]}
+    report(results)
+
+
+def report(results):
+    usual = "validation: best by ndcg@10"
+    print(f"{'rule':44s}" + "".join(f"{source:>38s}" for source in results))
+    print(" " * 44 + "".join(f"{'@10':>10s}{'@1-10':>10s}{'difference':>18s}" for _ in results))
+    for rule in next(iter(results.values())):
+        line = f"{rule:44s}"
+        for by_rule in results.values():
+            values, d = by_rule[rule], by_rule[rule].mean(axis=1) - by_rule[usual].mean(axis=1)
+            error = d.std(ddof=1) / np.sqrt(len(d))
+            line += f"{values[:, 9].mean():10.4f}{values.mean():10.4f}{d.mean():+11.4f} ({error:.4f})"
+        print(line)
+
+
+def simulated(seed, n_queries=100, n_features=40):
+    """Labels 0 to 2 by a sparse linear score, with weights, noise and a level of relevance for each query."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(40, 200, n_queries)
+    qid = np.repeat(np.arange(n_queries), sizes)
+    n = len(qid)
+    # features move together in tens, as those of one field of a document do
+    X = rng.normal(size=(n, 10)) @ rng.normal(size=(10, n_features)) + rng.normal(size=(n, n_features))
+
+    def standardized(score):
+        means = np.bincount(qid, score) / sizes
+        return (score - means[qid]) / np.sqrt(np.mean((score - means[qid]) ** 2))
+
+    common = standardized(X @ (rng.normal(0.5, 1, n_features) * (rng.random(n_features) < 0.5)))
+    own = standardized(np.einsum("ij,ij->i", X, rng.normal(size=(n_queries, n_features))[qid]))
+    slope, level = np.exp(rng.normal(0, 0.5, n_queries)), rng.normal(0, 1, n_queries)
+    latent = slope[qid] * (0.5 * common + 0.35 * own) + 0.9 * rng.standard_t(4, n) + level[qid]
+    return Queries(X, np.digitize(latent, np.quantile(latent, [0.75, 0.9])), qid)
+
+
+def rotations(queries, seed):
+    """(train, validation, unseen) five times, each query unseen once."""
+    ids = np.random.default_rng(seed).permutation(queries.groups.queries)
+    parts = [ids[i::5] for i in range(5)]
+    for r in range(5):
+        turned = [parts[(r + i) % 5] for i in range(5)]
+        yield (
+            queries.select(np.concatenate(turned[:3])), queries.select(turned[3]), queries.select(turned[4])
+        )  # fmt: skip
+
+
+def within(folder, fold):
+    """Rotations of the training and validation queries of one fold."""
+    from sinkprop import load_letor
+
+    train, vali = (load_letor(folder / f"Fold{fold}" / name) for name in ("train.txt", "vali.txt"))
+    both = [np.concatenate([getattr(part, name) for part in (train, vali)]) for name in ("X", "y", "qid")]
+    return rotations(Queries(*both), fold)
+
+
+def compared(training, validation, unseen, seed):
+    """NDCG@1 to @10 on the unseen queries of what each rule chooses: {rule: (10,)}."""
+    parts = [TrainingSet(q.X, q.y, group_rows(q.qid, len(q))) for q in (training, validation, unseen)]
+    data, vali, test = parts
+    selection = Selection("cross-validation", patience=99)
+    ranker = SinkPropRanker(selection=selection, n_threads=1, random_state=seed)
+    # the criterion of each stage, kept as ten numbers a query instead of their mean
+    recipe = replace(ranker._recipe(weighted=False), judge=lambda part, scores: ndcgs(part, scores).ravel())
+    scaling = fit_scaling("standard", data.X)
+    finished = []
+    train(data, vali, scaling, recipe, checkpoint=lambda stages: finished.append(stages[-1]))
+    stages = [f for f in finished if f.penalty >= 0]
+    stages.sort(key=lambda f: (f.stage, -f.penalty))  # smoother first
+    positions = np.array([(f.penalty, f.stage) for f in stages])
+    crossed = np.stack([f.judged.reshape(-1, 10) for f in stages])  # (C, Q, 10)
+    held = np.stack([ndcgs(vali, linear_scores(vali.X, f.weights[0], scaling)) for f in stages])
+    weights = np.stack([f.weights[0] for f in stages])
+    weights /= [[spread(linear_scores(data.X, w, scaling), data)] for w in weights]
+
+    def tested(chosen):
+        return ndcgs(test, linear_scores(test.X, weights[chosen].mean(axis=0), scaling)).mean(axis=0)
+
+    start = next(f for f in finished if f.penalty < 0).weights[0]
+    out = {"least squares": ndcgs(test, linear_scores(test.X, start, scaling)).mean(axis=0)}
+    for name, judged in (("validation", held), ("cross-validation", crossed)):
+        for criterion, values in (("ndcg@10", judged[..., 9]), ("ndcg@1-10", judged.mean(axis=2))):
+            smooth = smoothed(values, positions)
+            out[f"{name}: best by {criterion}"] = tested(within_errors(values, 0, first=True))
+            out[f"{name}: smoothest within 1 error, {criterion}"] = tested(
+                within_errors(values, 1, first=True)
+            )
+            out[f"{name}: mean within 1 error, {criterion}"] = tested(within_errors(values, 1))
+            out[f"{name}: best of neighbors, {criterion}"] = tested(within_errors(smooth, 0, first=True))
+            out[f"{name}: neighbors, within 1/2, {criterion}"] = tested(within_errors(smooth, 0.5))
+            out[f"{name}: neighbors, within 1, {criterion}"] = tested(within_errors(smooth, 1))
+    return out
+
+
+def ndcgs(part, scores):
+    """(Q, 10) NDCG@1 to @10 of each query."""
+    return np.stack(list(evaluate(part.y, scores, part.codes, NAMES).per_query.values()), axis=1)
+
+
+def smoothed(values, positions):
+    close = np.prod((2 - np.abs(positions[:, None] - positions[None])).clip(0), axis=2)
+    return close @ values / close.sum(axis=1, keepdims=True)
+
+
+def within_errors(values, errors, first=False):
+    """The candidates whose mean is within so many standard errors of the best, or the first of them."""
+    means = values.mean(axis=1)
+    best = np.argmax(means)
+    error = (values - values[best]).std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+    chosen = np.flatnonzero(means >= means[best] - errors * error)
+    if errors == 0:
+        chosen = np.array([best])
+    return chosen[:1] if first else chosen
+
+
+if __name__ == "__main__":
+    main()
