@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import sinkprop
-from sinkprop import CONVENTIONS, Convention, evaluate, parse_metric, parse_metrics, ranking
-from sinkprop.metrics import FORMS, Metric
+from sinkprop import Convention, evaluate, parse_metric, parse_metrics, ranking
+from sinkprop.metrics import CONVENTIONS, FORMS, Metric
 
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")

@@ -625,7 +625,10 @@ def _per_query(metrics: tuple[Metric, ...], ranked: Ranked, convention: Conventi
         replaced = worth != 0 and bool(empty.any())  # where nothing is relevant, a metric is 0 of itself
         values = one._values(ranked, convention, [metric.k for metric in family])
         for metric, value in zip(family, values, strict=True):
-            found[metric] = np.where(empty, worth, value) if replaced else value
+            if replaced:
+                value = np.where(empty, worth, value)  # noqa: PLW2901
+            # Equal sums may be one array, and two metrics should not change together.
+            found[metric] = value.copy() if any(value is other for other in found.values()) else value
     return {str(metric): found[metric] for metric in metrics}
 
 
@@ -687,4 +690,5 @@ def _counted(per_query: dict[str, Floats], n_queries: int) -> str:
 
 def _ratio(values: Floats, whole: NDArray[Any]) -> Floats:
     """Values over the whole, of which they are a part: 0 where that is 0."""
-    return values / np.where(whole > 0, whole, 1)
+    ratio: Floats = values / (whole + (whole == 0))
+    return ratio

@@ -211,6 +211,8 @@ class Ranked:
     def sums(self, values: Floats, weights: Floats | None, cutoffs: Cutoffs) -> list[Floats]:
         """Sums of values * weights[rank - 1] over the first k ranks of each query: (Q,) for each k.
 
+        Cutoffs beyond the longest query share one array.
+
         Small cutoffs add one rank after another, as the definition does, so that the cutoffs 1 to 10 cost one
         pass over ten ranks. The others are sums over whole arrays.
         """
@@ -232,7 +234,7 @@ class Ranked:
             for end in large:
                 kept = terms if end == self.longest else np.where(self.ranks <= end, terms, 0.0)
                 done[end] = np.add.reduceat(kept, self.starts)
-        return [done[end].copy() if end in ends[:i] else done[end] for i, end in enumerate(ends)]
+        return [done[end] for end in ends]
 
     def running(self, operation: np.ufunc, values: Floats, depth: int | None = None) -> Floats:
         """Running sums or products over the first `depth` ranks of each query, (N,); 0 after them.
