@@ -576,6 +576,31 @@ class TestConventions:
         with pytest.raises(ValueError, match=r"^p@5: no query has a relevant document, and empty='skip'"):
             evaluate([1, 1], [1, 2], [1, 2], "ndcg,p@5", empty="skip", threshold=2)
 
+    def test_the_named_ones(self) -> None:
+        # Two queries: labels 1 and 2 in rank order, and a single irrelevant document.
+        call = ([1, 2, 0], [2, 1, 0], ["a", "a", "b"], "ndcg,ndcg@3,p@2,map@1")
+        d = 1 / log2(3)
+        letor, log2_, linear = (1 + 3) / (3 + 1), (1 + 3 * d) / (3 + d), (1 + 2 * d) / (2 + d)
+        expected = {  # query a; b counts 0 or 1 in NDCG and MAP, always 0 in P
+            "letor": (letor, 0, 1, 1 / 2, 0),
+            "letor4": (letor, 0, 1, 1 / 2, 0),
+            "mslr": (letor, 0, 1 / 2, 0, 0),
+            "standard": (log2_, log2_, 1, 1 / 2, 0),
+            "lightgbm": (log2_, log2_, 1, 1, 1),
+            "xgboost": (log2_, log2_, 1, 1, 1),
+            "sklearn": (linear, linear, 1, 1 / 2, 0),
+            "trec": (linear, linear, 1, 1 / 2, 0),
+        }
+        assert list(expected) == list(CONVENTIONS)
+        for convention, (ndcg, ndcg3, p2, map1, b) in expected.items():
+            found = evaluate(*call, convention)
+            np.testing.assert_allclose(found.per_query["ndcg"], [ndcg, b], rtol=1e-15)
+            np.testing.assert_allclose(found.per_query["ndcg@3"], [ndcg3, b], rtol=1e-15)
+            np.testing.assert_allclose(found.per_query["p@2"], [p2, 0], rtol=1e-15)
+            np.testing.assert_allclose(found.per_query["map@1"], [map1, b], rtol=1e-15)
+        assert {c.ties for c in CONVENTIONS.values()} == {"file", "average"}
+        assert [c.name for c in CONVENTIONS.values() if c.ties == "average"] == ["sklearn"]
+
     def test_a_variant(self) -> None:
         mine = replace(CONVENTIONS["standard"], name="mine", gain="linear", threshold=2)
         found = evaluate([2, 1, 3], [1, 2, 3], [1] * 3, "ndcg,p@2", mine)
@@ -889,6 +914,20 @@ class TestEvaluation:
     def test_input_that_is_wrong(self, labels: Any, scores: Any, qid: Any, message: str) -> None:
         with pytest.raises(ValueError, match=re.escape(message)):
             evaluate(labels, scores, qid)
+
+    def test_cutoffs_beyond_every_number(self) -> None:
+        k = 10**30
+        names = [f"{name}@{k}" for name in ("ndcg", "map", "mrr", "err", "recall", "hit", "dcg")]
+        for convention in ("standard", "lightgbm"):
+            far = evaluate(self.labels, self.scores, self.qid, names, convention)
+            whole = evaluate(self.labels, self.scores, self.qid, "ndcg,map,mrr,err,dcg", convention)
+            for name, value in whole.items():
+                assert far[f"{name}@{k}"] == value
+        short = evaluate(self.labels, self.scores, self.qid, f"ndcg@{k},p@{k}")
+        assert list(short.values()) == [0, 0]
+        few = evaluate([1, 0, 1], [1, 2, 3], [1] * 3, f"p@{k}", "standard")
+        assert few[f"p@{k}"] == 2 / 1e30
+        assert evaluate([1, 0, 1], [1, 2, 3], [1] * 3, f"p@{k}", "xgboost")[f"p@{k}"] == 2 / 3
 
     def test_large_labels_where_they_make_sense(self) -> None:
         found = evaluate([1e6, 5, 0], [1, 2, 3], [1] * 3, "ndcg(gain=linear),map,rbp@0", "standard")

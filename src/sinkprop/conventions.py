@@ -27,7 +27,7 @@ class Convention:
     short_p     P@k of fewer than k documents: "zero", or their relevant ones over "k", or over "documents"
     map_at      AP@k is divided by the number of "relevant" documents, or of the "reachable", at most k
     empty       what a query without a relevant document counts: 0, 1, or "skip", left out of the mean. 1 is
-                for metrics that are 1 at best (NDCG, MAP, MRR, recall, hit); P, DCG, ERR and RBP remain 0
+                full marks, for NDCG, MAP, MRR, recall and hit; P, DCG, ERR and RBP of such a query remain 0
     ties        the order of documents with equal scores: as in the "file", the "worst" or the "best", or the
                 "average" over all orders, exactly
     threshold   the least label that is relevant, for the metrics that know only relevant and irrelevant

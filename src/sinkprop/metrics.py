@@ -79,7 +79,7 @@ class Metric(ABC):
     """
 
     kind: ClassVar[str]
-    best_is_one: ClassVar[bool]  # for every query that has a relevant document
+    full_marks: ClassVar[bool]  # whether `empty=1` gives it 1, or its own value of such a query, 0
     k: int | None
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ class NormalizedDCG(_Discounted):
     """DCG of the first k ranks over that of the best ranking (Jarvelin and Kekalainen 2002)."""
 
     kind = "ndcg"
-    best_is_one = True
+    full_marks = True
     k: int | None = None
     discount: Discount | None = field(default=None, kw_only=True)
     gain: LabelGain | None = field(default=None, kw_only=True)
@@ -163,7 +163,7 @@ class DCG(_Discounted):
     """Discounted cumulative gain of the first k ranks."""
 
     kind = "dcg"
-    best_is_one = False
+    full_marks = False
     k: int | None = None
     discount: Discount | None = field(default=None, kw_only=True)
     gain: LabelGain | None = field(default=None, kw_only=True)
@@ -178,7 +178,7 @@ class MeanNDCG(_Discounted):
     """The mean of NDCG@1, ..., NDCG@n over all n documents of a query: LETOR 4.0's MeanNDCG."""
 
     kind = "meanndcg"
-    best_is_one = True
+    full_marks = True
     k = None
     discount: Discount | None = field(default=None, kw_only=True)
     gain: LabelGain | None = field(default=None, kw_only=True)
@@ -216,7 +216,7 @@ class PrecisionAt(_Binary):
     """The share of the first k ranks that hold relevant documents."""
 
     kind = "p"
-    best_is_one = False
+    full_marks = False
     k: int
     threshold: float | None = field(default=None, kw_only=True)
 
@@ -224,9 +224,11 @@ class PrecisionAt(_Binary):
         values = []
         for hits, k in zip(self._hits(ranked, convention, cutoffs), cast("list[int]", cutoffs), strict=True):
             if convention.short_p == "documents":
-                values.append(hits / np.minimum(ranked.sizes, k))
+                values.append(hits / ranked.first(k))
             else:
-                values.append((hits if convention.short_p == "k" else ranked.without_short(hits, k)) / k)
+                values.append(
+                    (hits if convention.short_p == "k" else ranked.without_short(hits, k)) / float(k)
+                )
         return values
 
 
@@ -236,7 +238,7 @@ class RecallAt(_Binary):
     """The share of a query's relevant documents that stand among the first k."""
 
     kind = "recall"
-    best_is_one = True
+    full_marks = True
     k: int
     threshold: float | None = field(default=None, kw_only=True)
 
@@ -251,7 +253,7 @@ class HitAt(_Binary):
     """Whether a relevant document stands among the first k: 1 or 0; with averaged ties, how probably."""
 
     kind = "hit"
-    best_is_one = True
+    full_marks = True
     k: int
     threshold: float | None = field(default=None, kw_only=True)
 
@@ -271,7 +273,7 @@ class AveragePrecision(_Binary):
     """
 
     kind = "map"
-    best_is_one = True
+    full_marks = True
     k: int | None = None
     threshold: float | None = field(default=None, kw_only=True)
 
@@ -290,8 +292,8 @@ class AveragePrecision(_Binary):
             terms = b.spread(r / b.sizes) * (b.spread(before) + 1 + among) / ranked.ranks
         values = []
         for total, k in zip(ranked.sums(terms, None, cutoffs), cutoffs, strict=True):
-            reachable = k is not None and convention.map_at == "reachable"
-            values.append(_ratio(total, np.minimum(relevant, cast("int", k)) if reachable else relevant))
+            reachable = convention.map_at == "reachable"
+            values.append(_ratio(total, np.minimum(relevant, ranked.first(k)) if reachable else relevant))
         return values
 
 
@@ -301,7 +303,7 @@ class ReciprocalRank(_Binary):
     """1 / rank of the first relevant document, 0 if it is not among the first k; its mean is MRR."""
 
     kind = "mrr"
-    best_is_one = True
+    full_marks = True
     k: int | None = None
     threshold: float | None = field(default=None, kw_only=True)
 
@@ -319,7 +321,7 @@ class ExpectedReciprocalRank(Metric):
     """
 
     kind = "err"
-    best_is_one = False
+    full_marks = False
     k: int | None = None
     max_grade: float | None = field(default=None, kw_only=True)
 
@@ -359,7 +361,7 @@ class RankBiasedPrecision(Metric):
     """
 
     kind = "rbp"
-    best_is_one = False
+    full_marks = False
     k = None
     p: float = 0.8
     threshold: float | None = field(default=None, kw_only=True)
@@ -547,7 +549,7 @@ class Evaluation(dict[str, float]):
 
     def describe(self) -> str:
         """What the numbers rest on, in one sentence, to be printed with every table."""
-        plain = dict.fromkeys(metric.kind.upper() for metric in self.metrics if not metric.best_is_one)
+        plain = dict.fromkeys(metric.kind.upper() for metric in self.metrics if not metric.full_marks)
         note = f", but 0 in {listed(plain)}" if plain and self.convention.empty == 1 else ""
         clauses = [*self.convention._clauses(note), *self._notes]
         return f"{self.convention._title()}: {'; '.join(clauses)}."
@@ -621,7 +623,7 @@ def _per_query(metrics: tuple[Metric, ...], ranked: Ranked, convention: Conventi
     for family in families.values():
         one = family[0]
         empty = ranked.count(one._positive(ranked, convention)) == 0
-        worth = math.nan if convention.empty == "skip" else float(convention.empty if one.best_is_one else 0)
+        worth = math.nan if convention.empty == "skip" else float(convention.empty if one.full_marks else 0)
         replaced = worth != 0 and bool(empty.any())  # where nothing is relevant, a metric is 0 of itself
         values = one._values(ranked, convention, [metric.k for metric in family])
         for metric, value in zip(family, values, strict=True):

@@ -94,7 +94,7 @@ def _order(x: Floats, groups: Groups) -> Index:
     """The rows of each query by decreasing score, ties as they came, one query after another: (N,)."""
     n, offsets, rows = len(x), groups.offsets, groups.rows
     if groups.longest == 1:
-        return np.arange(n) if rows is None else rows
+        return np.arange(n, dtype=np.int64) if rows is None else rows
     grouped = x if rows is None else x[rows]
     order, by_score = np.empty(n, np.int64), np.empty(n)
     n_queries, shift = len(offsets) - 1, n.bit_length()
@@ -105,8 +105,8 @@ def _order(x: Floats, groups: Groups) -> Index:
     else:
         # Sort all by score, then stably by query: a key holds the query and the place in the first order.
         _native.sort_descending(grouped, order, by_score)
-        key = np.repeat(np.arange(n_queries) << shift, np.diff(offsets))[order]
-        key |= np.arange(n)
+        key = np.repeat(np.arange(n_queries, dtype=np.int64) << shift, np.diff(offsets))[order]
+        key |= np.arange(n, dtype=np.int64)
         key.sort()
         key &= (1 << shift) - 1
         order = order[key]
@@ -115,7 +115,7 @@ def _order(x: Floats, groups: Groups) -> Index:
 
 def _ranks(offsets: Index) -> Index:
     """1, 2, ... in each query: (N,)."""
-    return np.arange(1, offsets[-1] + 1) - np.repeat(offsets[:-1], np.diff(offsets))
+    return np.arange(1, offsets[-1] + 1, dtype=np.int64) - np.repeat(offsets[:-1], np.diff(offsets))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ class Blocks:
     @cached_property
     def places(self) -> Index:
         """(N,) the place of each document in its block, from 0."""
-        places: Index = np.arange(int(self.sizes.sum())) - self.spread(self.starts)
+        places: Index = np.arange(int(self.sizes.sum()), dtype=np.int64) - self.spread(self.starts)
         return places
 
 
@@ -206,7 +206,11 @@ class Ranked:
 
     def without_short(self, values: Floats, k: int | None) -> Floats:
         """Values a query, with 0 for the queries of fewer than k documents."""
-        return values if k is None else values * (self.sizes >= k)
+        return values if k is None else values * (self.sizes >= min(k, self.longest + 1))
+
+    def first(self, k: int | None) -> Index:
+        """(Q,) the number of documents among the first k ranks."""
+        return self.sizes if k is None else np.minimum(self.sizes, min(k, self.longest))
 
     def sums(self, values: Floats, weights: Floats | None, cutoffs: Cutoffs) -> list[Floats]:
         """Sums of values * weights[rank - 1] over the first k ranks of each query: (Q,) for each k.
@@ -418,11 +422,11 @@ def _sorted_codes(codes: Index, starts: Index, sizes: Index, n_values: int, *, f
     """The codes of each segment in falling or rising order, one segment after another."""
     if len(starts) == len(codes):
         return codes
-    base = np.repeat(np.arange(len(starts)) * n_values, sizes)
+    base = np.repeat(np.arange(len(starts), dtype=np.int64) * n_values, sizes)
     key = base + (n_values - 1 - codes if falling else codes)
     if len(starts) * n_values <= len(codes):  # count, where there are fewer bins than documents
         counts = np.bincount(key, minlength=len(starts) * n_values)
-        key = np.repeat(np.tile(np.arange(n_values), len(starts)), counts)
+        key = np.repeat(np.tile(np.arange(n_values, dtype=np.int64), len(starts)), counts)
     else:
         key.sort()
         key -= base
