@@ -3,8 +3,8 @@
     python benchmarks/fitting.py [--queries 10000] [--documents 120] [--features 136] [--threads N]
 
 An L-BFGS evaluation needs two products with the features, X w and X' g, and the expected gain with its
-gradient. Printed: seconds for each of the three alone, and per evaluation of a whole `fit`, with the optimizer
-and the checks.
+gradient. Printed: seconds for each of the three alone, and per evaluation of a whole `fit`, with the
+optimizer and the checks.
 """
 
 import argparse

@@ -11,7 +11,7 @@ __all__ = ["least_squares"]
 
 Floats = NDArray[np.float64]
 
-_CHUNK = 1 << 14
+_CHUNK = 1 << 10  # rows of a few hundred features that stay in the cache
 
 
 def least_squares(
@@ -31,10 +31,20 @@ def least_squares(
     >>> w.round(12), round(c, 12)
     (array([2.]), 1.0)
     """
-    n, n_features = X.shape
-    total = float(n) if sample_weight is None else float(sample_weight.sum())
+    from threadpoolctl import threadpool_limits
+
+    total = float(len(X)) if sample_weight is None else float(sample_weight.sum())
     if not total > 0:
         raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
+    # One thread: those of BLAS wait for each other longer than they work where others use the processors.
+    with threadpool_limits(1, user_api="blas"):
+        R = _triangle(X, y, sample_weight) / np.sqrt(total)
+        return _solve(R, penalty)
+
+
+def _triangle(X: NDArray[Any], y: Floats, sample_weight: Floats | None) -> Floats:
+    """The R of the rows [1, x, y]: (D + 2, D + 2)."""
+    n, n_features = X.shape
     R = np.zeros((0, n_features + 2))
     for start in range(0, n, _CHUNK):
         rows = slice(start, min(start + _CHUNK, n))
@@ -45,7 +55,11 @@ def least_squares(
         if sample_weight is not None:
             block *= np.sqrt(sample_weight[rows])[:, None]
         R = np.asarray(np.linalg.qr(np.concatenate([R, block]), mode="r"))
-    R = np.concatenate([R, np.zeros((max(0, n_features + 2 - len(R)), n_features + 2))]) / np.sqrt(total)
+    return np.concatenate([R, np.zeros((max(0, n_features + 2 - len(R)), n_features + 2))])
+
+
+def _solve(R: Floats, penalty: float) -> tuple[Floats, float]:
+    n_features = R.shape[1] - 2
     # The first row of R alone holds the intercept: what is below is the problem without it.
     A, b = R[1:, 1:-1], R[1:, -1]
     norms = np.sqrt(np.square(A).sum(axis=0))

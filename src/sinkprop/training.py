@@ -267,10 +267,11 @@ def _paths(
         )
 
     selection, rng = recipe.selection, np.random.default_rng([recipe.seed, 0])
-    pool = data if validation is None else joined(data, validation)
-    if pool.n_queries < 2:
+    n_queries = data.n_queries + (0 if validation is None else validation.n_queries)
+    if n_queries < 2:
         return [objective(data, 0)], [(0, data)], "the one training query itself"
-    if selection.cross_validates(pool.n_queries):
+    if selection.cross_validates(n_queries):
+        pool = data if validation is None else joined(data, validation)
         n_splits = min(selection.n_splits, pool.n_queries)
         order = rng.permutation(pool.n_queries)
         parts = [np.sort(order[k::n_splits]) for k in range(n_splits)]
