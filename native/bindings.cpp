@@ -15,6 +15,8 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 
+void bind_letor(nb::module_&);  // bind_letor.cpp
+
 namespace {
 
 template <class T, class... Extra>
@@ -150,4 +152,6 @@ NB_MODULE(_native, m) {
     m.def("instruction_sets", &sinkprop::instruction_sets);
     m.def("instruction_set", &sinkprop::instruction_set);
     m.def("use_instruction_set", &sinkprop::use_instruction_set, "name"_a);
+
+    bind_letor(m);
 }

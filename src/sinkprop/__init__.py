@@ -18,6 +18,14 @@ from sinkprop.objective import (
 )
 from sinkprop.permutation import choose_permutation
 from sinkprop.ranked import Ranking, ranking
+from sinkprop.readers import (
+    load_frame,
+    load_letor,
+    load_parquet,
+    load_queries,
+    load_query_sizes,
+    save_letor,
+)
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 from sinkprop.selection import Selection
 from sinkprop.training import Annealing, FitResult
@@ -57,11 +65,17 @@ __all__ = [
     "evaluate",
     "expected_gain",
     "expected_ranks",
+    "load_frame",
+    "load_letor",
     "load_model",
+    "load_parquet",
+    "load_queries",
+    "load_query_sizes",
     "parse_gain",
     "parse_metric",
     "parse_metrics",
     "ranking",
+    "save_letor",
     "sinkhorn",
     "sinkhorn_limit",
     "sinkhorn_vjp",

@@ -1,5 +1,7 @@
 """The native kernels. Callers validate: nothing here checks a shape or a value."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,3 +47,50 @@ def use_method(name: str) -> None: ...
 def instruction_sets() -> list[str]: ...
 def instruction_set() -> str: ...
 def use_instruction_set(name: str) -> bool: ...
+
+class LetorLayout:
+    """What a first look at a text tells: the size of X, and how the text is divided among threads."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def chunks(self) -> int: ...
+    @property
+    def largest_id(self) -> int: ...
+    @property
+    def largest_line(self) -> int: ...
+    @property
+    def comments(self) -> bool: ...
+    @property
+    def ids(self) -> int: ...
+
+def letor_scan(data: NDArray[np.uint8], chunk: int, n_threads: int) -> LetorLayout: ...
+def letor_count_features(data: NDArray[np.uint8], layout: LetorLayout, n_threads: int) -> int: ...
+def letor_read(
+    data: NDArray[np.uint8],
+    layout: LetorLayout,
+    X: NDArray[Any] | None,
+    columns: int,
+    y: Floats,
+    qid: Index | None,
+    names: Index | None,
+    docids: Index | None,
+    zero_based: bool,
+    limited: bool,
+    null: float | None,
+    largest: float,
+    n_threads: int,
+) -> tuple[int, int, int, int]: ...
+def letor_words(data: NDArray[np.uint8], words: Index, out: NDArray[np.uint32], n_threads: int) -> bool: ...
+def letor_write(
+    X: NDArray[Any],
+    y: Floats,
+    qid: bytes,
+    qid_end: Index,
+    docid: bytes,
+    docid_end: Index | None,
+    first: int,
+    last: int,
+    sparse: bool,
+    n_threads: int,
+) -> bytes: ...

@@ -1,0 +1,148 @@
+// LETOR text in sinkprop._native: bytes in, arrays filled. Python words the errors.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "letor.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+template <class T, class... Extra>
+using Array = nb::ndarray<T, nb::c_contig, nb::device::cpu, Extra...>;
+using Bytes = Array<const std::uint8_t, nb::ndim<1>>;
+using Labels = Array<double, nb::ndim<1>>;
+using Ids = Array<std::int64_t, nb::ndim<1>>;
+using Words = Array<std::int64_t, nb::ndim<2>>;
+using Ends = Array<const std::int64_t, nb::ndim<1>>;
+using sinkprop::LetorLayout;
+
+sinkprop::Text text_of(const Bytes& bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void require(bool fits, const char* name) {
+    if (!fits) throw nb::type_error((std::string(name) + " has the wrong size").c_str());
+}
+
+template <class T>
+nb::tuple read(const Bytes& data, const LetorLayout& layout, std::optional<Array<T, nb::ndim<2>>> X,
+               std::size_t columns, const Labels& y, std::optional<Ids> qid, std::optional<Words> names,
+               std::optional<Words> docids, bool zero_based, bool limited, std::optional<double> null, double largest,
+               int n_threads) {
+    const std::size_t rows = layout.row.back();
+    auto words = [&](const std::optional<Words>& w) { return !w || (w->shape(0) == rows && w->shape(1) == 2); };
+    require(layout.begin.back() == data.size(), "data");
+    require(!X || (X->shape(0) == rows && X->shape(1) == columns), "X");
+    require(y.size() == rows, "y");
+    require((qid && qid->size() == rows) || layout.ids != sinkprop::LetorIds::numbers, "qid");
+    require((names && words(names)) || layout.ids != sinkprop::LetorIds::names, "names");
+    require(words(docids), "docids");
+    const sinkprop::LetorOptions options = {zero_based, limited, null.has_value(), null.value_or(0), largest};
+    const sinkprop::LetorTable<T> table = {X ? X->data() : nullptr,
+                                           columns,
+                                           y.data(),
+                                           qid ? qid->data() : nullptr,
+                                           names ? names->data() : nullptr,
+                                           docids ? docids->data() : nullptr};
+    sinkprop::LetorFailure failure;
+    {
+        nb::gil_scoped_release release;
+        failure = sinkprop::read_letor<T>(text_of(data), layout, options, table, n_threads);
+    }
+    return nb::make_tuple(int(failure.fault), failure.line, failure.begin, failure.end);
+}
+
+template <class T>
+void bind_read(nb::module_& m) {
+    m.def("letor_read", &read<T>, "data"_a, "layout"_a, nb::arg("X").noconvert().none(), "columns"_a,
+          nb::arg("y").noconvert(), nb::arg("qid").noconvert().none(), nb::arg("names").noconvert().none(),
+          nb::arg("docids").noconvert().none(), "zero_based"_a, "limited"_a, nb::arg("null").none(), "largest"_a,
+          "n_threads"_a);
+}
+
+template <class T>
+void bind_write(nb::module_& m) {
+    m.def(
+        "letor_write",
+        [](const Array<const T, nb::ndim<2>>& X, const Array<const double, nb::ndim<1>>& y, const nb::bytes& qid,
+           const Ends& qid_end, const nb::bytes& docid, std::optional<Ends> docid_end, std::size_t first,
+           std::size_t last, bool sparse, int n_threads) {
+            const std::size_t rows = X.shape(0);
+            auto ends = [&](const nb::bytes& words, const Ends& end) {
+                return end.size() == rows && (rows == 0 || std::size_t(end.data()[rows - 1]) == words.size());
+            };
+            require(y.size() == rows, "y");
+            require(ends(qid, qid_end), "qid_end");
+            require(!docid_end || ends(docid, *docid_end), "docid_end");
+            require(first <= last && last <= rows, "rows");
+            const sinkprop::LetorRows<T> table = {X.data(),
+                                                  X.shape(1),
+                                                  y.data(),
+                                                  {qid.c_str(), qid.size()},
+                                                  qid_end.data(),
+                                                  {docid.c_str(), docid.size()},
+                                                  docid_end ? docid_end->data() : nullptr};
+            std::string text;
+            {
+                nb::gil_scoped_release release;
+                text = sinkprop::write_letor(table, first, last, sparse, n_threads);
+            }
+            return nb::bytes(text.data(), text.size());
+        },
+        nb::arg("X").noconvert(), "y"_a, "qid"_a, "qid_end"_a, "docid"_a, nb::arg("docid_end").none(), "first"_a,
+        "last"_a, "sparse"_a, "n_threads"_a);
+}
+
+}  // namespace
+
+void bind_letor(nb::module_& m) {
+    nb::class_<LetorLayout>(m, "LetorLayout")
+        .def_prop_ro("rows", [](const LetorLayout& layout) { return layout.row.back(); })
+        .def_prop_ro("chunks", [](const LetorLayout& layout) { return layout.begin.size() - 1; })
+        .def_ro("largest_id", &LetorLayout::largest_id)
+        .def_ro("largest_line", &LetorLayout::largest_line)
+        .def_ro("comments", &LetorLayout::comments)
+        .def_prop_ro("ids", [](const LetorLayout& layout) { return int(layout.ids); });
+
+    m.def(
+        "letor_scan",
+        [](const Bytes& data, std::size_t chunk, int n_threads) {
+            require(chunk > 0, "chunk");
+            nb::gil_scoped_release release;
+            return sinkprop::scan_letor(text_of(data), chunk, n_threads);
+        },
+        "data"_a, "chunk"_a, "n_threads"_a);
+
+    m.def(
+        "letor_count_features",
+        [](const Bytes& data, const LetorLayout& layout, int n_threads) {
+            require(layout.begin.back() == data.size(), "data");
+            nb::gil_scoped_release release;
+            return sinkprop::count_letor_features(text_of(data), layout, n_threads);
+        },
+        "data"_a, "layout"_a, "n_threads"_a);
+
+    bind_read<double>(m);
+    bind_read<float>(m);
+
+    m.def(
+        "letor_words",
+        [](const Bytes& data, const Words& words, Array<std::uint32_t, nb::ndim<2>> out, int n_threads) {
+            require(words.shape(1) == 2 && words.shape(0) == out.shape(0), "out");
+            nb::gil_scoped_release release;
+            return sinkprop::spread_words(text_of(data), words.data(), words.shape(0), out.shape(1), out.data(),
+                                          n_threads);
+        },
+        "data"_a, "words"_a, nb::arg("out").noconvert(), "n_threads"_a);
+
+    bind_write<double>(m);
+    bind_write<float>(m);
+}

@@ -1,0 +1,351 @@
+#include "decimal.hpp"
+
+#include <stdlib.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <new>
+#include <string>
+#if defined(_MSC_VER)
+#include <locale.h>
+#elif defined(__APPLE__)
+#include <xlocale.h>
+#else
+#include <locale.h>
+#endif
+
+namespace sinkprop {
+namespace {
+
+struct Wide {
+    std::uint64_t high, low;
+};
+
+Wide multiply(std::uint64_t a, std::uint64_t b) {
+#if defined(__SIZEOF_INT128__)
+    __extension__ typedef unsigned __int128 uint128;
+    const uint128 product = uint128(a) * b;
+    return {std::uint64_t(product >> 64), std::uint64_t(product)};
+#else
+    const std::uint64_t half = 0xFFFFFFFFu, a0 = a & half, a1 = a >> 32, b0 = b & half, b1 = b >> 32;
+    const std::uint64_t middle = a1 * b0 + (a0 * b0 >> 32), cross = a0 * b1 + (middle & half);
+    return {a1 * b1 + (middle >> 32) + (cross >> 32), a * b};
+#endif
+}
+
+int leading_zeros(std::uint64_t x) {  // x != 0
+#if defined(_MSC_VER)
+    unsigned long i;
+    _BitScanReverse64(&i, x);
+    return 63 - int(i);
+#else
+    return __builtin_clzll(x);
+#endif
+}
+
+// floor(log2(10^q)), for |q| < 1234
+int log2_of_power(int q) {
+    return (q * 1741647) >> 19;
+}
+
+// The first 128 bits of 10^q (and of 5^q, which has the same), cut off: exact for 0 <= q <= 55
+class Powers {
+  public:
+    static constexpr int least = -342, most = 324;
+
+    Powers() {
+        Number up{};  // 5^q
+        up[0] = 1;
+        for (int q = 0; q <= most; ++q) {
+            top(up, q);
+            std::uint32_t carry = 0;
+            for (std::uint32_t& digit : up) {
+                const std::uint64_t x = std::uint64_t(digit) * 5 + carry;
+                digit = std::uint32_t(x);
+                carry = std::uint32_t(x >> 32);
+            }
+        }
+        Number down{};  // floor(2^n / 5^-q); dividing a floor and taking the floor loses nothing
+        down[words - 1] = 0x80000000u;
+        for (int q = -1; q >= least; --q) {
+            std::uint64_t rest = 0;
+            for (std::size_t i = words; i-- > 0;) {
+                const std::uint64_t x = rest << 32 | down[i];
+                down[i] = std::uint32_t(x / 5);
+                rest = x % 5;
+            }
+            top(down, q);
+        }
+    }
+
+    Wide floor(int q) const { return entries_[std::size_t(q - least)]; }
+    Wide ceiling(int q) const {
+        Wide x = floor(q);
+        if (q < 0 || q > 55) x.high += ++x.low == 0;
+        return x;
+    }
+
+  private:
+    static constexpr std::size_t words = 32;  // 2^1023 / 5^342 still has 229 bits
+    using Number = std::array<std::uint32_t, words>;
+
+    void top(const Number& x, int q) {
+        std::size_t i = words - 1;
+        while (!x[i]) --i;
+        auto word = [&](std::size_t back) { return i >= back ? std::uint64_t(x[i - back]) : 0; };
+        const std::uint64_t a = word(0) << 32 | word(1), b = word(2) << 32 | word(3), c = word(4) << 32;
+        const int shift = leading_zeros(a);
+        Wide& entry = entries_[std::size_t(q - least)];
+        entry = shift ? Wide{a << shift | b >> (64 - shift), b << shift | c >> (64 - shift)} : Wide{a, b};
+    }
+
+    std::array<Wide, most - least + 1> entries_;
+};
+
+const Powers& powers() {
+    static const Powers table;
+    return table;
+}
+
+double from_bits(std::uint64_t bits) {
+    double x;
+    std::memcpy(&x, &bits, 8);
+    return x;
+}
+
+// The double nearest to w 10^q, w != 0, or NaN where 128 bits of the power do not decide it or it is not normal.
+// D. Lemire, "Number parsing at a gigabyte per second", 2021.
+double nearest(std::uint64_t w, std::int64_t q) {
+    const double undecided = std::numeric_limits<double>::quiet_NaN();
+    if (q > 308) return std::numeric_limits<double>::infinity();
+    if (q < Powers::least) return undecided;
+    const int zeros = leading_zeros(w);
+    w <<= zeros;
+    const Wide power = q < 0 ? powers().ceiling(int(q)) : powers().floor(int(q));
+    Wide product = multiply(w, power.high);
+    if ((product.high & 0x1FF) == 0x1FF) {
+        const std::uint64_t more = multiply(w, power.low).high;
+        product.low += more;
+        product.high += product.low < more;
+    }
+    if (product.low == ~std::uint64_t(0) && (q < -27 || q > 55)) return undecided;
+    const int upper = int(product.high >> 63);
+    std::uint64_t m = product.high >> (upper + 9);  // 54 bits: one more than the significand
+    int exponent = log2_of_power(int(q)) + 63 + upper - zeros + 1023;
+    if (exponent <= 0) return undecided;
+    // Halfway between two doubles, which only these powers can reach exactly: to the even one
+    if (product.low <= 1 && q >= -4 && q <= 23 && (m & 3) == 1 && m << (upper + 9) == product.high)
+        m &= ~std::uint64_t(1);
+    m = (m + (m & 1)) >> 1;
+    if (m >> 53) {
+        m >>= 1;
+        ++exponent;
+    }
+    if (exponent >= 0x7FF) return std::numeric_limits<double>::infinity();
+    return from_bits(std::uint64_t(exponent) << 52 | (m & ((std::uint64_t(1) << 52) - 1)));
+}
+
+// The C library's conversion, which is exact, with a point for the decimal point whatever the locale
+double by_library(const char* begin, const char* end) {
+    const std::string text(begin, end);
+#if defined(_MSC_VER)
+    static const _locale_t plain = _create_locale(LC_ALL, "C");
+    if (!plain) throw std::bad_alloc();
+    return _strtod_l(text.c_str(), nullptr, plain);
+#else
+    static const locale_t plain = newlocale(LC_ALL_MASK, "C", locale_t(0));
+    if (!plain) throw std::bad_alloc();
+    return strtod_l(text.c_str(), nullptr, plain);
+#endif
+}
+
+}  // namespace
+
+const char* read_long_number(const char* const begin, double& value) {
+    const char* p = begin;
+    std::uint64_t w = 0;
+    int kept = 0;            // digits in w, without zeros in front; at most 19, so that w fits
+    std::int64_t shift = 0;  // the number is w 10^shift, and a little more if digits were cut off
+    bool any = false, cut = false;
+    auto digit = [&](int fractional) {
+        any = true;
+        if (kept < 19) {
+            w = w * 10 + std::uint64_t(*p - '0');
+            kept += w != 0;
+            shift -= fractional;
+        } else {
+            cut |= *p != '0';
+            shift += 1 - fractional;
+        }
+    };
+    for (; is_digit(*p); ++p) digit(0);
+    if (*p == '.') {
+        ++p;
+        while (kept <= 11) {
+            std::uint64_t next;
+            const int n = read_digits(p, next);
+            p += n;
+            any |= n > 0;
+            w = w * whole_powers_of_ten[n] + next;
+            kept = w ? kept + n : 0;
+            shift -= n;
+            if (n < 8) break;
+        }
+        for (; is_digit(*p); ++p) digit(1);
+    }
+    if (!any) return nullptr;
+    if (*p == 'e' || *p == 'E') {
+        const bool negative = *++p == '-';
+        p += negative || *p == '+';
+        if (!is_digit(*p)) return nullptr;
+        std::int64_t exponent = 0;
+        for (; is_digit(*p); ++p)
+            if (exponent < std::int64_t(1) << 56) exponent = exponent * 10 + (*p - '0');  // no text is that long
+        shift += negative ? -exponent : exponent;
+    }
+    if (w == 0) {
+        value = 0;
+    } else if (!cut && w <= std::uint64_t(1) << 53 && shift >= -22 && shift <= 22) {
+        const double x = double(std::int64_t(w));
+        value = shift < 0 ? x / powers_of_ten[-shift] : x * powers_of_ten[shift];
+    } else {
+        value = nearest(w, shift);
+        // What was cut off matters only if it would take the number to another double.
+        if (std::isnan(value) || (cut && value != nearest(w + 1, shift))) value = by_library(begin, p);
+    }
+    return p;
+}
+
+namespace {
+
+struct Decimal {
+    std::uint64_t digits;
+    int exponent;
+};
+
+// The shortest decimal in the interval that rounds to c 2^q, the closest of those. The lower neighbour of a power of
+// two is only half as far. R. Giulietti, "The Schubfach way to render doubles", 2020.
+Decimal shortest(std::uint64_t c, int q, bool lower_is_closer) {
+    const int k = (q * 1262611 - (lower_is_closer ? 524031 : 0)) >> 22;  // floor(log10(width of the interval))
+    const int h = q + log2_of_power(-k) + 1;
+    const Wide power = powers().ceiling(-k);
+    auto scaled = [&](std::uint64_t x) {  // x 10^-k, the bits below the last marked by a 1
+        const Wide high = multiply(power.high, x << h);
+        const std::uint64_t carry = multiply(power.low, x << h).high, low = high.low + carry;
+        return (high.high + (low < carry)) | (low > 1);
+    };
+    const bool odd = c & 1;
+    const std::uint64_t value = scaled(4 * c), lower = scaled(4 * c - 2 + lower_is_closer) + odd,
+                        upper = scaled(4 * c + 2) - odd, s = value / 4;
+    if (s >= 10) {
+        const std::uint64_t tenth = s / 10;
+        const bool below = lower <= 40 * tenth, above = 40 * tenth + 40 <= upper;
+        if (below != above) return {tenth + above, k + 1};
+    }
+    const bool below = lower <= 4 * s, above = 4 * s + 4 <= upper;
+    if (below != above) return {s + above, k};
+    return {s + (value > 4 * s + 2 || (value == 4 * s + 2 && (s & 1))), k};
+}
+
+Decimal shortest(double x) {  // x > 0
+    // A decimal of at most 15 digits that reads as x is the only one: what people write is found by one trial.
+    const double scaled = x * 1e6;
+    if (scaled < 1e15) {
+        const std::int64_t digits = std::int64_t(scaled + 0.5);
+        if (double(digits) / 1e6 == x) return {std::uint64_t(digits), -6};
+    }
+    std::uint64_t bits;
+    std::memcpy(&bits, &x, 8);
+    const std::uint64_t fraction = bits & ((std::uint64_t(1) << 52) - 1);
+    const int exponent = int(bits >> 52);
+    if (!exponent) return shortest(fraction, -1074, false);
+    return shortest(fraction | std::uint64_t(1) << 52, exponent - 1075, !fraction && exponent > 1);
+}
+
+Decimal shortest(float x) {  // x > 0
+    std::uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    const std::uint32_t fraction = bits & 0x7FFFFFu;
+    const int exponent = int(bits >> 23);
+    return exponent ? shortest(fraction | 0x800000u, exponent - 150, !fraction && exponent > 1)
+                    : shortest(fraction, -149, false);
+}
+
+char* write_digits(std::uint64_t digits, char* out) {
+    char reversed[20];
+    int n = 0;
+    do reversed[n++] = char('0' + digits % 10);
+    while (digits /= 10);
+    while (n) *out++ = reversed[--n];
+    return out;
+}
+
+// As Python writes a float, without ".0": 0.0001, 1e-05, 1234567890123456, 1e+16
+char* write_decimal(Decimal x, char* out) {
+    while (x.digits % 10 == 0) {
+        x.digits /= 10;
+        ++x.exponent;
+    }
+    char digits[20];
+    const int n = int(write_digits(x.digits, digits) - digits), point = n + x.exponent;
+    auto put = [&](const char* from, int count) {
+        std::memcpy(out, from, std::size_t(count));
+        out += count;
+    };
+    static const char zeros[] = "0000000000000000";
+    if (point > 16 || point < -3) {
+        put(digits, 1);
+        if (n > 1) *out++ = '.';
+        put(digits + 1, n - 1);
+        *out++ = 'e';
+        *out++ = point > 0 ? '+' : '-';
+        const int exponent = point > 0 ? point - 1 : 1 - point;
+        if (exponent < 10) *out++ = '0';
+        return write_digits(std::uint64_t(exponent), out);
+    }
+    if (point <= 0) {
+        put("0.", 2);
+        put(zeros, -point);
+        put(digits, n);
+    } else if (point >= n) {
+        put(digits, n);
+        put(zeros, point - n);
+    } else {
+        put(digits, point);
+        *out++ = '.';
+        put(digits + point, n - point);
+    }
+    return out;
+}
+
+template <class T>
+char* write_signed(T x, char* out) {
+    if (std::signbit(x)) {
+        *out++ = '-';
+        x = -x;
+    }
+    if (x == 0) {
+        *out++ = '0';
+        return out;
+    }
+    return write_decimal(shortest(x), out);
+}
+
+}  // namespace
+
+char* write_number(double x, char* out) {
+    return write_signed(x, out);
+}
+
+char* write_number(float x, char* out) {
+    char* end = write_signed(x, out);
+    // The reader rounds twice, to a double and then to a float; where that strays, the double's own text cannot.
+    char copy[48] = {};  // ends as read_number asks
+    double back;
+    std::memcpy(copy, out, std::size_t(end - out));
+    read_number(copy, back);
+    return float(back) == x ? end : write_signed(double(x), out);
+}
+
+}  // namespace sinkprop

@@ -1,0 +1,94 @@
+// Decimal text to the nearest double, and a double to the shortest decimal text that reads back to it. Neither depends
+// on the locale, nor on what the standard library offers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(_MSC_VER)
+#include <intrin.h>
+#endif
+
+namespace sinkprop {
+
+constexpr double powers_of_ten[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+constexpr std::uint64_t whole_powers_of_ten[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
+
+// Eight characters, the first in the lowest byte
+inline std::uint64_t load_eight(const char* p) {
+    std::uint64_t x;
+    std::memcpy(&x, p, 8);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    x = __builtin_bswap64(x);
+#endif
+    return x;
+}
+
+inline int trailing_zeros(std::uint64_t x) {  // x != 0
+#if defined(_MSC_VER)
+    unsigned long i;
+    _BitScanForward64(&i, x);
+    return int(i);
+#else
+    return __builtin_ctzll(x);
+#endif
+}
+
+inline bool is_digit(char c) {
+    return unsigned(static_cast<unsigned char>(c)) - '0' <= 9;
+}
+
+// How many digits stand at p, at most 8, and the number they make; eight bytes at p must be readable. The work does not
+// depend on their number, so that numbers of mixed lengths cost no mispredicted branches.
+inline int read_digits(const char* p, std::uint64_t& value) {
+    std::uint64_t x = load_eight(p) - 0x3030303030303030u;  // borrows only reach what follows the first other byte
+    const std::uint64_t other = (x | (x + 0x7676767676767676u)) & 0x8080808080808080u;
+    const int n = other ? trailing_zeros(other) >> 3 : 8;
+    x = n ? x << (64 - 8 * n) : 0;  // zeros in front of the digits
+    x = x * 10 + (x >> 8);          // pairs of digits in every second byte
+    value =
+        ((x & 0x000000FF000000FFu) * 0x000F424000000064u + (x >> 16 & 0x000000FF000000FFu) * 0x0000271000000001u) >> 32;
+    return n;
+}
+
+// The number that begins at p, after its sign, in any form: see read_number.
+const char* read_long_number(const char* p, double& value);
+
+// [+-] digits [. digits] [e [+-] digits], the nearest double to it, infinite past the largest; digits may lack on one
+// side of the point. Returns where the number ends, or null if there is none. A byte that cannot belong to a number
+// must follow, and eight bytes after that be readable.
+inline const char* read_number(const char* p, double& value) {
+    const bool negative = *p == '-';
+    p += negative | (*p == '+');
+    const char* const first = p;
+    std::uint64_t w = std::uint64_t(static_cast<unsigned char>(*p)) - '0', fraction = 0;
+    int digits = 1, places = 0;
+    // One digit in front of the point is what most numbers have; the others get the way that costs all of them the
+    // same.
+    if (w > 9 || is_digit(p[1])) digits = read_digits(p, w);
+    p += digits;
+    if (*p == '.') {
+        places = read_digits(++p, fraction);
+        p += places;
+        w = w * whole_powers_of_ten[places] + fraction;
+    }
+    const unsigned char next = static_cast<unsigned char>(*p);
+    // Below 2^53 both w and the power of ten are exact, and one division rounds once.
+    if (digits < 8 && unsigned(next - '0') > 9 && (next | 32) != 'e' && w <= std::uint64_t(1) << 53) {
+        value = double(std::int64_t(w)) / powers_of_ten[places];
+        if (digits + places == 0) return nullptr;
+    } else {
+        p = read_long_number(first, value);
+    }
+    if (negative) value = -value;
+    return p;
+}
+
+// The shortest text that read_number reads as x, which is finite; at `out`, where 32 bytes must be free. Returns its
+// end. For a float: the shortest that reads as a double which rounds to x.
+char* write_number(double x, char* out);
+char* write_number(float x, char* out);
+
+}  // namespace sinkprop

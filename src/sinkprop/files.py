@@ -1,0 +1,154 @@
+"""Whole files: read into memory, decompressed by what they hold, and written so that they appear complete."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Source", "compression_by_name", "opened", "read_source", "replacing"]
+
+StrPath: TypeAlias = str | os.PathLike[str]
+Bytes: TypeAlias = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The bytes of a file, decompressed, what to call it in messages, and its path if it has one."""
+
+    name: str
+    data: Bytes
+    path: str | None
+
+
+_MAGICS = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2"}
+_SUFFIXES = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}
+
+
+def compression_by_name(name: str) -> str | None:
+    """The compression that a file's name promises: gzip, xz, bzip2, or None."""
+    return _SUFFIXES.get(os.path.splitext(name)[1].lower())
+
+
+def read_source(path: StrPath | IO[bytes] | IO[str]) -> Source:
+    """All of a file, or the rest of an open one, which stays open; decompressed if its first bytes say so."""
+    read = getattr(path, "read", None)
+    if read is not None:
+        name = getattr(path, "name", None)
+        name = name if isinstance(name, str) else f"<{type(path).__name__}>"
+        return Source(name, _decompressed(_read_stream(read, name), name), None)
+    name = os.fsdecode(cast("StrPath", path))
+    return Source(name, _decompressed(_read_file(name), name), name)
+
+
+def _read_file(name: str) -> Bytes:
+    # Not a memory map: a file that another process cuts short would end this one.
+    with open(name, "rb", buffering=0) as file:
+        data = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
+        filled = 0
+        while filled < len(data):
+            count = file.readinto(data[filled:].data)
+            if not count:
+                break
+            filled += count
+        rest = file.readall()  # what was added meanwhile, and all of a pipe, whose size is 0
+    if not rest:
+        return data[:filled]
+    added = _array(rest)
+    return np.concatenate([data[:filled], added]) if filled else added
+
+
+def _read_stream(read: Callable[[int], Any], name: str) -> Bytes:
+    data = bytearray()
+    while True:
+        block = read(1 << 24)
+        if isinstance(block, str):
+            block = block.encode("utf-8", "surrogateescape")
+        elif not isinstance(block, bytes | bytearray | memoryview):
+            raise TypeError(f"{name}: read() must return bytes or text; got {block!r}.")
+        if not block:
+            return _array(data)
+        data += block
+
+
+def _array(data: bytes | bytearray) -> Bytes:
+    return np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+
+
+def _decompressed(data: Bytes, name: str) -> Bytes:
+    start = data[:6].tobytes()
+    compression = next((kind for magic, kind in _MAGICS.items() if start.startswith(magic)), None)
+    if compression is None:
+        return data
+    import zlib
+    from lzma import LZMAError
+
+    text = bytearray()
+    try:
+        with opened(compression, io.BytesIO(data.tobytes()), "rb") as stream:
+            while block := stream.read(1 << 22):
+                text += block
+    except (EOFError, OSError, zlib.error, LZMAError) as error:
+        raise ValueError(
+            f"{name}: the compressed stream ({compression}) is damaged or cut off, after {len(text)} bytes "
+            f"of text: {error}. Get the file again."
+        ) from error
+    return _array(text)
+
+
+def opened(compression: str, file: IO[bytes], mode: str) -> IO[bytes]:
+    """An open file seen through a compression; the mode is "rb" or "wb"."""
+    if compression == "gzip":
+        from gzip import GzipFile
+
+        return cast("IO[bytes]", GzipFile("", mode, 6, file, 0))  # without a time: same data, same bytes
+    if compression == "xz":
+        from lzma import LZMAFile
+
+        return cast("IO[bytes]", LZMAFile(file, mode))
+    from bz2 import BZ2File
+
+    return cast("IO[bytes]", BZ2File(file, "wb" if mode == "wb" else "rb"))
+
+
+@contextmanager
+def replacing(name: str) -> Iterator[IO[bytes]]:
+    """A file to write that takes its place under `name` when all of it is on the disk."""
+    name = os.path.realpath(name)  # a link stays a link
+    mode = None
+    if os.path.lexists(name):
+        mode = os.stat(name).st_mode
+        if not stat.S_ISREG(mode):  # a pipe or a device is written to; a directory is an error
+            with open(name, "wb") as special:
+                yield special
+            return
+        if not os.access(name, os.W_OK):  # renaming would not ask
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+    folder = os.path.dirname(name)
+    temporary = os.path.join(folder, f".sinkprop-{os.urandom(8).hex()}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if mode is not None:
+            os.chmod(temporary, stat.S_IMODE(mode))
+        os.replace(temporary, name)
+    except BaseException:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        raise
+    if hasattr(os, "O_DIRECTORY"):  # the new name, too, must be on the disk
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,210 @@
+"""Data frames and Parquet files to `Queries`: pandas, polars or pyarrow, imported by those who use them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data import Queries
+from sinkprop.files import StrPath
+
+__all__ = ["load_frame", "load_parquet"]
+
+
+def load_frame(
+    frame: Any,
+    *,
+    qid: str = "qid",
+    label: str = "label",
+    docid: str | None = None,
+    features: Sequence[str] | None = None,
+) -> Queries:
+    """The rows of a pandas or polars DataFrame or a pyarrow Table, a row a document.
+
+    qid, label, docid  names of their columns
+    features           names of the feature columns, in order; None takes all other columns
+
+    Features are numbers (or booleans), every one known and finite; X is float32 if all of them are. Their
+    names become `feature_names`. Anything else is a ValueError with the column and the row, from 0.
+
+    >>> import pandas
+    >>> q = load_frame(pandas.DataFrame({"qid": [1, 1], "label": [0, 2], "bm25": [3.5, 4], "len": [7, 9]}))
+    >>> q.X, q.feature_names
+    (array([[3.5, 7. ],
+           [4. , 9. ]]), ('bm25', 'len'))
+    """
+    names, column = _columns_of(frame)
+    roles = {"qid": qid, "label": label} | ({} if docid is None else {"docid": docid})
+    for role, name in roles.items():
+        if name not in names:
+            raise ValueError(_no_column(f"{role}={name!r}", name, names, frame))
+    if len(set(roles.values())) < len(roles):
+        raise ValueError(f"{', '.join(roles)} must name different columns; got {list(roles.values())}.")
+    if features is None:
+        chosen = [name for name in names if name not in roles.values()]
+        if not chosen:
+            raise ValueError(f"the frame has no columns besides {list(roles.values())}; expected features.")
+    else:
+        chosen = _chosen_features(features, roles, names, frame)
+    n = len(frame)
+    if not n:
+        raise ValueError("the frame has no rows; expected one for each document.")
+    advice = "Leave it out with features=[...], or encode it as numbers." if features is None else ""
+    columns = [_number_column(column, name, advice) for name in chosen]
+    single = all(values.dtype == np.float32 for values in columns)
+    X = np.empty((n, len(columns)), np.float32 if single else np.float64)
+    for first in range(0, n, 4096):  # whole columns would go through the cache once for each
+        for j, values in enumerate(columns):
+            X[first : first + 4096, j] = values[first : first + 4096]
+    y = _number_column(column, label, "Labels are numbers, larger for more relevant.").astype(np.float64)
+    if (y < 0).any():
+        row = int(np.argmax(y < 0))
+        raise ValueError(f"column {label!r} holds {y[row]} in row {row}; labels must not be below 0.")
+    ids = _known_column(column, qid)
+    names_of_documents = None
+    if docid is not None:
+        names_of_documents = _known_column(column, docid)
+        if names_of_documents.dtype.kind in "iu":
+            names_of_documents = names_of_documents.astype(str)
+    return Queries(X, y, ids, names_of_documents, tuple(map(str, chosen)))
+
+
+_Column: TypeAlias = "Callable[[Any], tuple[NDArray[Any] | None, NDArray[np.bool_], str]]"
+
+
+def _columns_of(frame: Any) -> tuple[list[Any], _Column]:
+    """The names of a frame's columns, and what gives one: values if none is missing, which are, its type."""
+    if hasattr(frame, "iloc") and hasattr(frame, "columns"):
+        names, column = list(frame.columns), _pandas_column
+    elif hasattr(frame, "get_column"):
+        names, column = list(frame.columns), _polars_column
+    elif hasattr(frame, "column_names") and hasattr(frame, "schema"):
+        names, column = list(frame.column_names), _arrow_column
+    else:
+        hint = " Call its collect() first." if hasattr(frame, "collect") else ""
+        raise TypeError(
+            "frame must be a pandas or polars DataFrame or a pyarrow Table; got "
+            f"{type(frame).__module__}.{type(frame).__qualname__}.{hint}"
+        )
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise ValueError(f"the frame has {names.count(twice)} columns called {twice!r}; expected one.")
+    return names, lambda name: column(frame, name)
+
+
+def _pandas_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+    series = frame[name]
+    missing = series.isna().to_numpy()
+    if missing.any():
+        return None, missing, str(series.dtype)
+    kind = series.dtype
+    if isinstance(kind, np.dtype):
+        return series.to_numpy(), missing, str(kind)
+    plain = {"i": np.int64, "u": np.uint64, "b": np.bool_, "f": np.float64}.get(
+        getattr(kind, "kind", "O"), object
+    )
+    if plain is np.float64 and getattr(kind, "itemsize", 8) == 4:
+        plain = np.float32
+    return series.to_numpy(dtype=plain), missing, str(kind)
+
+
+def _polars_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+    series = frame.get_column(name)
+    missing = series.is_null().to_numpy()
+    return None if missing.any() else series.to_numpy(), missing, str(series.dtype)
+
+
+def _arrow_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+    array = frame.column(name)
+    plain = {} if hasattr(array, "chunks") else {"zero_copy_only": False}  # a column of a RecordBatch
+    missing = array.is_null().to_numpy(**plain)
+    return None if missing.any() else array.to_numpy(**plain), missing, str(array.type)
+
+
+def _known_column(column: _Column, name: Any) -> NDArray[Any]:
+    values, missing, kind = column(name)
+    if values is None:
+        raise ValueError(f"column {name!r} ({kind}) has no value in row {int(np.argmax(missing))}.")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise ValueError(f"column {name!r} holds {values[row]} in row {row}; expected a finite number.")
+    return values
+
+
+def _number_column(column: _Column, name: Any, advice: str) -> NDArray[Any]:
+    values = _known_column(column, name)
+    if values.dtype.kind not in "biuf":
+        kind, first = column(name)[2], values[:1].tolist()[0]
+        raise ValueError(
+            f"column {name!r} must hold numbers; it is {kind}, with {first!r} in row 0. {advice}"
+        )
+    return values
+
+
+def _chosen_features(
+    features: Sequence[str], roles: dict[str, str], names: list[Any], frame: Any
+) -> list[Any]:
+    if isinstance(features, str):
+        raise ValueError(f"features must be a sequence of names; got {features!r}. Use [{features!r}].")
+    chosen = list(features)
+    if not chosen:
+        raise ValueError("features must name at least one column; got none.")
+    known, seen = set(names), set()
+    for name in chosen:
+        if name not in known:
+            raise ValueError(_no_column(f"features: {name!r}", name, names, frame))
+        if name in seen:
+            raise ValueError(f"features must name a column once; got {name!r} again.")
+        for role, taken in roles.items():
+            if name == taken:
+                raise ValueError(f"features must not name {name!r}, which is the {role}.")
+        seen.add(name)
+    return chosen
+
+
+def _no_column(argument: str, name: Any, names: list[Any], frame: Any) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(name), [str(known) for known in names], n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    if name in (getattr(getattr(frame, "index", None), "names", None) or ()):
+        hint = " It is in the index: call frame.reset_index() first."
+    shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
+    return f"{argument} is not a column of the frame.{hint} It has {shown}."
+
+
+def load_parquet(
+    path: StrPath,
+    *,
+    qid: str = "qid",
+    label: str = "label",
+    docid: str | None = None,
+    features: Sequence[str] | None = None,
+) -> Queries:
+    """The rows of a Parquet file, a row a document; the columns as for `load_frame`.
+
+    Needs pyarrow, which comes with the extra "parquet". With `features`, only the columns named are read.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ImportError('load_parquet needs pyarrow: pip install "sinkprop[parquet]"') from error
+    name = os.fsdecode(path)
+    with open(name, "rb") as handle:
+        try:
+            file = pq.ParquetFile(handle)
+            wanted = None
+            if features is not None and not isinstance(features, str):
+                wanted = [c for c in file.schema_arrow.names if c in {qid, label, docid, *features}]
+            table = file.read(columns=wanted)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{name}: not a Parquet file that can be read: {error}") from error
+    try:
+        return load_frame(table, qid=qid, label=label, docid=docid, features=features)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
