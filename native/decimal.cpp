@@ -16,6 +16,23 @@
 #endif
 
 namespace sinkprop {
+
+char* write_digits(std::uint64_t x, char* out) {
+    static const char pairs[] =
+        "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354"
+        "555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+    char text[20];
+    char* p = text + 20;
+    for (; x >= 100; x /= 100) std::memcpy(p -= 2, pairs + 2 * (x % 100), 2);
+    if (x >= 10)
+        std::memcpy(p -= 2, pairs + 2 * x, 2);
+    else
+        *--p = char('0' + x);
+    const std::size_t n = std::size_t(text + 20 - p);
+    std::memcpy(out, p, n);
+    return out + n;
+}
+
 namespace {
 
 struct Wide {
@@ -270,15 +287,6 @@ Decimal shortest(float x) {  // x > 0
     const int exponent = int(bits >> 23);
     return exponent ? shortest(fraction | 0x800000u, exponent - 150, !fraction && exponent > 1)
                     : shortest(fraction, -149, false);
-}
-
-char* write_digits(std::uint64_t digits, char* out) {
-    char reversed[20];
-    int n = 0;
-    do reversed[n++] = char('0' + digits % 10);
-    while (digits /= 10);
-    while (n) *out++ = reversed[--n];
-    return out;
 }
 
 // As Python writes a float, without ".0": 0.0001, 1e-05, 1234567890123456, 1e+16

@@ -86,6 +86,9 @@ inline const char* read_number(const char* p, double& value) {
     return p;
 }
 
+// The digits of a whole number, at most 20. Returns their end.
+char* write_digits(std::uint64_t x, char* out);
+
 // The shortest text that read_number reads as x, which is finite; at `out`, where 32 bytes must be free. Returns its
 // end. For a float: the shortest that reads as a double which rounds to x.
 char* write_number(double x, char* out);

@@ -8,7 +8,6 @@
 #include <limits>
 #include <mutex>
 #include <stdexcept>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -41,7 +40,7 @@ void in_order(std::size_t n, int n_threads, Work work) {
     others.reserve(threads);
     try {
         while (others.size() + 1 < threads) others.emplace_back(run);
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
         // no more threads to be had: those there are do the work
     }
     run();
@@ -465,22 +464,24 @@ void write_row(const LetorRows<T>& rows, std::size_t i, bool sparse, std::string
         const std::size_t begin = i ? std::size_t(ends[i - 1]) : 0;
         out.append(text.data + begin, std::size_t(ends[i]) - begin);
     };
-    char buffer[64];
-    out.append(buffer, std::size_t(write_number(rows.y[i], buffer) - buffer));
+    char buffer[4096], *p = write_number(rows.y[i], buffer);
+    auto flush = [&] {
+        out.append(buffer, std::size_t(p - buffer));
+        p = buffer;
+    };
+    flush();
     out += " qid:";
     word(rows.qid, rows.qid_end);
     const T* x = rows.X + i * rows.columns;
     for (std::size_t j = 0; j < rows.columns; ++j) {
         if (sparse && x[j] == 0 && !std::signbit(x[j]) && (i > 0 || j + 1 < rows.columns)) continue;
-        buffer[0] = ' ';
-        char* p = buffer + 1;
-        char reversed[20];
-        int n = 0;
-        for (std::size_t id = j + 1; id; id /= 10) reversed[n++] = char('0' + id % 10);
-        while (n) *p++ = reversed[--n];
+        if (buffer + sizeof buffer - p < 64) flush();
+        *p++ = ' ';
+        p = write_digits(j + 1, p);
         *p++ = ':';
-        out.append(buffer, std::size_t(write_number(x[j], p) - buffer));
+        p = write_number(x[j], p);
     }
+    flush();
     if (rows.docid_end && rows.docid_end[i] > (i ? rows.docid_end[i - 1] : 0)) {
         out += " #docid = ";
         word(rows.docid, rows.docid_end);

@@ -89,9 +89,6 @@ def load_letor(
     threads = _threads(n_threads, len(data) >> 8)
     layout = _native.letor_scan(data, _CHUNK, threads)
     n = layout.rows
-    if not n:
-        what = "holds no document, only comments or blank lines" if len(data) else "is empty"
-        raise ValueError(f"{source.name}: the file {what}; expected a line such as `2 qid:7 1:0.5` for each.")
     columns = max(0, layout.largest_id + zero_based) if n_features is None else n_features
     cells = n * columns
     too_sparse = (
@@ -126,6 +123,9 @@ def load_letor(
     )
     if fault:
         _raise_fault(source, fault, *place, n_features=n_features, zero_based=zero_based, kind=kind)
+    if not n:
+        what = "holds no document, only comments or blank lines" if len(data) else "is empty"
+        raise ValueError(f"{source.name}: the file {what}; expected a line such as `2 qid:7 1:0.5` for each.")
     if too_sparse:
         _raise_too_sparse(source, layout, columns, cells * kind.itemsize)
     if shortage is not None:
@@ -255,7 +255,7 @@ def _raise_fault(
     number, text = _line_at(source.data, line)
     token = text[begin - line : end - line]
     what = _FAULTS[fault].format(
-        token=_shown(token, 0) if token else "the end of the line",
+        token=_shown(token, 0, width=40) if token else "the end of the line",
         least=0 if zero_based else 1,
         n_features=n_features,
         kind=kind,
