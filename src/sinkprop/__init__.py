@@ -31,7 +31,7 @@ from sinkprop.selection import Selection
 from sinkprop.training import Annealing, FitResult
 
 if TYPE_CHECKING:
-    from sinkprop import baselines
+    from sinkprop import baselines, datasets
     from sinkprop.estimator import load_model
     from sinkprop.ranker import SinkPropRanker
 
@@ -61,6 +61,7 @@ __all__ = [
     "SmoothedIndicator",
     "baselines",
     "choose_permutation",
+    "datasets",
     "doubly_stochastic",
     "evaluate",
     "expected_gain",
@@ -87,6 +88,7 @@ _LAZY = {
     "SinkPropRanker": "sinkprop.ranker",
     "load_model": "sinkprop.estimator",
     "baselines": "sinkprop.baselines",
+    "datasets": "sinkprop.datasets",
 }
 
 
