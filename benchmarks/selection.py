@@ -5,9 +5,10 @@
                                                  queries of each fold; its test queries are not read
 
 Each problem has three parts of its queries to train on, one to validate with, and one, which no rule sees, to
-compare the rules on. All rules choose among the same stages of the same fit. Printed for each: mean NDCG@10
-and mean of NDCG@1 to @10 on the unseen part, and the difference of the latter to the usual rule (the single
-best by validation NDCG@10) with its standard error over the problems.
+compare the rules on. All rules choose among the same stages of the same fit. Those that name no metric judge
+by the mean of NDCG@1 to @10, and "neighbors" by that of a stage and those beside it. Printed for each: mean
+NDCG@10 and mean of NDCG@1 to @10 on the unseen part, and the difference of the latter to the usual rule (the
+single best by validation NDCG@10) with its standard error over the problems.
 """
 
 import argparse
@@ -110,9 +111,9 @@ def compared(training, validation, unseen, seed):
     scaling = fit_scaling("standard", data.X)
     finished = []
     train(data, vali, scaling, recipe, checkpoint=lambda stages: finished.append(stages[-1]))
-    stages = [f for f in finished if f.penalty >= 0]
-    stages.sort(key=lambda f: (f.stage, -f.penalty))  # smoother first
-    positions = np.array([(f.penalty, f.stage) for f in stages])
+    # the regression first, then smoother before sharper
+    stages = sorted(finished, key=lambda f: (f.penalty >= 0, f.stage, -f.penalty))
+    positions = np.array([(f.penalty, f.stage) if f.penalty >= 0 else (-9, -9) for f in stages])
     crossed = np.stack([f.judged.reshape(-1, 10) for f in stages])  # (C, Q, 10)
     held = np.stack([ndcgs(vali, linear_scores(vali.X, f.weights[0], scaling)) for f in stages])
     weights = np.stack([f.weights[0] for f in stages])
@@ -121,19 +122,18 @@ def compared(training, validation, unseen, seed):
     def tested(chosen):
         return ndcgs(test, linear_scores(test.X, weights[chosen].mean(axis=0), scaling)).mean(axis=0)
 
-    start = next(f for f in finished if f.penalty < 0).weights[0]
-    out = {"least squares": ndcgs(test, linear_scores(test.X, start, scaling)).mean(axis=0)}
+    out = {"least squares": tested(np.array([0]))}
     for name, judged in (("validation", held), ("cross-validation", crossed)):
         for criterion, values in (("ndcg@10", judged[..., 9]), ("ndcg@1-10", judged.mean(axis=2))):
-            smooth = smoothed(values, positions)
-            out[f"{name}: best by {criterion}"] = tested(within_errors(values, 0, first=True))
-            out[f"{name}: smoothest within 1 error, {criterion}"] = tested(
-                within_errors(values, 1, first=True)
-            )
-            out[f"{name}: mean within 1 error, {criterion}"] = tested(within_errors(values, 1))
-            out[f"{name}: best of neighbors, {criterion}"] = tested(within_errors(smooth, 0, first=True))
-            out[f"{name}: neighbors, within 1/2, {criterion}"] = tested(within_errors(smooth, 0.5))
-            out[f"{name}: neighbors, within 1, {criterion}"] = tested(within_errors(smooth, 1))
+            out[f"{name}: best by {criterion}"] = tested(within_errors(values, 0))
+        neighbors = smoothed(values, positions)
+        out[f"{name}: smoothest within 1 error"] = tested(within_errors(values, 1)[:1])
+        out[f"{name}: mean within 1/2 error"] = tested(within_errors(values, 0.5))
+        out[f"{name}: mean within 1 error"] = tested(within_errors(values, 1))
+        out[f"{name}: neighbors, best"] = tested(within_errors(neighbors, 0))
+        out[f"{name}: neighbors, smoothest within 1"] = tested(within_errors(neighbors, 1)[:1])
+        out[f"{name}: neighbors, mean within 1/2"] = tested(within_errors(neighbors, 0.5))
+        out[f"{name}: neighbors, mean within 1"] = tested(within_errors(neighbors, 1))
     return out
 
 
@@ -147,15 +147,12 @@ def smoothed(values, positions):
     return close @ values / close.sum(axis=1, keepdims=True)
 
 
-def within_errors(values, errors, first=False):
-    """The candidates whose mean is within so many standard errors of the best, or the first of them."""
+def within_errors(values, errors):
+    """The candidates whose mean is within so many standard errors of the best; for 0 the best alone."""
     means = values.mean(axis=1)
     best = np.argmax(means)
     error = (values - values[best]).std(axis=1, ddof=1) / np.sqrt(values.shape[1])
-    chosen = np.flatnonzero(means >= means[best] - errors * error)
-    if errors == 0:
-        chosen = np.array([best])
-    return chosen[:1] if first else chosen
+    return np.flatnonzero(means >= means[best] - errors * error) if errors else np.array([best])
 
 
 if __name__ == "__main__":
