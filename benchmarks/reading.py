@@ -1,23 +1,26 @@
 """Time to read LETOR text, beside scikit-learn's `load_svmlight_file`, and what both make of it.
 
-    python benchmarks/reading.py                    three files made for it, about a minute
+    python benchmarks/reading.py                    three files made for it, several minutes
     python benchmarks/reading.py --megabytes 20     smaller ones
     python benchmarks/reading.py FILE ...           files of your own, with a qid on every line
 
 The files: like LETOR 3.0 (45 features from 0 to 1 in six digits, docids), like MSLR (136 features, counts and
-scores of many sizes) and like Yahoo's (sparse, 700 features of which a third are there). Best of several
-reads in alternating rounds, from the cache of the file system. scikit-learn makes a sparse matrix and drops
-the docids; sinkprop makes the dense matrix that trainers take, and keeps them. The two results are compared,
-value for value.
+scores of many sizes) and like Yahoo's (sparse, 700 features of which a third are there). Two times for
+each: "first", the median of single reads, each in a process of its own, as a program that reads its data once
+sees it; and "again", the median of reads repeated in one process, whose memory the system has handed out
+already. Reads alternate; the file is in the cache of the file system; imports do not count. scikit-learn
+makes a sparse matrix and drops the docids; sinkprop makes the dense matrix that trainers take, with them.
+The two results are compared, value for value.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
+import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,45 +82,59 @@ def write(path: Path, make: Callable[[np.random.Generator, int], list[str]], meg
             size += len(text)
 
 
-def best_times(reads: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """Best time of each, in alternating rounds, so that a drift of the machine meets all alike."""
-    best = dict.fromkeys(reads, float("inf"))
-    until = time.perf_counter() + seconds
-    rounds = 0
-    while rounds < 2 or time.perf_counter() < until:
-        for name, call in reads.items():
-            for _ in range(1 if name == "scikit-learn" else 3):
-                before = time.perf_counter()
-                call()
-                best[name] = min(best[name], time.perf_counter() - before)
-        rounds += 1
-    return best
+READ = {
+    "scikit-learn": "load_svmlight_file(path, query_id=True)",
+    "sinkprop, 1 thread": "load_letor(path, n_threads=1)",
+    "sinkprop, {} threads": "load_letor(path, n_threads={})",
+}
+PROGRAM = """
+import sys, time
+import numpy, scipy.sparse
+from sklearn.datasets import load_svmlight_file
+from sinkprop import load_letor
+path = sys.argv[1]
+for _ in range({times}):
+    before = time.perf_counter()
+    result = {read}
+    print(time.perf_counter() - before)
+    del result
+"""
 
 
-def report(name: str, path: Path, threads: int, seconds: float) -> None:
+def times(read: str, path: Path, count: int) -> list[float]:
+    """Seconds of `count` reads, one after another, in a process of their own."""
+    program = PROGRAM.format(times=count, read=read)
+    run = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
+    return [float(line) for line in run.stdout.split()]
+
+
+def report(name: str, path: Path, threads: int, rounds: int) -> None:
     ours, theirs = sinkprop.load_letor(path), load_svmlight_file(str(path), query_id=True)
-    X = theirs[0].toarray()
     same = (
-        np.array_equal(ours.X, X)
+        np.array_equal(ours.X, theirs[0].toarray())
         and np.array_equal(ours.y, theirs[1])
         and np.array_equal(ours.qid, theirs[2])
     )
-    del X, theirs
-    reads: dict[str, Callable[[], object]] = {
-        "scikit-learn": lambda: load_svmlight_file(str(path), query_id=True)
-    }
-    for n in sorted({1, threads}):
-        reads[f"sinkprop, {n} thread{'s' * (n > 1)}"] = lambda n=n: sinkprop.load_letor(path, n_threads=n)
-    best = best_times(reads, seconds)
-    size = os.path.getsize(path) / 1e6
     kept = "no docids" if ours.docid is None else "docids kept"
-    equal = "equal" if same else "DIFFERENT"
+    size, equal = os.path.getsize(path) / 1e6, "equal" if same else "DIFFERENT"
     print(f"{name}: {size:.1f} MB, {len(ours)} x {ours.n_features}, {kept}, values {equal}")
-    for reader, t in best.items():
-        print(
-            f"  {reader:<22}{t * 1e3:>9.1f} ms{size / t:>8.0f} MB/s{best['scikit-learn'] / t:>8.1f}x",
-            flush=True,
-        )
+    del ours, theirs
+    reads = {reader.format(threads): read.format(threads) for reader, read in READ.items()}
+    first: dict[str, list[float]] = {reader: [] for reader in reads}
+    again: dict[str, list[float]] = {reader: [] for reader in reads}
+    for _ in range(rounds):  # alternating: a drift of the machine meets all alike
+        for reader, read in reads.items():
+            once, *more = times(read, path, 3)
+            first[reader].append(once)
+            again[reader] += more
+    print(f"  {'':<22}{'first':>12}{'':>19}{'again':>12}")
+    for reader in reads:
+        cells = ""
+        for seconds in (first, again):
+            t = statistics.median(seconds[reader])
+            ratio = statistics.median(seconds["scikit-learn"]) / t
+            cells += f"{t * 1e3:>9.1f} ms{size / t:>6.0f} MB/s{ratio:>7.1f}x"
+        print(f"  {reader:<22}{cells}", flush=True)
 
 
 def main() -> None:
@@ -125,19 +142,17 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     parser.add_argument("--megabytes", type=float, default=100.0, help="of each file made (default: 100)")
     parser.add_argument("--threads", type=int, default=2, help="beside one (default: 2)")
-    parser.add_argument(
-        "--seconds", type=float, default=5.0, help="spent on each file, at least (default: 5)"
-    )
+    parser.add_argument("--rounds", type=int, default=5, help="processes for each reader (default: 5)")
     options = parser.parse_args()
     for path in options.files:
-        report(str(path), path, options.threads, options.seconds)
+        report(str(path), path, options.threads, options.rounds)
     if options.files:
         return
     with tempfile.TemporaryDirectory() as folder:
         for name, make in KINDS.items():
             path = Path(folder, "train.txt")
             write(path, make, options.megabytes)
-            report(f"like {name}", path, options.threads, options.seconds)
+            report(f"like {name}", path, options.threads, options.rounds)
 
 
 if __name__ == "__main__":
