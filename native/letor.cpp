@@ -221,6 +221,9 @@ class LineReader {
             if (table_.docids) read_docid(p, row);
             ++row;
         }
+        // What is left is a comment. A return in it is the line end of another system, with documents after it.
+        const char* lone = find(p, '\r', end_);
+        if (lone != end_) return fail(LetorFault::lone_return, lone, lone + 1);
         const char* zero = find(p, '\0', end_);
         return zero == end_ || fail(LetorFault::zero_byte, zero, zero + 1);
     }
@@ -360,7 +363,7 @@ class LineReader {
         return fail(null ? LetorFault::value_null : LetorFault::value, token);
     }
 
-    // The first word of the comment, or what follows `docid =` there
+    // The first word of the comment, or what follows `docid =`, `docid:` or `docid` there
     void read_docid(const char* p, std::size_t row) const {
         auto blank = [](char c) { return static_cast<unsigned char>(c) <= ' '; };
         auto skip = [&] {
@@ -372,10 +375,12 @@ class LineReader {
         if (p - word >= 5 && std::memcmp(word, "docid", 5) == 0) {
             const char* const end = p;
             p = word + 5;
+            const bool apart = p == end;
             skip();
-            if (p != end_ && *p == '=') {
-                ++p;
-                skip();
+            const bool sign = p != end_ && (*p == '=' || *p == ':');
+            if (sign) ++p;
+            skip();
+            if (sign || (apart && p != end_)) {
                 word = p;
                 while (p != end_ && !blank(*p)) ++p;
             } else {

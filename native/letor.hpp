@@ -43,6 +43,7 @@ enum class LetorFault {
     value,
     value_overflow,
     value_null,
+    lone_return,
     zero_byte,
 };
 

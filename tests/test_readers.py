@@ -69,7 +69,7 @@ def plain_letor(text: bytes, n_features: int) -> tuple[Queries | None, int]:
     for line_number, line in enumerate(text.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         body, hash_, comment = line.rstrip(b"\r").partition(b"#")
         tokens = [t for t in re.split(rb"[ \t]", body) if t]
-        if b"\0" in comment:
+        if b"\0" in comment or b"\r" in comment:
             return None, line_number
         if not tokens:
             continue
@@ -78,8 +78,8 @@ def plain_letor(text: bytes, n_features: int) -> tuple[Queries | None, int]:
             return None, line_number
         row, kind, label, qid = document
         comment = comment.lstrip(bytes(range(33)) + b"#")
-        named = re.match(rb"docid[\0-\x20]*=[\0-\x20]*([^\0-\x20]*)", comment)
-        docid = named[1] if named else re.split(rb"[\0-\x20]+", comment)[0]
+        named = re.match(rb"docid[\0-\x20]*[=:][\0-\x20]*([^\0-\x20]*)|docid[\0-\x20]+([^\0-\x20]+)", comment)
+        docid = (named[1] or named[2] or b"") if named else re.split(rb"[\0-\x20]+", comment)[0]
         docids.append(docid.decode("utf-8", "surrogateescape"))
         comments |= bool(hash_)
         rows.append(row)
@@ -182,7 +182,11 @@ DOCIDS = [
     ("# ", ""),
     ("", ""),
     ("#docid", "docid"),
-    ("#docid x", "docid"),
+    ("#docid x", "x"),
+    ("# docid x y", "x"),
+    ("#docid: x", "x"),
+    ("#docid:x", "x"),
+    ("#docid ", "docid"),
     ("#docids = x", "docids"),
     ("#docid =", ""),
     ("#docid = =", "="),
@@ -204,6 +208,12 @@ def test_docids(end: str) -> None:
 def test_docids_that_are_not_utf_8_are_kept() -> None:
     q = read(b"1 qid:1 1:1 #M\xfcller\n1 qid:1 1:1 #\xc3\xa9\xff\n")
     assert [d.encode("utf-8", "surrogateescape") for d in q.docid.tolist()] == [b"M\xfcller", b"\xc3\xa9\xff"]
+
+
+def test_returns_alone_do_not_end_lines_nor_hide_documents_in_a_comment() -> None:
+    for text in ("1 qid:1 1:1 # a\r0 qid:1 1:2 # b\r", "1 qid:1 1:1\r0 qid:1 1:2\n", "# a\r1 qid:1 1:1\n"):
+        with pytest.raises(ValueError, match="line 1"):
+            read(text)
 
 
 def test_no_comment_makes_no_docids() -> None:
@@ -1227,7 +1237,7 @@ def test_docids_that_cannot_be_written(docid, tmp_path: pathlib.Path) -> None:
 def test_values_spoilt_after_the_check_are_not_written(tmp_path: pathlib.Path) -> None:
     q = read(TEXT)
     q.X[3, 1] = np.nan
-    with pytest.raises(ValueError, match=r"^X must be finite; row 3, column 1"):
+    with pytest.raises(ValueError, match=r"^X must be finite, without NaN or inf; row 3, column 1"):
         save_letor(tmp_path / "a.txt", q)
     with pytest.raises(TypeError, match=r"^queries must be Queries; got ndarray"):
         save_letor(tmp_path / "a.txt", q.X)

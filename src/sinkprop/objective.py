@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
-import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
+from sinkprop.arguments import threads, whole
 from sinkprop.data import Groups, as_labels, as_query_weight, as_sample_weight, as_scores, group_rows
 from sinkprop.gains import Gain, as_gain
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
@@ -102,7 +101,7 @@ def expected_gain(
         discounts,
         gain.normalized,
         *settings,
-        _threads(n_threads, len(x)),
+        threads(n_threads, len(x)),
         per_query,
         gradient,
     )
@@ -164,7 +163,7 @@ def top_k_probability(
     >>> top_k_probability([0.2, 1.5, 0.3], 1, relaxation=SmoothedIndicator(sigma=0.5)).round(3)
     array([0.027, 0.946, 0.043])
     """
-    k = _whole("k", k, 1)
+    k = whole("k", k, 1)
     settings = _settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     groups = group_rows(qid, len(x))
@@ -225,7 +224,7 @@ def _project(
 ) -> Floats:
     """sum_k Pi[j, k] columns[c, k] for each document and each c: (N, C)."""
     out = np.empty((len(x), len(columns)))
-    _native.project(x, groups.offsets, groups.rows, columns, *settings, _threads(n_threads, len(x)), out)
+    _native.project(x, groups.offsets, groups.rows, columns, *settings, threads(n_threads, len(x)), out)
     return out
 
 
@@ -239,36 +238,9 @@ def _settings(relaxation: Relaxation, n_iter: int, epsilon: float) -> tuple[int,
         raise TypeError(
             f"relaxation must be a SmoothedIndicator or a PartitionedMeasure; got {relaxation!r}."
         )
-    n_iter = _whole("n_iter", n_iter, 0)
+    n_iter = whole("n_iter", n_iter, 0)
     if not isinstance(epsilon, Real) or isinstance(epsilon, bool) or not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon must be a finite number, not below 0; got {epsilon!r}.")
     if epsilon > 1e100:  # entries of A are at most 1: sums of this would overflow for nothing
         raise ValueError(f"epsilon must be at most 1e100; got {epsilon!r}.")
     return code, sigma, exact, 2 * n_iter, float(epsilon)
-
-
-def _whole(name: str, value: int, least: int) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be a whole number, at least {least}; got {value!r}.") from None
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}; got {number}.")
-    if number >= 2**30:
-        raise ValueError(f"{name} must be below 2**30; got {number}.")
-    return number
-
-
-def _threads(n_threads: int | None, n: int) -> int:
-    if n_threads is not None:
-        return _whole("n_threads", n_threads, 1)
-    if n < 4000:  # not worth a second thread, nor asking
-        return 1
-    wish = os.environ.get("SINKPROP_NUM_THREADS")
-    if wish:
-        return _whole("SINKPROP_NUM_THREADS", int(wish) if wish.isdecimal() else wish, 1)  # type: ignore[arg-type]
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.objective import _threads
+from sinkprop.arguments import threads
 
 __all__ = ["Products"]
 
@@ -63,9 +63,9 @@ def products(n_threads: int | None, rows: int) -> Iterator[Products]:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, user_api="blas"):
-        threads = _threads(n_threads, rows)
-        if threads == 1:
+        count = threads(n_threads, rows)
+        if count == 1:
             yield Products()
             return
-        with ThreadPoolExecutor(threads, thread_name_prefix="sinkprop") as pool:
+        with ThreadPoolExecutor(count, thread_name_prefix="sinkprop") as pool:
             yield Products(pool)

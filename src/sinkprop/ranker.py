@@ -16,13 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from sinkprop.arguments import whole
 from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker, Ids
 from sinkprop.gains import NDCG, Gain, RankLinear, as_gain
 from sinkprop.linear import TrainingSet, linear_scores
 from sinkprop.metrics import evaluate, parse_metrics
 from sinkprop.model_files import ModelFileError, read_model, write_model
-from sinkprop.objective import _whole, doubly_stochastic, expected_gain, expected_ranks
+from sinkprop.objective import doubly_stochastic, expected_gain, expected_ranks
 from sinkprop.permutation import choose_permutation
 from sinkprop.progress import progress_line
 from sinkprop.ranked import ranking
@@ -287,11 +288,11 @@ class SinkPropRanker(BaseRanker):
             selection=selection,
             judge=judge,
             criterion=criterion,
-            n_iter=_whole("n_iter", self.n_iter, 0),
+            n_iter=whole("n_iter", self.n_iter, 0),
             epsilon=self.epsilon,
-            max_iter=_whole("max_iter", self.max_iter, 1),
+            max_iter=whole("max_iter", self.max_iter, 1),
             tol=float(self.tol),
-            resample=_whole("resample", self.resample, 0),
+            resample=whole("resample", self.resample, 0),
             seed=int(seed),
             n_threads=self.n_threads,
         )

@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from sinkprop import _native
+from sinkprop.arguments import threads as _threads
+from sinkprop.arguments import whole as _whole
 from sinkprop.data import Queries, as_features, as_labels
 from sinkprop.files import Bytes, Source, StrPath, compression_by_name, opened, read_source, replacing
 from sinkprop.frames import load_frame, load_parquet
-from sinkprop.objective import _threads, _whole
 
 __all__ = [
     "load_frame",
@@ -66,8 +67,8 @@ def load_letor(
 
     Features that a line leaves out are 0. Query ids are whole numbers (int64; 007 is 7) or names such as
     WT04-132 (str), one kind a file; a query's lines may stand anywhere, and rows keep the file's order. The
-    docid is what follows `docid =` in the comment, or its first word; "" on a line without, None if no line
-    has a comment. Bytes in it that are not UTF-8 are kept as surrogate escapes.
+    docid is what follows `docid =`, `docid:` or `docid` in the comment, or its first word; "" on a line
+    without, None if no line has a comment. Bytes in it that are not UTF-8 are kept as surrogate escapes.
 
     Anything else is a ValueError with the first faulty line.
 
@@ -222,6 +223,7 @@ _FAULTS = (
     "the value of {token} is not a finite decimal number",
     "the value of {token} is too large for {kind}",
     "the value of {token} is not known; pass null=0, or another number to use for every NULL",
+    "a carriage return within the line; expected lines that end with \\n or \\r\\n",
     "a zero byte",
 )
 

@@ -1,0 +1,37 @@
+"""Checks of the numbers that callers pass, worded alike everywhere."""
+
+from __future__ import annotations
+
+import operator
+import os
+
+__all__ = ["threads", "whole"]
+
+
+def whole(name: str, value: int, least: int) -> int:
+    """The value, if it is a whole number from `least` to 2**30."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, at least {least}; got {value!r}.") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}; got {number}.")
+    if number >= 2**30:
+        raise ValueError(f"{name} must be below 2**30; got {number}.")
+    return number
+
+
+def threads(n_threads: int | None, n: int) -> int:
+    """How many threads n documents get: what the caller says, the environment, or the processors there are."""
+    if n_threads is not None:
+        return whole("n_threads", n_threads, 1)
+    if n < 4000:  # not worth a second thread, nor asking
+        return 1
+    wish = os.environ.get("SINKPROP_NUM_THREADS")
+    if wish:
+        return whole("SINKPROP_NUM_THREADS", int(wish) if wish.isdecimal() else wish, 1)  # type: ignore[arg-type]
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
