@@ -24,7 +24,7 @@ def whole(name: str, value: int, least: int) -> int:
 
 
 def threads(n_threads: int | None, n: int) -> int:
-    """How many threads n documents get: what the caller says, the environment, or the processors there are."""
+    """How many threads n documents get: what the caller or the environment says, or the processors."""
     if n_threads is not None:
         return whole("n_threads", n_threads, 1)
     if n < 4000:  # not worth a second thread, nor asking
