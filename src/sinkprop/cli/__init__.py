@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import sinkprop
 from sinkprop.cli.bench import bench_command
+from sinkprop.cli.compare import compare_command
 from sinkprop.cli.shared import complain, installed
 
 if TYPE_CHECKING:
@@ -64,9 +65,11 @@ def program() -> click.Group:
         \b
         sinkprop bench --quick        how fast it is on this machine, in 20 seconds
         sinkprop bench --help         what else bench measures
+        sinkprop compare OHSUMED      methods on the five folds of LETOR data, side by side
         """  # noqa: D301 - click's mark for lines to keep
         if context.invoked_subcommand is None:
             click.echo(context.get_help())
 
     sinkprop_program.add_command(bench_command())
+    sinkprop_program.add_command(compare_command())
     return sinkprop_program

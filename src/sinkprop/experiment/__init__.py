@@ -1,0 +1,34 @@
+"""Comparisons of methods on folds of data: the experiment behind `sinkprop compare`.
+
+>>> from sinkprop.experiment import METHODS, compare, find_data_sets
+>>> sorted(METHODS)[:3]
+['best-feature', 'regression', 'sinkprop']
+
+`find_data_sets` finds the folds of LETOR and its kin on disk, `compare` runs methods on them, and the
+`Comparison` that it returns holds every value of every query, means over folds, intervals and paired tests.
+"""
+
+from sinkprop.experiment.folds import DataSet, FoldFiles, data_set_name, find_data_sets
+from sinkprop.experiment.methods import METHODS, Method, parse_methods
+from sinkprop.experiment.published import PublishedRow, published_rows
+from sinkprop.experiment.results import Comparison, PairedTest, Result
+from sinkprop.experiment.run import DEFAULT_METHODS, DEFAULT_METRICS, MethodError, compare
+
+__all__ = [
+    "DEFAULT_METHODS",
+    "DEFAULT_METRICS",
+    "METHODS",
+    "Comparison",
+    "DataSet",
+    "FoldFiles",
+    "Method",
+    "MethodError",
+    "PairedTest",
+    "PublishedRow",
+    "Result",
+    "compare",
+    "data_set_name",
+    "find_data_sets",
+    "parse_methods",
+    "published_rows",
+]

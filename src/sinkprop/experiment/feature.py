@@ -1,0 +1,126 @@
+"""One feature as a ranker: the baseline that any learning has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkprop.estimator import BaseRanker, Ids
+from sinkprop.metrics import evaluate
+from sinkprop.scaling import fit_scaling
+
+__all__ = ["FeatureRanker"]
+
+Floats = NDArray[np.float64]
+
+
+class FeatureRanker(BaseRanker):
+    """Documents by the value of one feature, the largest first.
+
+    feature        its number, from 1 as in LETOR files, -1, -2, ... for the smallest value first; its name;
+                   or None for the one, in the direction, that is best on the training queries by `metric`
+    feature_names  of the columns of X, where the feature is given by its name and X is no DataFrame
+    metric         of `score`, under `convention`
+
+    After `fit`: `feature_`, the number, with its sign.
+
+    >>> X, y = [[3.0, 0.5], [1.0, 0.9], [2.0, 0.7]], [0, 2, 1]
+    >>> FeatureRanker(2).fit(X, y, qid=[1, 1, 1]).rank(X, qid=[1, 1, 1])
+    array([3, 1, 2])
+    >>> FeatureRanker(metric="map").fit(X, y, qid=[1, 1, 1]).feature_
+    -1
+    """
+
+    def __init__(
+        self,
+        feature: int | str | None = None,
+        *,
+        feature_names: Sequence[str] | None = None,
+        metric: str = "ndcg@10",
+        convention: str = "letor",
+    ) -> None:
+        self.feature = feature
+        self.feature_names = feature_names
+        self.metric = metric
+        self.convention = convention
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        qid: Ids | None = None,
+        group: ArrayLike | None = None,
+        eval_set: Sequence[tuple[ArrayLike, ArrayLike]] | None = None,
+        eval_qid: Sequence[Ids] | None = None,
+        eval_group: Sequence[ArrayLike] | None = None,
+        sample_weight: ArrayLike | None = None,
+        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
+    ) -> FeatureRanker:
+        """Find the feature. Only where it is to be chosen do the labels matter; eval_set never does."""
+        data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
+        self._evaluation_sets(eval_set, eval_qid, eval_group)  # checked all the same
+        self.scaling_ = fit_scaling("none", data.X)
+        self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
+        if self.feature is None:
+            scores = {}
+            for number in range(1, data.X.shape[1] + 1):
+                for signed in (number, -number):
+                    column = np.sign(signed) * data.X[:, number - 1].astype(np.float64)
+                    result = evaluate(
+                        data.y,
+                        column,
+                        data.codes,
+                        metrics=[self.metric],
+                        convention=self.convention,
+                        query_weight=data.query_weight,
+                    )
+                    scores[signed] = next(iter(result.values()))
+            self.feature_ = max(scores, key=lambda signed: scores[signed])  # the first of equals
+        else:
+            self.feature_ = self._number(data.X.shape[1])
+        return self
+
+    def _number(self, n_features: int) -> int:
+        feature = self.feature
+        if isinstance(feature, str):
+            names = getattr(self, "feature_names_in_", self.feature_names)
+            if names is None:
+                raise ValueError(
+                    f"feature {feature!r}: this data names no features; give its number, 1 to {n_features}."
+                )
+            places = [i for i, name in enumerate(names, 1) if str(name) == feature] or [
+                i for i, name in enumerate(names, 1) if str(name).lower() == feature.lower()
+            ]
+            if len(places) != 1:
+                raise ValueError(
+                    f"feature {feature!r} is {'several' if places else 'none'} of the features, which are "
+                    f"{', '.join(map(str, names))}."
+                )
+            return places[0]
+        whole = isinstance(feature, Integral) and not isinstance(feature, bool)
+        if not whole or not 1 <= abs(feature) <= n_features:  # type: ignore[arg-type]
+            raise ValueError(
+                f"feature must be a number from 1 to {n_features}, or from -{n_features} to -1; "
+                f"got {feature!r}."
+            )
+        return int(feature)  # type: ignore[arg-type]
+
+    def _score_rows(self, X: NDArray[Any]) -> Floats:
+        column: Floats = X[:, abs(self.feature_) - 1].astype(np.float64)
+        return column if self.feature_ > 0 else -column
+
+    def _parameters_to_save(self) -> dict[str, Any]:
+        names = None if self.feature_names is None else [str(name) for name in self.feature_names]
+        changes = {"feature_names": names, "metric": str(self.metric), "convention": str(self.convention)}
+        return {**self.get_params(deep=False), **changes}
+
+    def _fitted_state(self) -> dict[str, Any]:
+        return {"feature": self.feature_}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.feature_ = int(state["feature"])

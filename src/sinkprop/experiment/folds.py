@@ -1,0 +1,290 @@
+"""Data sets on disk: where the folds of LETOR and its kin lie, and what their files are called.
+
+The layouts, as their archives unpack:
+
+    LETOR 2.0      TREC/TD2003/Data/Fold1/trainingset.txt, validationset.txt, testset.txt
+    LETOR 3.0      Gov/QueryLevelNorm/2003_hp_dataset/Fold1/train.txt, vali.txt, test.txt
+                   OHSUMED/QueryLevelNorm/Fold1/train.txt, ...; OHSUMED/Feature-min/Fold1/trainingset.txt, ...
+    LETOR 4.0      MQ2007/Fold1/train.txt, vali.txt, test.txt
+    MSLR           MSLR-WEB10K/Fold1/train.txt, vali.txt, test.txt
+    Istella        istella-letor/full/train.txt, test.txt; Istella-S has sample/vali.txt too
+    Yahoo          ltrc_yahoo/set1.train.txt, set1.valid.txt, set1.test.txt
+
+Each file may be compressed, by gzip, xz or bzip2, with .gz, .xz or .bz2 after its name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from sinkprop.conventions import listed
+from sinkprop.data import Queries
+
+__all__ = ["DataSet", "FoldFiles", "Parts", "data_set_name", "find_data_sets"]
+
+StrPath = str | os.PathLike[str]
+
+_STEMS = {
+    "train": ("train", "trainingset"),
+    "vali": ("vali", "validationset", "valid"),
+    "test": ("test", "testset"),
+}
+_PACKED = ("", ".gz", ".xz", ".bz2")
+_FOLD = re.compile(r"fold[-_ ]?(\d+)", re.IGNORECASE)
+_PREFIXED = re.compile(r"(set\d+)\.train\.txt(\.gz|\.xz|\.bz2)?", re.IGNORECASE)
+_DEEPEST = 6  # folders below the one given; archives nest three deep
+
+# Folders that say which version of a data set lies below them, not which data set.
+_VERSIONS = re.compile(
+    r"data|folds?|original|full|sample|min|null|query_?level_?norm|feature_?(min|null)?",
+    re.IGNORECASE,
+)
+_NORMALIZED = "querylevelnorm"  # the version that published figures are of
+
+_GOV = re.compile(r"(2003|2004)_?(hp|np|td)(_dataset)?", re.IGNORECASE)
+_KNOWN = {
+    name.lower(): name
+    for name in (
+        "HP2003", "NP2003", "TD2003", "OHSUMED", "HP2004", "NP2004", "TD2004",
+        "MQ2007", "MQ2008", "MQ2007-semi", "MQ2008-semi", "MQ2007-list", "MQ2008-list",
+        "MSLR-WEB10K", "MSLR-WEB30K",
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The queries of one fold, read: to train on, to choose by (None where there are none), to test on."""
+
+    train: Queries
+    vali: Queries | None
+    test: Queries
+
+
+@dataclass(frozen=True)
+class FoldFiles:
+    """The files of one fold; `vali` is None for data that comes without a validation set, as Istella does.
+
+    n_features  the number of features, for files in which the last ones may be left out; None takes the
+                largest id of each file, and they must agree
+    """
+
+    name: str
+    train: Path
+    vali: Path | None
+    test: Path
+    n_features: int | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return tuple(path for path in (self.train, self.vali, self.test) if path is not None)
+
+    def read(self, *, n_threads: int | None = None) -> Parts:
+        """The queries, with as many features in each file; ValueError where a file is faulty."""
+        from sinkprop.readers import load_letor
+
+        read = [load_letor(path, n_features=self.n_features, n_threads=n_threads) for path in self.paths]
+        widths = [queries.n_features for queries in read]
+        for path, width in zip(self.paths, widths, strict=True):
+            if width != widths[0]:
+                raise ValueError(
+                    f"{path} has {width} features, but {self.train.name} beside it has {widths[0]}. If files "
+                    f"leave out features that are 0, say how many there are: {max(widths)} or more "
+                    "(--features, n_features=)."
+                )
+        return Parts(read[0], read[1] if self.vali is not None else None, read[-1])
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set found on disk: its name, where it lies, its folds, and other versions of it left out."""
+
+    name: str
+    path: Path
+    folds: tuple[FoldFiles, ...]
+    left_out: tuple[Path, ...] = ()
+
+
+def find_data_sets(
+    *paths: StrPath,
+    folds: Sequence[int] | None = None,
+    name: str | None = None,
+    n_features: int | None = None,
+) -> tuple[DataSet, ...]:
+    """The data sets in folders: each one that has folds or files of its own, or that holds others that do.
+
+    folds       numbers of the folds to take; None takes all that there are
+    name        in place of the one that the path tells, for a single data set
+    n_features  of every file, where files may leave the last ones out
+
+    Of a data set with several versions beside each other, LETOR's QueryLevelNorm is taken. A fold that lacks
+    a file is a FileNotFoundError that names it.
+    """
+    found: dict[tuple[Path, str], DataSet] = {}
+    for path in paths:
+        root = Path(os.path.abspath(path))
+        if not root.is_dir():
+            raise FileNotFoundError(f"{path}: there is no such folder.")
+        here = _search(root, 0)
+        if not here:
+            raise FileNotFoundError(
+                f"{path}: no data set is here. Expected folders Fold1, Fold2, ... with train.txt, vali.txt "
+                "and test.txt (or trainingset.txt, validationset.txt and testset.txt, also compressed), "
+                "those files themselves, or a folder of such data sets."
+            )
+        for data in here:
+            earlier = found.get((data.path, data.name))
+            every = {fold.name: fold for fold in (*(earlier.folds if earlier else ()), *data.folds)}
+            folds_here = tuple(every[key] for key in sorted(every, key=_fold_number))
+            found[data.path, data.name] = replace(data, folds=folds_here)
+    sets = [_with_folds(data, folds) for data in found.values()]
+    if n_features is not None:
+        sets = [
+            replace(data, folds=tuple(replace(fold, n_features=n_features) for fold in data.folds))
+            for data in sets
+        ]
+    if name is not None:
+        if len(sets) > 1:
+            names = listed(data.name for data in sets)
+            raise ValueError(f"a name is for a single data set; there are {len(sets)}: {names}.")
+        return (replace(sets[0], name=name),)
+    return tuple(_told_apart(sets))
+
+
+def data_set_name(path: StrPath) -> str:
+    """The name of the data set in a folder, from its path.
+
+    >>> data_set_name("letor/Gov/QueryLevelNorm/2003_hp_dataset"), data_set_name("ohsumed/QueryLevelNorm")
+    ('HP2003', 'OHSUMED')
+    >>> data_set_name("TREC/TD2004/Data"), data_set_name("NP2004-part")
+    ('TD2004', 'NP2004-part')
+    """
+    return _named(Path(os.path.abspath(path)))[0]
+
+
+def _named(path: Path) -> tuple[str, str]:
+    """The name, and the folders between the one that it comes from and the data, which tell the version."""
+    parts = [part for part in path.parts if part != path.anchor]
+    below: list[str] = []
+    for part in reversed(parts):
+        if not _VERSIONS.fullmatch(part.replace("-", "_")):
+            gov = _GOV.fullmatch(part)
+            name = f"{gov[2].upper()}{gov[1]}" if gov else _KNOWN.get(part.lower(), part)
+            return name, "/".join(reversed(below))
+        below.append(part)
+    return (parts[-1] if parts else "data"), ""
+
+
+def _search(folder: Path, depth: int) -> list[DataSet]:
+    """The data sets of a folder and of those below it."""
+    match = _FOLD.fullmatch(folder.name)
+    if depth == 0 and match and _holds_data(folder):
+        parent = folder.parent
+        return [DataSet(_named(parent)[0], parent, (_fold(folder, f"Fold{int(match[1])}"),))]
+    folders = sorted(
+        (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith((".", "__"))),
+        key=lambda child: child.name.lower(),
+    )
+    numbered = sorted((int(m[1]), child) for child in folders if (m := _FOLD.fullmatch(child.name)))
+    if numbered:
+        twice = [n for (n, _), (m, _) in pairwise(numbered) if n == m]
+        if twice:
+            raise ValueError(f"{folder}: there are two folders for fold {twice[0]}; expected one.")
+        folds = tuple(_fold(child, f"Fold{number}") for number, child in numbered)
+        return [DataSet(_named(folder)[0], folder, folds)]
+    if _file(folder, "train") is not None or (depth == 0 and _holds_data(folder)):
+        return [DataSet(_named(folder)[0], folder, (_fold(folder, "all", needs_vali=False),))]
+    prefixes = sorted({m[1].lower() for child in folder.iterdir() if (m := _PREFIXED.fullmatch(child.name))})
+    if prefixes:
+        name = _named(folder)[0]
+        return [
+            DataSet(
+                f"{name}/{prefix}", folder, (_fold(folder, "all", prefix=f"{prefix}.", needs_vali=False),)
+            )
+            for prefix in prefixes
+        ]
+    if depth == _DEEPEST:
+        return []
+    below = {child: _search(child, depth + 1) for child in folders}
+    below = {child: sets for child, sets in below.items() if sets}
+    chosen = next((child for child in below if child.name.lower() == _NORMALIZED), None)
+    if chosen is not None:
+        versions = tuple(
+            child for child in below if child != chosen and _VERSIONS.fullmatch(child.name.replace("-", "_"))
+        )
+        below = {child: sets for child, sets in below.items() if child not in versions}
+        below[chosen] = [replace(data, left_out=versions) for data in below[chosen]]
+    return [data for sets in below.values() for data in sets]
+
+
+def _fold_number(name: str) -> int:
+    match = _FOLD.fullmatch(name)
+    return int(match[1]) if match else 0
+
+
+def _holds_data(folder: Path) -> bool:
+    return any(_file(folder, part) is not None for part in _STEMS)
+
+
+def _fold(folder: Path, name: str, *, prefix: str = "", needs_vali: bool = True) -> FoldFiles:
+    files = {part: _file(folder, part, prefix) for part in _STEMS}
+    needed = ("train", "vali", "test") if needs_vali else ("train", "test")
+    missing = [part for part in needed if files[part] is None]
+    if missing:
+        there = [path.name for path in files.values() if path is not None]
+        older = any(name.lower().split(".")[0].endswith("set") for name in there)
+        expected = [f"{prefix}{_STEMS[part][older and len(_STEMS[part]) > 1]}.txt" for part in missing]
+        raise FileNotFoundError(
+            f"{folder}: {listed(expected)} {'is' if len(expected) == 1 else 'are'} missing; "
+            + (f"there is only {listed(there)}." if there else "there is no data file in it.")
+        )
+    train, test = files["train"], files["test"]
+    if train is None or test is None:  # checked above
+        raise FileNotFoundError(str(folder))
+    return FoldFiles(name, train, files["vali"], test)
+
+
+def _file(folder: Path, part: str, prefix: str = "") -> Path | None:
+    """The file of a part under any of its names, plain before compressed; None where there is none."""
+    names = {child.name.lower(): child for child in folder.iterdir()}
+    found = []
+    for stem in _STEMS[part]:
+        for packed in _PACKED:
+            child = names.get(f"{prefix}{stem}.txt{packed}")
+            if child is not None and child.is_file():
+                found.append(child)
+                break
+    if len(found) > 1:
+        both = listed(path.name for path in found)
+        raise ValueError(f"{folder}: there are both {both}; expected one of them.")
+    return found[0] if found else None
+
+
+def _with_folds(data: DataSet, numbers: Sequence[int] | None) -> DataSet:
+    if numbers is None:
+        return data
+    there = {fold.name: fold for fold in data.folds}
+    wanted = list(dict.fromkeys(f"Fold{number}" for number in numbers))
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        only = "a single division" if list(there) == ["all"] else f"only {listed(there)}"
+        raise ValueError(f"{data.name} has no {missing[0]}; there is {only}.")
+    return replace(data, folds=tuple(there[name] for name in wanted))
+
+
+def _told_apart(sets: Iterable[DataSet]) -> list[DataSet]:
+    """The sets, those of equal names with their versions, or else their paths, in their names."""
+    sets = list(sets)
+    names = [data.name for data in sets]
+    longer = []
+    for data in sets:
+        version = _named(data.path)[1]
+        twice = names.count(data.name) > 1
+        longer.append(replace(data, name=f"{data.name}/{version}") if twice and version else data)
+    names = [data.name for data in longer]
+    return [replace(d, name=f"{d.name} in {d.path.parent}") if names.count(d.name) > 1 else d for d in longer]

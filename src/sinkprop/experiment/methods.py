@@ -1,0 +1,127 @@
+"""The methods that can be compared by name. Another one is another line of `METHODS`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sinkprop.selection import Selection
+
+__all__ = ["METHODS", "Method", "parse_methods"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train a ranker: what it is, what makes the estimator, and roughly how long it takes.
+
+    cost  of a fit beside those of the others, which decides what is begun first; methods that take next to
+          nothing have less than 10
+    """
+
+    description: str
+    make: Callable[[], Any]
+    cost: float = 100.0
+
+
+def _sinkprop(**parameters: Any) -> Callable[[], Any]:
+    def make() -> Any:
+        from sinkprop.ranker import SinkPropRanker
+
+        return SinkPropRanker(**parameters)
+
+    return make
+
+
+def _regression() -> Any:
+    from sinkprop.baselines import RegressionRanker
+
+    return RegressionRanker()
+
+
+def _feature(feature: int | str | None = None) -> Callable[[], Any]:
+    def make() -> Any:
+        from sinkprop.experiment.feature import FeatureRanker
+
+        return FeatureRanker(feature)
+
+    return make
+
+
+def _given(estimator: Any) -> Callable[[], Any]:
+    return lambda: estimator
+
+
+_BEST = Selection(method="validation", average=False)
+
+METHODS: dict[str, Method] = {
+    "regression": Method("least squares on the labels", _regression, cost=1),
+    "sinkprop": Method("SinkPropRanker with its defaults", _sinkprop()),
+    "sinkprop-laplace": Method("with the Laplace kernel", _sinkprop(relaxation="laplace"), 80),
+    "sinkprop-logit-logistic": Method(
+        "with a partitioned measure", _sinkprop(relaxation="logit-logistic"), 1500
+    ),
+    "sinkprop-probit": Method("with a partitioned measure", _sinkprop(relaxation="probit"), 1500),
+    "sinkprop-beta": Method("with a partitioned measure", _sinkprop(relaxation="beta"), 3000),
+    "sinkprop-resampled": Method("with the paper's twenty copies a query", _sinkprop(resample=20), 2000),
+    "sinkprop-best": Method("the paper's choice: the best by validation", _sinkprop(selection=_BEST), 20),
+    "best-feature": Method("the one feature that is best in training", _feature(), cost=2),
+}
+FEATURE = "feature:N"
+_FEATURE_DESCRIPTION = "feature N by itself, from 1, or its name; -N ranks the least first"
+
+
+def described() -> dict[str, str]:
+    """Every name with its description."""
+    return {name: method.description for name, method in METHODS.items()} | {FEATURE: _FEATURE_DESCRIPTION}
+
+
+def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str, Method]:
+    """Methods by name, each once, in their order.
+
+    methods  names, also several in one text between commas, or {name: estimator}: an estimator of one's own,
+             or the name of a method that shall appear under another one
+
+    >>> list(parse_methods("regression, feature:17"))
+    ['regression', 'feature:17']
+    >>> parse_methods({"mine": "sinkprop-laplace"})["mine"].description
+    'with the Laplace kernel'
+    """
+    found: dict[str, Method] = {}
+    if isinstance(methods, Mapping):
+        for name, given in methods.items():
+            if isinstance(given, str):
+                found[str(name)] = _method(given)
+            elif callable(getattr(given, "fit", None)) and not isinstance(given, type):
+                found[str(name)] = Method(type(given).__name__, _given(given))
+            else:
+                raise TypeError(f"methods[{name!r}] must be an estimator or a method's name; got {given!r}.")
+    else:
+        for item in [methods] if isinstance(methods, str) else methods:
+            if not isinstance(item, str):
+                raise TypeError(f"methods must be names, or a mapping {{name: estimator}}; got {item!r}.")
+            for name in (text.strip() for text in item.split(",")):
+                found[name] = _method(name)
+    if not found:
+        raise ValueError(f"methods must name at least one method. {_names()}")
+    return found
+
+
+def _method(name: str) -> Method:
+    if name in METHODS:
+        return METHODS[name]
+    feature = re.fullmatch(r"feature:\s*(\S.*)", name)
+    if feature:
+        text = feature[1].strip()
+        number = int(text) if re.fullmatch(r"-?\d+", text) else text
+        return Method("one feature by itself", _feature(number), cost=1)
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, METHODS, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"method {name!r} is not known.{hint} {_names()}")
+
+
+def _names() -> str:
+    return f"The methods are {', '.join(METHODS)} and {FEATURE}."

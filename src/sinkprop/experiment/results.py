@@ -1,0 +1,381 @@
+"""What a comparison found, by data set, method and fold, and what follows from it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkprop
+from sinkprop.conventions import listed
+from sinkprop.experiment.published import published_rows
+from sinkprop.experiment.significance import (
+    bootstrap_intervals,
+    holm,
+    randomization_test,
+    t_test,
+    wilcoxon_test,
+)
+
+__all__ = ["Comparison", "PairedTest", "Result"]
+
+Floats = NDArray[np.float64]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One method on one fold.
+
+    queries          the test queries
+    per_query        {metric: (Q,) values}, NaN where the convention leaves a query out
+    means            {metric: mean over the queries}
+    fit_seconds      with training and validation queries read; predict_seconds to rank the test queries
+    summary          what the fitted estimator says of itself, as plain data
+    warnings         that the method gave
+    """
+
+    dataset: str
+    fold: str
+    method: str
+    queries: tuple[Hashable, ...]
+    per_query: Mapping[str, Floats]
+    means: Mapping[str, float]
+    fit_seconds: float
+    predict_seconds: float
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """A method against the reference, on one metric of one data set: over queries, each tested once.
+
+    difference   of the means, the method's less the reference's, with the 95 % interval of the bootstrap
+    t_test, wilcoxon, randomization
+                 p, two-sided, NaN where a test says nothing
+    t_test_holm, ...
+                 the same, corrected by Holm for the number of methods compared with the reference
+    """
+
+    dataset: str
+    metric: str
+    method: str
+    against: str
+    n_queries: int
+    difference: float
+    interval: Interval
+    t_test: float
+    wilcoxon: float
+    randomization: float
+    t_test_holm: float
+    wilcoxon_holm: float
+    randomization_holm: float
+
+    LEVEL: ClassVar[float] = 0.05
+
+    @property
+    def verdict(self) -> int:
+        """1 where the method is better, -1 where it is worse, by the corrected randomization test; else 0."""
+        if not self.randomization_holm < self.LEVEL:
+            return 0
+        return 1 if self.difference > 0 else -1
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The results of methods on the folds of data sets.
+
+    datasets, methods, metrics  their names, in the order in which they were asked for
+    against                     the reference method of the tests
+    convention                  the name of the metrics' convention; `describe` states it
+    results                     a `Result` for each data set, method and fold
+    statements                  {data set: what its numbers rest on}
+
+    A mean is over the queries of each fold, then over the folds, as LETOR's.
+    """
+
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    metrics: tuple[str, ...]
+    against: str
+    convention: str
+    results: tuple[Result, ...]
+    statements: Mapping[str, str]
+
+    def folds(self, dataset: str) -> tuple[str, ...]:
+        """The names of a data set's folds."""
+        self._check("dataset", dataset, self.datasets)
+        return tuple(dict.fromkeys(r.fold for r in self.results if r.dataset == dataset))
+
+    def result(self, dataset: str, method: str, fold: str) -> Result:
+        """The result of a method on a fold."""
+        self._check("dataset", dataset, self.datasets)
+        self._check("method", method, self.methods)
+        self._check("fold", fold, self.folds(dataset))
+        return self._index[dataset, method, fold]
+
+    def n_queries(self, dataset: str) -> int:
+        """The number of queries tested, over all folds."""
+        return sum(len(r.queries) for r in self._of(dataset, self.methods[0]))
+
+    def fold_means(self, dataset: str, method: str, metric: str) -> dict[str, float]:
+        """The mean over the queries of each fold."""
+        self._check("metric", metric, self.metrics)
+        return {r.fold: r.means[metric] for r in self._of(dataset, method)}
+
+    def mean(self, dataset: str, method: str, metric: str) -> float:
+        """The mean over queries, then over folds."""
+        means = self.fold_means(dataset, method, metric)
+        return math.fsum(means.values()) / len(means)
+
+    def means(self, dataset: str) -> dict[str, dict[str, float]]:
+        """{method: {metric: mean}}."""
+        return {m: {k: self.mean(dataset, m, k) for k in self.metrics} for m in self.methods}
+
+    def fit_seconds(self, dataset: str, method: str) -> float:
+        """The mean time of a fit."""
+        results = self._of(dataset, method)
+        return math.fsum(r.fit_seconds for r in results) / len(results)
+
+    def intervals(self, dataset: str) -> dict[str, dict[str, Interval]]:
+        """{method: {metric: 95 % interval of the mean}}, by the bootstrap over queries."""
+        self._check("dataset", dataset, self.datasets)
+        return self._intervals[dataset][0]
+
+    def tests(self, dataset: str) -> tuple[PairedTest, ...]:
+        """Every other method against the reference, on every metric."""
+        self._check("dataset", dataset, self.datasets)
+        return self._tests[dataset]
+
+    def describe(self, dataset: str) -> str:
+        """What the numbers rest on, in one sentence."""
+        self._check("dataset", dataset, self.datasets)
+        return self.statements[dataset]
+
+    @cached_property
+    def _index(self) -> dict[tuple[str, str, str], Result]:
+        return {(r.dataset, r.method, r.fold): r for r in self.results}
+
+    def _of(self, dataset: str, method: str) -> list[Result]:
+        self._check("method", method, self.methods)
+        return [self._index[dataset, method, fold] for fold in self.folds(dataset)]
+
+    def _check(self, what: str, name: str, names: tuple[str, ...]) -> None:
+        if name not in names:
+            raise KeyError(f"{what} {name!r} was not compared; there is {listed(names)}")
+
+    def _values(self, dataset: str, method: str) -> Floats:
+        """(queries, metrics), fold after fold."""
+        folds = [np.stack([r.per_query[k] for k in self.metrics], axis=1) for r in self._of(dataset, method)]
+        return np.concatenate(folds)
+
+    @cached_property
+    def _intervals(self) -> dict[str, tuple[dict[str, dict[str, Interval]], dict[str, dict[str, Interval]]]]:
+        """Of each data set, the intervals of the means and of the differences to the reference."""
+        found = {}
+        for dataset in self.datasets:
+            sizes = [len(r.queries) for r in self._of(dataset, self.methods[0])]
+            values = {method: self._values(dataset, method) for method in self.methods}
+            columns = [*values.values(), *(V - values[self.against] for V in values.values())]
+            folds = np.repeat(np.arange(len(sizes)), sizes)
+            bounds = bootstrap_intervals(np.concatenate(columns, axis=1), folds)
+            pairs: Iterator[Interval] = ((float(low), float(high)) for low, high in bounds)
+            both = [{m: {k: next(pairs) for k in self.metrics} for m in self.methods} for _ in range(2)]
+            found[dataset] = both[0], both[1]
+        return found
+
+    @cached_property
+    def _tests(self) -> dict[str, tuple[PairedTest, ...]]:
+        return {dataset: tuple(self._tests_of(dataset)) for dataset in self.datasets}
+
+    def _tests_of(self, dataset: str) -> Iterator[PairedTest]:
+        others = [method for method in self.methods if method != self.against]
+        if not others:
+            return
+        reference = self._values(dataset, self.against)
+        queries = [q for r in self._of(dataset, self.against) for q in r.queries]
+        D = np.stack(
+            [_once_a_query(self._values(dataset, m) - reference, queries) for m in others], axis=1
+        )  # (queries, others, metrics)
+        n = len(D)
+        p = np.empty((3, *D.shape[1:]))
+        p[2] = randomization_test(D.reshape(n, -1)).reshape(D.shape[1:])
+        for i in range(len(others)):
+            for j in range(len(self.metrics)):
+                p[0, i, j], p[1, i, j] = t_test(D[:, i, j]), wilcoxon_test(D[:, i, j])
+        corrected = np.stack([[holm(p[t, :, j]) for j in range(len(self.metrics))] for t in range(3)])
+        means = self.means(dataset)
+        for i, method in enumerate(others):
+            for j, metric in enumerate(self.metrics):
+                yield PairedTest(
+                    dataset,
+                    metric,
+                    method,
+                    self.against,
+                    int(np.count_nonzero(~np.isnan(D[:, i, j]))),
+                    means[method][metric] - means[self.against][metric],
+                    self._intervals[dataset][1][method][metric],
+                    *(float(x) for x in p[:, i, j]),
+                    *(float(x) for x in corrected[:, j, i]),
+                )
+
+    def as_record(self) -> dict[str, Any]:
+        """Everything as plain data for JSON: NaN becomes None, query ids whole numbers or text."""
+        return {
+            "format": "sinkprop-comparison",
+            "version": 1,
+            "library": sinkprop.__version__,
+            "methods": list(self.methods),
+            "metrics": list(self.metrics),
+            "against": self.against,
+            "convention": self.convention,
+            "datasets": [self._data_set_record(dataset) for dataset in self.datasets],
+        }
+
+    def _data_set_record(self, dataset: str) -> dict[str, Any]:
+        means, intervals = self.means(dataset), self.intervals(dataset)
+        methods = []
+        for method in self.methods:
+            folds = [
+                {
+                    "fold": r.fold,
+                    "means": dict(r.means),
+                    "fit_seconds": r.fit_seconds,
+                    "predict_seconds": r.predict_seconds,
+                    "summary": dict(r.summary),
+                    "warnings": list(r.warnings),
+                    "queries": [_plain_id(q) for q in r.queries],
+                    "per_query": {k: [_number(x) for x in v.tolist()] for k, v in r.per_query.items()},
+                }
+                for r in self._of(dataset, method)
+            ]
+            methods.append(
+                {
+                    "method": method,
+                    "means": means[method],
+                    "intervals": {k: list(map(_number, pair)) for k, pair in intervals[method].items()},
+                    "fit_seconds": self.fit_seconds(dataset, method),
+                    "folds": folds,
+                }
+            )
+        tests = []
+        for t in self.tests(dataset):
+            record = {name: _number(value) for name, value in vars(t).items() if name != "dataset"}
+            tests.append({**record, "interval": list(map(_number, t.interval)), "verdict": t.verdict})
+        return {
+            "dataset": dataset,
+            "n_queries": self.n_queries(dataset),
+            "statement": self.statements[dataset],
+            "methods": methods,
+            "tests": tests,
+            "published": [vars(row) | {"means": dict(row.means)} for row in published_rows(dataset)],
+        }
+
+    def to_json(self) -> str:
+        """The record as text, each list of numbers on a line of its own."""
+        text = json.dumps(self.as_record(), indent=2, allow_nan=False, ensure_ascii=False)
+        flat = re.compile(r"\[\n\s*([^\[\]{}]*?)\n\s*\]")
+        return flat.sub(lambda m: "[" + re.sub(r"\s*\n\s*", " ", m[1]) + "]", text) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Comparison:
+        """The comparison that `to_json` wrote; what can be computed from the results is computed again."""
+        try:
+            record = json.loads(text)
+            if record["format"] != "sinkprop-comparison" or record["version"] != 1:
+                raise ValueError(f"format {record['format']!r}, version {record['version']!r}")
+            results = tuple(
+                Result(
+                    data["dataset"],
+                    fold["fold"],
+                    method["method"],
+                    tuple(fold["queries"]),
+                    {k: np.array(v, dtype=np.float64) for k, v in fold["per_query"].items()},
+                    fold["means"],
+                    fold["fit_seconds"],
+                    fold["predict_seconds"],
+                    fold["summary"],
+                    tuple(fold["warnings"]),
+                )
+                for data in record["datasets"]
+                for method in data["methods"]
+                for fold in method["folds"]
+            )
+            return cls(
+                tuple(data["dataset"] for data in record["datasets"]),
+                tuple(record["methods"]),
+                tuple(record["metrics"]),
+                record["against"],
+                record["convention"],
+                results,
+                {data["dataset"]: data["statement"] for data in record["datasets"]},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a comparison that sinkprop wrote as JSON: {error}.") from None
+
+    def to_csv(self) -> str:
+        """Lines dataset, fold, method, metric, value; the fold "mean" has the means over the folds.
+
+        Seconds are there as the metrics fit_seconds and predict_seconds.
+        """
+        rows: list[tuple[object, ...]] = []
+        for dataset in self.datasets:
+            for method in self.methods:
+                results = self._of(dataset, method)
+                for r in results:
+                    seconds = {"fit_seconds": r.fit_seconds, "predict_seconds": r.predict_seconds}
+                    rows += [(dataset, r.fold, method, k, x) for k, x in {**r.means, **seconds}.items()]
+                means = {k: self.mean(dataset, method, k) for k in self.metrics}
+                means["fit_seconds"] = self.fit_seconds(dataset, method)
+                means["predict_seconds"] = math.fsum(r.predict_seconds for r in results) / len(results)
+                rows += [(dataset, "mean", method, k, x) for k, x in means.items()]
+        return _csv(("dataset", "fold", "method", "metric", "value"), rows)
+
+    def per_query_csv(self) -> str:
+        """Lines dataset, fold, method, query, metric, value; no value where the convention leaves one out."""
+        rows = [
+            (r.dataset, r.fold, r.method, _plain_id(query), metric, "" if math.isnan(value) else value)
+            for dataset in self.datasets
+            for method in self.methods
+            for r in self._of(dataset, method)
+            for metric in self.metrics
+            for query, value in zip(r.queries, r.per_query[metric].tolist(), strict=True)
+        ]
+        return _csv(("dataset", "fold", "method", "query", "metric", "value"), rows)
+
+
+def _once_a_query(D: Floats, queries: list[Hashable]) -> Floats:
+    """D (rows, metrics), with the rows of a query that was tested in several folds averaged."""
+    places: dict[Hashable, int] = {}
+    codes = np.array([places.setdefault(q, len(places)) for q in queries])
+    if len(places) == len(queries):
+        return D
+    totals = np.zeros((len(places), D.shape[1]))
+    np.add.at(totals, codes, D)
+    return totals / np.bincount(codes)[:, None]
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain_id(query: Hashable) -> int | str:
+    return query if isinstance(query, int | str) and not isinstance(query, bool) else str(query)
+
+
+def _csv(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,401 @@
+"""The protocol: for each fold, fit on its training queries, choose by its validation queries, rank its test.
+
+The fits run in processes beside each other, the longest first. A process reads the fold that it works on by
+itself, on one thread, so nothing large travels between processes, and the results are the same for any number
+of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import os
+import signal
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from sinkprop.conventions import Convention, as_convention, listed
+from sinkprop.data import Fold, Queries
+from sinkprop.experiment.folds import FoldFiles, Parts
+from sinkprop.experiment.methods import Method, parse_methods
+from sinkprop.experiment.results import Comparison, Result
+from sinkprop.metrics import Metric, evaluate, parse_metrics
+from sinkprop.progress import Notify, silent
+
+__all__ = ["DEFAULT_METHODS", "DEFAULT_METRICS", "MethodError", "compare"]
+
+DEFAULT_METHODS = "regression,sinkprop"
+DEFAULT_METRICS = "ndcg@1-10,p@1,p@3,p@5,p@10,map"
+_REFERENCE = "regression"
+_NEXT_TO_NOTHING = 10.0  # methods of less cost are not worth reading a fold for once more
+
+AnyFold = Fold | FoldFiles
+Folds = Sequence[AnyFold]
+
+
+class MethodError(ValueError):
+    """A method that failed on a fold; the message names both."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """Methods to be run on one fold, one after the other, in one process."""
+
+    dataset: str
+    fold: AnyFold
+    methods: tuple[tuple[str, Any], ...]
+    metrics: tuple[Metric, ...]
+    convention: Convention
+    n_threads: int
+    cost: float
+
+    def __str__(self) -> str:
+        return f"{self.dataset} {self.fold.name}, {listed(name for name, _ in self.methods)}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Done:
+    """What came of a job: the results, and the statement of what their numbers rest on."""
+
+    results: tuple[Result, ...]
+    statement: str
+
+
+def compare(
+    folds: Folds | Mapping[str, Folds],
+    methods: str | Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS,
+    *,
+    metrics: str | Metric | Iterable[str | Metric] = DEFAULT_METRICS,
+    convention: str | Convention = "letor",
+    against: str | None = None,
+    n_jobs: int | None = None,
+    notify: Notify = silent,
+) -> Comparison:
+    """The methods on the folds of one or several data sets: their metrics on the test queries.
+
+    folds       `Fold`s, or `FoldFiles` to be read when their turn comes, of one data set; or {name: folds}
+    methods     names of `METHODS`, or {name: estimator}. An estimator is fitted with qid, eval_set and
+                eval_qid, or with group, as far as its `fit` takes them; it ranks by `rank`, or by `predict`
+    metrics     names such as "ndcg@1-10,map"
+    convention  of the metrics, see `evaluate`
+    against     the method that the others are tested against; None takes regression, or else the first
+    n_jobs      processors to use; None takes all there are. The results do not depend on it
+    notify      notify(done, total, what) is called as fits are finished
+
+    A method that fails is a `MethodError`, a faulty file a ValueError that names it.
+
+    >>> import numpy as np, sinkprop
+    >>> rng = np.random.default_rng(0)
+    >>> def queries(first, last):
+    ...     X, qid = rng.normal(size=(10 * (last - first), 2)), np.repeat(np.arange(first, last), 10)
+    ...     return sinkprop.Queries(X, np.digitize(X[:, 0] + rng.normal(size=len(X)), [0, 1]), qid)
+    >>> fold = sinkprop.Fold("Fold1", queries(0, 20), queries(20, 25), queries(25, 30))
+    >>> found = compare([fold], "regression,feature:2", metrics="ndcg@5,map", n_jobs=1)
+    >>> {method: round(means["ndcg@5"], 3) for method, means in found.means("data").items()}
+    {'regression': 0.853, 'feature:2': 0.493}
+    """
+    data_sets = _data_sets(folds)
+    chosen = parse_methods(methods)
+    names = parse_metrics(metrics)
+    rules = as_convention(convention)
+    if against is None:
+        against = _REFERENCE if _REFERENCE in chosen else next(iter(chosen))
+    elif against not in chosen:
+        raise ValueError(f"against must be one of the methods compared, {listed(chosen)}; got {against!r}.")
+    processors = _processors(n_jobs)
+    jobs = _plan(data_sets, chosen, names, rules, processors)
+    total = sum(len(job.methods) for job in jobs)
+    done: dict[int, _Done] = {}
+    finished = 0
+    notify(0, total, f"{total} fits")
+    for number, outcome in _outcomes(jobs, min(processors, len(jobs))):
+        done[number] = outcome
+        finished += len(outcome.results)
+        notify(finished, total, f"{finished} of {total} fits; {jobs[number]}")
+    by_key = {(r.dataset, r.method, r.fold): r for outcome in done.values() for r in outcome.results}
+    results = [by_key[name, m, fold.name] for name, own in data_sets.items() for m in chosen for fold in own]
+    comparison = Comparison(
+        tuple(data_sets),
+        tuple(chosen),
+        tuple(map(str, names)),
+        against,
+        rules.name,
+        tuple(results),
+        {name: _statement(name, data_sets[name], jobs, done) for name in data_sets},
+    )
+    notify(total, total, "testing the differences")
+    for name in data_sets:
+        comparison.tests(name)
+    return comparison
+
+
+def _data_sets(folds: Folds | Mapping[str, Folds]) -> dict[str, tuple[AnyFold, ...]]:
+    given = folds if isinstance(folds, Mapping) else {"data": folds}
+    sets = {str(name): tuple(own) for name, own in given.items()}
+    if not sets:
+        raise ValueError("folds must hold at least one data set; got none.")
+    for name, own in sets.items():
+        if not own:
+            raise ValueError(f"folds: the data set {name!r} has no fold; expected at least one.")
+        for fold in own:
+            if not isinstance(fold, Fold | FoldFiles):
+                kind = type(fold).__name__
+                raise TypeError(f"folds must hold Fold or FoldFiles; got {kind!r} in {name!r}.")
+        names = [fold.name for fold in own]
+        if len(set(names)) < len(names):
+            raise ValueError(f"folds: those of {name!r} must have different names; got {listed(names)}.")
+    return sets
+
+
+def _processors(n_jobs: int | None) -> int:
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if n_jobs is None or n_jobs == -1:  # scikit-learn's word for all
+        return there
+    if not isinstance(n_jobs, int | np.integer) or isinstance(n_jobs, bool) or n_jobs < 1:
+        raise ValueError(f"n_jobs must be a whole number, at least 1, or None for all; got {n_jobs!r}.")
+    return int(n_jobs)
+
+
+def _plan(
+    data_sets: Mapping[str, tuple[AnyFold, ...]],
+    methods: Mapping[str, Method],
+    metrics: tuple[Metric, ...],
+    convention: Convention,
+    processors: int,
+) -> list[_Job]:
+    """The jobs, the longest first. What takes next to nothing goes along with the first that takes long."""
+    estimators = {name: method.make() for name, method in methods.items()}
+    long = [name for name, method in methods.items() if method.cost >= _NEXT_TO_NOTHING]
+    short = [name for name in methods if name not in long]
+    bundles = [[name] for name in long] or [[]]
+    bundles[0] = short + bundles[0]
+    count = len(bundles) * sum(map(len, data_sets.values()))
+    threads = max(1, processors // count)
+    jobs = [
+        _Job(
+            dataset,
+            fold,
+            tuple((name, estimators[name]) for name in bundle),
+            metrics,
+            convention,
+            threads,
+            _size(fold) * sum(methods[name].cost for name in bundle),
+        )
+        for dataset, folds in data_sets.items()
+        for fold in folds
+        for bundle in bundles
+    ]
+    return sorted(jobs, key=lambda job: -job.cost)
+
+
+def _size(fold: AnyFold) -> float:
+    """Of a fold beside others: bytes, or about as many."""
+    if isinstance(fold, Fold):
+        return float(sum(10 * part.X.size for part in (fold.train, fold.vali, fold.test)))
+    packing = 1.0 if fold.train.suffix == ".txt" else 5.0
+    return packing * sum(path.stat().st_size for path in fold.paths)
+
+
+def _outcomes(jobs: Sequence[_Job], workers: int) -> Iterator[tuple[int, _Done]]:
+    """The outcome of each job with its number, as they come."""
+    if workers == 1:
+        yield from ((number, _run(job)) for number, job in enumerate(jobs))
+        return
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+
+    with _interrupts_held():
+        # Workers that are born while interrupts are held never see one: Ctrl-C is for this process, which
+        # ends them. Else each would print a traceback, and a ranker that is interrupted ends its fit early.
+        Parallel(n_jobs=workers, backend="loky", batch_size=1)(delayed(_born)() for _ in range(2 * workers))
+    options: dict[str, Any] = {"n_jobs": workers, "backend": "loky", "batch_size": 1, "pre_dispatch": "all"}
+    try:
+        parallel = Parallel(**options, return_as="generator_unordered")
+    except (TypeError, ValueError):  # before joblib 1.4: all at the end
+        parallel = Parallel(**options)
+    try:
+        yield from parallel(delayed(_run_numbered)(number, job) for number, job in enumerate(jobs))
+    except BrokenProcessPool as error:
+        raise ChildProcessError(
+            "a process ended before its fit was done, perhaps for lack of memory; use fewer at a time "
+            f"(--jobs 1, n_jobs=1). {' '.join(str(error).split())}"
+        ) from None
+
+
+def _born() -> None:
+    """Imports this module, and with it the package, in a new process."""
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until the block ends; where that cannot be had, it does not wait."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _run_numbered(number: int, job: _Job) -> tuple[int, _Done]:
+    return number, _run(job)
+
+
+def _run(job: _Job) -> _Done:
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        fold = job.fold
+        parts: Fold | Parts = fold if isinstance(fold, Fold) else fold.read(n_threads=job.n_threads)
+        outcomes = [_fit_and_test(job, name, estimator, parts) for name, estimator in job.methods]
+    return _Done(tuple(result for result, _ in outcomes), outcomes[0][1])
+
+
+def _fit_and_test(job: _Job, name: str, estimator: Any, parts: Fold | Parts) -> tuple[Result, str]:
+    where = f"{name} failed on {job.dataset}, {job.fold.name}"
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            return _measured(job, name, _prepared(estimator, parts, job.n_threads), parts, caught)
+    except MemoryError as error:
+        raise MemoryError(f"{where}: out of memory. {' '.join(str(error).split())}".rstrip()) from None
+    except Exception as error:
+        raise MethodError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def _measured(
+    job: _Job, name: str, ranker: Any, parts: Fold | Parts, caught: Sequence[warnings.WarningMessage]
+) -> tuple[Result, str]:
+    began = time.perf_counter()
+    _fit(ranker, parts)
+    fitted = time.perf_counter()
+    fit_result = getattr(ranker, "fit_result_", None)
+    if getattr(fit_result, "status", "") == "interrupted":
+        raise KeyboardInterrupt  # a ranker ends its fit well when it is interrupted; the comparison does not
+    test = parts.test
+    scores = _test_scores(ranker, test)
+    seconds = time.perf_counter() - fitted
+    result = evaluate(
+        test.y,
+        scores,
+        test.qid,
+        metrics=job.metrics,
+        convention=job.convention,
+        max_grade=_highest_grade(job.convention, parts),
+    )
+    messages = dict.fromkeys(" ".join(str(w.message).split()) for w in caught)
+    return (
+        Result(
+            job.dataset,
+            job.fold.name,
+            name,
+            tuple(result.queries.tolist()),
+            result.per_query,
+            dict(result),
+            fitted - began,
+            seconds,
+            _summary(ranker),
+            tuple(messages),
+        ),
+        result.describe(),
+    )
+
+
+def _highest_grade(convention: Convention, parts: Fold | Parts) -> float:
+    """ERR's highest grade: of the whole fold, so that test sets are judged alike."""
+    if convention.max_grade is not None:
+        return convention.max_grade
+    return max(float(part.y.max()) for part in (parts.train, parts.vali, parts.test) if part is not None)
+
+
+def _prepared(estimator: Any, parts: Fold | Parts, n_threads: int) -> Any:
+    """A fresh copy of the estimator, quiet, on as many threads as it may have."""
+    if not hasattr(estimator, "get_params"):
+        return copy.deepcopy(estimator)
+    from sklearn.base import clone
+
+    ranker = clone(estimator)
+    given = ranker.get_params(deep=False)
+    changes: dict[str, Any] = {}
+    if "n_threads" in given:
+        changes["n_threads"] = n_threads
+    if "n_jobs" in given and given["n_jobs"] is None:
+        changes["n_jobs"] = n_threads
+    if given.get("verbose") is True:
+        changes["verbose"] = False
+    if "feature_names" in given and given["feature_names"] is None:
+        changes["feature_names"] = parts.train.feature_names
+    return ranker.set_params(**changes)
+
+
+def _fit(ranker: Any, parts: Fold | Parts) -> None:
+    """Fit with as much as the estimator's `fit` takes."""
+    taken = inspect.signature(ranker.fit).parameters
+    train, vali = _by_query(parts.train), None if parts.vali is None else _by_query(parts.vali)
+    given: dict[str, Any] = {}
+    if "qid" in taken:
+        given["qid"] = train.qid
+    elif "group" in taken:
+        given["group"] = np.diff(train.groups.offsets)
+    if vali is not None and "eval_set" in taken:
+        given["eval_set"] = [(vali.X, vali.y)]
+        if "eval_qid" in taken and "qid" in given:
+            given["eval_qid"] = [vali.qid]
+        elif "eval_group" in taken:
+            given["eval_group"] = [np.diff(vali.groups.offsets)]
+    ranker.fit(train.X, train.y, **given)
+
+
+def _by_query(queries: Queries) -> Queries:
+    """The rows with each query's together, as some estimators want them."""
+    return queries if queries.groups.rows is None else queries.take(queries.groups.rows)
+
+
+def _test_scores(ranker: Any, test: Queries) -> Any:
+    if callable(getattr(ranker, "rank", None)):
+        return -np.asarray(ranker.rank(test.X, qid=test.qid), dtype=np.float64)
+    return np.asarray(ranker.predict(test.X), dtype=np.float64)
+
+
+def _summary(ranker: Any) -> dict[str, Any]:
+    """What the fit says of itself, as plain data."""
+    found: dict[str, Any] = {}
+    fit_result = getattr(ranker, "fit_result_", None)
+    for name in ("status", "criterion", "judged_by", "evaluations", "sigma"):
+        value = getattr(fit_result, name, None)
+        if isinstance(value, str | int | float) and (isinstance(value, str) or math.isfinite(value)):
+            found[name] = value
+    stages = getattr(fit_result, "stages", None)
+    if stages is not None:
+        found["stages"], found["chosen"] = len(stages), sum(bool(stage.chosen) for stage in stages)
+    feature = getattr(ranker, "feature_", None)
+    if feature is not None:
+        found["feature"] = int(cast("int", feature))
+    return found
+
+
+def _statement(
+    dataset: str, folds: Sequence[AnyFold], jobs: Sequence[_Job], done: Mapping[int, _Done]
+) -> str:
+    """What the means of a data set rest on: the convention as an evaluation states it, then the folds."""
+    number = next(i for i, job in enumerate(jobs) if job.dataset == dataset and job.fold is folds[0])
+    first = done[number]
+    rules = first.statement.rpartition("; mean over ")[0]
+    queries = sum(
+        len(d.results[0].queries)
+        for i, d in done.items()
+        if jobs[i].dataset == dataset and jobs[i].methods[0][0] == jobs[number].methods[0][0]
+    )
+    over = f"over {queries} queries"
+    if len(folds) > 1:
+        over = f"over the queries of each fold, {queries} in all, then over the {len(folds)} folds"
+    return f"{rules}; mean {over}."

@@ -1,0 +1,238 @@
+"""A comparison as tables for a terminal or a pipe."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sinkprop.conventions import listed
+from sinkprop.experiment.published import CREDIT, OUTLIERS, published_rows
+from sinkprop.experiment.results import Comparison
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+__all__ = ["print_comparison"]
+
+PUBLISHED_METRICS = ("ndcg@3", "ndcg@5", "ndcg@10", "map")
+_MAIN = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # of which tests and intervals are printed
+_PUBLISHED_FOLDS = 5
+
+
+def print_comparison(
+    console: Console,
+    comparison: Comparison,
+    *,
+    per_fold: bool = False,
+    published: Sequence[str] | None = None,
+) -> None:
+    """The means, the main metric by fold (or with `per_fold` every one), the tests, and the published rows.
+
+    published  names of the rows to print; None prints all, an empty sequence none
+    """
+    page = _Page(console)
+    for dataset in comparison.datasets:
+        _print_data_set(page, comparison, dataset, per_fold=per_fold, published=published)
+
+
+def main_metric(comparison: Comparison) -> str:
+    """The metric that stands for all: NDCG@10, or else the last NDCG, or the first of any."""
+    ndcg = [metric for metric in comparison.metrics if re.fullmatch(r"ndcg(\(.*\))?(@\d+)?", metric)]
+    return "ndcg@10" if "ndcg@10" in ndcg else (ndcg[-1] if ndcg else comparison.metrics[0])
+
+
+class _Page:
+    """The console, with the characters that its encoding has."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        unicode = console.encoding.lower().startswith("utf")
+        self.dash = "\N{EN DASH}" if unicode else "-"
+        self.marks = {1: "▲", -1: "▼", 0: " "} if unicode else {1: "+", -1: "-", 0: " "}
+        self.here = "▸ " if unicode else "> "
+
+    def number(self, value: float | None, decimals: int = 4) -> str:
+        return self.dash if value is None or math.isnan(value) else f"{value:.{decimals}f}"
+
+    def title(self, text: str) -> None:
+        self.console.print(text, style="bold", markup=False, soft_wrap=not self.console.is_terminal)
+
+    def note(self, text: str) -> None:
+        self.console.print(text, style="dim", markup=False, soft_wrap=not self.console.is_terminal)
+
+    def columns(self, heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
+        """A table whose columns, after the first, stand in several tables where the terminal is narrow."""
+        from rich import box
+        from rich.table import Table
+
+        widths = [max(len(row[i]) for row in [heads, *rows]) + 2 for i in range(len(heads))]
+        room = self.console.width - widths[0]
+        start = 1
+        while start < len(heads):
+            stop, used = start + 1, widths[start]
+            while stop < len(heads) and used + widths[stop] <= room:
+                used += widths[stop]
+                stop += 1
+            table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+            table.add_column(heads[0], no_wrap=True)
+            for head in heads[start:stop]:
+                table.add_column(head, justify="right", no_wrap=True)
+            for row in rows:
+                table.add_row(row[0], *row[start:stop])
+            self.console.print(table)
+            self.console.print()
+            start = stop
+
+
+def _print_data_set(
+    page: _Page, comparison: Comparison, dataset: str, *, per_fold: bool, published: Sequence[str] | None
+) -> None:
+    folds = comparison.folds(dataset)
+    count = f"{len(folds)} folds" if len(folds) > 1 else "1 fold"
+    page.title(f"{dataset}: test means, {count}, {comparison.n_queries(dataset)} queries")
+    _print_means(page, comparison, dataset)
+    page.note(comparison.describe(dataset))
+    if len(comparison.methods) > 1:
+        page.note(
+            f"{page.marks[1]} better, {page.marks[-1]} worse than {comparison.against}: p < .05 by the "
+            "randomization test, Holm-corrected. fit s: seconds of a fit, the mean of the folds."
+        )
+    page.console.print()
+    if len(folds) > 1:
+        for metric in comparison.metrics if per_fold else (main_metric(comparison),):
+            _print_folds(page, comparison, dataset, metric)
+    shown = [metric for metric in _MAIN if metric in comparison.metrics] or [main_metric(comparison)]
+    _print_intervals(page, comparison, dataset, shown)
+    if len(comparison.methods) > 1:
+        _print_tests(page, comparison, dataset, shown)
+    _print_published(page, comparison, dataset, published)
+    _print_warnings(page, comparison, dataset)
+
+
+def _print_means(page: _Page, comparison: Comparison, dataset: str) -> None:
+    from rich.text import Text
+
+    means = comparison.means(dataset)
+    verdicts = {(t.method, t.metric): t.verdict for t in comparison.tests(dataset)}
+    best = {k: max(round(means[m][k], 4) for m in comparison.methods) for k in comparison.metrics}
+    several = len(comparison.methods) > 1
+    rows: list[list[str | Text]] = []
+    for method in comparison.methods:
+        row: list[str | Text] = [method]
+        for k in comparison.metrics:
+            mean, verdict = means[method][k], verdicts.get((method, k), 0)
+            cell = Text(page.number(mean), style="bold" if several and round(mean, 4) == best[k] else "")
+            if several:
+                cell.append(page.marks[verdict], style={1: "green", -1: "red", 0: ""}[verdict])
+            row.append(cell)
+        rows.append([*row, page.number(comparison.fit_seconds(dataset, method), 2)])
+    heads = [metric + (" " if several else "") for metric in comparison.metrics]
+    page.columns(["method", *heads, "fit s"], rows)
+
+
+def _print_folds(page: _Page, comparison: Comparison, dataset: str, metric: str) -> None:
+    page.title(f"{dataset}: {metric} by fold")
+    rows = []
+    for method in comparison.methods:
+        means = comparison.fold_means(dataset, method, metric)
+        numbers = [*means.values(), comparison.mean(dataset, method, metric)]
+        rows.append([method, *(page.number(value) for value in numbers)])
+    page.columns(["method", *comparison.folds(dataset), "mean"], rows)
+
+
+def _print_intervals(page: _Page, comparison: Comparison, dataset: str, metrics: Sequence[str]) -> None:
+    intervals = comparison.intervals(dataset)
+    page.title(f"{dataset}: 95 % intervals of the means, bootstrap over queries")
+    rows = [
+        [method, *(f"{low:.4f} {page.dash} {high:.4f}" for low, high in own)]
+        for method in comparison.methods
+        if (own := [intervals[method][metric] for metric in metrics])
+    ]
+    page.columns(["method", *metrics], rows)
+
+
+def _print_tests(page: _Page, comparison: Comparison, dataset: str, metrics: Sequence[str]) -> None:
+    from rich.text import Text
+
+    tests = {(t.method, t.metric): t for t in comparison.tests(dataset)}
+    others = [method for method in comparison.methods if method != comparison.against]
+    page.title(f"{dataset}: differences to {comparison.against}, paired over queries")
+    rows: list[list[str | Text]] = []
+    for method in others:
+        for metric in metrics:
+            t = tests[method, metric]
+            low, high = t.interval
+            cell = Text(f"{t.difference:+.4f}").append(
+                page.marks[t.verdict], style={1: "green", -1: "red", 0: ""}[t.verdict]
+            )
+            ps = (_p(page, p) for p in (t.t_test_holm, t.wilcoxon_holm, t.randomization_holm))
+            rows.append([f"{method}, {metric}", cell, f"{low:+.4f} to {high:+.4f}", *ps])
+    page.columns(["method, metric", "difference ", "95 % interval", "t-test", "Wilcoxon", "random."], rows)
+    family = f", Holm-corrected for {len(others)} comparisons" if len(others) > 1 else ""
+    page.note(f"p of the paired t-test, Wilcoxon's signed ranks, and 10,000 random signs; two-sided{family}.")
+    page.console.print()
+
+
+def _p(page: _Page, p: float) -> str:
+    return page.dash if math.isnan(p) else "< .0001" if p < 0.00005 else f"{p:.4f}"
+
+
+def _print_published(page: _Page, comparison: Comparison, dataset: str, names: Sequence[str] | None) -> None:
+    from rich.text import Text
+
+    known = published_rows(dataset)
+    if not known or (names is not None and not names):
+        return
+    if comparison.convention != "letor":
+        page.note(f"Published rows are in the convention letor, not in {comparison.convention}: left out.")
+        page.console.print()
+        return
+    metrics = [metric for metric in PUBLISHED_METRICS if metric in comparison.metrics]
+    if not metrics:
+        return
+    wanted = None if names is None else {name.lower() for name in names}
+    by = "ndcg@10" if "ndcg@10" in metrics else metrics[-1]
+    lines: list[tuple[float, bool, list[str | Text]]] = []
+    for row in known:
+        if (wanted is None or row.method.lower() in wanted) and any(
+            metric in row.means for metric in metrics
+        ):
+            values = [row.means.get(metric) for metric in metrics]
+            cells: list[str | Text] = [f"  {row.method}", *(page.number(value) for value in values)]
+            lines.append((row.means.get(by, -1.0), False, cells))
+    means = comparison.means(dataset)
+    for method in comparison.methods:
+        own = [f"{page.here}{method}", *(page.number(means[method][metric]) for metric in metrics)]
+        lines.append((means[method][by], True, [Text(text, style="bold cyan") for text in own]))
+    lines.sort(key=lambda line: (-line[0], not line[1]))
+    page.title(f"{dataset}: among the published means, by {by}")
+    page.columns(["method", *metrics], [cells for _, _, cells in lines])
+    shown = {str(cells[0]).strip() for _, ours, cells in lines if not ours}
+    notes = [f"{page.here.strip()} computed here. The others: {CREDIT}."]
+    outliers = [name for name in OUTLIERS if name in shown]
+    if outliers:
+        notes.append(f"Nobody has reproduced {listed(outliers)}.")
+    if len(comparison.folds(dataset)) != _PUBLISHED_FOLDS:
+        notes.append(f"They are means of {_PUBLISHED_FOLDS} folds, not of {len(comparison.folds(dataset))}.")
+    page.note(" ".join(notes))
+    page.console.print()
+
+
+def _print_warnings(page: _Page, comparison: Comparison, dataset: str) -> None:
+    by_text: dict[tuple[str, str], list[str]] = {}
+    for r in comparison.results:
+        if r.dataset == dataset:
+            for text in r.warnings:
+                by_text.setdefault((r.method, text), []).append(r.fold)
+    for (method, text), folds in by_text.items():
+        page.console.print(
+            f"{method} warned on {listed(folds)}: {text}",
+            style="yellow",
+            markup=False,
+            soft_wrap=not page.console.is_terminal,
+        )
+    if by_text:
+        page.console.print()
