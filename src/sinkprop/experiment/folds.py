@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 from sinkprop.conventions import listed
@@ -37,6 +36,7 @@ _STEMS = {
 _PACKED = ("", ".gz", ".xz", ".bz2")
 _FOLD = re.compile(r"fold[-_ ]?(\d+)", re.IGNORECASE)
 _PREFIXED = re.compile(r"(set\d+)\.train\.txt(\.gz|\.xz|\.bz2)?", re.IGNORECASE)
+_UNDIVIDED = "all"  # the name of the one fold of data without folds
 _DEEPEST = 6  # folders below the one given; archives nest three deep
 
 # Folders that say which version of a data set lies below them, not which data set.
@@ -125,7 +125,7 @@ def find_data_sets(
     Of a data set with several versions beside each other, LETOR's QueryLevelNorm is taken. A fold that lacks
     a file is a FileNotFoundError that names it.
     """
-    found: dict[tuple[Path, str], DataSet] = {}
+    found: dict[tuple[Path, str], _Found] = {}
     for path in paths:
         root = Path(os.path.abspath(path))
         if not root.is_dir():
@@ -138,16 +138,9 @@ def find_data_sets(
                 "those files themselves, or a folder of such data sets."
             )
         for data in here:
-            earlier = found.get((data.path, data.name))
-            every = {fold.name: fold for fold in (*(earlier.folds if earlier else ()), *data.folds)}
-            folds_here = tuple(every[key] for key in sorted(every, key=_fold_number))
-            found[data.path, data.name] = replace(data, folds=folds_here)
-    sets = [_with_folds(data, folds) for data in found.values()]
-    if n_features is not None:
-        sets = [
-            replace(data, folds=tuple(replace(fold, n_features=n_features) for fold in data.folds))
-            for data in sets
-        ]
+            key = data.path, data.name
+            found[key] = replace(data, folds={**(found[key].folds if key in found else {}), **data.folds})
+    sets = [_read_names(data, folds, n_features) for data in found.values()]
     if name is not None:
         if len(sets) > 1:
             names = listed(data.name for data in sets)
@@ -180,34 +173,46 @@ def _named(path: Path) -> tuple[str, str]:
     return (parts[-1] if parts else "data"), ""
 
 
-def _search(folder: Path, depth: int) -> list[DataSet]:
+@dataclass(frozen=True)
+class _Found:
+    """A data set whose files have not been looked for: {name of a fold: folder}.
+
+    prefix      of its files' names
+    needs_vali  whether a fold must have a validation set
+    """
+
+    name: str
+    path: Path
+    folds: Mapping[str, Path]
+    prefix: str = ""
+    needs_vali: bool = True
+    left_out: tuple[Path, ...] = ()
+
+
+def _search(folder: Path, depth: int) -> list[_Found]:
     """The data sets of a folder and of those below it."""
     match = _FOLD.fullmatch(folder.name)
     if depth == 0 and match and _holds_data(folder):
         parent = folder.parent
-        return [DataSet(_named(parent)[0], parent, (_fold(folder, f"Fold{int(match[1])}"),))]
+        return [_Found(_named(parent)[0], parent, {f"Fold{int(match[1])}": folder})]
     folders = sorted(
         (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith((".", "__"))),
         key=lambda child: child.name.lower(),
     )
-    numbered = sorted((int(m[1]), child) for child in folders if (m := _FOLD.fullmatch(child.name)))
+    name = _named(folder)[0]
+    numbered = [(int(m[1]), child) for child in folders if (m := _FOLD.fullmatch(child.name))]
     if numbered:
-        twice = [n for (n, _), (m, _) in pairwise(numbered) if n == m]
-        if twice:
-            raise ValueError(f"{folder}: there are two folders for fold {twice[0]}; expected one.")
-        folds = tuple(_fold(child, f"Fold{number}") for number, child in numbered)
-        return [DataSet(_named(folder)[0], folder, folds)]
+        folds = {f"Fold{number}": child for number, child in numbered}
+        if len(folds) < len(numbered):
+            names = listed(child.name for _, child in numbered)
+            raise ValueError(f"{folder}: two folders are for one fold; there are {names}.")
+        return [_Found(name, folder, folds)]
     if _file(folder, "train") is not None or (depth == 0 and _holds_data(folder)):
-        return [DataSet(_named(folder)[0], folder, (_fold(folder, "all", needs_vali=False),))]
+        return [_Found(name, folder, {_UNDIVIDED: folder}, needs_vali=False)]
     prefixes = sorted({m[1].lower() for child in folder.iterdir() if (m := _PREFIXED.fullmatch(child.name))})
     if prefixes:
-        name = _named(folder)[0]
-        return [
-            DataSet(
-                f"{name}/{prefix}", folder, (_fold(folder, "all", prefix=f"{prefix}.", needs_vali=False),)
-            )
-            for prefix in prefixes
-        ]
+        one = {_UNDIVIDED: folder}
+        return [_Found(f"{name}/{p}", folder, one, prefix=f"{p}.", needs_vali=False) for p in prefixes]
     if depth == _DEEPEST:
         return []
     below = {child: _search(child, depth + 1) for child in folders}
@@ -222,6 +227,26 @@ def _search(folder: Path, depth: int) -> list[DataSet]:
     return [data for sets in below.values() for data in sets]
 
 
+def _read_names(data: _Found, numbers: Sequence[int] | None, n_features: int | None) -> DataSet:
+    """The data set with the files of its folds, or of those with the numbers given."""
+    wanted = sorted(data.folds, key=_fold_number)
+    if numbers is not None:
+        wanted = list(dict.fromkeys(f"Fold{number}" for number in numbers))
+        missing = [name for name in wanted if name not in data.folds]
+        if missing:
+            there = sorted(data.folds, key=_fold_number)
+            only = "a single division" if there == [_UNDIVIDED] else f"only {listed(there)}"
+            raise ValueError(f"{data.name} has no {missing[0]}; there is {only}.")
+    folds = tuple(
+        replace(
+            _fold(data.folds[name], name, prefix=data.prefix, needs_vali=data.needs_vali),
+            n_features=n_features,
+        )
+        for name in wanted
+    )
+    return DataSet(data.name, data.path, folds, data.left_out)
+
+
 def _fold_number(name: str) -> int:
     match = _FOLD.fullmatch(name)
     return int(match[1]) if match else 0
@@ -231,7 +256,7 @@ def _holds_data(folder: Path) -> bool:
     return any(_file(folder, part) is not None for part in _STEMS)
 
 
-def _fold(folder: Path, name: str, *, prefix: str = "", needs_vali: bool = True) -> FoldFiles:
+def _fold(folder: Path, name: str, *, prefix: str, needs_vali: bool) -> FoldFiles:
     files = {part: _file(folder, part, prefix) for part in _STEMS}
     needed = ("train", "vali", "test") if needs_vali else ("train", "test")
     missing = [part for part in needed if files[part] is None]
@@ -263,18 +288,6 @@ def _file(folder: Path, part: str, prefix: str = "") -> Path | None:
         both = listed(path.name for path in found)
         raise ValueError(f"{folder}: there are both {both}; expected one of them.")
     return found[0] if found else None
-
-
-def _with_folds(data: DataSet, numbers: Sequence[int] | None) -> DataSet:
-    if numbers is None:
-        return data
-    there = {fold.name: fold for fold in data.folds}
-    wanted = list(dict.fromkeys(f"Fold{number}" for number in numbers))
-    missing = [name for name in wanted if name not in there]
-    if missing:
-        only = "a single division" if list(there) == ["all"] else f"only {listed(there)}"
-        raise ValueError(f"{data.name} has no {missing[0]}; there is {only}.")
-    return replace(data, folds=tuple(there[name] for name in wanted))
 
 
 def _told_apart(sets: Iterable[DataSet]) -> list[DataSet]:

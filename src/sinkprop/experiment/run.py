@@ -239,6 +239,13 @@ def _interrupts_held() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    # Processes that multiprocessing starts for its own ends let interrupts through again once they run.
+    from multiprocessing import resource_tracker
+
+    from joblib.externals.loky.backend import resource_tracker as loky_tracker  # type: ignore[import-untyped]
+
+    resource_tracker.ensure_running()
+    loky_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -395,7 +402,7 @@ def _statement(
         for i, d in done.items()
         if jobs[i].dataset == dataset and jobs[i].methods[0][0] == jobs[number].methods[0][0]
     )
-    over = f"over {queries} queries"
+    over = "over 1 query" if queries == 1 else f"over {queries} queries"
     if len(folds) > 1:
         over = f"over the queries of each fold, {queries} in all, then over the {len(folds)} folds"
     return f"{rules}; mean {over}."

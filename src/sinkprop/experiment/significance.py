@@ -144,27 +144,33 @@ def bootstrap_intervals(
     >>> bootstrap_intervals([[0.0], [1.0], [0.5], [0.5]], [0, 0, 1, 1]).tolist()
     [[0.25, 0.75]]
     """
-    V = np.asarray(values, dtype=np.float64)
-    codes = np.asarray(folds)
-    counted = (~np.isnan(V)).astype(np.float64)
-    V = np.nan_to_num(V)
+    V, codes = np.asarray(values, dtype=np.float64), np.asarray(folds)
+    present = ~np.isnan(V)
+    intervals = np.full((V.shape[1], 2), np.nan)
+    tail = (1 - level) / 2
+    for pattern in np.unique(present, axis=1).T:  # one, or a few: what is left out depends on labels only
+        columns = np.flatnonzero((present == pattern[:, None]).all(axis=0))
+        if pattern.any():
+            means = _resampled_means(V[np.ix_(pattern, columns)], codes[pattern], n_resamples, seed)
+            intervals[columns] = np.quantile(means, [tail, 1 - tail], axis=0).T
+    return intervals
+
+
+def _resampled_means(V: Floats, codes: NDArray[np.int64], n_resamples: int, seed: int) -> Floats:
+    """(n_resamples, m) means over the queries of each fold, then over folds, of queries drawn anew."""
     rng = np.random.default_rng(seed)
-    rows = [np.flatnonzero(codes == fold) for fold in np.unique(codes)]
-    total, present = np.zeros((n_resamples, V.shape[1])), np.zeros((n_resamples, V.shape[1]))
-    for own in rows:
+    means = np.zeros((n_resamples, V.shape[1]))
+    names = np.unique(codes)
+    for name in names:
+        own = V[codes == name]
         n = len(own)
         block = max(1, _BLOCK // n)
         for start in range(0, n_resamples, block):
-            stop = min(start + block, n_resamples)
-            drawn = rng.integers(0, n, size=(stop - start, n)) + np.arange(stop - start)[:, None] * n
-            times = np.bincount(drawn.ravel(), minlength=(stop - start) * n).reshape(stop - start, n)
-            weight = times.astype(np.float64)
-            size = weight @ counted[own]
-            total[start:stop] += weight @ V[own] / np.where(size > 0, size, 1.0)
-            present[start:stop] += size > 0
-    means = np.where(present > 0, total / np.where(present > 0, present, 1.0), np.nan)
-    tail = (1 - level) / 2
-    return np.asarray(np.nanquantile(means, [tail, 1 - tail], axis=0).T, dtype=np.float64)
+            rows = min(block, n_resamples - start)
+            drawn = rng.integers(0, n, size=(rows, n)) + np.arange(rows)[:, None] * n
+            times = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
+            means[start : start + rows] += times.astype(np.float64) @ own / (n * len(names))
+    return means
 
 
 def _rounded(differences: ArrayLike) -> Floats:

@@ -20,6 +20,7 @@ __all__ = ["print_comparison"]
 PUBLISHED_METRICS = ("ndcg@3", "ndcg@5", "ndcg@10", "map")
 _MAIN = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # of which tests and intervals are printed
 _PUBLISHED_FOLDS = 5
+_GAP = 3  # columns of the terminal between two of a table
 
 
 def print_comparison(
@@ -68,8 +69,8 @@ class _Page:
         from rich import box
         from rich.table import Table
 
-        widths = [max(len(row[i]) for row in [heads, *rows]) + 2 for i in range(len(heads))]
-        room = self.console.width - widths[0]
+        widths = [max(len(row[i]) for row in [heads, *rows]) + _GAP for i in range(len(heads))]
+        room = self.console.width - (widths[0] - _GAP)
         start = 1
         while start < len(heads):
             stop, used = start + 1, widths[start]
@@ -92,7 +93,8 @@ def _print_data_set(
 ) -> None:
     folds = comparison.folds(dataset)
     count = f"{len(folds)} folds" if len(folds) > 1 else "1 fold"
-    page.title(f"{dataset}: test means, {count}, {comparison.n_queries(dataset)} queries")
+    n = comparison.n_queries(dataset)
+    page.title(f"{dataset}: test means, {count}, {n} {'query' if n == 1 else 'queries'}")
     _print_means(page, comparison, dataset)
     page.note(comparison.describe(dataset))
     if len(comparison.methods) > 1:
