@@ -47,8 +47,8 @@ class Result:
     dataset: str
     fold: str
     method: str
-    queries: tuple[Hashable, ...]
-    per_query: Mapping[str, Floats]
+    queries: tuple[Hashable, ...] = field(repr=False)
+    per_query: Mapping[str, Floats] = field(repr=False)
     means: Mapping[str, float]
     fit_seconds: float
     predict_seconds: float
@@ -109,8 +109,8 @@ class Comparison:
     metrics: tuple[str, ...]
     against: str
     convention: str
-    results: tuple[Result, ...]
-    statements: Mapping[str, str]
+    results: tuple[Result, ...] = field(repr=False)
+    statements: Mapping[str, str] = field(repr=False)
 
     def folds(self, dataset: str) -> tuple[str, ...]:
         """The names of a data set's folds."""

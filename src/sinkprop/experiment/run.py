@@ -1,8 +1,8 @@
 """The protocol: for each fold, fit on its training queries, choose by its validation queries, rank its test.
 
 The fits run in processes beside each other, the longest first. A process reads the fold that it works on by
-itself, on one thread, so nothing large travels between processes, and the results are the same for any number
-of them.
+itself, so nothing large travels between processes. BLAS has one thread in each, so that the results are the
+same for any number of them.
 """
 
 from __future__ import annotations
