@@ -209,7 +209,7 @@ def _outcomes(jobs: Sequence[_Job], workers: int) -> Iterator[tuple[int, _Done]]
     if workers == 1:
         yield from ((number, _run(job)) for number, job in enumerate(jobs))
         return
-    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+    from joblib import Parallel, delayed
 
     with _interrupts_held():
         # Workers that are born while interrupts are held never see one: Ctrl-C is for this process, which
@@ -242,7 +242,7 @@ def _interrupts_held() -> Iterator[None]:
     # Processes that multiprocessing starts for its own ends let interrupts through again once they run.
     from multiprocessing import resource_tracker
 
-    from joblib.externals.loky.backend import resource_tracker as loky_tracker  # type: ignore[import-untyped]
+    from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
     resource_tracker.ensure_running()
     loky_tracker.ensure_running()
