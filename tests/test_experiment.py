@@ -489,7 +489,7 @@ class TestMethods:
         assert make["sinkprop-logit-logistic"].relaxation == "logit-logistic"
         assert make["sinkprop-resampled"].resample == 20
         best = make["sinkprop-best"].selection
-        assert (best.method, best.average) == ("validation", False)
+        assert (best.method, best.rule) == ("validation", "best")
 
     def test_names_once_and_in_order(self):
         assert list(parse_methods(["sinkprop, regression", "feature:-2", "sinkprop"])) == [

@@ -68,12 +68,23 @@ def test_scikit_learns_checks(ranker):
     assert sum(r["status"] == "passed" for r in results) >= 40
 
 
-def test_sinkprop_beats_least_squares_where_noise_differs_by_query():
-    train, test = ranking_data(60, 1), ranking_data(400, 2)
+def confounded_data(n_queries, seed):
+    """A feature that is low where a query's labels are high, but says within a query which are higher."""
+    rng = np.random.default_rng(seed)
+    qid = np.repeat(np.arange(n_queries), rng.integers(5, 30, n_queries))
+    X = rng.normal(size=(len(qid), 5))
+    level = rng.normal(0, 2, n_queries)[qid]
+    latent = 2 * X[:, 0] + X[:, 1] + rng.normal(size=len(qid)) + 2 * level
+    X[:, 0] -= level
+    return X, np.digitize(latent, [2.0, 4.0]).astype(float), qid
+
+
+def test_sinkprop_is_far_above_least_squares_where_queries_differ_more_than_documents():
+    train, test = confounded_data(60, 1), confounded_data(300, 2)
     scores = {}
     for ranker in (RegressionRanker(), SinkPropRanker()):
         scores[type(ranker)] = ranker.fit(*train[:2], qid=train[2]).score(*test[:2], qid=test[2])
-    assert scores[SinkPropRanker] > scores[RegressionRanker]
+    assert scores[SinkPropRanker] > scores[RegressionRanker] + 0.2
 
 
 def test_the_record_of_the_fit(fitted):
@@ -85,10 +96,13 @@ def test_the_record_of_the_fit(fitted):
     assert r.stages[0].penalty == np.inf
     assert {s.penalty for s in r.stages[1:]} == {1e-4, 1e-2}
     assert [s.sigma for s in r.stages if s.penalty == 1e-4][:1] == [4.0]
-    assert any(s.chosen for s in r.stages)
     best = max(r.stages, key=lambda s: s.criterion)
-    assert best.chosen
     assert best.standard_error == 0
+    (chosen,) = (s for s in r.stages if s.chosen)
+    assert chosen.criterion >= best.criterion - chosen.standard_error / 2
+    if chosen.penalty < np.inf:  # nothing smoother is within half its error of the best
+        smoother = [s for s in r.stages if (s.sigma, s.penalty) > (chosen.sigma, chosen.penalty)]
+        assert all(s.criterion < best.criterion - s.standard_error / 2 for s in smoother)
     assert r.evaluations == sum(s.evaluations for s in r.stages) > 100
     # along one penalty the training value rises with every stage, by construction of the warm start
     assert all(s.expected_gain > 0 for s in r.stages)
@@ -235,11 +249,11 @@ def test_every_relaxation_learns(relaxation):
 @pytest.mark.parametrize("gain", ["p@5", "rbp@0.8", sinkprop.NDCG(10, discount="log2"), "ndcg@3"])
 def test_every_gain_trains_and_is_judged_by_itself(gain, data):
     X, y, qid = data
-    model = quick(gain=gain, selection=Selection("validation", average=False)).fit(X, y, qid=qid)
+    model = quick(gain=gain, selection=Selection("validation", rule="best")).fit(X, y, qid=qid)
     if gain == "p@5":
         assert model.fit_result_.criterion == "p@5"
         # the criterion is the hard metric of the held-out queries
-        held = SinkPropRanker(gain="p@5", **QUICK, selection=Selection("validation", average=False)).fit(
+        held = SinkPropRanker(gain="p@5", **QUICK, selection=Selection("validation", rule="best")).fit(
             X, y, qid=qid, eval_set=[(X, y)], eval_qid=[qid]
         )
         best = max(s.criterion for s in held.fit_result_.stages)
@@ -281,7 +295,7 @@ def test_single_precision_features_train_without_a_copy_in_double(data):
 def test_a_validation_set_judges_and_is_not_trained_on(data):
     X, y, qid = data
     vali = ranking_data(12, 9)
-    selection = Selection("validation", average=False)
+    selection = Selection("validation", rule="best")
     model = quick(selection=selection).fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
     assert model.fit_result_.judged_by == "12 validation queries"
     best = max(s.criterion for s in model.fit_result_.stages)

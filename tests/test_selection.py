@@ -13,25 +13,26 @@ APART = np.array([[0, 0], [9, 9], [20, 20]])
 
 def test_the_error_is_that_of_a_paired_test():
     judged = np.random.default_rng(0).uniform(size=(3, 12))
-    choice = choose(judged, APART, average=True)
-    for i in set(range(3)) - {choice.best}:
-        t = (choice.means[i] - choice.means[choice.best]) / choice.errors[i]
-        assert_allclose(t, ttest_rel(judged[i], judged[choice.best]).statistic, rtol=1e-12)
+    choice = choose(judged, APART, smoothest=True)
+    best = int(np.argmax(choice.means))
+    for i in set(range(3)) - {best}:
+        t = (choice.means[i] - choice.means[best]) / choice.errors[i]
+        assert_allclose(t, ttest_rel(judged[i], judged[best]).statistic, rtol=1e-12)
 
 
-def test_candidates_within_half_an_error_are_chosen():
+def test_the_first_within_half_an_error_of_the_best_is_taken():
     base = np.array([0.1, 0.5, 0.4, 0.8])
     wobble = np.array([1.0, -1.0, 1.0, -1.0]) / 10
     error = np.std(wobble, ddof=1) / 2
-    for shift, expected in ((0.49, True), (0.51, False)):
-        choice = choose(np.stack([base, base + wobble - shift * error]), APART[:2], average=True)
-        assert choice.chosen.tolist() == [True, expected]
+    for shift, taken in ((0.49, 0), (0.51, 1)):
+        choice = choose(np.stack([base + wobble - shift * error, base]), APART[:2], smoothest=True)
+        assert choice.taken == taken
 
 
 def test_neighbors_are_averaged_and_distant_candidates_are_not():
     judged = np.array([[0.0], [0.6], [0.3], [0.9]])
     positions = np.array([[0, 0], [0, 1], [1, 1], [5, 5]])
-    means = choose(judged, positions, average=True).means
+    means = choose(judged, positions, smoothest=True).means
     by_hand = [
         (4 * 0.0 + 2 * 0.6 + 1 * 0.3) / 7,
         (4 * 0.6 + 2 * 0.0 + 2 * 0.3) / 8,
@@ -39,31 +40,30 @@ def test_neighbors_are_averaged_and_distant_candidates_are_not():
         0.9,
     ]
     assert_allclose(means, by_hand, rtol=1e-14)
+    assert_array_equal(choose(judged, positions, smoothest=False).means, judged[:, 0])
 
 
-def test_without_averaging_the_best_alone_is_chosen():
+def test_the_best_is_the_first_of_equals():
     judged = np.array([[0.5, 0.5], [0.4, 0.7], [0.4, 0.7]])
-    choice = choose(judged, APART, average=False)
-    assert choice.best == 1  # the first of equals
-    assert_array_equal(choice.chosen, [False, True, False])
+    assert choose(judged, APART, smoothest=False).taken == 1
 
 
 def test_weights_are_those_of_repeated_queries_in_the_mean():
     judged = np.random.default_rng(1).uniform(size=(3, 4))
     times = np.array([1, 3, 0, 2])
-    choice = choose(judged, APART, times.astype(float), average=True)
+    choice = choose(judged, APART, times.astype(float), smoothest=True)
     assert_allclose(choice.means, np.repeat(judged, times, axis=1).mean(axis=1), rtol=1e-12)
 
 
-def test_one_query_chooses_all_equals_of_the_best():
-    choice = choose(np.array([[0.2], [0.2], [0.1]]), APART, average=True)
-    assert_array_equal(choice.chosen, [True, True, False])
+def test_one_query_takes_the_first_of_its_best():
+    assert choose(np.array([[0.1], [0.2], [0.2]]), APART, smoothest=True).taken == 1
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"method": "loo"}, "method must be"),
+        ({"rule": "mean"}, "rule must be 'smoothest', 'best' or None"),
         ({"n_splits": 1}, "n_splits must be a whole number, at least 2"),
         ({"patience": 0}, "patience"),
         ({"fraction": 1.0}, "fraction must be between 0 and 1"),
@@ -79,6 +79,14 @@ def test_auto_cross_validates_few_queries():
     assert not Selection().cross_validates(501)
     assert Selection("cross-validation").cross_validates(10**6)
     assert not Selection("validation").cross_validates(2)
+
+
+def test_the_rule_follows_the_method_unless_it_is_given():
+    assert Selection().takes_smoothest(500)
+    assert not Selection().takes_smoothest(501)
+    assert not Selection("validation").takes_smoothest(2)
+    assert Selection("validation", rule="smoothest").takes_smoothest(2)
+    assert not Selection("cross-validation", rule="best").takes_smoothest(2)
 
 
 def test_annealing_schedules():

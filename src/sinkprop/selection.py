@@ -14,6 +14,7 @@ __all__ = ["Choice", "Selection", "choose"]
 Floats = NDArray[np.float64]
 
 FEW_QUERIES = 500  # up to here "auto" cross-validates
+_TOLERANCE = 0.5  # standard errors
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,11 @@ class Selection:
               the training queries; where none is given, `fraction` of the queries are held out for it.
               "auto": cross-validation of up to 500 queries, where a validation set would be too small to tell
               good from lucky, and validation of more.
-    average   True: the values of a stage are first averaged with those of its neighbors in penalty and sigma,
-              so that luck does not win, and the model is the mean of all candidates within half a standard
-              error of the best: the error of their difference over the judging queries. False: the best
-              alone, as in the paper.
+    rule      "smoothest": each stage is judged together with its neighbors in penalty and sigma, so that luck
+              does not win, and of all stages within half a standard error of the best (that of their
+              difference, over the judging queries) the smoothest is taken: the regression itself, then the
+              widest sigma, then the largest penalty. "best": the single best, as in the paper. None: "smoothest" where
+              queries are cross-validated, "best" where a validation set judges.
     criterion names of metrics whose mean judges, as "ndcg@10"; None takes NDCG@1 to NDCG@10 where the
               training gain is NDCG, which is less noisy than any one of them, and else, or where rows have
               weights, the training gain itself
@@ -38,7 +40,7 @@ class Selection:
     """
 
     method: Literal["auto", "cross-validation", "validation"] = "auto"
-    average: bool = True
+    rule: Literal["smoothest", "best"] | None = None
     criterion: str | tuple[str, ...] | None = None
     n_splits: int = 5
     fraction: float = 0.2
@@ -49,6 +51,8 @@ class Selection:
             raise ValueError(
                 f"Selection: method must be 'auto', 'cross-validation' or 'validation'; got {self.method!r}."
             )
+        if self.rule not in (None, "smoothest", "best"):
+            raise ValueError(f"Selection: rule must be 'smoothest', 'best' or None; got {self.rule!r}.")
         for name, least in (("n_splits", 2), ("patience", 1)):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
@@ -62,41 +66,43 @@ class Selection:
         """Whether this many queries are cross-validated."""
         return self.method == "cross-validation" or (self.method == "auto" and n_queries <= FEW_QUERIES)
 
+    def takes_smoothest(self, n_queries: int) -> bool:
+        """Whether the smoothest of the good is taken, rather than the best."""
+        return self.rule == "smoothest" or (self.rule is None and self.cross_validates(n_queries))
+
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A judgment of C candidates: the best one's index, and the mean, error and choice of each.
+    """A judgment of C candidates: the one taken, and the mean and the error of each.
 
     `errors` are those of the difference to the best, so 0 for the best itself.
     """
 
-    best: int
+    taken: int
     means: Floats
     errors: Floats
-    chosen: NDArray[np.bool_]
 
 
 def choose(
-    judged: Floats, positions: NDArray[np.int64], weight: Floats | None = None, *, average: bool
+    judged: Floats, positions: NDArray[np.int64], weight: Floats | None = None, *, smoothest: bool
 ) -> Choice:
-    """The best of the candidates whose values (C, Q) on the judging queries are given, and those like it.
+    """The candidate to take of those whose values (C, Q) on the judging queries are given, smoothest first.
 
     positions  (C, 2) where each candidate stands on the grid of penalties and sigmas
     weight     (Q,) weights of the queries
-    average    whether neighbors on the grid are averaged, 4 : 2 : 1 for the candidate, those beside it and
-               those at its corners, and whether all those are chosen whose mean is within half a standard
-               error of the best one's. The error is that of the mean of their difference, query by query,
-               since queries differ far more than candidates do.
+    smoothest  whether neighbors on the grid are averaged, 4 : 2 : 1 for the candidate, those beside it and
+               those at its corners, and the first candidate is taken whose mean is within half a standard
+               error of the best. The error is that of the mean of their difference, query by query, since queries
+               differ far more than candidates do. False: the first of the best.
 
-    The first of equals is the best, so candidates come in the order of preference.
-
-    >>> judged = np.array([[0.2, 0.8], [0.3, 0.8], [0.0, 0.1]])
-    >>> choose(judged, np.array([[0, 0], [0, 5], [5, 0]]), average=True).chosen
-    array([False,  True, False])
+    >>> judged = np.array([[0.2, 0.8, 0.5], [0.4, 0.6, 0.6], [0.0, 0.1, 0.1]])
+    >>> apart = np.array([[0, 0], [0, 5], [5, 0]])
+    >>> choose(judged, apart, smoothest=True).taken, choose(judged, apart, smoothest=False).taken
+    (0, 1)
     """
     n = judged.shape[1]
     shares = np.full(n, 1 / n) if weight is None else weight / weight.sum()
-    if average:
+    if smoothest:
         apart = np.abs(positions[:, None] - positions[None])
         closeness = np.prod((2 - apart).clip(0), axis=2).astype(np.float64)
         judged = closeness @ judged / closeness.sum(axis=1, keepdims=True)
@@ -104,5 +110,5 @@ def choose(
     best = int(np.argmax(means))
     away = judged - judged[best] - (means - means[best])[:, None]
     errors = np.sqrt(np.square(away * shares).sum(axis=1) * n / max(n - 1, 1))
-    chosen = means >= means[best] - errors / 2 if average else np.arange(len(judged)) == best
-    return Choice(best, means, errors, chosen)
+    taken = int(np.argmax(means >= means[best] - _TOLERANCE * errors)) if smoothest else best
+    return Choice(taken, means, errors)

@@ -6,7 +6,7 @@ For each penalty, L-BFGS maximizes
 
 from the least-squares weights w_0, then again from where it ended with a smaller sigma, and so on. Every
 stage of every penalty is a candidate. Queries that took no part in its training judge it, and the model is
-the mean of the candidates that these queries cannot tell from the best one.
+the smoothest of the candidates that these queries cannot tell from the best one.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ class Stage:
     sigma           in units of the spread of the regression's scores; None for a partitioned measure
     expected_gain   of the training queries, at this sigma
     criterion       mean over the queries that judge: those held out in turn, or the validation set's;
-                    averaged with the neighboring stages' where `Selection.average` holds
+                    averaged with the neighboring stages' where the smoothest is taken
     standard_error  of the criterion's difference to the best stage's, over these queries
     evaluations     of the expected gain and its gradient, over all the fits of the stage
     seconds         they took
-    chosen          whether the stage is part of the model
+    chosen          whether the stage is the model
     """
 
     penalty: float
@@ -240,7 +240,9 @@ def _train(
         if not finished:
             raise
         status = "interrupted"
-    return _result(paths[0], finished, weight, recipe, sigmas, status, judged_by)
+    n_queries = data.n_queries + (0 if validation is None else validation.n_queries)
+    smoothest = recipe.selection.takes_smoothest(n_queries)
+    return _result(paths[0], finished, weight, recipe, sigmas, status, judged_by, smoothest)
 
 
 def _paths(
@@ -359,15 +361,19 @@ def _result(
     sigmas: Sequence[float | None],
     status: str,
     judged_by: str,
+    smoothest: bool,
 ) -> FitResult:
-    """The model made of the stages finished."""
-    # Smoother first, and of those the one nearer to the regression: the first of equals is preferred.
-    order = sorted(range(len(finished)), key=lambda i: (finished[i].stage, -finished[i].penalty))
+    """The model of the stages finished."""
+    # the regression, then the smoother stages, and of those the nearer to the regression
+    order = sorted(
+        range(len(finished)),
+        key=lambda i: (finished[i].penalty >= 0, finished[i].stage, -finished[i].penalty),
+    )
     choice = choose(
         np.stack([finished[i].judged for i in order]),
         np.array([_position(finished[i]) for i in order]),
         weight,
-        average=recipe.selection.average,
+        smoothest=smoothest,
     )
     stages: list[Any] = [None] * len(finished)
     for at, i in enumerate(order):
@@ -380,29 +386,16 @@ def _result(
             standard_error=float(choice.errors[at]),
             evaluations=record.evaluations,
             seconds=record.seconds,
-            chosen=bool(choice.chosen[at]),
+            chosen=at == choice.taken,
         )
-    chosen = [finished[i] for at, i in enumerate(order) if choice.chosen[at]]
-    weights, sigma = _mean(model, chosen, sigmas)
+    taken = finished[order[choice.taken]]
+    weights, sigma = taken.weights[0], sigmas[taken.stage]
+    if sigma is not None:  # in units in which the scores' spread within queries is 1
+        width = spread(model.scores(weights), model.data) or 1.0
+        weights, sigma = weights / width, sigma / width
     return FitResult(status, weights, sigma, recipe.criterion, judged_by, tuple(stages))
 
 
 def _position(record: Finished) -> tuple[int, int]:
     """Where the stage stands on the grid of penalties and sigmas; the regression stands apart."""
     return (record.penalty, record.stage) if record.penalty >= 0 else (-9, -9)
-
-
-def _mean(
-    model: Objective, chosen: Sequence[Finished], sigmas: Sequence[float | None]
-) -> tuple[Floats, float | None]:
-    """The mean of the chosen weights, each in units in which its scores' spread within queries is 1."""
-    weights = np.stack([record.weights[0] for record in chosen])
-    if weights.ndim == 3:
-        return weights.mean(axis=0), None
-    widths = np.array([spread(model.scores(W), model.data) for W in weights])
-    flat = widths == 0
-    widths[flat] = 1
-    sigma = np.array([sigmas[record.stage] for record in chosen], dtype=np.float64)
-    W = (weights / widths[:, None]).mean(axis=0)
-    width = spread(model.scores(W), model.data) or 1.0
-    return W / width, float(np.exp(np.mean(np.log(sigma / widths))))

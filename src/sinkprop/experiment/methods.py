@@ -53,7 +53,7 @@ def _given(estimator: Any) -> Callable[[], Any]:
     return lambda: estimator
 
 
-_BEST = Selection(method="validation", average=False)
+_BEST = Selection(method="validation", rule="best")
 
 METHODS: dict[str, Method] = {
     "regression": Method("least squares on the labels", _regression, cost=1),
