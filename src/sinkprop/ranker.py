@@ -304,7 +304,7 @@ class SinkPropRanker(BaseRanker):
         if self.checkpoint is None:
             return [], None
         path = self.checkpoint
-        fingerprint = _fingerprint(data, validation, recipe, self.normalization)
+        fingerprint = _fingerprint(data, validation, recipe, self.normalization, self.convention)
 
         def write(finished: Sequence[Finished]) -> None:
             stages = [dataclasses.asdict(record) for record in finished]
@@ -429,12 +429,22 @@ def _judge(gain: Gain, selection: Selection, convention: str, *, weighted: bool)
 
 
 def _fingerprint(
-    data: TrainingSet, validation: TrainingSet | None, recipe: Recipe, normalization: str
+    data: TrainingSet,
+    validation: TrainingSet | None,
+    recipe: Recipe,
+    normalization: str,
+    convention: str,
 ) -> str:
     """A digest of everything on which the stages of a fit depend."""
     digest = hashlib.sha256()
-    settings = dataclasses.replace(recipe, judge=_no_judge, n_threads=None)
-    digest.update(repr((settings, normalization)).encode())
+    # The judge is its criterion and convention; the text of a function holds its address, which changes from
+    # one process to the next.
+    settings = [
+        (field.name, getattr(recipe, field.name))
+        for field in dataclasses.fields(recipe)
+        if field.name not in ("judge", "n_threads")
+    ]
+    digest.update(repr((settings, normalization, convention)).encode())
     for part in (data, validation):
         for array in (
             ()
@@ -445,10 +455,6 @@ def _fingerprint(
                 digest.update(repr((array.shape, array.dtype)).encode())
                 digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-def _no_judge(part: TrainingSet, scores: Floats) -> Floats:
-    raise NotImplementedError
 
 
 def _relaxation_record(relaxation: Relaxation) -> dict[str, Any]:
