@@ -6,13 +6,19 @@ imported. Results go to stdout, progress and errors to stderr. Each command has 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 import sinkprop
 from sinkprop.cli.bench import bench_command
 from sinkprop.cli.compare import compare_command
+from sinkprop.cli.evaluate import evaluate_command
+from sinkprop.cli.predict import predict_command
 from sinkprop.cli.shared import complain, installed
+from sinkprop.cli.train import train_command
 
 if TYPE_CHECKING:
     import click
@@ -36,6 +42,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     try:
         status = program().main(arguments, prog_name="sinkprop", standalone_mode=False)
+        sys.stdout.flush()  # so that a full disk is an error here, and not at the end of the interpreter
     except click.Abort:
         return 130
     except click.ClickException as error:
@@ -43,9 +50,32 @@ def _run(arguments: Sequence[str] | None) -> int:
         where = context.command_path if context else "sinkprop"
         hint = f" See {where} --help." if isinstance(error, click.UsageError) else ""
         return complain(error.format_message() + hint, error.exit_code)
-    except (OSError, ValueError, MemoryError) as error:
+    except OSError as error:
+        _abandon_stdout()
+        if isinstance(error, BrokenPipeError):  # whoever read has enough, as `head` does
+            return 1
+        what = error.strerror or str(error) or type(error).__name__
+        return complain(what if error.filename is None else f"{os.fsdecode(error.filename)}: {what}.", 1)
+    except (ValueError, MemoryError) as error:
         return complain(str(error) or type(error).__name__, 1)
+    except Exception as error:
+        if os.environ.get("SINKPROP_TRACEBACK"):
+            raise
+        return complain(
+            f"this is a defect in sinkprop {sinkprop.__version__}, please report it: {type(error).__name__}: "
+            f"{error}. With SINKPROP_TRACEBACK=1 set, the same command shows where.",
+            1,
+        )
     return status if isinstance(status, int) else 0
+
+
+def _abandon_stdout() -> None:
+    """Nothing more to write at the end of the interpreter, if what is written does not arrive."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError), open(os.devnull, "w", encoding="utf-8") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def program() -> click.Group:
@@ -63,13 +93,25 @@ def program() -> click.Group:
         """Learning to rank on the expected value of the metric itself, in linear time.
 
         \b
-        sinkprop bench --quick        how fast it is on this machine, in 20 seconds
-        sinkprop bench --help         what else bench measures
-        sinkprop compare OHSUMED      methods on the five folds of LETOR data, side by side
+        sinkprop train train.txt --model m.model         train on LETOR text or Parquet
+        sinkprop evaluate test.txt --model m.model       NDCG and others, convention stated
+        sinkprop predict m.model test.txt > scores.txt   scores, ranks or a TREC run
+        sinkprop compare OHSUMED                         methods on the folds of LETOR data
+        sinkprop bench --quick                           how fast it is on this machine
+
+        Every command explains itself by examples: sinkprop train --help. Results go to stdout, progress and
+        errors to stderr; --json - is for machines. Exit codes: 0 done, 1 failed, 2 wrong use, 130
+        interrupted.
         """  # noqa: D301 - click's mark for lines to keep
         if context.invoked_subcommand is None:
             click.echo(context.get_help())
 
-    sinkprop_program.add_command(bench_command())
-    sinkprop_program.add_command(compare_command())
+    for command in (
+        train_command,
+        predict_command,
+        evaluate_command,
+        compare_command,
+        bench_command,
+    ):
+        sinkprop_program.add_command(command())
     return sinkprop_program

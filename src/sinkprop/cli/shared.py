@@ -1,20 +1,45 @@
-"""What the commands share: checks of options before the work, the console, the progress bar."""
+"""What the commands share: checks of options before the work, the console, progress, what is written."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import math
 import os
+import stat
 import sys
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import click
     from rich.console import Console
+    from rich.text import Text
 
-__all__ = ["check_file", "check_plot", "complain", "console", "installed", "progress"]
+__all__ = [
+    "as_json",
+    "check_file",
+    "check_metrics",
+    "check_new_file",
+    "check_plot",
+    "check_saved_file",
+    "complain",
+    "console",
+    "counted",
+    "installed",
+    "is_stdout",
+    "keep_apart",
+    "notes_on_stderr",
+    "plain",
+    "print_columns",
+    "progress",
+    "say",
+    "working",
+    "write_output",
+]
 
 _PICTURES = (".png", ".svg", ".pdf")
 _PIPED_WIDTH = 240  # wider than any table: what is piped must not wrap
@@ -28,8 +53,13 @@ def installed(name: str) -> bool:
 
 
 def complain(message: str, status: int) -> int:
-    print(f"sinkprop: {' '.join(message.split())}", file=sys.stderr)
+    line = f"sinkprop: {' '.join(message.split())}"
+    print("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line), file=sys.stderr)
     return status
+
+
+def is_stdout(path: Path | None) -> bool:
+    return path is not None and str(path) == "-"
 
 
 def check_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -43,6 +73,29 @@ def check_file(context: click.Context, option: click.Parameter, path: Path | Non
         if not os.access(path if path.exists() else folder, os.W_OK):
             raise click.BadParameter(f"{str(path)!r} cannot be written.", ctx=context, param=option)
     return path
+
+
+def check_new_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """The path, if a file can be put there in one step, which takes a folder that can be written."""
+    import click
+
+    check_file(context, option, path)
+    if path is not None and str(path) != "-" and not _is_special(path):
+        folder = Path(os.path.realpath(path)).parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise click.BadParameter(
+                f"the folder {str(folder)!r} cannot be written.", ctx=context, param=option
+            )
+    return path
+
+
+def check_saved_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """The path, if a file can be put there that is read again: not stdout, and no device."""
+    import click
+
+    if path is not None and (str(path) == "-" or _is_special(path)):
+        raise click.BadParameter(f"{str(path)!r} must be a file.", ctx=context, param=option)
+    return check_new_file(context, option, path)
 
 
 def check_plot(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -59,12 +112,139 @@ def check_plot(context: click.Context, option: click.Parameter, path: Path | Non
     return check_file(context, option, path)
 
 
+def check_metrics(context: click.Context, option: click.Parameter, names: str | None) -> str | None:
+    """Names of metrics, as they were given, if they are known."""
+    import click
+
+    from sinkprop.metrics import parse_metrics
+
+    if names is not None:
+        try:
+            parse_metrics(names)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx=context, param=option) from None
+    return names
+
+
+def keep_apart(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
+    """A usage error where a file that would be written is one that is read, or is written twice."""
+    import click
+
+    seen = {name: _identity(path) for name, path in inputs.items() if path is not None}
+    for name, path in outputs.items():
+        if path is None:
+            continue
+        here = _identity(path)
+        for other, there in seen.items():
+            if here is not None and here == there:
+                raise click.UsageError(
+                    f"{name} and {other} are the same file, {str(path)!r}; give another for {name}.",
+                    ctx=click.get_current_context(silent=True),
+                )
+        seen[name] = here
+
+
+def _identity(path: Path) -> tuple[object, ...] | None:
+    """Equal for two names of one file; None for what may be written twice, such as a device."""
+    if str(path) == "-":
+        return ("-",)
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ("path", os.path.realpath(path))
+    return ("file", found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def write_output(path: Path | None, data: bytes | str) -> None:
+    """Data to stdout for None or -, to a device or a pipe as it comes, and to a file in one step."""
+    from sinkprop.atomic import write_atomically
+
+    content = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+    if path is None or is_stdout(path):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    elif _is_special(path):
+        with open(path, "wb") as handle:
+            handle.write(content)
+    else:
+        write_atomically(path, content)
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def as_json(record: Any) -> str:
+    """JSON of plain data and NumPy numbers, with null for what is not finite."""
+    return json.dumps(_plain(record), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(x) for key, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(x) for x in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
 def console() -> Console:
     """Stdout for results: the terminal's width, or one at which nothing wraps when piped."""
     from rich.console import Console
 
     terminal = Console(highlight=False)
     return terminal if terminal.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
+
+
+def counted(n: int, one: str, several: str) -> str:
+    return f"{n:,} {one if n == 1 else several}"
+
+
+def plain(out: Console, text: str, style: str = "") -> Text:
+    """Text as it is, without markup; what the console's encoding does not have is escaped."""
+    from rich.text import Text
+
+    return Text(text.encode(out.encoding, "backslashreplace").decode(out.encoding), style)
+
+
+def say(out: Console, text: str, style: str = "") -> None:
+    """A line or paragraph: wrapped by words on a terminal, not at all in a pipe."""
+    out.print(plain(out, text, style), soft_wrap=not out.is_terminal)
+
+
+def print_columns(
+    out: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], *, last_style: str = ""
+) -> None:
+    """A table whose columns, after the first, are spread over several where the terminal is narrow."""
+    from rich import box
+    from rich.table import Table
+
+    widths = [max(len(row[i]) for row in [heads, *rows]) + 2 for i in range(len(heads))]
+    room = out.width - widths[0] - 2
+    start = 1
+    while start < len(heads):
+        stop, used = start + 1, widths[start]
+        while stop < len(heads) and used + widths[stop] <= room:
+            used += widths[stop]
+            stop += 1
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        table.add_column(heads[0], no_wrap=True)
+        for head in heads[start:stop]:
+            table.add_column(head, justify="right", no_wrap=True)
+        for i, row in enumerate(rows, 1):
+            cells = (plain(out, cell) for cell in (row[0], *row[start:stop]))
+            table.add_row(*cells, style=last_style if i == len(rows) else "")
+        out.print(table)
+        out.print()
+        start = stop
 
 
 @contextmanager
@@ -85,3 +265,28 @@ def progress() -> Iterator[Callable[[int, int, str], None]]:
             bar.update(task, completed=done, total=total, description=what, refresh=True)
 
         yield notify
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A line on stderr for work whose end is not known, with the seconds so far; silent unless a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    stderr = Console(stderr=True)
+    columns = SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=stderr, disable=not stderr.is_terminal, transient=True) as bar:
+        bar.add_task(what, total=None)
+        yield
+
+
+@contextmanager
+def notes_on_stderr(*, ignore: str = "") -> Iterator[None]:
+    """Warnings of the block as lines on stderr, each once, after it; without those that `ignore` matches."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if ignore:
+            warnings.filterwarnings("ignore", message=ignore)
+        yield
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        complain(f"note: {text}", 0)

@@ -1,0 +1,339 @@
+"""`sinkprop evaluate`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.cli.inputs import (
+    Reading,
+    Scorer,
+    data_options,
+    data_path,
+    document_names,
+    file_name,
+    query_names,
+    read_model_file,
+    read_queries,
+)
+from sinkprop.cli.shared import (
+    as_json,
+    check_metrics,
+    check_new_file,
+    complain,
+    console,
+    counted,
+    is_stdout,
+    keep_apart,
+    print_columns,
+    say,
+    working,
+    write_output,
+)
+from sinkprop.conventions import CHOICES, CONVENTIONS
+from sinkprop.metrics import Evaluation
+from sinkprop.metrics import evaluate as evaluate_ranking
+
+if TYPE_CHECKING:
+    import click
+
+    from sinkprop.data import Queries
+
+__all__ = ["evaluate_command"]
+
+Floats = NDArray[np.float64]
+
+METRICS = "ndcg@1,ndcg@3,ndcg@5,ndcg@10,map"
+
+
+def evaluate_command() -> click.Command:
+    import click
+
+    @click.command("evaluate", short_help="Evaluate a model, scores, a feature or a TREC run.")
+    @click.argument("data", type=data_path())
+    @click.option("--model", type=data_path(stdin=False), metavar="FILE", help="Rank by a saved model.")
+    @click.option(
+        "--scores", type=data_path(), metavar="FILE", help="Rank by scores, one a line as the rows of DATA."
+    )
+    @click.option("--feature", metavar="ID", help="Rank by a feature: its id, or its name in Parquet.")
+    @click.option("--run", type=data_path(), metavar="FILE", help="Rank by the scores of a TREC run.")
+    @click.option(
+        "--metrics",
+        default=METRICS,
+        metavar="NAMES",
+        callback=check_metrics,
+        help=f"As ndcg@1-10,map,p@5,mrr.  [default: {METRICS}]",
+    )
+    @click.option(
+        "--convention",
+        type=click.Choice(list(CONVENTIONS)),
+        default="letor",
+        metavar="NAME",
+        help=f"{', '.join(CONVENTIONS)}.  [default: letor]",
+    )
+    @click.option(
+        "--empty",
+        type=click.Choice(["0", "1", "skip"]),
+        help="What a query without a relevant document counts.  [default: the convention's]",
+    )
+    @click.option(
+        "--ties",
+        type=click.Choice(CHOICES["ties"]),
+        help="The order of documents with equal scores.  [default: the convention's]",
+    )
+    @click.option(
+        "--threshold", type=float, metavar="X", help="The least relevant label.  [default: the convention's]"
+    )
+    @click.option(
+        "--max-grade", type=float, metavar="X", help="The highest grade of ERR.  [default: the largest label]"
+    )
+    @click.option("--per-query", is_flag=True, help="Show every query, not only the means.")
+    @click.option(
+        "--json",
+        "json_file",
+        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+        metavar="FILE",
+        callback=check_new_file,
+        help="Write the means, and every query with --per-query; - writes only that, to stdout.",
+    )
+    @click.option(
+        "--csv",
+        "csv_file",
+        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+        metavar="FILE",
+        callback=check_new_file,
+        help="Write a row a query and a column a metric; - writes only that, to stdout.",
+    )
+    @data_options
+    @click.pass_context
+    def evaluate(
+        context: click.Context,
+        /,
+        data: Path,
+        model: Path | None,
+        scores: Path | None,
+        feature: str | None,
+        run: Path | None,
+        metrics: str,
+        convention: str,
+        empty: str | None,
+        ties: str | None,
+        threshold: float | None,
+        max_grade: float | None,
+        per_query: bool,
+        json_file: Path | None,
+        csv_file: Path | None,
+        **reading: Any,
+    ) -> None:
+        """Evaluate a ranking of the documents in DATA, with the convention stated.
+
+        Programs that print the same metric's name print different numbers: they differ in gain, discount,
+        and in what short queries, queries without a relevant document and ties count. --convention takes
+        another program's.
+
+        A document of DATA that a TREC run leaves out ranks below those in it; one that DATA does not have
+        is an error.
+
+        \b
+        sinkprop evaluate test.txt --model m.model
+        sinkprop evaluate test.txt --scores scores.txt --metrics ndcg@1-10,map,mrr
+        sinkprop evaluate test.txt --feature 25 --convention lightgbm
+        sinkprop evaluate test.txt --run test.run --convention trec --ties average
+        sinkprop evaluate test.txt --model m.model --per-query --csv queries.csv
+        sinkprop evaluate test.txt --model m.model --json - | jq .metrics
+        """  # noqa: D301
+        sources = {"--model": model, "--scores": scores, "--feature": feature, "--run": run}
+        given = [name for name, value in sources.items() if value is not None]
+        if len(given) != 1:
+            got = " and ".join(given) or "none of them"
+            raise click.UsageError(
+                f"give one of --model, --scores, --feature and --run to rank by; got {got}.", ctx=context
+            )
+        files = {"--model": model, "--scores": scores, "--run": run, "--group": reading["group"]}
+        keep_apart({"--json": json_file, "--csv": csv_file}, {"DATA": data, **files})
+        if str(data) == "-" and "-" in (str(scores), str(run)):
+            raise click.UsageError("DATA and the scores cannot both be stdin.", ctx=context)
+        if is_stdout(json_file) and is_stdout(csv_file):
+            raise click.UsageError("--json and --csv cannot both be stdout.", ctx=context)
+        ranker = None if model is None else read_model_file(model)
+        queries = read_queries(data, Reading(**reading))
+        name = file_name(data)
+        with working(f"evaluating {len(queries):,} documents"):
+            if ranker is not None and model is not None:
+                by = f"the model {model}"
+                scorer = Scorer.of(ranker, queries, model_name=file_name(model), data_name=name)
+                values = scorer.scores() if scorer.ranks_by_score else -scorer.ranks().astype(np.float64)
+            elif scores is not None:
+                by, values = f"the scores {file_name(scores)}", _read_scores(scores, len(queries), name)
+            elif run is not None:
+                by, values = f"the run {file_name(run)}", _read_run(run, queries, name)
+            else:
+                column = _column(str(feature), queries, name, zero_based=reading["zero_based"])
+                by, values = f"the feature {feature}", queries.X[:, column].astype(np.float64)
+            result = evaluate_ranking(
+                queries.y,
+                values,
+                queries.qid,
+                metrics,
+                convention,
+                empty={"0": 0, "1": 1, "skip": "skip", None: None}[empty],
+                ties=ties,  # type: ignore[arg-type]
+                threshold=threshold,
+                max_grade=max_grade,
+            )
+        if json_file is not None:
+            write_output(json_file, as_json(_record(result, name, by, per_query=per_query)))
+        if csv_file is not None:
+            write_output(csv_file, _csv(result))
+        if not is_stdout(json_file) and not is_stdout(csv_file):
+            _print(result, queries, name, by, per_query=per_query, wrote=[json_file, csv_file])
+
+    return evaluate
+
+
+def _read_lines(path: Path) -> list[str]:
+    data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    return data.decode("utf-8", "surrogateescape").split("\n")
+
+
+def _read_scores(path: Path, n: int, data_name: str) -> Floats:
+    """One finite number a line, as many as there are rows."""
+    name = file_name(path)
+    words = [(number, line.strip()) for number, line in enumerate(_read_lines(path), 1) if line.strip()]
+    values = np.empty(len(words))
+    for i, (number, word) in enumerate(words):
+        values[i] = _number(word, f"{name}, line {number}: expected a score, a finite number a line;")
+    if len(values) != n:
+        raise ValueError(
+            f"{name} has {len(values):,} scores, but {data_name} has {n:,} rows; expected one a line, in the "
+            "order of the rows."
+        )
+    return values
+
+
+def _number(word: str, expected: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = np.nan
+    if not np.isfinite(value):
+        shown = word if len(word) <= 40 else word[:40] + "..."
+        raise ValueError(f"{expected} got {shown!r}.")
+    return value
+
+
+def _read_run(path: Path, queries: Queries, data_name: str) -> Floats:
+    """The score of each row in a TREC run; rows that it leaves out are one below the least of their query."""
+    name = file_name(path)
+    documents, names = document_names(queries, data_name), query_names(queries, data_name)
+    groups = queries.groups
+    rows = np.arange(len(queries)) if groups.rows is None else groups.rows
+    codes = np.repeat(np.arange(len(names)), np.diff(groups.offsets))
+    place = {(names[q], documents[row]): row for q, row in zip(codes.tolist(), rows.tolist(), strict=True)}
+    values = np.full(len(queries), np.nan)
+    for number, line in enumerate(_read_lines(path), 1):
+        words = line.split()
+        if not words:
+            continue
+        where = f"{name}, line {number}:"
+        if len(words) != 6:
+            raise ValueError(
+                f"{where} expected six words, `qid Q0 docid rank score name`; got {len(words)}: "
+                f"{line.strip()[:60]!r}."
+            )
+        query, _, document, _, score, _ = words
+        at = place.get((query, document))
+        if at is None:
+            raise ValueError(f"{where} {data_name} has no document {document!r} of query {query!r}.")
+        if not np.isnan(values[at]):
+            raise ValueError(f"{where} document {document!r} of query {query!r} stands there twice.")
+        values[at] = _number(score, f"{where} expected a finite number as score;")
+    absent = np.isnan(values)
+    if absent.all():
+        raise ValueError(f"{name}: the run is empty; expected lines `qid Q0 docid rank score name`.")
+    if absent.any():
+        complain(
+            f"note: {int(absent.sum()):,} of {len(values):,} rows are not in {name}; they rank last in their "
+            "queries.",
+            0,
+        )
+        # by rank among the scores there are, so that below the least there is room
+        values = np.unique(values, return_inverse=True)[1].astype(np.float64)
+        values[absent] = -1
+    return values
+
+
+def _column(feature: str, queries: Queries, data_name: str, *, zero_based: bool) -> int:
+    """The column of a feature given by its name or its id in the file."""
+    if queries.feature_names is not None and feature in queries.feature_names:
+        return queries.feature_names.index(feature)
+    first = 0 if zero_based else 1
+    if feature.isascii() and feature.isdigit() and first <= int(feature) < first + queries.n_features:
+        return int(feature) - first
+    named = "" if queries.feature_names is None else ", or one of the columns' names"
+    raise ValueError(
+        f"--feature {feature!r}: {data_name} has the features {first} to {queries.n_features - 1 + first}"
+        f"{named}."
+    )
+
+
+def _record(result: Evaluation, data_name: str, by: str, *, per_query: bool) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "data": data_name,
+        "ranked_by": by,
+        "convention": result.convention.name,
+        "description": result.describe(),
+        "queries": result.n_queries,
+        "metrics": dict(result),
+    }
+    if per_query:
+        record["per_query"] = [
+            {"query": query, **{name: values[i] for name, values in result.per_query.items()}}
+            for i, query in enumerate(result.queries.tolist())
+        ]
+    return record
+
+
+def _csv(result: Evaluation) -> str:
+    """A row a query; an empty field where a query is left out of the mean."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["query", *result.per_query])
+    columns = [values.tolist() for values in result.per_query.values()]
+    for query, *values in zip(result.queries.tolist(), *columns, strict=True):
+        writer.writerow([query, *("" if np.isnan(value) else repr(value) for value in values)])
+    return text.getvalue()
+
+
+def _print(
+    result: Evaluation,
+    queries: Queries,
+    data_name: str,
+    by: str,
+    *,
+    per_query: bool,
+    wrote: list[Path | None],
+) -> None:
+    out = console()
+    size = f"{counted(len(queries), 'row', 'rows')}, {counted(queries.n_queries, 'query', 'queries')}"
+    say(out, f"{data_name}, {size}, by {by}", "bold")
+    out.print()
+    if per_query:
+        rows = [
+            [str(query), *("" if np.isnan(v[i]) else f"{v[i]:.4f}" for v in result.per_query.values())]
+            for i, query in enumerate(result.queries.tolist())
+        ]
+        rows.append(["mean", *(f"{mean:.4f}" for mean in result.values())])
+        print_columns(out, ["query", *result], rows, last_style="bold")
+    else:
+        print_columns(out, ["metric", "mean"], [[name, f"{mean:.4f}"] for name, mean in result.items()])
+    say(out, result.describe(), "dim")
+    for path in wrote:
+        if path is not None:
+            say(out, f"Wrote {path}")

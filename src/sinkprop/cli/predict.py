@@ -1,0 +1,151 @@
+"""`sinkprop predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.cli.inputs import (
+    Reading,
+    Scorer,
+    data_options,
+    data_path,
+    document_names,
+    file_name,
+    query_names,
+    read_model_file,
+    read_queries,
+)
+from sinkprop.cli.shared import check_new_file, keep_apart, working, write_output
+
+if TYPE_CHECKING:
+    import click
+
+    from sinkprop.data import Groups, Queries
+
+__all__ = ["predict_command"]
+
+# Scores of a run stay within these, with room for steps below the least: smaller ones count as 0, since some
+# who read them know no denormal numbers.
+_LARGEST, _SMALLEST = np.float32(1e38), np.float32(1e-30)
+
+
+def predict_command() -> click.Command:
+    import click
+
+    @click.command("predict", short_help="Score or rank the documents of a file, or write a TREC run.")
+    @click.argument("model", type=data_path(stdin=False))
+    @click.argument("data", type=data_path())
+    @click.option(
+        "--out",
+        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+        metavar="FILE",
+        callback=check_new_file,
+        help="Where to write, in one step.  [default: stdout]",
+    )
+    @click.option(
+        "--format",
+        "form",
+        type=click.Choice(["scores", "trec", "ranks"]),
+        default="scores",
+        help="A score a line, a TREC run, or a rank a line.  [default: scores]",
+    )
+    @click.option(
+        "--run-name",
+        default="sinkprop",
+        metavar="NAME",
+        callback=_check_name,
+        help="The last column of a TREC run.  [default: sinkprop]",
+    )
+    @data_options
+    def predict(model: Path, data: Path, out: Path | None, form: str, run_name: str, **reading: Any) -> None:
+        """Apply MODEL to the documents in DATA.
+
+        Scores and ranks are in the order of the rows: larger scores rank higher, 1 is the top. Scores have
+        all the digits it takes to read them back.
+
+        A TREC run has the lines of a query together, by rank: `qid Q0 docid rank score name`. A row without a
+        docid is named by its number within its query. Evaluators sort by the score alone, most of them in
+        single precision, so scores are rounded to that, and one that does not lie below the score before it
+        is lowered to the next number that does: whoever sorts them gets this ranking.
+
+        \b
+        sinkprop predict m.model test.txt > scores.txt
+        sinkprop predict m.model test.txt --format trec --out test.run
+        sinkprop predict m.model test.txt --format ranks --out ranks.txt
+        zcat test.txt.gz | sinkprop predict m.model - | paste - docids.txt
+        sinkprop predict m.model sparse.txt --n-features 700
+        """  # noqa: D301
+        keep_apart({"--out": out}, {"MODEL": model, "DATA": data, "--group": reading["group"]})
+        ranker = read_model_file(model)
+        queries = read_queries(data, Reading(**reading))
+        scorer = Scorer.of(ranker, queries, model_name=file_name(model), data_name=file_name(data))
+        with working(f"ranking {len(queries):,} documents"):
+            if form == "scores":
+                lines = [repr(score) for score in scorer.scores().tolist()]
+            elif form == "ranks":
+                lines = [str(rank) for rank in scorer.ranks().tolist()]
+            else:
+                lines = run_lines(
+                    queries, scorer.ranks(), scorer.scores(), run_name, data_name=file_name(data)
+                )
+        write_output(out, "\n".join(lines) + "\n")
+
+    return predict
+
+
+def run_lines(
+    queries: Queries,
+    ranks: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    run_name: str,
+    *,
+    data_name: str,
+) -> list[str]:
+    """The lines of a TREC run: queries as they first appear, documents by rank, scores strictly falling."""
+    documents, names = document_names(queries, data_name), query_names(queries, data_name)
+    groups, lines = queries.groups, []
+    order = by_rank(ranks, groups)
+    for q, (first, last) in enumerate(zip(groups.offsets[:-1], groups.offsets[1:], strict=True)):
+        rows = order[first:last]
+        lines += [
+            f"{names[q]} Q0 {documents[row]} {rank} {score} {run_name}"
+            for rank, (row, score) in enumerate(
+                zip(rows.tolist(), falling(scores[rows]).astype(str), strict=True), 1
+            )
+        ]
+    return lines
+
+
+def by_rank(ranks: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
+    """Row numbers, query after query, each by rank."""
+    rows = np.arange(len(ranks)) if groups.rows is None else groups.rows
+    codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
+    return rows[np.lexsort((ranks[rows], codes))]
+
+
+def falling(scores: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The nearest float32 of each score, or the next below the one before where it is not below that.
+
+    >>> falling(np.array([2.0, 2.0, 0.5])).tolist()
+    [2.0, 1.9999998807907104, 0.5]
+    """
+    bits = scores.clip(-_LARGEST, _LARGEST).astype(np.float32).view(np.uint32).astype(np.int64)
+    # The bits of a positive float32 count the numbers up to it: place 0 is 0, and -1 the next below.
+    least = int(_SMALLEST.view(np.uint32))
+    size = np.maximum((bits & 0x7FFFFFFF) - least, 0)
+    places, step = np.where(bits >> 31, -size, size), np.arange(len(bits))
+    places = np.minimum.accumulate(places + step) - step
+    size = np.where(places == 0, 0, np.abs(places) + least)
+    return np.where(places < 0, size | 0x80000000, size).astype(np.uint32).view(np.float32)
+
+
+def _check_name(context: click.Context, option: click.Parameter, name: str) -> str:
+    import click
+
+    if name.split() != [name]:
+        raise click.BadParameter(f"{name!r} is not one word.", ctx=context, param=option)
+    return name
