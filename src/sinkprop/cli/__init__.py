@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import sinkprop
 from sinkprop.cli.bench import bench_command
 from sinkprop.cli.compare import compare_command
+from sinkprop.cli.demo import demo_command
 from sinkprop.cli.evaluate import evaluate_command
 from sinkprop.cli.predict import predict_command
 from sinkprop.cli.shared import complain, installed
@@ -93,6 +94,7 @@ def program() -> click.Group:
         """Learning to rank on the expected value of the metric itself, in linear time.
 
         \b
+        sinkprop demo                                    see it work, under a minute
         sinkprop train train.txt --model m.model         train on LETOR text or Parquet
         sinkprop evaluate test.txt --model m.model       NDCG and others, convention stated
         sinkprop predict m.model test.txt > scores.txt   scores, ranks or a TREC run
@@ -107,6 +109,7 @@ def program() -> click.Group:
             click.echo(context.get_help())
 
     for command in (
+        demo_command,
         train_command,
         predict_command,
         evaluate_command,

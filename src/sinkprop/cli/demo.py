@@ -1,0 +1,402 @@
+"""`sinkprop demo`."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sinkprop.cli.shared import (
+    as_json,
+    check_new_file,
+    console,
+    installed,
+    is_stdout,
+    print_columns,
+    progress,
+    say,
+    working,
+    write_output,
+)
+
+if TYPE_CHECKING:
+    import click
+    from rich.console import Console, RenderableType
+
+    from sinkprop.demo import Example, Results, Step, Trained
+    from sinkprop.training import Stage
+
+__all__ = ["demo_command"]
+
+MODEL, FIGURE = "sinkprop-demo.model", "sinkprop-demo.png"
+_N_FOLDS = 5
+_SHOWN = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")
+
+
+def demo_command() -> click.Command:
+    import click
+
+    @click.command("demo", short_help="Train on the embedded data set and show what it does.")
+    @click.option(
+        "--out",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path(),
+        metavar="DIR",
+        callback=_check_folder,
+        help=f"Where {MODEL} and {FIGURE} go.  [default: the current folder]",
+    )
+    @click.option(
+        "--fold",
+        type=click.IntRange(1, _N_FOLDS),
+        metavar="N",
+        help="Only this fold, 1 to 5: a fifth of the time and of the evidence.  [default: all five]",
+    )
+    @click.option(
+        "--figure/--no-figure", default=True, help="Draw the figure; needs matplotlib.  [default: figure]"
+    )
+    @click.option(
+        "--json",
+        "json_file",
+        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+        metavar="FILE",
+        callback=check_new_file,
+        help="Write everything shown as JSON; - writes only that, to stdout.",
+    )
+    def demo(out: Path, fold: int | None, figure: bool, json_file: Path | None) -> None:
+        """Train on the data set that ships with sinkprop, and show what it does, in under a minute.
+
+        Queries such as "delete a directory tree" over the documentation of Python's standard library. Ranks
+        the test queries by BM25, least squares and SinkProp, prints NDCG and MAP with a paired test, and
+        three queries before and after; saves a model and a figure.
+
+        \b
+        sinkprop demo                     everything, five folds
+        sinkprop demo --fold 1            a quick look, some ten seconds
+        sinkprop demo --out results       model and figure into a folder of their own
+        sinkprop demo --json - | jq .means
+        """  # noqa: D301
+        began = time.perf_counter()
+        with working("loading"):
+            from sinkprop import demo as library
+            from sinkprop.datasets import load_pydocs, pydocs_folds, pydocs_queries
+
+            folds = pydocs_folds() if fold is None else (load_pydocs(fold),)
+            texts = pydocs_queries()
+        only_json = is_stdout(json_file)
+        screen = console()
+        if not only_json:
+            _print_start(screen, folds[0], len(folds))
+        tested: list[Trained] = []
+        with _Training.on(screen, len(folds), silent=only_json) as training:
+            for one in folds:
+                tested.append(library.run_fold(one, training.begin(one.name, library.untrained())))
+                training.end(tested[-1])
+        results = library.compare(tested)
+        out.mkdir(exist_ok=True)
+        model = out / MODEL
+        tested[0].ranker.save(model)
+        picture = None
+        if figure and installed("matplotlib"):
+            from sinkprop.atomic import replacing
+
+            picture = out / FIGURE
+            with working("drawing"), _quiet_matplotlib(), replacing(picture) as temporary:
+                library.plot(tested[0], results, temporary, tested_on=_queries_of(results, tested))
+        if json_file is not None:
+            write_output(json_file, as_json(_record(results, tested, texts, model, picture)))
+        if only_json:
+            return
+        _print_results(screen, results, tested)
+        for example in results.examples:
+            _print_example(screen, example, texts)
+        say(screen, "** answers the query, * helps: the judgments of the data set.\n", "dim")
+        _print_end(screen, tested[0], model, picture, figure=figure, seconds=time.perf_counter() - began)
+
+    return demo
+
+
+def _check_folder(context: click.Context, option: click.Parameter, path: Path) -> Path:
+    import click
+
+    there = path if path.exists() else path.absolute().parent
+    if not there.is_dir():
+        raise click.BadParameter(f"there is no folder {str(there)!r}.", ctx=context, param=option)
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise click.BadParameter(f"the folder {str(there)!r} cannot be written.", ctx=context, param=option)
+    return path
+
+
+@contextmanager
+def _quiet_matplotlib() -> Iterator[None]:
+    """Without its remarks about building a font cache, which it logs as warnings."""
+    logger = logging.getLogger("matplotlib")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class _Training:
+    """What is shown while models train: a grid that fills on a terminal, and a line a fold everywhere."""
+
+    def __init__(self, screen: Console, n_folds: int, *, silent: bool) -> None:
+        self.screen, self.n_folds, self.silent = screen, n_folds, silent
+        self.done, self.name = 0, ""
+        self.penalties: Sequence[float] = ()
+        self.sigmas: Sequence[float] = ()
+        self.steps: list[Step] = []
+        self.live: Any = None
+        self.notify: Callable[[int, int, str], None] = lambda done, total, what: None
+
+    @classmethod
+    @contextmanager
+    def on(cls, screen: Console, n_folds: int, *, silent: bool) -> Iterator[_Training]:
+        from rich.live import Live
+
+        training = cls(screen, n_folds, silent=silent)
+        if silent or not screen.is_terminal:
+            with progress() as training.notify:  # on stderr
+                yield training
+            return
+        with Live(console=screen, transient=True, auto_refresh=False) as training.live:
+            yield training
+
+    def begin(self, name: str, ranker: Any) -> Callable[[Step], None]:
+        from sinkprop.training import Annealing
+
+        self.name, self.steps = name, []
+        self.penalties, self.sigmas = sorted(ranker.penalty), (ranker.annealing or Annealing()).sigmas
+        return self.seen
+
+    def seen(self, step: Step) -> None:
+        self.steps.append(step)
+        per_fold = len(self.penalties) * len(self.sigmas)
+        done = self.done * per_fold + max(0, step.penalty) * len(self.sigmas) + step.stage + 1
+        where = "least squares"
+        if step.penalty >= 0:
+            where = f"penalty {self.penalties[step.penalty]:g}, sigma {self.sigmas[step.stage]:g}"
+        text = f"Training {self.name}: {where}, expected NDCG {step.expected_gain:.4f}"
+        self.notify(done, self.n_folds * per_fold, text)
+        if self.live is not None:
+            self.live.update(self._view(text, done / (self.n_folds * per_fold)), refresh=True)
+
+    def end(self, trained: Trained) -> None:
+        from sinkprop.demo import MAIN, METHODS
+        from sinkprop.metrics import evaluate
+
+        self.done += 1
+        test = trained.fold.test
+        values = [f"{evaluate(test.y, trained.scores[m], test.qid, MAIN)[MAIN]:.4f}" for m in METHODS]
+        if self.silent:
+            return
+        if self.done == 1:
+            say(self.screen, _fold_line("", METHODS, "seconds"), "dim")
+        say(self.screen, _fold_line(trained.fold.name, values, f"{trained.seconds:.1f}"))
+        self.screen.file.flush()
+
+    def _view(self, text: str, share: float) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.text import Text
+
+        return Group(
+            Text(f"\n{text}"),
+            _grid(self.steps, self.penalties, self.sigmas),
+            ProgressBar(total=1.0, completed=share, width=min(56, self.screen.width)),
+        )
+
+
+def _fold_line(name: str, values: Sequence[str], seconds: str) -> str:
+    bm25, regression, ours = values
+    return f"{name:7}{bm25:>8}{regression:>16}{ours:>11}{seconds:>10}"
+
+
+def _grid(
+    steps: Sequence[Step],
+    penalties: Sequence[float],
+    sigmas: Sequence[float],
+    *,
+    chosen: Collection[tuple[int, int]] = (),
+) -> RenderableType:
+    """The criterion of each stage, a row a penalty and a column a sigma; the chosen or the best stand out."""
+    from rich.table import Table
+    from rich.text import Text
+
+    found = {(step.penalty, step.stage): step.criterion for step in steps}
+    start = found.get((-1, 0), 0.0)
+    trained = {place: value for place, value in found.items() if place[0] >= 0}
+    marked = chosen or {max(trained, key=lambda place: trained[place], default=(-1, 0))}
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right", style="dim", no_wrap=True)
+    for _ in sigmas:
+        table.add_column(no_wrap=True)
+    table.add_row("sigma", *(f"{sigma:>5g}" for sigma in sigmas), style="dim")
+    for i, penalty in enumerate(penalties):
+        cells = [Text()] * len(sigmas)
+        for j in range(len(sigmas)):
+            if (i, j) in found:
+                number = f"{found[i, j]:.3f}".removeprefix("0").rjust(4)
+                number += "*" if (i, j) in chosen else ""
+                style = "bold green" if (i, j) in marked else "" if found[i, j] > start else "dim"
+                cells[j] = Text(number, style)
+        table.add_row(f"{penalty:g}", *cells)
+    return table
+
+
+def _queries_of(results: Results, tested: Sequence[Trained]) -> str:
+    if len(tested) == 1:
+        return f"{results.n_queries} queries of {tested[0].fold.name}"
+    return f"{results.n_queries} queries of {len(tested)} folds"
+
+
+def _print_start(screen: Console, fold: Any, n_folds: int) -> None:
+    n_queries = sum(part.n_queries for part in (fold.train, fold.vali, fold.test))
+    n_rows = sum(len(part) for part in (fold.train, fold.vali, fold.test))
+    say(screen, "Search over the documentation of Python's standard library", "bold")
+    times = "five times, in turn" if n_folds > 1 else f"as in {fold.name}"
+    say(
+        screen,
+        f"{n_queries} queries, {n_rows:,} documents, {fold.train.n_features} features. Three fifths of the "
+        f"queries train, one fifth chooses, one fifth tests, {times}.",
+    )
+    say(screen, "\nNDCG@10 of the test queries", "bold")
+
+
+def _print_results(screen: Console, results: Results, tested: Sequence[Trained]) -> None:
+    shown = tested[0]
+    stages = shown.ranker.fit_result_.stages
+    penalties = sorted({s.penalty for s in stages if math.isfinite(s.penalty)})
+    sigmas = sorted({s.sigma for s in stages if s.sigma is not None}, reverse=True)
+    start = next(step.criterion for step in shown.steps if step.penalty < 0)
+    say(screen, f"\nHow {shown.fold.name} was trained", "bold")
+    say(
+        screen,
+        "NDCG of its validation queries, mean of @1 to @10, by penalty (rows) and sigma (columns, from "
+        f"smooth to sharp). Least squares, the start of every row, has {start:.3f}.",
+    )
+    screen.print(_grid(shown.steps, penalties, sigmas, chosen=_chosen(stages, penalties, sigmas)))
+    say(screen, "* the model is the mean of these", "dim")
+    say(screen, f"\nTest: means of {_queries_of(results, tested)}", "bold")
+    rows = [[method, *(f"{x[name]:.4f}" for name in _SHOWN)] for method, x in results.means.items()]
+    print_columns(screen, ["", *(name.upper() for name in _SHOWN)], rows, last_style="bold green")
+    rows = [
+        [
+            d.below,
+            f"{d.mean:+.3f}",
+            f"{d.low:+.3f} to {d.high:+.3f}",
+            "" if math.isnan(d.p) else f"p = {d.p:.2g}" if d.p >= 1e-4 else "p < 0.0001",
+        ]
+        for d in results.differences
+    ]
+    above = results.differences[0].above
+    print_columns(screen, [f"{above} over", "NDCG@10", "95 % interval", "paired t-test"], rows)
+    say(screen, f"Convention {results.convention}", "dim")
+
+
+def _chosen(
+    stages: Sequence[Stage], penalties: Sequence[float], sigmas: Sequence[float]
+) -> set[tuple[int, int]]:
+    """The places in the grid of the stages that make the model."""
+    return {
+        (penalties.index(s.penalty), sigmas.index(s.sigma))
+        for s in stages
+        if s.chosen and s.sigma is not None and s.penalty in penalties
+    }
+
+
+def _print_example(screen: Console, example: Example, texts: dict[Any, str]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from sinkprop.demo import BEFORE, SINKPROP
+
+    utf = screen.encoding.lower().startswith("utf")
+    say(screen, f'\n"{texts.get(example.query, example.query)}"', "bold")
+    say(
+        screen,
+        f"{example.why}: NDCG@10 {example.value_before:.3f} before, {example.value_after:.3f} after.",
+        "dim",
+    )
+    longest = max(len(name) for side in (example.before, example.after) for name, _ in side)
+    room = min(longest, (min(screen.width, 100) - 12) // 2)
+    table = Table.grid(padding=(0, 1))
+    for width in (1, 2, room, 2, room):
+        table.add_column(no_wrap=True, min_width=width)
+    heads = (Text(f"{when}: {method}", "dim") for when, method in (("before", BEFORE), ("after", SINKPROP)))
+    table.add_row("", "", next(heads), "", next(heads))
+    for rank, sides in enumerate(zip(example.before, example.after, strict=True), 1):
+        cells = []
+        for name, label in sides:
+            style = "green" if label >= 2 else "yellow" if label >= 1 else ""
+            cells += [Text("*" * int(min(label, 2)), style), Text(_short(name, room, utf), style)]
+        table.add_row(str(rank), *cells)
+    screen.print(table)
+
+
+def _short(name: str, room: int, utf: bool) -> str:
+    """The end of a dotted name that is too long: it says more than the beginning."""
+    if len(name) <= room:
+        return name
+    mark = "\N{HORIZONTAL ELLIPSIS}" if utf else "..."
+    return mark + name[-(room - len(mark)) :]
+
+
+def _print_end(
+    screen: Console, shown: Trained, model: Path, picture: Path | None, *, figure: bool, seconds: float
+) -> None:
+    say(screen, f"Saved {model}, the model of {shown.fold.name}")
+    if picture is not None:
+        say(screen, f"Saved {picture}")
+    elif figure:
+        say(screen, 'No figure: it needs matplotlib, pip install "sinkprop[plot]"')
+    say(screen, f"{seconds:.0f} seconds in all")
+    say(screen, "\nNext", "bold")
+    say(screen, "In Python, the model again, and the data as files:")
+    for line in (
+        "import sinkprop",
+        f"ranker = sinkprop.load_model({str(model)!r})",
+        "sinkprop.datasets.write_pydocs('pydocs')",
+    ):
+        say(screen, f"  {line}")
+    say(screen, "In a shell, on these files or your own:")
+    files = f"pydocs/{shown.fold.name}"
+    for line in (
+        f"sinkprop train {files}/train.txt --model my.model",
+        f"sinkprop evaluate {files}/test.txt --model my.model",
+        "sinkprop compare pydocs",
+    ):
+        say(screen, f"  {line}")
+
+
+def _record(
+    results: Results,
+    tested: Sequence[Trained],
+    texts: dict[Any, str],
+    model: Path,
+    picture: Path | None,
+) -> dict[str, Any]:
+    return {
+        "queries": results.n_queries,
+        "means": results.means,
+        "convention": results.convention,
+        "differences": [dataclasses.asdict(d) for d in results.differences],
+        "examples": [{"text": texts.get(e.query, ""), **dataclasses.asdict(e)} for e in results.examples],
+        "folds": [
+            {
+                "name": one.fold.name,
+                "seconds": one.seconds,
+                "stages": [dataclasses.asdict(stage) for stage in one.ranker.fit_result_.stages],
+            }
+            for one in tested
+        ],
+        "model": str(model),
+        "figure": None if picture is None else str(picture),
+    }
