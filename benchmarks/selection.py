@@ -127,10 +127,12 @@ def compared(training, validation, unseen, seed):
         for criterion, values in (("ndcg@10", judged[..., 9]), ("ndcg@1-10", judged.mean(axis=2))):
             out[f"{name}: best by {criterion}"] = tested(within_errors(values, 0))
         neighbors = smoothed(values, positions)
+        out[f"{name}: smoothest within 1/2 error"] = tested(within_errors(values, 0.5)[:1])
         out[f"{name}: smoothest within 1 error"] = tested(within_errors(values, 1)[:1])
         out[f"{name}: mean within 1/2 error"] = tested(within_errors(values, 0.5))
         out[f"{name}: mean within 1 error"] = tested(within_errors(values, 1))
         out[f"{name}: neighbors, best"] = tested(within_errors(neighbors, 0))
+        out[f"{name}: neighbors, smoothest within 1/2"] = tested(within_errors(neighbors, 0.5)[:1])
         out[f"{name}: neighbors, smoothest within 1"] = tested(within_errors(neighbors, 1)[:1])
         out[f"{name}: neighbors, mean within 1/2"] = tested(within_errors(neighbors, 0.5))
         out[f"{name}: neighbors, mean within 1"] = tested(within_errors(neighbors, 1))

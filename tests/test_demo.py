@@ -177,7 +177,7 @@ def test_piped_output_is_plain_and_whole(shown):
     assert "\x1b" not in out
     for line in (
         "How Fold2 was trained",
-        "* the model is the mean of these",
+        "* the model: the best of them",
         "Test: means of 32 queries of Fold2",
         "The query that gained most",
         "The query whose change is nearest to the mean change",

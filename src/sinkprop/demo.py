@@ -288,7 +288,7 @@ def _draw_training(axes: Any, shown: Trained) -> None:
         rings = [(a, b) for a, b in zip(x, y, strict=True) if a in chosen]
         if rings:
             axes.plot(*zip(*rings, strict=True), "o", color="black", markersize=9, fillstyle="none")
-    axes.plot([], [], "o", color="black", markersize=9, fillstyle="none", label="in the model")
+    axes.plot([], [], "o", color="black", markersize=9, fillstyle="none", label="the model")
     axes.set_xscale("log", base=2)
     axes.set_xlim(sigmas[0] * 1.25, sigmas[-1] / 1.25)
     axes.set_xticks(sigmas, [f"{sigma:g}" for sigma in sigmas])

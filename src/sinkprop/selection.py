@@ -29,8 +29,8 @@ class Selection:
     rule      "smoothest": each stage is judged together with its neighbors in penalty and sigma, so that luck
               does not win, and of all stages within half a standard error of the best (that of their
               difference, over the judging queries) the smoothest is taken: the regression itself, then the
-              widest sigma, then the largest penalty. "best": the single best, as in the paper. None: "smoothest" where
-              queries are cross-validated, "best" where a validation set judges.
+              widest sigma, then the largest penalty. "best": the single best, as in the paper. None:
+              "smoothest" where queries are cross-validated, "best" where a validation set judges.
     criterion names of metrics whose mean judges, as "ndcg@10"; None takes NDCG@1 to NDCG@10 where the
               training gain is NDCG, which is less noisy than any one of them, and else, or where rows have
               weights, the training gain itself
@@ -92,8 +92,8 @@ def choose(
     weight     (Q,) weights of the queries
     smoothest  whether neighbors on the grid are averaged, 4 : 2 : 1 for the candidate, those beside it and
                those at its corners, and the first candidate is taken whose mean is within half a standard
-               error of the best. The error is that of the mean of their difference, query by query, since queries
-               differ far more than candidates do. False: the first of the best.
+               error of the best. The error is that of the mean of their difference, query by query, since
+               queries differ far more than candidates do. False: the first of the best.
 
     >>> judged = np.array([[0.2, 0.8, 0.5], [0.4, 0.6, 0.6], [0.0, 0.1, 0.1]])
     >>> apart = np.array([[0, 0], [0, 5], [5, 0]])

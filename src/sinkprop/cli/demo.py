@@ -283,7 +283,7 @@ def _print_results(screen: Console, results: Results, tested: Sequence[Trained])
         f"smooth to sharp). Least squares, the start of every row, has {start:.3f}.",
     )
     screen.print(_grid(shown.steps, penalties, sigmas, chosen=_chosen(stages, penalties, sigmas)))
-    say(screen, "* the model is the mean of these", "dim")
+    say(screen, "* the model: the best of them", "dim")
     say(screen, f"\nTest: means of {_queries_of(results, tested)}", "bold")
     rows = [[method, *(f"{x[name]:.4f}" for name in _SHOWN)] for method, x in results.means.items()]
     print_columns(screen, ["", *(name.upper() for name in _SHOWN)], rows, last_style="bold green")
