@@ -1294,8 +1294,8 @@ def test_modes_and_links_are_kept(tmp_path: pathlib.Path) -> None:
     path.chmod(0o640)
     save_letor(path, q)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    save_letor(os.devnull, q)
-    assert not pathlib.Path(os.devnull).is_file()
+    with pytest.raises(OSError, match="Not a regular file"):  # a device cannot be replaced in one step
+        save_letor(os.devnull, q)
     with pytest.raises(IsADirectoryError):
         save_letor(tmp_path, q)
     with pytest.raises(FileNotFoundError):

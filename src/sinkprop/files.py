@@ -1,20 +1,17 @@
-"""Whole files: read into memory, decompressed by what they hold, and written so that they appear complete."""
+"""Whole files, read into memory and decompressed by what they hold."""
 
 from __future__ import annotations
 
-import errno
 import io
 import os
-import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Source", "compression_by_name", "opened", "read_source", "replacing"]
+__all__ = ["Source", "compression_by_name", "opened", "read_source"]
 
 StrPath: TypeAlias = str | os.PathLike[str]
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -117,38 +114,3 @@ def opened(compression: str, file: IO[bytes], mode: str) -> IO[bytes]:
     from bz2 import BZ2File
 
     return cast("IO[bytes]", BZ2File(file, "wb" if mode == "wb" else "rb"))
-
-
-@contextmanager
-def replacing(name: str) -> Iterator[IO[bytes]]:
-    """A file to write that takes its place under `name` when all of it is on the disk."""
-    name = os.path.realpath(name)  # a link stays a link
-    mode = None
-    if os.path.lexists(name):
-        mode = os.stat(name).st_mode
-        if not stat.S_ISREG(mode):  # a pipe or a device is written to; a directory is an error
-            with open(name, "wb") as special:
-                yield special
-            return
-        if not os.access(name, os.W_OK):  # renaming would not ask
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
-    folder = os.path.dirname(name)
-    temporary = os.path.join(folder, f".sinkprop-{os.urandom(8).hex()}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if mode is not None:
-            os.chmod(temporary, stat.S_IMODE(mode))
-        os.replace(temporary, name)
-    except BaseException:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        raise
-    if hasattr(os, "O_DIRECTORY"):  # the new name, too, must be on the disk
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -20,8 +20,9 @@ from numpy.typing import DTypeLike, NDArray
 from sinkprop import _native
 from sinkprop.arguments import threads as _threads
 from sinkprop.arguments import whole as _whole
+from sinkprop.atomic import replacing
 from sinkprop.data import Queries, as_features, as_labels
-from sinkprop.files import Bytes, Source, StrPath, compression_by_name, opened, read_source, replacing
+from sinkprop.files import Bytes, Source, StrPath, compression_by_name, opened, read_source
 from sinkprop.frames import load_frame, load_parquet
 
 __all__ = [
@@ -433,7 +434,8 @@ def save_letor(path: StrPath, queries: Queries, *, sparse: bool = False) -> None
     name = os.fsdecode(path)
     compression = compression_by_name(name)
     with (
-        replacing(name) as file,
+        replacing(name) as temporary,
+        open(temporary, "wb") as file,
         nullcontext(file) if compression is None else opened(compression, file, "wb") as stream,
     ):
         for first in range(0, len(X), step):

@@ -421,23 +421,12 @@ def _print(report: dict[str, Any], result: FitResult | None, json_file: Path | N
 
 
 def _chosen(stages: tuple[Stage, ...]) -> str:
-    """The stages that make the model, in words."""
-    chosen = [stage for stage in stages if stage.chosen]
-    trained = [stage for stage in chosen if math.isfinite(stage.penalty)]
-    if not trained:
+    """The stage that is the model, in words."""
+    stage = next(stage for stage in stages if stage.chosen)
+    if not math.isfinite(stage.penalty):
         return "the regression itself: no stage was better"
-
-    def span(values: list[float]) -> str:
-        low, high = f"{min(values):g}", f"{max(values):g}"
-        return low if low == high else f"{low} to {high}"
-
-    text = f"penalty {span([s.penalty for s in trained])}"
-    sigmas = [s.sigma for s in trained if s.sigma is not None]
-    text += f", sigma {span(sigmas)}" if sigmas else ""
-    if len(chosen) == 1:
-        return f"{text}, 1 of {len(stages)} stages"
-    also = "" if len(trained) == len(chosen) else ", and the regression"
-    return f"{text}{also}: the mean of {len(chosen)} of {len(stages)} stages"
+    sigma = "" if stage.sigma is None else f", sigma {stage.sigma:g}"
+    return f"penalty {stage.penalty:g}{sigma}, 1 of {len(stages)} stages"
 
 
 def _check_gain(context: click.Context, option: click.Parameter, text: str) -> str:
