@@ -1,8 +1,8 @@
 """How to choose among the stages of a fit when few queries can judge: rules, on queries they never saw.
 
-    python benchmarks/selection.py               simulated data: 6 sets of 100 queries, five folds each
-    python benchmarks/selection.py --letor DIR   also a LETOR data set, within the training and validation
-                                                 queries of each fold; its test queries are not read
+    python benchmarks/selection.py               simulated data, 4 sets of 100 queries with five folds each,
+                                                 and the training and validation queries of pydocs' folds
+    python benchmarks/selection.py --letor DIR   also those of a LETOR data set; its test queries are not read
 
 Each problem has three parts of its queries to train on, one to validate with, and one, which no rule sees, to
 compare the rules on. All rules choose among the same stages of the same fit. Those that name no metric judge
@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 from joblib import Parallel, delayed
 
-from sinkprop import Queries, evaluate
+from sinkprop import Queries, evaluate, load_letor
 from sinkprop.data import group_rows
+from sinkprop.datasets import pydocs_folds
 from sinkprop.linear import TrainingSet, linear_scores, spread
 from sinkprop.ranker import SinkPropRanker
 from sinkprop.scaling import fit_scaling
@@ -34,12 +35,17 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--letor", type=Path, metavar="DIR", help="a folder with Fold1 to Fold5")
-    parser.add_argument("--sets", type=int, default=6, help="simulated data sets  [default: 6]")
+    parser.add_argument("--sets", type=int, default=4, help="simulated data sets  [default: 4]")
     parser.add_argument("--jobs", type=int, default=2, help="processes  [default: 2]")
     options = parser.parse_args()
     sources = {"simulated": [p for seed in range(options.sets) for p in rotations(simulated(seed), seed)]}
+    sources["pydocs"] = [p for fold in pydocs_folds() for p in within(fold.train, fold.vali, fold.name)]
     if options.letor:
-        sources[options.letor.name] = [p for fold in range(1, 6) for p in within(options.letor, fold)]
+        names = [f"Fold{i}" for i in range(1, 6)]
+        files = [(options.letor / n / "train.txt", options.letor / n / "vali.txt") for n in names]
+        sources[options.letor.name] = [
+            p for (a, b), n in zip(files, names, strict=True) for p in within(load_letor(a), load_letor(b), n)
+        ]
     results = {}
     for source, problems in sources.items():
         found = Parallel(options.jobs)(delayed(compared)(*p, seed=i) for i, p in enumerate(problems))
@@ -91,13 +97,10 @@ def rotations(queries, seed):
         )  # fmt: skip
 
 
-def within(folder, fold):
+def within(train, vali, name):
     """Rotations of the training and validation queries of one fold."""
-    from sinkprop import load_letor
-
-    train, vali = (load_letor(folder / f"Fold{fold}" / name) for name in ("train.txt", "vali.txt"))
     both = [np.concatenate([getattr(part, name) for part in (train, vali)]) for name in ("X", "y", "qid")]
-    return rotations(Queries(*both), fold)
+    return rotations(Queries(*both), int(name.removeprefix("Fold")))
 
 
 def compared(training, validation, unseen, seed):

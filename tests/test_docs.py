@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 EXAMPLES = [
     pytest.param(code, id=f"{page.name}-{number}")
-    for page in (ROOT / "docs" / "training.md",)
+    for page in (ROOT / "README.md", ROOT / "docs" / "training.md")
     for number, code in enumerate(
         re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     )
@@ -18,7 +18,7 @@ EXAMPLES = [
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 4
 
 
 @pytest.mark.slow
@@ -29,3 +29,5 @@ def test_an_example_runs(code, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
+    for number in re.findall(r"print\(.*\)  # (0\.\d+),", code):  # what a comment says is printed
+        assert number in done.stdout

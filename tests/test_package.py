@@ -9,7 +9,6 @@ import json
 import pkgutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -90,11 +89,3 @@ def test_examples_in_docstrings(name: str) -> None:
     failed, attempted = doctest.testmod(module, report=True)
     assert failed == 0
     assert attempted > 0 or ">>>" not in inspect.getsource(module)
-
-
-def test_the_example_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    example = text.split("```python\n")[1].split("```")[0]
-    exec(compile(example, "README.md", "exec"), {})
-    printed = capsys.readouterr().out.split()[-1]
-    assert f"# {printed}, from " in example
