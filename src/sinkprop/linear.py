@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from sinkprop.data import Groups
 from sinkprop.gains import Gain
-from sinkprop.objective import expected_gain, expected_ranks
+from sinkprop.objective import doubly_stochastic, expected_gain
+from sinkprop.permutation import choose_permutation
 from sinkprop.products import Products
 from sinkprop.regression import least_squares
 from sinkprop.relaxations import PartitionedMeasure, Relaxation
 from sinkprop.scaling import Scaling
 
-__all__ = ["Objective", "TrainingSet", "linear_scores", "ranking_scores", "spread"]
+__all__ = ["Objective", "TrainingSet", "linear_scores", "partitioned_ranks", "spread"]
 
 Floats = NDArray[np.float64]
 
@@ -171,16 +172,15 @@ def linear_scores(
     return scores
 
 
-def ranking_scores(
-    theta: Floats, groups: Groups, relaxation: Relaxation, *, n_iter: int, epsilon: float
-) -> Floats:
-    """Scores whose order within a query is the model's: theta itself, or the negative expected rank."""
-    if relaxation.width == 1:
-        return theta
-    codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
-    ranks = np.empty(len(theta))
-    rows = slice(None) if groups.rows is None else groups.rows
-    ranks[rows] = -expected_ranks(theta[rows], codes, relaxation=relaxation, n_iter=n_iter, epsilon=epsilon)
+def partitioned_ranks(
+    theta: Floats, groups: Groups, relaxation: Relaxation, *, n_iter: int, epsilon: float, top: int
+) -> NDArray[np.int64]:
+    """Ranks (N,) by the short-cut Hungarian algorithm on each query's Pi, as the paper ranks test queries."""
+    ranks = np.empty(len(theta), dtype=np.int64)
+    for first, last in zip(groups.offsets[:-1], groups.offsets[1:], strict=True):
+        rows = np.arange(first, last) if groups.rows is None else groups.rows[first:last]
+        Pi = doubly_stochastic(theta[rows], relaxation=relaxation, n_iter=n_iter, epsilon=epsilon)
+        ranks[rows[choose_permutation(Pi, method="shortcut", top=top)]] = np.arange(1, len(rows) + 1)
     return ranks
 
 

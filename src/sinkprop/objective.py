@@ -198,7 +198,8 @@ def doubly_stochastic(
 
         if isinstance(relaxation, PartitionedMeasure):
             x = x.clip(*relaxation.limits)
-        return sinkhorn(pre_sinkhorn(x, relaxation), n_iter, epsilon=epsilon)
+        # a difference of two distribution functions can round to just below 0
+        return sinkhorn(np.maximum(pre_sinkhorn(x, relaxation), 0), n_iter, epsilon=epsilon)
     chosen = np.atleast_1d(np.asarray(ranks))
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not chosen.size:
         raise ValueError(f"ranks must be whole numbers from 1 to {n}; got {ranks!r}.")

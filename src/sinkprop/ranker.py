@@ -20,11 +20,10 @@ from sinkprop.arguments import whole
 from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker, Ids
 from sinkprop.gains import NDCG, Gain, RankLinear, as_gain
-from sinkprop.linear import TrainingSet, linear_scores
+from sinkprop.linear import TrainingSet, linear_scores, partitioned_ranks
 from sinkprop.metrics import evaluate, parse_metrics
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.objective import doubly_stochastic, expected_gain, expected_ranks
-from sinkprop.permutation import choose_permutation
 from sinkprop.progress import progress_line
 from sinkprop.ranked import ranking
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
@@ -242,15 +241,14 @@ class SinkPropRanker(BaseRanker):
     def _ranks(self, X: NDArray[Any], groups: Groups) -> NDArray[np.int64]:
         if self.relaxation_.width == 1:  # the best assignment under ln Pi is the sorted order
             return super()._ranks(X, groups)
-        theta = self._theta(X)
-        ranks = np.empty(len(theta), dtype=np.int64)
-        for first, last in zip(groups.offsets[:-1], groups.offsets[1:], strict=True):
-            rows = np.arange(first, last) if groups.rows is None else groups.rows[first:last]
-            Pi = doubly_stochastic(
-                theta[rows], relaxation=self.relaxation_, n_iter=self.n_iter, epsilon=self.epsilon
-            )
-            ranks[rows[choose_permutation(Pi, method="shortcut", top=self.top)]] = np.arange(1, len(rows) + 1)
-        return ranks
+        return partitioned_ranks(
+            self._theta(X),
+            groups,
+            self.relaxation_,
+            n_iter=self.n_iter,
+            epsilon=self.epsilon,
+            top=self.top,
+        )
 
     def _recipe(self, *, weighted: bool) -> Recipe:
         """The parameters, checked."""
@@ -293,6 +291,7 @@ class SinkPropRanker(BaseRanker):
             max_iter=whole("max_iter", self.max_iter, 1),
             tol=float(self.tol),
             resample=whole("resample", self.resample, 0),
+            top=whole("top", self.top, 1),
             seed=int(seed),
             n_threads=self.n_threads,
         )

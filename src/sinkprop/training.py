@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from sinkprop.data import Groups
 from sinkprop.gains import Gain
-from sinkprop.linear import Objective, TrainingSet, ranking_scores, spread
+from sinkprop.linear import Objective, TrainingSet, partitioned_ranks, spread
 from sinkprop.products import Products, products
 from sinkprop.progress import Notify, silent
 from sinkprop.relaxations import Relaxation, SmoothedIndicator
@@ -150,6 +150,7 @@ class Recipe:
     max_iter: int = 20
     tol: float = 1e-9
     resample: int = 0
+    top: int = 200
     seed: int = 0
     n_threads: int | None = None
 
@@ -340,7 +341,10 @@ def _run_stage(
     judged = []
     for path, part in judges:
         theta = paths[path].scores(weights[path], part.X)
-        scores = ranking_scores(theta, part.groups, relaxation, n_iter=recipe.n_iter, epsilon=recipe.epsilon)
+        scores = theta
+        if theta.ndim == 2:
+            settings: dict[str, Any] = {"n_iter": recipe.n_iter, "epsilon": recipe.epsilon, "top": recipe.top}
+            scores = -partitioned_ranks(theta, part.groups, relaxation, **settings).astype(np.float64)
         judged.append(recipe.judge(part, scores))
     return Finished(
         penalty,

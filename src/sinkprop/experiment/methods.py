@@ -55,17 +55,21 @@ def _given(estimator: Any) -> Callable[[], Any]:
 
 _BEST = Selection(method="validation", rule="best")
 
+
+def _paper(**parameters: Any) -> Callable[[], Any]:
+    """With the paper's choice, which takes a sixth of the time of cross-validation."""
+    return _sinkprop(selection=_BEST, **parameters)
+
+
 METHODS: dict[str, Method] = {
     "regression": Method("least squares on the labels", _regression, cost=1),
     "sinkprop": Method("SinkPropRanker with its defaults", _sinkprop()),
     "sinkprop-laplace": Method("with the Laplace kernel", _sinkprop(relaxation="laplace"), 80),
-    "sinkprop-logit-logistic": Method(
-        "with a partitioned measure", _sinkprop(relaxation="logit-logistic"), 1500
-    ),
-    "sinkprop-probit": Method("with a partitioned measure", _sinkprop(relaxation="probit"), 1500),
-    "sinkprop-beta": Method("with a partitioned measure", _sinkprop(relaxation="beta"), 3000),
-    "sinkprop-resampled": Method("with the paper's twenty copies a query", _sinkprop(resample=20), 2000),
-    "sinkprop-best": Method("the paper's choice: the best by validation", _sinkprop(selection=_BEST), 20),
+    "sinkprop-best": Method("the paper's choice: the best by validation", _paper(), 20),
+    "sinkprop-resampled": Method("that, and twenty copies a query", _paper(resample=20), 400),
+    "sinkprop-logit-logistic": Method("that, partitioned", _paper(relaxation="logit-logistic"), 250),
+    "sinkprop-probit": Method("that, partitioned", _paper(relaxation="probit"), 250),
+    "sinkprop-beta": Method("that, partitioned", _paper(relaxation="beta"), 500),
     "best-feature": Method("the one feature that is best in training", _feature(), cost=2),
 }
 FEATURE = "feature:N"
