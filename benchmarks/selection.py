@@ -36,16 +36,18 @@ def main():
     )
     parser.add_argument("--letor", type=Path, metavar="DIR", help="a folder with Fold1 to Fold5")
     parser.add_argument("--sets", type=int, default=4, help="simulated data sets  [default: 4]")
+    parser.add_argument("--seed", type=int, default=0, help="of the divisions of the real data  [default: 0]")
     parser.add_argument("--jobs", type=int, default=2, help="processes  [default: 2]")
     options = parser.parse_args()
     sources = {"simulated": [p for seed in range(options.sets) for p in rotations(simulated(seed), seed)]}
-    sources["pydocs"] = [p for fold in pydocs_folds() for p in within(fold.train, fold.vali, fold.name)]
+    folds = {"pydocs": [(fold.train, fold.vali) for fold in pydocs_folds()]}
     if options.letor:
-        names = [f"Fold{i}" for i in range(1, 6)]
-        files = [(options.letor / n / "train.txt", options.letor / n / "vali.txt") for n in names]
-        sources[options.letor.name] = [
-            p for (a, b), n in zip(files, names, strict=True) for p in within(load_letor(a), load_letor(b), n)
-        ]
+        folders = [options.letor / f"Fold{i}" for i in range(1, 6)]
+        files = [(folder / "train.txt", folder / "vali.txt") for folder in folders]
+        folds[options.letor.name] = [(load_letor(a), load_letor(b)) for a, b in files]
+    for name, pairs in folds.items():
+        numbered = enumerate(pairs, 1000 * options.seed + 1)
+        sources[name] = [problem for i, pair in numbered for problem in within(*pair, seed=i)]
     results = {}
     for source, problems in sources.items():
         found = Parallel(options.jobs)(delayed(compared)(*p, seed=i) for i, p in enumerate(problems))
@@ -97,10 +99,10 @@ def rotations(queries, seed):
         )  # fmt: skip
 
 
-def within(train, vali, name):
+def within(train, vali, seed):
     """Rotations of the training and validation queries of one fold."""
     both = [np.concatenate([getattr(part, name) for part in (train, vali)]) for name in ("X", "y", "qid")]
-    return rotations(Queries(*both), int(name.removeprefix("Fold")))
+    return rotations(Queries(*both), seed)
 
 
 def compared(training, validation, unseen, seed):
