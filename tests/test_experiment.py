@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import sinkprop
+from sinkprop.baselines import FeatureRanker
 from sinkprop.experiment import (
     METHODS,
     Comparison,
@@ -34,7 +35,6 @@ from sinkprop.experiment import (
     parse_methods,
     published_rows,
 )
-from sinkprop.experiment.feature import FeatureRanker
 from sinkprop.experiment.picture import plot
 from sinkprop.experiment.significance import (
     bootstrap_intervals,

@@ -47,10 +47,14 @@ def fitted(data):
 
 
 # What scikit-learn's checks ask and a ranker must not give.
-EXPECTED = {
+NEEDS_QID = {
     "check_fit_score_takes_y": "score without qid is an error: it would take all rows for one query",
     "check_pipeline_consistency": "calls score without qid",
-    "check_sample_weight_equivalence_on_dense_data": "a document of weight 0 still takes a rank",
+}
+EXPECTED = {
+    RegressionRanker: NEEDS_QID,
+    SinkPropRanker: NEEDS_QID
+    | {"check_sample_weight_equivalence_on_dense_data": "a document of weight 0 still takes a rank"},
 }
 
 
@@ -61,10 +65,8 @@ def test_scikit_learns_checks(ranker):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
         results = check_estimator(made, on_fail=None, on_skip=None)
-    failed = {r["check_name"] for r in results if r["status"] == "failed"}
-    assert failed <= set(EXPECTED), [
-        r["exception"] for r in results if r["check_name"] in failed - set(EXPECTED)
-    ]
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert failed.keys() == EXPECTED[ranker].keys(), failed
     assert sum(r["status"] == "passed" for r in results) >= 40
 
 
@@ -104,8 +106,9 @@ def test_the_record_of_the_fit(fitted):
         smoother = [s for s in r.stages if (s.sigma, s.penalty) > (chosen.sigma, chosen.penalty)]
         assert all(s.criterion < best.criterion - s.standard_error / 2 for s in smoother)
     assert r.evaluations == sum(s.evaluations for s in r.stages) > 100
-    # along one penalty the training value rises with every stage, by construction of the warm start
-    assert all(s.expected_gain > 0 for s in r.stages)
+    # the start and the first stage of each penalty have one sigma: there the value can only have risen
+    start, *others = (s for s in r.stages if s.sigma == 4)
+    assert all(s.expected_gain > start.expected_gain for s in others)
 
 
 def test_coefficients_give_the_scores(fitted, data):
@@ -592,7 +595,6 @@ def test_pipelines_and_grid_search_by_query(data):
     with sklearn.config_context(enable_metadata_routing=True):
         search = GridSearchCV(quick(), {"penalty": [1e-4, 1e4]}, cv=GroupKFold(3))
         search.fit(X, y, qid=qid, groups=qid)
-        assert search.best_params_ in ({"penalty": 1e-4}, {"penalty": 1e4})
         by_hand = []
         for train, test in GroupKFold(3).split(X, y, groups=qid):
             model = quick(penalty=1e4).fit(X[train], y[train], qid=qid[train])

@@ -10,6 +10,8 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -27,7 +29,7 @@ from sinkprop.data import (
     as_sample_weight,
     group_rows,
 )
-from sinkprop.linear import TrainingSet
+from sinkprop.linear import TrainingSet, joined
 from sinkprop.metrics import evaluate
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.ranked import ranking
@@ -58,6 +60,38 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         tags.target_tags.required = True
         tags.target_tags.positive_only = True
         return tags
+
+    def fit(
+        self: R,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        qid: Ids | None = None,
+        group: ArrayLike | None = None,
+        eval_set: Sequence[tuple[ArrayLike, ArrayLike]] | None = None,
+        eval_qid: Sequence[Ids] | None = None,
+        eval_group: Sequence[ArrayLike] | None = None,
+        sample_weight: ArrayLike | None = None,
+        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
+    ) -> R:
+        """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,).
+
+        eval_set       [(X, y)], with eval_qid or eval_group: queries that help to choose, not trained on
+        sample_weight  (N,) row weights
+        query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
+        """
+        data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
+        sets = self._evaluation_sets(eval_set, eval_qid, eval_group)
+        validation = reduce(joined, sets) if sets else None
+        if validation is not None and validation.X.dtype != data.X.dtype:
+            validation = replace(validation, X=validation.X.astype(data.X.dtype))
+        self._fit(data, validation)
+        self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
+        return self
+
+    @abstractmethod
+    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
+        """Set `scaling_` and what `_score_rows` needs."""
 
     @abstractmethod
     def _score_rows(self, X: NDArray[Any]) -> Floats:
@@ -197,7 +231,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             warnings.warn(
                 f"fit: no qid was given, so all {n} rows count as one query. Pass qid=, one id a row.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=3,  # where fit was called
             )
             groups = group_rows(None, n)
         else:
@@ -276,10 +310,11 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 def load_model(path: str | os.PathLike[str]) -> BaseRanker:
     """The ranker saved in a file, of whatever kind it is."""
     kind = read_model(path).kind
-    from sinkprop.baselines import RegressionRanker
+    from sinkprop import baselines
     from sinkprop.ranker import SinkPropRanker
 
-    kinds: dict[str, type[BaseRanker]] = {c.__name__: c for c in (SinkPropRanker, RegressionRanker)}
+    rankers = (SinkPropRanker, *(getattr(baselines, name) for name in baselines.__all__))
+    kinds: dict[str, type[BaseRanker]] = {ranker.__name__: ranker for ranker in rankers}
     if kind not in kinds:
         raise ModelFileError(
             f"{os.fspath(path)}: holds a {kind!r}; this sinkprop knows {', '.join(sorted(kinds))}."

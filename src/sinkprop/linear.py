@@ -18,7 +18,7 @@ from sinkprop.regression import least_squares
 from sinkprop.relaxations import PartitionedMeasure, Relaxation
 from sinkprop.scaling import Scaling
 
-__all__ = ["Objective", "TrainingSet", "linear_scores", "partitioned_ranks", "spread"]
+__all__ = ["Objective", "TrainingSet", "joined", "linear_scores", "partitioned_ranks", "spread"]
 
 Floats = NDArray[np.float64]
 
@@ -67,6 +67,25 @@ class TrainingSet:
             None if self.sample_weight is None else self.sample_weight[rows],
             None if self.query_weight is None else self.query_weight[chosen],
         )
+
+
+def joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:
+    """Both sets; queries of the same id in both stay apart. Missing weights are 1."""
+
+    def together(x: Floats | None, y: Floats | None, n: int, m: int) -> Floats | None:
+        if x is None and y is None:
+            return None
+        return np.concatenate([np.ones(n) if x is None else x, np.ones(m) if y is None else y])
+
+    offsets = np.concatenate([a.groups.offsets, a.groups.offsets[-1] + b.groups.offsets[1:]])
+    queries = np.arange(len(offsets) - 1)
+    return TrainingSet(
+        np.concatenate([a.X, b.X]),
+        np.concatenate([a.y, b.y]),
+        Groups(offsets, None, queries, max(a.groups.longest, b.groups.longest)),
+        together(a.sample_weight, b.sample_weight, len(a.y), len(b.y)),
+        together(a.query_weight, b.query_weight, a.n_queries, b.n_queries),
+    )
 
 
 class Objective:

@@ -7,7 +7,7 @@ import hashlib
 import math
 import os
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from sinkprop.ranked import ranking
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 from sinkprop.scaling import fit_scaling
 from sinkprop.selection import Selection
-from sinkprop.training import Annealing, Finished, FitResult, Judge, Recipe, Stage, joined, train
+from sinkprop.training import Annealing, Finished, FitResult, Judge, Recipe, Stage, train
 
 __all__ = ["SinkPropRanker"]
 
@@ -71,6 +71,8 @@ class SinkPropRanker(BaseRanker):
     checkpoint     a file to which the fit writes as it goes, and from which it resumes; removed when done
     n_threads      see `expected_gain`        verbose     False: no progress line even on a terminal
     random_state   of splits and resampling. The same gives the same model, whatever the number of threads
+
+    A row's weight multiplies the gain of its document, in the best ranking too.
 
     After `fit`: `coef_` (D,), the weights of normalized features; `intercept_`; `sigma_` and `relaxation_` of
     the model's scores; `fit_result_`, the record of every stage; `scaling_`. An interrupt from the keyboard
@@ -126,32 +128,8 @@ class SinkPropRanker(BaseRanker):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        qid: Ids | None = None,
-        group: ArrayLike | None = None,
-        eval_set: Sequence[tuple[ArrayLike, ArrayLike]] | None = None,
-        eval_qid: Sequence[Ids] | None = None,
-        eval_group: Sequence[ArrayLike] | None = None,
-        sample_weight: ArrayLike | None = None,
-        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
-    ) -> SinkPropRanker:
-        """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,).
-
-        eval_set       [(X, y)], with eval_qid or eval_group: queries that help to choose, not trained on
-        sample_weight  (N,) row weights: each multiplies the gain of its document, in the best ranking too
-        query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
-        """
-        recipe = self._recipe(weighted=sample_weight is not None)
-        data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
-        validation: TrainingSet | None = None
-        for part in self._evaluation_sets(eval_set, eval_qid, eval_group):
-            validation = part if validation is None else joined(validation, part)
-        if validation is not None and validation.X.dtype != data.X.dtype:
-            validation = dataclasses.replace(validation, X=validation.X.astype(data.X.dtype))
+    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
+        recipe = self._recipe(weighted=data.sample_weight is not None)
         scaling = fit_scaling(self.normalization, data.X)
         resumed, write = self._checkpointing(data, validation, recipe)
         with progress_line(bool(self.verbose)) as notify:
@@ -159,13 +137,11 @@ class SinkPropRanker(BaseRanker):
                 data, validation, scaling, recipe, resumed=resumed, checkpoint=write, notify=notify
             )
         if result.status == "interrupted":
-            warnings.warn(f"SinkPropRanker: {result.message}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"SinkPropRanker: {result.message}", RuntimeWarning, stacklevel=3)
         elif self.checkpoint is not None:
             Path(self.checkpoint).unlink(missing_ok=True)
-        self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
         self.scaling_, self.relaxation_ = scaling, recipe.at(result.sigma)
         self._set_result(result)
-        return self
 
     def rank_distribution(
         self,

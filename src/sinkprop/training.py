@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.data import Groups
 from sinkprop.gains import Gain
-from sinkprop.linear import Objective, TrainingSet, partitioned_ranks, spread
+from sinkprop.linear import Objective, TrainingSet, joined, partitioned_ranks, spread
 from sinkprop.products import Products, products
 from sinkprop.progress import Notify, silent
 from sinkprop.relaxations import Relaxation, SmoothedIndicator
@@ -290,25 +289,6 @@ def _paths(
         validation, data = data.select(order[:held]), data.select(order[held:])
         return [objective(data, 0)], [(0, validation)], f"{held} queries held out"
     return [objective(data, 0)], [(0, validation)], f"{validation.n_queries} validation queries"
-
-
-def joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:
-    """Both sets; queries of the same id in both stay apart. Missing weights are 1."""
-
-    def together(x: Floats | None, y: Floats | None, n: int, m: int) -> Floats | None:
-        if x is None and y is None:
-            return None
-        return np.concatenate([np.ones(n) if x is None else x, np.ones(m) if y is None else y])
-
-    offsets = np.concatenate([a.groups.offsets, a.groups.offsets[-1] + b.groups.offsets[1:]])
-    queries = np.arange(len(offsets) - 1)
-    return TrainingSet(
-        np.concatenate([a.X, b.X]),
-        np.concatenate([a.y, b.y]),
-        Groups(offsets, None, queries, max(a.groups.longest, b.groups.longest)),
-        together(a.sample_weight, b.sample_weight, len(a.y), len(b.y)),
-        together(a.query_weight, b.query_weight, a.n_queries, b.n_queries),
-    )
 
 
 def _judges_weight(judges: Sequence[tuple[int, TrainingSet]]) -> Floats | None:

@@ -1,5 +1,6 @@
-"""The rivals of the paper, as scikit-learn estimators with the interface of `SinkPropRanker`."""
+"""Rivals, as scikit-learn estimators with the interface of `SinkPropRanker`."""
 
+from sinkprop.baselines.feature import FeatureRanker
 from sinkprop.baselines.regression import RegressionRanker
 
-__all__ = ["RegressionRanker"]
+__all__ = ["FeatureRanker", "RegressionRanker"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from sinkprop.estimator import BaseRanker, Ids
-from sinkprop.linear import linear_scores
+from sinkprop.estimator import BaseRanker
+from sinkprop.linear import TrainingSet, linear_scores
 from sinkprop.regression import least_squares
 from sinkprop.scaling import fit_scaling
 
@@ -23,6 +22,8 @@ class RegressionRanker(BaseRanker):
 
     normalization  of features, see `SinkPropRanker`; "none" and "standard" give the same ranking
     metric         of `score`, under `convention`
+
+    A row's weight is its own times its query's; an eval_set is checked and not used.
 
     After `fit`: `coef_` (D,), the weights of normalized features, and `intercept_`.
 
@@ -38,29 +39,12 @@ class RegressionRanker(BaseRanker):
         self.metric = metric
         self.convention = convention
 
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        qid: Ids | None = None,
-        group: ArrayLike | None = None,
-        eval_set: Sequence[tuple[ArrayLike, ArrayLike]] | None = None,
-        eval_qid: Sequence[Ids] | None = None,
-        eval_group: Sequence[ArrayLike] | None = None,
-        sample_weight: ArrayLike | None = None,
-        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
-    ) -> RegressionRanker:
-        """Fit to X (N, D) and y (N,). A row's weight is its own times its query's; eval_set is not used."""
-        data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
-        self._evaluation_sets(eval_set, eval_qid, eval_group)  # checked all the same
+    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         self.scaling_ = fit_scaling(self.normalization, data.X)
         w, c = least_squares(data.X, data.y, sample_weight=data.row_weight)
         used = self.scaling_.factor > 0
         self.coef_ = np.where(used, w / np.where(used, self.scaling_.factor, 1.0), 0.0)
         self.intercept_ = float(c + w @ self.scaling_.shift)
-        self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
-        return self
 
     def _score_rows(self, X: NDArray[Any]) -> Floats:
         return linear_scores(X, self.coef_, self.scaling_) + self.intercept_

@@ -42,7 +42,7 @@ def _regression() -> Any:
 
 def _feature(feature: int | str | None = None) -> Callable[[], Any]:
     def make() -> Any:
-        from sinkprop.experiment.feature import FeatureRanker
+        from sinkprop.baselines import FeatureRanker
 
         return FeatureRanker(feature)
 

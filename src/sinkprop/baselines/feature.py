@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from sinkprop.estimator import BaseRanker, Ids
+from sinkprop.estimator import BaseRanker
+from sinkprop.linear import TrainingSet
 from sinkprop.metrics import evaluate
 from sinkprop.scaling import fit_scaling
 
@@ -25,6 +26,8 @@ class FeatureRanker(BaseRanker):
                    or None for the one, in the direction, that is best on the training queries by `metric`
     feature_names  of the columns of X, where the feature is given by its name and X is no DataFrame
     metric         of `score`, under `convention`
+
+    Labels matter only where the feature is to be chosen, an eval_set never.
 
     After `fit`: `feature_`, the number, with its sign.
 
@@ -48,24 +51,8 @@ class FeatureRanker(BaseRanker):
         self.metric = metric
         self.convention = convention
 
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        qid: Ids | None = None,
-        group: ArrayLike | None = None,
-        eval_set: Sequence[tuple[ArrayLike, ArrayLike]] | None = None,
-        eval_qid: Sequence[Ids] | None = None,
-        eval_group: Sequence[ArrayLike] | None = None,
-        sample_weight: ArrayLike | None = None,
-        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
-    ) -> FeatureRanker:
-        """Find the feature. Only where it is to be chosen do the labels matter; eval_set never does."""
-        data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
-        self._evaluation_sets(eval_set, eval_qid, eval_group)  # checked all the same
+    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         self.scaling_ = fit_scaling("none", data.X)
-        self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
         if self.feature is None:
             scores = {}
             for number in range(1, data.X.shape[1] + 1):
@@ -83,7 +70,6 @@ class FeatureRanker(BaseRanker):
             self.feature_ = max(scores, key=lambda signed: scores[signed])  # the first of equals
         else:
             self.feature_ = self._number(data.X.shape[1])
-        return self
 
     def _number(self, n_features: int) -> int:
         feature = self.feature
