@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from sinkprop.baselines import RegressionRanker
 from sinkprop.data import Fold, Queries
 from sinkprop.experiment.significance import bootstrap_intervals, t_test
-from sinkprop.linear import TrainingSet
 from sinkprop.metrics import evaluate
 from sinkprop.ranked import ranking
 from sinkprop.ranker import SinkPropRanker
-from sinkprop.training import Finished, Recipe
+from sinkprop.training import Stage
 
 __all__ = [
     "BEFORE",
@@ -33,7 +32,6 @@ __all__ = [
     "Difference",
     "Example",
     "Results",
-    "Step",
     "Trained",
     "compare",
     "plot",
@@ -50,16 +48,6 @@ MAIN = "ndcg@10"
 _BM25_FEATURE = "whole_bm25"
 
 
-@dataclass(frozen=True)
-class Step:
-    """A stage of a fit as it is finished: which of the penalties and sigmas, and what came of it."""
-
-    penalty: int  # -1 for least squares, where all of them start
-    stage: int
-    expected_gain: float
-    criterion: float
-
-
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A fold with its model, and the scores (N,) of its test documents by each method."""
@@ -67,7 +55,6 @@ class Trained:
     fold: Fold
     ranker: SinkPropRanker
     scores: Mapping[str, Floats]
-    steps: tuple[Step, ...]
     seconds: float
 
 
@@ -110,50 +97,22 @@ class Results:
     examples: tuple[Example, ...]
 
 
-class _WatchedRanker(SinkPropRanker):
-    """A ranker whose fit reports each stage, where another would write its checkpoint."""
-
-    def watch(self, seen: Callable[[Step], None]) -> _WatchedRanker:
-        self._seen = seen
-        return self
-
-    def _checkpointing(
-        self, data: TrainingSet, validation: TrainingSet | None, recipe: Recipe
-    ) -> tuple[list[Finished], Callable[[Sequence[Finished]], None] | None]:
-        def write(finished: Sequence[Finished]) -> None:
-            last = finished[-1]
-            self._seen(Step(last.penalty, last.stage, last.value, float(last.judged.mean())))
-
-        return [], write
-
-    def plain(self) -> SinkPropRanker:
-        """The same model as the class that is saved."""
-        made = SinkPropRanker(**self.get_params(deep=False))
-        made.__dict__.update({name: value for name, value in vars(self).items() if name != "_seen"})
-        return made
-
-
-def untrained() -> _WatchedRanker:
+def untrained(on_stage: Callable[[Stage], None] | None = None) -> SinkPropRanker:
     # The paper's protocol, and a sixth of the time that the default's cross-validation takes.
-    return _WatchedRanker(selection="validation", verbose=False)
+    return SinkPropRanker(selection="validation", on_stage=on_stage, verbose=False)
 
 
-def run_fold(fold: Fold, watch: Callable[[Step], None] = lambda step: None) -> Trained:
+def run_fold(fold: Fold, watch: Callable[[Stage], None] | None = None) -> Trained:
     """Models of a fold's training and validation queries, with their scores of its test queries.
 
     `watch` is called after each stage of the fit. An interrupt from the keyboard ends it.
     """
-    began, steps = time.perf_counter(), []
-
-    def seen(step: Step) -> None:
-        steps.append(step)
-        watch(step)
-
+    began = time.perf_counter()
     data, vali, X = fold.train, fold.vali, fold.test.X
     regression = RegressionRanker().fit(data.X, data.y, qid=data.qid)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*The fit was interrupted")
-        ranker = untrained().watch(seen)
+        ranker = untrained(watch)
         ranker.fit(data.X, data.y, qid=data.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
     if ranker.fit_result_.status == "interrupted":
         raise KeyboardInterrupt
@@ -162,7 +121,7 @@ def run_fold(fold: Fold, watch: Callable[[Step], None] = lambda step: None) -> T
         LEAST_SQUARES: regression.predict(X),
         SINKPROP: ranker.predict(X),
     }
-    return Trained(fold, ranker.plain(), scores, tuple(steps), time.perf_counter() - began)
+    return Trained(fold, ranker, scores, time.perf_counter() - began)
 
 
 def bm25_column(queries: Queries) -> int:
@@ -268,7 +227,7 @@ def _draw_training(axes: Any, shown: Trained) -> None:
     stages = shown.ranker.fit_result_.stages
     penalties = sorted({s.penalty for s in stages if math.isfinite(s.penalty)})
     colors = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.88, len(penalties)))
-    start = next(step.criterion for step in shown.steps if step.penalty < 0)
+    start = stages[0].criterion  # of least squares
     axes.axhline(start, color=_VERMILION, linestyle="--", linewidth=1.4)
     sigmas = sorted({s.sigma for s in stages if s.sigma is not None}, reverse=True)
     axes.annotate(
@@ -280,14 +239,13 @@ def _draw_training(axes: Any, shown: Trained) -> None:
         va="top",
         fontsize=9,
     )
-    for i, (penalty, color) in enumerate(zip(penalties, colors, strict=True)):
-        points = [step for step in shown.steps if step.penalty == i]
-        x, y = [sigmas[step.stage] for step in points], [step.criterion for step in points]
+    for penalty, color in zip(penalties, colors, strict=True):
+        points = [s for s in stages if s.penalty == penalty]
+        x, y = [s.sigma for s in points], [s.criterion for s in points]
         axes.plot(x, y, "-o", color=color, linewidth=1.6, markersize=4, label=f"{penalty:g}")
-        chosen = {s.sigma for s in stages if s.chosen and s.penalty == penalty}
-        rings = [(a, b) for a, b in zip(x, y, strict=True) if a in chosen]
-        if rings:
-            axes.plot(*zip(*rings, strict=True), "o", color="black", markersize=9, fillstyle="none")
+        for s in points:
+            if s.chosen:
+                axes.plot(s.sigma, s.criterion, "o", color="black", markersize=9, fillstyle="none")
     axes.plot([], [], "o", color="black", markersize=9, fillstyle="none", label="the model")
     axes.set_xscale("log", base=2)
     axes.set_xlim(sigmas[0] * 1.25, sigmas[-1] / 1.25)

@@ -69,6 +69,7 @@ class SinkPropRanker(BaseRanker):
     top            documents to which the Hungarian algorithm is applied when a partitioned measure ranks
     metric         of `score`                 convention  of the metrics, see `evaluate`
     checkpoint     a file to which the fit writes as it goes, and from which it resumes; removed when done
+    on_stage       a function called with the `Stage` that was finished, while the fit goes on
     n_threads      see `expected_gain`        verbose     False: no progress line even on a terminal
     random_state   of splits and resampling. The same gives the same model, whatever the number of threads
 
@@ -105,6 +106,7 @@ class SinkPropRanker(BaseRanker):
         metric: str = "ndcg@10",
         convention: str = "letor",
         checkpoint: str | os.PathLike[str] | None = None,
+        on_stage: Callable[[Stage], None] | None = None,
         n_threads: int | None = None,
         random_state: int | None = 0,
         verbose: bool = True,
@@ -124,6 +126,7 @@ class SinkPropRanker(BaseRanker):
         self.metric = metric
         self.convention = convention
         self.checkpoint = checkpoint
+        self.on_stage = on_stage
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
@@ -134,7 +137,14 @@ class SinkPropRanker(BaseRanker):
         resumed, write = self._checkpointing(data, validation, recipe)
         with progress_line(bool(self.verbose)) as notify:
             result = train(
-                data, validation, scaling, recipe, resumed=resumed, checkpoint=write, notify=notify
+                data,
+                validation,
+                scaling,
+                recipe,
+                resumed=resumed,
+                checkpoint=write,
+                on_stage=self.on_stage,
+                notify=notify,
             )
         if result.status == "interrupted":
             warnings.warn(f"SinkPropRanker: {result.message}", RuntimeWarning, stacklevel=3)
@@ -258,7 +268,7 @@ class SinkPropRanker(BaseRanker):
             gain=gain,
             relaxation=relaxation,
             penalties=_penalties(self.penalty),
-            sigmas=annealing.sigmas,
+            sigmas=annealing.sigmas if relaxation.width == 1 else (None,) * len(annealing.sigmas),
             selection=selection,
             judge=judge,
             criterion=criterion,
@@ -304,7 +314,8 @@ class SinkPropRanker(BaseRanker):
         self.intercept_ = 0.0 if result.weights.ndim == 1 else result.weights[n_features]
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        saved = {k: v for k, v in self.get_params(deep=False).items() if k not in ("checkpoint", "n_threads")}
+        of_the_run = ("checkpoint", "on_stage", "n_threads")
+        saved = {k: v for k, v in self.get_params(deep=False).items() if k not in of_the_run}
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         saved["relaxation"] = _relaxation_record(self.relaxation_)
         saved["penalty"] = [float(p) for p in _penalties(self.penalty)]

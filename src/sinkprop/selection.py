@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Choice", "Selection", "choose"]
+__all__ = ["Choice", "Selection", "choose", "mean_over_queries"]
 
 Floats = NDArray[np.float64]
 
@@ -106,9 +106,17 @@ def choose(
         apart = np.abs(positions[:, None] - positions[None])
         closeness = np.prod((2 - apart).clip(0), axis=2).astype(np.float64)
         judged = closeness @ judged / closeness.sum(axis=1, keepdims=True)
-    means = judged @ shares
+    means = mean_over_queries(judged, weight)
     best = int(np.argmax(means))
     away = judged - judged[best] - (means - means[best])[:, None]
     errors = np.sqrt(np.square(away * shares).sum(axis=1) * n / max(n - 1, 1))
     taken = int(np.argmax(means >= means[best] - _TOLERANCE * errors)) if smoothest else best
     return Choice(taken, means, errors)
+
+
+def mean_over_queries(judged: Floats, weight: Floats | None = None) -> Floats:
+    """Means (...) of values (..., Q) over the queries, which count by their weights (Q,)."""
+    n = judged.shape[-1]
+    shares = np.full(n, 1 / n) if weight is None else weight / weight.sum()
+    mean: Floats = (judged * shares).sum(axis=-1)
+    return mean

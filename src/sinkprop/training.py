@@ -27,7 +27,7 @@ from sinkprop.products import Products, products
 from sinkprop.progress import Notify, silent
 from sinkprop.relaxations import Relaxation, SmoothedIndicator
 from sinkprop.scaling import Scaling
-from sinkprop.selection import Selection, choose
+from sinkprop.selection import Selection, choose, mean_over_queries
 
 __all__ = ["Annealing", "FitResult", "Recipe", "Stage", "train"]
 
@@ -140,7 +140,7 @@ class Recipe:
     gain: Gain
     relaxation: Relaxation
     penalties: tuple[float, ...]
-    sigmas: tuple[float, ...]
+    sigmas: tuple[float | None, ...]  # None for each stage of a partitioned measure
     selection: Selection
     judge: Judge
     criterion: str
@@ -181,16 +181,18 @@ def train(
     *,
     resumed: Sequence[Finished] = (),
     checkpoint: Callable[[Sequence[Finished]], None] | None = None,
+    on_stage: Callable[[Stage], None] | None = None,
     notify: Notify = silent,
 ) -> FitResult:
     """The recipe carried out.
 
     `checkpoint` is called with the stages finished so far after each of them; given as `resumed` to a later
-    call with the same data and recipe, they are not run again, and the result is the same. An interrupt from
-    the keyboard ends the fit with the best of the stages finished.
+    call with the same data and recipe, they are not run again, and the result is the same. `on_stage` is
+    called with the record of each stage that was run; its criterion is that of the stage alone. An interrupt
+    from the keyboard ends the fit with the best of the stages finished.
     """
     with products(recipe.n_threads, len(data.y)) as multiply:
-        return _train(data, validation, scaling, recipe, multiply, resumed, checkpoint, notify)
+        return _train(data, validation, scaling, recipe, multiply, resumed, checkpoint, on_stage, notify)
 
 
 def _train(
@@ -201,38 +203,41 @@ def _train(
     multiply: Products,
     resumed: Sequence[Finished],
     checkpoint: Callable[[Sequence[Finished]], None] | None,
+    on_stage: Callable[[Stage], None] | None,
     notify: Notify,
 ) -> FitResult:
     paths, judges, judged_by = _paths(data, validation, scaling, recipe, multiply)
     weight = _judges_weight(judges)
-    sigmas: tuple[float | None, ...] = recipe.sigmas
-    if recipe.relaxation.width == 2:
-        sigmas = (None,) * len(recipe.sigmas)
     known = {(record.penalty, record.stage): record for record in resumed}
     finished: list[Finished] = []
-    total = len(recipe.penalties) * len(sigmas)
+    total = len(recipe.penalties) * len(recipe.sigmas)
     status = "finished"
 
     def run(penalty: int, stage: int, start: Sequence[Floats]) -> Finished:
-        record = known.get((penalty, stage))
-        if record is None:
-            record = _run_stage(paths, judges, recipe, sigmas, penalty, stage, start)
-        finished.append(record)
-        if checkpoint is not None and (penalty, stage) not in known:
+        if (penalty, stage) in known:
+            finished.append(known[penalty, stage])
+            return finished[-1]
+        finished.append(_run_stage(paths, judges, recipe, penalty, stage, start))
+        if checkpoint is not None:
             checkpoint(finished)
-        return record
+        if on_stage is not None:
+            on_stage(_record(finished[-1], recipe, mean_of(finished[-1])))
+        return finished[-1]
+
+    def mean_of(record: Finished) -> float:
+        return float(mean_over_queries(record.judged, weight))
 
     try:
         run(-1, 0, [path.start for path in paths])
         for i, penalty in enumerate(recipe.penalties):
             W: Sequence[Floats] = [path.start for path in paths]
             best, since = -math.inf, 0
-            for j, sigma in enumerate(sigmas):
+            for j, sigma in enumerate(recipe.sigmas):
                 at = f"penalty {penalty:g}" + ("" if sigma is None else f", sigma {sigma:g}")
-                notify(i * len(sigmas) + j, total, f"{at}, {recipe.criterion} {max(best, 0):.4f}")
+                notify(i * len(recipe.sigmas) + j, total, f"{at}, {recipe.criterion} {max(best, 0):.4f}")
                 record = run(i, j, W)
                 W = record.weights
-                mean = float(np.average(record.judged, weights=weight))
+                mean = mean_of(record)
                 best, since = (mean, 0) if mean > best else (best, since + 1)
                 if since >= recipe.selection.patience:
                     break
@@ -242,7 +247,7 @@ def _train(
         status = "interrupted"
     n_queries = data.n_queries + (0 if validation is None else validation.n_queries)
     smoothest = recipe.selection.takes_smoothest(n_queries)
-    return _result(paths[0], finished, weight, recipe, sigmas, status, judged_by, smoothest)
+    return _result(paths[0], finished, weight, recipe, status, judged_by, smoothest)
 
 
 def _paths(
@@ -304,13 +309,12 @@ def _run_stage(
     paths: Sequence[Objective],
     judges: Sequence[tuple[int, TrainingSet]],
     recipe: Recipe,
-    sigmas: Sequence[float | None],
     penalty: int,
     stage: int,
     start: Sequence[Floats],
 ) -> Finished:
     began, before = time.perf_counter(), sum(path.evaluations for path in paths)
-    relaxation = recipe.at(sigmas[stage])
+    relaxation = recipe.at(recipe.sigmas[stage])
     weights = tuple(start)
     if penalty >= 0:
         weights = tuple(
@@ -342,7 +346,6 @@ def _result(
     finished: Sequence[Finished],
     weight: Floats | None,
     recipe: Recipe,
-    sigmas: Sequence[float | None],
     status: str,
     judged_by: str,
     smoothest: bool,
@@ -361,23 +364,28 @@ def _result(
     )
     stages: list[Any] = [None] * len(finished)
     for at, i in enumerate(order):
-        record = finished[i]
-        stages[i] = Stage(
-            penalty=math.inf if record.penalty < 0 else recipe.penalties[record.penalty],
-            sigma=sigmas[record.stage],
-            expected_gain=record.value,
-            criterion=float(choice.means[at]),
+        stages[i] = replace(
+            _record(finished[i], recipe, float(choice.means[at])),
             standard_error=float(choice.errors[at]),
-            evaluations=record.evaluations,
-            seconds=record.seconds,
             chosen=at == choice.taken,
         )
     taken = finished[order[choice.taken]]
-    weights, sigma = taken.weights[0], sigmas[taken.stage]
+    weights, sigma = taken.weights[0], recipe.sigmas[taken.stage]
     if sigma is not None:  # in units in which the scores' spread within queries is 1
         width = spread(model.scores(weights), model.data) or 1.0
         weights, sigma = weights / width, sigma / width
     return FitResult(status, weights, sigma, recipe.criterion, judged_by, tuple(stages))
+
+
+def _record(finished: Finished, recipe: Recipe, criterion: float) -> Stage:
+    return Stage(
+        penalty=math.inf if finished.penalty < 0 else recipe.penalties[finished.penalty],
+        sigma=recipe.sigmas[finished.stage],
+        expected_gain=finished.value,
+        criterion=criterion,
+        evaluations=finished.evaluations,
+        seconds=finished.seconds,
+    )
 
 
 def _position(record: Finished) -> tuple[int, int]:

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import click
     from rich.console import Console, RenderableType
 
-    from sinkprop.demo import Example, Results, Step, Trained
+    from sinkprop.demo import Example, Results, Trained
     from sinkprop.training import Stage
 
 __all__ = ["demo_command"]
@@ -152,7 +152,7 @@ class _Training:
         self.done, self.name = 0, ""
         self.penalties: Sequence[float] = ()
         self.sigmas: Sequence[float] = ()
-        self.steps: list[Step] = []
+        self.stages: list[Stage] = []
         self.live: Any = None
         self.notify: Callable[[int, int, str], None] = lambda done, total, what: None
 
@@ -169,21 +169,22 @@ class _Training:
         with Live(console=screen, transient=True, auto_refresh=False) as training.live:
             yield training
 
-    def begin(self, name: str, ranker: Any) -> Callable[[Step], None]:
+    def begin(self, name: str, ranker: Any) -> Callable[[Stage], None]:
         from sinkprop.training import Annealing
 
-        self.name, self.steps = name, []
+        self.name, self.stages = name, []
         self.penalties, self.sigmas = sorted(ranker.penalty), (ranker.annealing or Annealing()).sigmas
         return self.seen
 
-    def seen(self, step: Step) -> None:
-        self.steps.append(step)
+    def seen(self, stage: Stage) -> None:
+        self.stages.append(stage)
         per_fold = len(self.penalties) * len(self.sigmas)
-        done = self.done * per_fold + max(0, step.penalty) * len(self.sigmas) + step.stage + 1
-        where = "least squares"
-        if step.penalty >= 0:
-            where = f"penalty {self.penalties[step.penalty]:g}, sigma {self.sigmas[step.stage]:g}"
-        text = f"Training {self.name}: {where}, expected NDCG {step.expected_gain:.4f}"
+        done, where = self.done * per_fold, "least squares"
+        if stage.penalty in self.penalties:
+            row, column = self.penalties.index(stage.penalty), self.sigmas.index(stage.sigma)
+            done += row * len(self.sigmas) + column + 1
+            where = f"penalty {stage.penalty:g}, sigma {stage.sigma:g}"
+        text = f"Training {self.name}: {where}, expected NDCG {stage.expected_gain:.4f}"
         self.notify(done, self.n_folds * per_fold, text)
         if self.live is not None:
             self.live.update(self._view(text, done / (self.n_folds * per_fold)), refresh=True)
@@ -209,7 +210,7 @@ class _Training:
 
         return Group(
             Text(f"\n{text}"),
-            _grid(self.steps, self.penalties, self.sigmas),
+            _grid(self.stages, self.penalties, self.sigmas),
             ProgressBar(total=1.0, completed=share, width=min(56, self.screen.width)),
         )
 
@@ -219,33 +220,28 @@ def _fold_line(name: str, values: Sequence[str], seconds: str) -> str:
     return f"{name:7}{bm25:>8}{regression:>16}{ours:>11}{seconds:>10}"
 
 
-def _grid(
-    steps: Sequence[Step],
-    penalties: Sequence[float],
-    sigmas: Sequence[float],
-    *,
-    chosen: Collection[tuple[int, int]] = (),
-) -> RenderableType:
+def _grid(stages: Sequence[Stage], penalties: Sequence[float], sigmas: Sequence[float]) -> RenderableType:
     """The criterion of each stage, a row a penalty and a column a sigma; the chosen or the best stand out."""
     from rich.table import Table
     from rich.text import Text
 
-    found = {(step.penalty, step.stage): step.criterion for step in steps}
-    start = found.get((-1, 0), 0.0)
-    trained = {place: value for place, value in found.items() if place[0] >= 0}
-    marked = chosen or {max(trained, key=lambda place: trained[place], default=(-1, 0))}
+    trained = {(stage.penalty, stage.sigma): stage for stage in stages if stage.penalty in penalties}
+    start = next((stage.criterion for stage in stages if stage.penalty not in penalties), 0.0)
+    marked = [stage for stage in stages if stage.chosen]
+    if not marked and trained:
+        marked = [max(trained.values(), key=lambda stage: stage.criterion)]
     table = Table.grid(padding=(0, 1))
     table.add_column(justify="right", style="dim", no_wrap=True)
     for _ in sigmas:
         table.add_column(no_wrap=True)
     table.add_row("sigma", *(f"{sigma:>5g}" for sigma in sigmas), style="dim")
-    for i, penalty in enumerate(penalties):
+    for penalty in penalties:
         cells = [Text()] * len(sigmas)
-        for j in range(len(sigmas)):
-            if (i, j) in found:
-                number = f"{found[i, j]:.3f}".removeprefix("0").rjust(4)
-                number += "*" if (i, j) in chosen else ""
-                style = "bold green" if (i, j) in marked else "" if found[i, j] > start else "dim"
+        for j, sigma in enumerate(sigmas):
+            stage = trained.get((penalty, sigma))
+            if stage is not None:
+                number = f"{stage.criterion:.3f}".removeprefix("0").rjust(4) + ("*" if stage.chosen else "")
+                style = "bold green" if stage in marked else "" if stage.criterion > start else "dim"
                 cells[j] = Text(number, style)
         table.add_row(f"{penalty:g}", *cells)
     return table
@@ -275,14 +271,14 @@ def _print_results(screen: Console, results: Results, tested: Sequence[Trained])
     stages = shown.ranker.fit_result_.stages
     penalties = sorted({s.penalty for s in stages if math.isfinite(s.penalty)})
     sigmas = sorted({s.sigma for s in stages if s.sigma is not None}, reverse=True)
-    start = next(step.criterion for step in shown.steps if step.penalty < 0)
+    start = stages[0].criterion
     say(screen, f"\nHow {shown.fold.name} was trained", "bold")
     say(
         screen,
         "NDCG of its validation queries, mean of @1 to @10, by penalty (rows) and sigma (columns, from "
         f"smooth to sharp). Least squares, the start of every row, has {start:.3f}.",
     )
-    screen.print(_grid(shown.steps, penalties, sigmas, chosen=_chosen(stages, penalties, sigmas)))
+    screen.print(_grid(stages, penalties, sigmas))
     say(screen, "* the model: the best of them", "dim")
     say(screen, f"\nTest: means of {_queries_of(results, tested)}", "bold")
     rows = [[method, *(f"{x[name]:.4f}" for name in _SHOWN)] for method, x in results.means.items()]
@@ -299,17 +295,6 @@ def _print_results(screen: Console, results: Results, tested: Sequence[Trained])
     above = results.differences[0].above
     print_columns(screen, [f"{above} over", "NDCG@10", "95 % interval", "paired t-test"], rows)
     say(screen, f"Convention {results.convention}", "dim")
-
-
-def _chosen(
-    stages: Sequence[Stage], penalties: Sequence[float], sigmas: Sequence[float]
-) -> set[tuple[int, int]]:
-    """The places in the grid of the stages that make the model."""
-    return {
-        (penalties.index(s.penalty), sigmas.index(s.sigma))
-        for s in stages
-        if s.chosen and s.sigma is not None and s.penalty in penalties
-    }
 
 
 def _print_example(screen: Console, example: Example, texts: dict[Any, str]) -> None:
