@@ -84,7 +84,7 @@ def test_the_start_is_the_regression_in_units_of_its_spread():
     f = objective(data, SmoothedIndicator(1.0))
     design = np.column_stack([data.X, np.ones(len(data.y))])
     regression = design @ np.linalg.lstsq(design, data.y, rcond=None)[0]
-    scores = f.scores(f.start)
+    scores = f.problem.scores(f.start)
     assert_allclose(np.corrcoef(scores, regression)[0, 1], 1, rtol=1e-12)
     within = scores - np.array([scores[data.codes == q].mean() for q in data.codes])
     assert_allclose(within.std(), 1, rtol=1e-12)
@@ -94,9 +94,9 @@ def test_the_start_is_the_regression_in_units_of_its_spread():
 def test_the_start_of_a_partitioned_measure_ranks_as_the_regression(family):
     data = training_set(20)
     relaxation = PartitionedMeasure(family)
-    theta = (f := objective(data, relaxation)).scores(f.start)
+    theta = (f := objective(data, relaxation)).problem.scores(f.start)
     score = theta[:, 1] - theta[:, 0] if family == "beta" else -theta[:, 0]
-    regression = (g := objective(data, SmoothedIndicator(1.0))).scores(g.start)
+    regression = (g := objective(data, SmoothedIndicator(1.0))).problem.scores(g.start)
     assert_allclose(np.corrcoef(score, regression)[0, 1], 1, rtol=1e-12)
 
 

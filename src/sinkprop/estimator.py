@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 import sinkprop
@@ -94,8 +94,8 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """Set `scaling_` and what `_score_rows` needs."""
 
     @abstractmethod
-    def _score_rows(self, X: NDArray[Any]) -> Floats:
-        """Scores (N,) of normalized features."""
+    def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        """Scores (N,) of rows that `_by_query` has seen, and their queries where they were given."""
 
     def predict(self, X: ArrayLike, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
         """Scores of the rows, (N,): larger ranks higher. They compare documents of one query, nothing else.
@@ -103,7 +103,8 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         `qid` is needed only where features are normalized per query.
         """
         X = self._features(X)
-        return self._score_rows(self._by_query(X, self._optional_groups(qid, group, len(X))))
+        groups = self._optional_groups(qid, group, len(X))
+        return self._score_rows(self._by_query(X, groups), groups)
 
     def rank(
         self, X: ArrayLike, *, qid: Ids | None = None, group: ArrayLike | None = None
@@ -188,6 +189,10 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             ) from None
         return ranker
 
+    def _check_metric(self) -> None:
+        """Fail where `metric` or `convention` is none, before the work rather than after it."""
+        evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
+
     def _parameters_to_save(self) -> dict[str, Any]:
         raise NotImplementedError
 
@@ -204,7 +209,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
     def _ranks(self, X: NDArray[Any], groups: Groups) -> NDArray[np.int64]:
         """Ranks of normalized rows in their queries."""
-        return ranking(self._score_rows(X), row_codes(groups)).ranks
+        return ranking(self._score_rows(X, groups), row_codes(groups)).ranks
 
     def _training_set(
         self,
@@ -320,6 +325,13 @@ def load_model(path: str | os.PathLike[str]) -> BaseRanker:
             f"{os.fspath(path)}: holds a {kind!r}; this sinkprop knows {', '.join(sorted(kinds))}."
         )
     return kinds[kind].load(path)
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed from what scikit-learn takes as random_state."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def ids_of_sizes(sizes: ArrayLike, n: int) -> NDArray[np.int64]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,16 @@ from sinkprop.regression import least_squares
 from sinkprop.relaxations import PartitionedMeasure, Relaxation
 from sinkprop.scaling import Scaling
 
-__all__ = ["Objective", "TrainingSet", "joined", "linear_scores", "partitioned_ranks", "spread"]
+__all__ = [
+    "LinearProblem",
+    "Objective",
+    "TrainingSet",
+    "descend",
+    "joined",
+    "linear_scores",
+    "partitioned_ranks",
+    "spread",
+]
 
 Floats = NDArray[np.float64]
 
@@ -88,6 +99,33 @@ def joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:
     )
 
 
+class LinearProblem:
+    """Training queries as a linear scorer sees them: its scores, and the gradient in its weights."""
+
+    def __init__(self, data: TrainingSet, scaling: Scaling, multiply: Products) -> None:
+        self.data, self.scaling, self._multiply = data, scaling, multiply
+
+    @cached_property
+    def start(self) -> Floats:
+        """The least-squares weights (D,), in units in which the spread of their scores in queries is 1."""
+        return _start(self.data, self.scaling)
+
+    def scores(self, W: Floats, X: NDArray[Any] | None = None) -> Floats:
+        return linear_scores(self.data.X if X is None else X, W, self.scaling, self._multiply)
+
+    def gradient(self, g: Floats) -> Floats:
+        """That in the weights, (D,) or with intercepts (D + 1, 2), of what has the gradient g in the scores.
+
+        With one score a document, g sums to 0 over each query: a shift of all its scores changes nothing.
+        """
+        by_feature = self._multiply.backward(self.data.X, g)
+        if g.ndim == 1:
+            return by_feature * self.scaling.factor
+        total = g.sum(axis=0)
+        offset = np.outer(self.scaling.shift * self.scaling.factor, total)
+        return np.concatenate([by_feature * self.scaling.factor[:, None] - offset, total[None]])
+
+
 class Objective:
     """-(expected gain) + penalty / 2 |W - W_0|^2 and its gradient, of the weights of a linear scorer."""
 
@@ -98,18 +136,17 @@ class Objective:
         relaxation: Relaxation,
         *,
         gain: Gain,
-        n_iter: int,
+        n_iter: float,
         epsilon: float,
         n_threads: int | None,
         resample: int,
         multiply: Products,
         rng: np.random.Generator,
     ) -> None:
-        self.data, self.scaling, self.relaxation, self._multiply = data, scaling, relaxation, multiply
+        self.problem = LinearProblem(data, scaling, multiply)
         self._settings: dict[str, Any] = {
             "gain": gain, "n_iter": n_iter, "epsilon": epsilon, "n_threads": n_threads
         }  # fmt: skip
-        self._offset = scaling.shift * scaling.factor
         self._rows: NDArray[np.int64] | None = None
         self._y, self._codes = data.y, data.codes
         self._sample_weight, self._query_weight = data.sample_weight, data.query_weight
@@ -120,16 +157,15 @@ class Objective:
                 self._sample_weight = data.sample_weight[self._rows]
             if data.query_weight is not None:
                 self._query_weight = np.tile(data.query_weight, resample)
-        self.start = _start(data, scaling, relaxation)
+        self.start = self.problem.start
+        if relaxation.width == 2:
+            self.start = _partitioned_start(self.problem, relaxation)
         self.evaluations = 0
-
-    def scores(self, W: Floats, X: NDArray[Any] | None = None) -> Floats:
-        return linear_scores(self.data.X if X is None else X, W, self.scaling, self._multiply)
 
     def value(self, W: Floats, relaxation: Relaxation) -> tuple[float, Floats]:
         """Expected gain and its gradient in W."""
         self.evaluations += 1
-        scores = self.scores(W)
+        scores = self.problem.scores(W)
         r = expected_gain(
             scores if self._rows is None else scores[self._rows],
             self._y,
@@ -139,36 +175,40 @@ class Objective:
             query_weight=self._query_weight,
             **self._settings,
         )
-        g = r.gradient if self._rows is None else _gathered(r.gradient, self._rows, len(self.data.y))
-        gradient = np.zeros_like(W)
-        by_feature = self._multiply.backward(self.data.X, g)
-        n_features = self.data.X.shape[1]
-        if W.ndim == 1:
-            gradient[:] = by_feature * self.scaling.factor  # a shift of all scores changes nothing
-        else:
-            total = g.sum(axis=0)
-            gradient[:n_features] = by_feature * self.scaling.factor[:, None] - np.outer(self._offset, total)
-            gradient[n_features] = total
-        return r.value, gradient
+        g = r.gradient if self._rows is None else _gathered(r.gradient, self._rows, len(scores))
+        return r.value, self.problem.gradient(g)
 
     def maximize(
         self, W: Floats, relaxation: Relaxation, penalty: float, *, max_iter: int, tol: float
     ) -> Floats:
         """The weights to which L-BFGS climbs from W."""
-        from scipy.optimize import minimize
 
-        def loss(flat: Floats) -> tuple[float, Floats]:
-            V = flat.reshape(W.shape)
+        def loss(V: Floats) -> tuple[float, Floats]:
             value, gradient = self.value(V, relaxation)
             away = V - self.start
             if V.ndim == 2:
                 away[-1] = 0  # intercepts are free
-            cost = -value + penalty / 2 * float(np.sum(away * away))
-            return cost, (penalty * away - gradient).ravel()
+            return -value + penalty / 2 * float(np.sum(away * away)), penalty * away - gradient
 
-        options = {"maxiter": max_iter, "maxcor": 20, "ftol": tol, "gtol": 1e-8}
-        result = minimize(loss, W.ravel(), jac=True, method="L-BFGS-B", options=options)
-        return np.asarray(result.x, dtype=np.float64).reshape(W.shape)
+        return descend(loss, W, max_iter=max_iter, tol=tol)
+
+
+def descend(
+    loss: Callable[[Floats], tuple[float, Floats]], W: Floats, *, max_iter: int, tol: float
+) -> Floats:
+    """The weights to which L-BFGS descends from W on a loss that comes with its gradient.
+
+    `tol` is the relative improvement below which it ends.
+    """
+    from scipy.optimize import minimize
+
+    def flat(x: Floats) -> tuple[float, Floats]:
+        value, gradient = loss(x.reshape(W.shape))
+        return value, gradient.ravel()
+
+    options = {"maxiter": max_iter, "maxcor": 20, "ftol": tol, "gtol": 1e-8}
+    result = minimize(flat, W.ravel(), jac=True, method="L-BFGS-B", options=options)
+    return np.asarray(result.x, dtype=np.float64).reshape(W.shape)
 
 
 def linear_scores(
@@ -203,20 +243,22 @@ def partitioned_ranks(
     return ranks
 
 
-def _start(data: TrainingSet, scaling: Scaling, relaxation: Relaxation) -> Floats:
-    """The least-squares weights, in units in which the spread of their scores within queries is 1."""
+def _start(data: TrainingSet, scaling: Scaling) -> Floats:
     raw, _ = least_squares(data.X, data.y, sample_weight=data.row_weight)
     used = scaling.factor > 0
     w = np.where(used, raw / np.where(used, scaling.factor, 1.0), 0.0)
     width = spread(linear_scores(data.X, w, scaling), data)
-    w = w / width if width > 0 else np.zeros_like(w)
-    if relaxation.width == 1:
-        return w
+    return w / width if width > 0 else np.zeros_like(w)
+
+
+def _partitioned_start(problem: LinearProblem, relaxation: Relaxation) -> Floats:
+    """The least-squares weights as those of two outputs, with intercepts, (D + 1, 2)."""
+    w = problem.start
     W = np.zeros((len(w) + 1, 2))
     W[:-1, 0] = -_LOCATION * w  # mass near 0 means near the top
     if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":
         W[:-1] = np.stack([-_LOCATION / 2 * w, _LOCATION / 2 * w], axis=1)
-    W[-1] -= linear_scores(data.X, W, scaling).mean(axis=0)
+    W[-1] -= problem.scores(W).mean(axis=0)
     if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":
         W[-1] += math.log(2)
     return W

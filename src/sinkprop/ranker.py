@@ -13,23 +13,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from sinkprop.arguments import whole
 from sinkprop.data import Groups
-from sinkprop.estimator import BaseRanker, Ids
+from sinkprop.estimator import BaseRanker, Ids, seed_of
 from sinkprop.gains import NDCG, Gain, RankLinear, as_gain
+from sinkprop.judging import Judge, metric_judge
 from sinkprop.linear import TrainingSet, linear_scores, partitioned_ranks
-from sinkprop.metrics import evaluate, parse_metrics
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.objective import doubly_stochastic, expected_gain, expected_ranks
 from sinkprop.progress import progress_line
 from sinkprop.ranked import ranking
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 from sinkprop.scaling import fit_scaling
-from sinkprop.selection import Selection
-from sinkprop.training import Annealing, Finished, FitResult, Judge, Recipe, Stage, train
+from sinkprop.selection import Selection, as_selection, selection_from, selection_record
+from sinkprop.training import Annealing, Finished, FitResult, Recipe, Stage, train
 
 __all__ = ["SinkPropRanker"]
 
@@ -214,7 +213,7 @@ class SinkPropRanker(BaseRanker):
             raise ValueError("sigma is a setting of the smoothed indicator; a partitioned measure has none.")
         return dataclasses.replace(self.relaxation_, sigma=sigma)
 
-    def _score_rows(self, X: NDArray[Any]) -> Floats:
+    def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
         theta = self._theta(X)
         if theta.ndim == 1:
             return theta
@@ -249,21 +248,14 @@ class SinkPropRanker(BaseRanker):
             relaxation = RELAXATIONS[relaxation]
         elif not isinstance(relaxation, Relaxation):
             raise ValueError(f"relaxation must be a name or a Relaxation; got {relaxation!r}.")
-        selection = Selection(self.selection) if isinstance(self.selection, str) else self.selection  # type: ignore[arg-type]
-        if not isinstance(selection, Selection):
-            raise ValueError(f"selection must be the name of a method or a Selection; got {selection!r}.")
+        selection = as_selection(self.selection)
         annealing = Annealing() if self.annealing is None else self.annealing
         if not isinstance(annealing, Annealing):
             raise ValueError(f"annealing must be an Annealing or None; got {annealing!r}.")
         judge, criterion = _judge(gain, selection, self.convention, weighted=weighted)
-        evaluate(
-            [1.0], [0.0], [0], metrics=[self.metric], convention=self.convention
-        )  # a wrong name fails now
+        self._check_metric()
         if not isinstance(self.tol, int | float) or not 0 <= self.tol < math.inf:
             raise ValueError(f"tol must be a number, not below 0; got {self.tol!r}.")
-        seed = self.random_state
-        if seed is None or not isinstance(seed, int | np.integer):
-            seed = check_random_state(seed).randint(2**31 - 1)
         return Recipe(
             gain=gain,
             relaxation=relaxation,
@@ -278,7 +270,7 @@ class SinkPropRanker(BaseRanker):
             tol=float(self.tol),
             resample=whole("resample", self.resample, 0),
             top=whole("top", self.top, 1),
-            seed=int(seed),
+            seed=seed_of(self.random_state),
             n_threads=self.n_threads,
         )
 
@@ -319,9 +311,9 @@ class SinkPropRanker(BaseRanker):
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         saved["relaxation"] = _relaxation_record(self.relaxation_)
         saved["penalty"] = [float(p) for p in _penalties(self.penalty)]
-        for name in ("annealing", "selection"):
-            if dataclasses.is_dataclass(saved[name]):
-                saved[name] = dataclasses.asdict(saved[name])
+        saved["selection"] = selection_record(self.selection)
+        if self.annealing is not None:
+            saved["annealing"] = dataclasses.asdict(self.annealing)
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
         if not isinstance(saved["random_state"], int):
             saved["random_state"] = None
@@ -334,10 +326,7 @@ class SinkPropRanker(BaseRanker):
         given["penalty"] = tuple(given["penalty"])
         if given["annealing"] is not None:
             given["annealing"] = Annealing(**given["annealing"])
-        if isinstance(given["selection"], dict):
-            criterion = given["selection"]["criterion"]
-            criterion = tuple(criterion) if isinstance(criterion, list) else criterion
-            given["selection"] = Selection(**{**given["selection"], "criterion": criterion})
+        given["selection"] = selection_from(given["selection"])
         if given["gain"] is None:  # a function of the user's own is not data; predictions do not need it
             given["gain"] = "ndcg"
         return given
@@ -403,15 +392,7 @@ def _judge(gain: Gain, selection: Selection, convention: str, *, weighted: bool)
     if names is None:
         names = "ndcg@1-10"
         convention = "letor" if gain.discount == "letor" else "standard"  # type: ignore[attr-defined]
-    metrics = parse_metrics(names)
-
-    def mean_of_metrics(part: TrainingSet, scores: Floats) -> Floats:
-        result = evaluate(part.y, scores, part.codes, metrics=metrics, convention=convention)
-        mean: Floats = np.mean(list(result.per_query.values()), axis=0)
-        return mean
-
-    name = names if isinstance(names, str) else ",".join(map(str, names))
-    return mean_of_metrics, name
+    return metric_judge(names, convention)
 
 
 def _fingerprint(

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Real
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Choice", "Selection", "choose", "mean_over_queries"]
+__all__ = [
+    "Choice",
+    "Selection",
+    "as_selection",
+    "choose",
+    "mean_over_queries",
+    "selection_from",
+    "selection_record",
+]
 
 Floats = NDArray[np.float64]
 
@@ -69,6 +77,30 @@ class Selection:
     def takes_smoothest(self, n_queries: int) -> bool:
         """Whether the smoothest of the good is taken, rather than the best."""
         return self.rule == "smoothest" or (self.rule is None and self.cross_validates(n_queries))
+
+
+def as_selection(selection: str | Selection) -> Selection:
+    """The selection, which may be given as the name of its method."""
+    if isinstance(selection, str):
+        return Selection(selection)  # type: ignore[arg-type]
+    if not isinstance(selection, Selection):
+        raise ValueError(f"selection must be the name of a method or a Selection; got {selection!r}.")
+    return selection
+
+
+def selection_record(selection: str | Selection) -> str | dict[str, Any]:
+    """The selection as plain data."""
+    return asdict(selection) if isinstance(selection, Selection) else selection
+
+
+def selection_from(record: str | dict[str, Any]) -> str | Selection:
+    """The selection of a record."""
+    if isinstance(record, str):
+        return record
+    criterion = record["criterion"]
+    return Selection(
+        **{**record, "criterion": tuple(criterion) if isinstance(criterion, list) else criterion}
+    )
 
 
 @dataclass(frozen=True, eq=False)

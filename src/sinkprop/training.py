@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.gains import Gain
-from sinkprop.linear import Objective, TrainingSet, joined, partitioned_ranks, spread
+from sinkprop.judging import Judge, divide
+from sinkprop.linear import Objective, TrainingSet, partitioned_ranks, spread
 from sinkprop.products import Products, products
 from sinkprop.progress import Notify, silent
 from sinkprop.relaxations import Relaxation, SmoothedIndicator
@@ -32,7 +33,6 @@ from sinkprop.selection import Selection, choose, mean_over_queries
 __all__ = ["Annealing", "FitResult", "Recipe", "Stage", "train"]
 
 Floats = NDArray[np.float64]
-Judge = Callable[[TrainingSet, Floats], Floats]
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Recipe:
     selection: Selection
     judge: Judge
     criterion: str
-    n_iter: int = 5
+    n_iter: float = 5
     epsilon: float = 1e-6
     max_iter: int = 20
     tol: float = 1e-9
@@ -206,8 +206,9 @@ def _train(
     on_stage: Callable[[Stage], None] | None,
     notify: Notify,
 ) -> FitResult:
-    paths, judges, judged_by = _paths(data, validation, scaling, recipe, multiply)
-    weight = _judges_weight(judges)
+    division = divide(data, validation, recipe.selection, np.random.default_rng([recipe.seed, 0]))
+    paths = [_objective(part, i, scaling, recipe, multiply) for i, part in enumerate(division.parts)]
+    weight = division.weight
     known = {(record.penalty, record.stage): record for record in resumed}
     finished: list[Finished] = []
     total = len(recipe.penalties) * len(recipe.sigmas)
@@ -217,7 +218,7 @@ def _train(
         if (penalty, stage) in known:
             finished.append(known[penalty, stage])
             return finished[-1]
-        finished.append(_run_stage(paths, judges, recipe, penalty, stage, start))
+        finished.append(_run_stage(paths, division.judges, recipe, penalty, stage, start))
         if checkpoint is not None:
             checkpoint(finished)
         if on_stage is not None:
@@ -247,62 +248,24 @@ def _train(
         status = "interrupted"
     n_queries = data.n_queries + (0 if validation is None else validation.n_queries)
     smoothest = recipe.selection.takes_smoothest(n_queries)
-    return _result(paths[0], finished, weight, recipe, status, judged_by, smoothest)
+    return _result(paths[0], finished, weight, recipe, status, division.judged_by, smoothest)
 
 
-def _paths(
-    data: TrainingSet,
-    validation: TrainingSet | None,
-    scaling: Scaling,
-    recipe: Recipe,
-    multiply: Products,
-) -> tuple[list[Objective], list[tuple[int, TrainingSet]], str]:
-    """The fits that run side by side, the model's own first, and who judges which: (number, queries)."""
-
-    def objective(part: TrainingSet, number: int) -> Objective:
-        return Objective(
-            part,
-            scaling,
-            recipe.relaxation,
-            gain=recipe.gain,
-            n_iter=recipe.n_iter,
-            epsilon=recipe.epsilon,
-            n_threads=recipe.n_threads,
-            resample=recipe.resample,
-            multiply=multiply,
-            rng=np.random.default_rng([recipe.seed, 1, number]),
-        )
-
-    selection, rng = recipe.selection, np.random.default_rng([recipe.seed, 0])
-    n_queries = data.n_queries + (0 if validation is None else validation.n_queries)
-    if n_queries < 2:
-        return [objective(data, 0)], [(0, data)], "the one training query itself"
-    if selection.cross_validates(n_queries):
-        pool = data if validation is None else joined(data, validation)
-        n_splits = min(selection.n_splits, pool.n_queries)
-        order = rng.permutation(pool.n_queries)
-        parts = [np.sort(order[k::n_splits]) for k in range(n_splits)]
-        rest = [np.setdiff1d(order, part) for part in parts]
-        paths = [objective(data, 0)] + [
-            objective(pool.select(queries), k) for k, queries in enumerate(rest, 1)
-        ]
-        judges = [(k, pool.select(part)) for k, part in enumerate(parts, 1)]
-        return paths, judges, f"cross-validation over {pool.n_queries} queries in {n_splits} parts"
-    if validation is None:
-        order = rng.permutation(data.n_queries)
-        held = max(1, min(data.n_queries - 1, round(selection.fraction * data.n_queries)))
-        validation, data = data.select(order[:held]), data.select(order[held:])
-        return [objective(data, 0)], [(0, validation)], f"{held} queries held out"
-    return [objective(data, 0)], [(0, validation)], f"{validation.n_queries} validation queries"
-
-
-def _judges_weight(judges: Sequence[tuple[int, TrainingSet]]) -> Floats | None:
-    if all(part.query_weight is None for _, part in judges):
-        return None
-    weight = np.concatenate(
-        [np.ones(part.n_queries) if part.query_weight is None else part.query_weight for _, part in judges]
+def _objective(
+    part: TrainingSet, number: int, scaling: Scaling, recipe: Recipe, multiply: Products
+) -> Objective:
+    return Objective(
+        part,
+        scaling,
+        recipe.relaxation,
+        gain=recipe.gain,
+        n_iter=recipe.n_iter,
+        epsilon=recipe.epsilon,
+        n_threads=recipe.n_threads,
+        resample=recipe.resample,
+        multiply=multiply,
+        rng=np.random.default_rng([recipe.seed, 1, number]),
     )
-    return weight if weight.sum() > 0 else None
 
 
 def _run_stage(
@@ -324,7 +287,7 @@ def _run_stage(
     value, _ = paths[0].value(weights[0], relaxation)
     judged = []
     for path, part in judges:
-        theta = paths[path].scores(weights[path], part.X)
+        theta = paths[path].problem.scores(weights[path], part.X)
         scores = theta
         if theta.ndim == 2:
             settings: dict[str, Any] = {"n_iter": recipe.n_iter, "epsilon": recipe.epsilon, "top": recipe.top}
@@ -372,7 +335,7 @@ def _result(
     taken = finished[order[choice.taken]]
     weights, sigma = taken.weights[0], recipe.sigmas[taken.stage]
     if sigma is not None:  # in units in which the scores' spread within queries is 1
-        width = spread(model.scores(weights), model.data) or 1.0
+        width = spread(model.problem.scores(weights), model.problem.data) or 1.0
         weights, sigma = weights / width, sigma / width
     return FitResult(status, weights, sigma, recipe.criterion, judged_by, tuple(stages))
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker
 from sinkprop.linear import TrainingSet
 from sinkprop.metrics import evaluate
@@ -96,7 +97,7 @@ class FeatureRanker(BaseRanker):
             )
         return int(feature)  # type: ignore[arg-type]
 
-    def _score_rows(self, X: NDArray[Any]) -> Floats:
+    def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
         column: Floats = X[:, abs(self.feature_) - 1].astype(np.float64)
         return column if self.feature_ > 0 else -column
 

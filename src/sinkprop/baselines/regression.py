@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker
 from sinkprop.linear import TrainingSet, linear_scores
 from sinkprop.regression import least_squares
@@ -46,7 +47,7 @@ class RegressionRanker(BaseRanker):
         self.coef_ = np.where(used, w / np.where(used, self.scaling_.factor, 1.0), 0.0)
         self.intercept_ = float(c + w @ self.scaling_.shift)
 
-    def _score_rows(self, X: NDArray[Any]) -> Floats:
+    def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
         return linear_scores(X, self.coef_, self.scaling_) + self.intercept_
 
     def _parameters_to_save(self) -> dict[str, Any]:

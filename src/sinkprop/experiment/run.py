@@ -384,6 +384,10 @@ def _summary(ranker: Any) -> dict[str, Any]:
     stages = getattr(fit_result, "stages", None)
     if stages is not None:
         found["stages"], found["chosen"] = len(stages), sum(bool(stage.chosen) for stage in stages)
+    trials = getattr(fit_result, "trials", None)
+    if trials is not None:
+        found["candidates"] = len(trials)
+        found["setting"] = next(dict(trial.setting) for trial in trials if trial.chosen)
     feature = getattr(ranker, "feature_", None)
     if feature is not None:
         found["feature"] = int(cast("int", feature))

@@ -1,0 +1,163 @@
+"""What the rivals share: a fit that is a path of candidates, of which queries choose one."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data import Groups
+from sinkprop.estimator import BaseRanker, seed_of
+from sinkprop.judging import metric_judge
+from sinkprop.linear import LinearProblem, TrainingSet, linear_scores
+from sinkprop.products import products
+from sinkprop.progress import progress_line
+from sinkprop.scaling import fit_scaling
+from sinkprop.selection import Selection, as_selection, selection_from, selection_record
+from sinkprop.tuning import Candidate, Trial, TuningResult, tune
+
+__all__ = ["LinearBaseline", "TunedRanker"]
+
+Floats = NDArray[np.float64]
+
+
+class TunedRanker(BaseRanker):
+    """A ranker that is chosen among the candidates of its training.
+
+    A subclass has, besides parameters of its own,
+
+    selection      how the candidate is chosen: a `Selection`, or the name of its method
+    normalization  of features, see `SinkPropRanker`
+    metric         of `score`, under `convention`
+    n_threads      see `expected_gain`      random_state  of all that is drawn
+    verbose        False: no progress line even on a terminal
+
+    and says what its candidates are and how one of them scores.
+    """
+
+    criterion = "ndcg@1-10"  # where the selection names none: less noisy than any one of them
+
+    @abstractmethod
+    def _checked(self) -> int:
+        """The number of candidates, after a check of the parameters of its own."""
+
+    @abstractmethod
+    def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
+        """The candidates as they are trained, the most regular first, the same settings for any data."""
+
+    @abstractmethod
+    def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
+        """Scores (N,) of a candidate's model for rows of X, which `scaling_` has yet to normalize.
+
+        `groups` has the queries of the rows, in any order; None where the caller of `predict` gave none.
+        """
+
+    @abstractmethod
+    def _set_model(self, model: Any) -> None:
+        """Take the chosen candidate's model."""
+
+    @abstractmethod
+    def _model(self) -> Any:
+        """The model that was taken."""
+
+    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
+        n_candidates = self._checked()
+        self._check_metric()
+        selection = as_selection(self.selection)
+        judge, criterion = metric_judge(selection.criterion or self._criterion(), self.convention)
+        seed = seed_of(self.random_state)
+        self.scaling_ = fit_scaling(self.normalization, data.X)
+        with products(self.n_threads, len(data.y)) as multiply, progress_line(bool(self.verbose)) as notify:
+            model, result = tune(
+                data,
+                validation,
+                lambda part: self._candidates(LinearProblem(part, self.scaling_, multiply), seed),
+                lambda model, part: self._scores_of(model, part.X, part.groups),
+                n_candidates=n_candidates,
+                selection=selection,
+                judge=judge,
+                criterion=criterion,
+                seed=seed,
+                notify=notify,
+            )
+        if result.status == "interrupted":
+            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=3)
+        self.fit_result_ = result
+        self._set_model(model)
+
+    def _criterion(self) -> str:
+        """The metrics whose mean judges the candidates, where the selection names none."""
+        return self.criterion
+
+    def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        return self._scores_of(self._model(), X, groups)
+
+    def _parameters_to_save(self) -> dict[str, Any]:
+        saved = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        saved["selection"] = selection_record(self.selection)
+        saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
+        if not isinstance(saved["random_state"], int):
+            saved["random_state"] = None
+        del saved["n_threads"]
+        return saved
+
+    @classmethod
+    def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
+        return {**saved, "selection": selection_from(saved["selection"])}
+
+    def _fitted_state(self) -> dict[str, Any]:
+        r = self.fit_result_
+        return {
+            "model": self._model_state(),
+            "status": r.status,
+            "criterion": r.criterion,
+            "judged_by": r.judged_by,
+            "trials": [dataclasses.asdict(trial) for trial in r.trials],
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        trials = tuple(Trial(**trial) for trial in state["trials"])
+        self.fit_result_ = TuningResult(state["status"], state["criterion"], state["judged_by"], trials)
+        self._set_model(self._model_from(state["model"]))
+
+    def _model_state(self) -> Any:
+        """The model as plain data and arrays."""
+        return self._model()
+
+    def _model_from(self, state: Any) -> Any:
+        """The model of a state that `_model_state` gave; a ValueError where it cannot be one."""
+        return state
+
+
+class LinearBaseline(TunedRanker):
+    """A tuned ranker whose model is a weight for each normalized feature: `coef_` (D,), `intercept_` 0."""
+
+    def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
+        return linear_scores(X, model, self.scaling_)
+
+    def _set_model(self, model: Any) -> None:
+        self.coef_, self.intercept_ = np.asarray(model, dtype=np.float64), 0.0
+
+    def _model(self) -> Any:
+        return self.coef_
+
+    def _model_from(self, state: Any) -> Any:
+        if np.shape(state) != (self.n_features_in_,):
+            raise ValueError(f"weights of shape {np.shape(state)} for {self.n_features_in_} features")
+        return state
+
+
+def _plain(value: Any) -> Any:
+    """The value as a model file can hold it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray | tuple | list):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str | Selection):
+        return value
+    return str(value)

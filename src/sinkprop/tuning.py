@@ -1,0 +1,152 @@
+"""The choice of one among many candidates, for rankers whose fit is a path of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.judging import Judge, divide
+from sinkprop.linear import TrainingSet
+from sinkprop.progress import Notify, silent
+from sinkprop.selection import Selection, choose
+
+__all__ = ["Candidate", "Trial", "TuningResult", "tune"]
+
+Floats = NDArray[np.float64]
+Setting = Mapping[str, float | int | str]
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A model on the way.
+
+    setting   what tells it from the others: {"penalty": 0.1, "round": 20}
+    model     whatever its ranker scores with: weights (D,) of normalized features for a linear one
+    value     of the training objective
+    position  on a grid of two axes, as (number of the penalty, number of the round); what stands beside it is
+              judged together with it where `Selection.rule` is "smoothest"
+    """
+
+    setting: Setting
+    model: Any
+    value: float = math.nan
+    position: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The record of a candidate.
+
+    setting         what tells it from the others
+    value           of the training objective
+    criterion       mean over the queries that judge; with its neighbors' where the smoothest is taken
+    standard_error  of the criterion's difference to the best candidate's, over these queries
+    chosen          whether it is the model
+    """
+
+    setting: Setting
+    value: float
+    criterion: float = math.nan
+    standard_error: float = math.nan
+    chosen: bool = False
+
+
+_SENTENCES = {
+    "finished": "Every candidate was trained.",
+    "interrupted": "The fit was interrupted; the model is the best of the candidates that were finished.",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class TuningResult:
+    """What a fit came to.
+
+    status     "finished" or "interrupted"; `message` says it in a sentence
+    criterion  name of the criterion
+    judged_by  how: "21 validation queries", "cross-validation over 84 queries in 5 parts"; empty where there
+               was one candidate only
+    trials     every candidate, in the order of their training
+    """
+
+    status: str
+    criterion: str
+    judged_by: str
+    trials: tuple[Trial, ...]
+
+    @property
+    def message(self) -> str:
+        return _SENTENCES[self.status]
+
+    @property
+    def chosen(self) -> Trial:
+        return next(trial for trial in self.trials if trial.chosen)
+
+
+def tune(
+    data: TrainingSet,
+    validation: TrainingSet | None,
+    candidates: Callable[[TrainingSet], Iterator[Candidate]],
+    scores: Callable[[Any, TrainingSet], Floats],
+    *,
+    n_candidates: int,
+    selection: Selection,
+    judge: Judge,
+    criterion: str,
+    seed: int = 0,
+    notify: Notify = silent,
+) -> tuple[Any, TuningResult]:
+    """The model of the candidate that the judging queries choose, and the record of all.
+
+    candidates    those of a set of training queries, as they are trained, the most regular first: the same
+                  settings, `n_candidates` in number, whatever the queries
+    scores        of a candidate's model on queries
+
+    Of a single candidate nothing is held out. An interrupt from the keyboard ends the fit with the best of
+    the candidates that were finished.
+    """
+    if n_candidates == 1:
+        (only,) = candidates(data)
+        return only.model, TuningResult("finished", criterion, "", (_trial(only, chosen=True),))
+    division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
+    found: list[Candidate] = []
+    judged: list[Floats] = []
+    status, best = "finished", 0.0
+    try:
+        for of_parts in zip(*(candidates(part) for part in division.parts), strict=True):
+            values = [judge(part, scores(of_parts[number].model, part)) for number, part in division.judges]
+            found.append(of_parts[0])
+            judged.append(np.concatenate(values))
+            best = max(best, float(judged[-1].mean()))
+            notify(len(found), n_candidates, f"{_in_words(of_parts[0].setting)}, best {criterion} {best:.4f}")
+    except KeyboardInterrupt:
+        if not judged:
+            raise
+        status = "interrupted"
+        del found[len(judged) :]
+    n_queries = data.n_queries + (0 if validation is None else validation.n_queries)
+    choice = choose(
+        np.stack(judged),
+        np.array([candidate.position for candidate in found]),
+        division.weight,
+        smoothest=selection.takes_smoothest(n_queries),
+    )
+    trials = tuple(
+        _trial(candidate, float(choice.means[i]), float(choice.errors[i]), chosen=i == choice.taken)
+        for i, candidate in enumerate(found)
+    )
+    return found[choice.taken].model, TuningResult(status, criterion, division.judged_by, trials)
+
+
+def _trial(
+    candidate: Candidate, criterion: float = math.nan, error: float = math.nan, *, chosen: bool
+) -> Trial:
+    return Trial(dict(candidate.setting), float(candidate.value), criterion, error, chosen)
+
+
+def _in_words(setting: Setting) -> str:
+    return ", ".join(f"{k} {v:g}" if isinstance(v, int | float) else f"{k} {v}" for k, v in setting.items())
