@@ -32,12 +32,12 @@ def exactly(message):
 
 
 def dense(A, n_iter):
-    """The definition: n_iter times, columns then rows. Any number type, complex and Fraction included."""
+    """The definition: n_iter times, columns then rows; a half more: columns. Complex and Fraction too."""
     Z = np.array(A)
-    for _ in range(n_iter):
+    for _ in range(int(n_iter)):
         Z = Z / Z.sum(axis=0)
         Z = Z / Z.sum(axis=1)[:, None]
-    return Z
+    return Z if n_iter == int(n_iter) else Z / Z.sum(axis=0)
 
 
 def multiprecision(A, n_iter):
@@ -98,7 +98,7 @@ class TestSinkhorn:
         result = sinkhorn([[0, 2], [0, 0]], n_iter=1, epsilon=1)
         np.testing.assert_allclose(result, [[2 / 5, 3 / 5], [2 / 3, 1 / 3]], rtol=1e-15)
 
-    @pytest.mark.parametrize("n_iter", [1, 2, 3, 4])
+    @pytest.mark.parametrize("n_iter", [0.5, 1, 1.5, 2, 3, 4])
     def test_exact_rational_arithmetic(self, n_iter):
         A = [[1, 2, 0], [3, 5, 7], [0, 1, 4]]
         exact = dense(np.array([[Fraction(x) for x in row] for row in A], dtype=object), n_iter)
@@ -110,7 +110,7 @@ class TestSinkhorn:
         assert np.abs(sinkhorn(A) - sinkhorn(A, 4)).max() > 1e-9
 
     @pytest.mark.parametrize("n", [1, 2, 3, 7, 40])
-    @pytest.mark.parametrize("n_iter", [1, 2, 5, 30])
+    @pytest.mark.parametrize("n_iter", [0.5, 1, 2, 2.5, 5, 30])
     @pytest.mark.parametrize("zeros", [0.0, 0.6])
     def test_dense_loop(self, n, n_iter, zeros):
         A, _ = problem(n, zeros=zeros)
@@ -185,7 +185,7 @@ class TestSinkhorn:
         )
 
     @pytest.mark.parametrize("zeros", [0.0, 0.5])
-    @pytest.mark.parametrize("n_iter", [1, 2, 7])
+    @pytest.mark.parametrize("n_iter", [0.5, 1, 2, 4.5, 7])
     def test_log_domain_agrees_with_plain_products(self, monkeypatch, zeros, n_iter):
         A, C = problem(9, zeros=zeros)
         plain = sinkhorn(A, n_iter), sinkhorn_vjp(A, C, n_iter)
@@ -198,7 +198,7 @@ class TestSinkhorn:
         np.testing.assert_allclose(result, np.full((2, 2), 0.5), rtol=1e-15)
 
     @pytest.mark.parametrize("name", extremes())
-    @pytest.mark.parametrize("n_iter", [1, 2, 5])
+    @pytest.mark.parametrize("n_iter", [0.5, 1, 1.5, 2, 5])
     def test_extremes_against_multiprecision(self, name, n_iter):
         A = extremes()[name]
         with np.errstate(all="raise"):
@@ -222,7 +222,7 @@ class TestSinkhornVjp:
         assert gradient[0, 1] == pytest.approx(1 / 9, rel=1e-15)
 
     @pytest.mark.parametrize("n", [1, 2, 3, 6])
-    @pytest.mark.parametrize("n_iter", [0, 1, 2, 5, 9])
+    @pytest.mark.parametrize("n_iter", [0, 0.5, 1, 2, 2.5, 5, 9])
     @pytest.mark.parametrize("zeros", [0.0, 0.6])
     def test_complex_step(self, n, n_iter, zeros):
         A, C = problem(n, zeros=zeros)
@@ -251,7 +251,7 @@ class TestSinkhornVjp:
         np.testing.assert_allclose(result, leaf.grad.numpy(), rtol=1e-9, atol=1e-12)
 
     @pytest.mark.parametrize("name", [name for name in extremes() if name != "subnormal"])
-    @pytest.mark.parametrize("n_iter", [1, 3])
+    @pytest.mark.parametrize("n_iter", [0.5, 1, 2.5, 3])
     def test_extremes_against_multiprecision(self, name, n_iter):
         A = extremes()[name]
         C = np.random.default_rng(2).normal(size=A.shape)
@@ -594,11 +594,9 @@ class TestErrors:
                 call()
         np.testing.assert_allclose(sinkhorn(A, epsilon=1e-3).sum(axis=1), 1.0)
 
-    @pytest.mark.parametrize("n_iter", [-1, 2.0, True, None, "5"])
+    @pytest.mark.parametrize("n_iter", [-1, -0.5, 0.25, 2.1, True, None, "5", np.nan, np.inf, 2**30])
     def test_bad_n_iter(self, n_iter):
-        with pytest.raises(
-            ValueError, match=exactly(f"n_iter must be an integer of at least 0, got {n_iter!r}")
-        ):
+        with pytest.raises(ValueError, match=f"n_iter must be a number of iterations.*got {n_iter!r}"):
             sinkhorn(np.ones((2, 2)), n_iter)
 
     @pytest.mark.parametrize("epsilon", [-1e-6, np.nan, np.inf, None, "small", True])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 import os
+from numbers import Real
 
-__all__ = ["threads", "whole"]
+__all__ = ["half_steps", "threads", "whole"]
 
 
 def whole(name: str, value: int, least: int) -> int:
@@ -21,6 +22,21 @@ def whole(name: str, value: int, least: int) -> int:
     if number >= 2**30:
         raise ValueError(f"{name} must be below 2**30; got {number}.")
     return number
+
+
+def half_steps(n_iter: float) -> int:
+    """Normalizations in n_iter Sinkhorn iterations, two in each: columns, then rows.
+
+    >>> half_steps(5), half_steps(0.5)
+    (10, 1)
+    """
+    number = isinstance(n_iter, Real) and not isinstance(n_iter, bool)
+    if not number or not 0 <= n_iter < 2**30 or 2 * n_iter != int(2 * n_iter):
+        raise ValueError(
+            "n_iter must be a number of iterations, at least 0, whole or a half more (to end with columns); "
+            f"got {n_iter!r}."
+        )
+    return int(2 * n_iter)
 
 
 def threads(n_threads: int | None, n: int) -> int:

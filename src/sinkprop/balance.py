@@ -17,7 +17,7 @@ from sinkprop.normalization import (
     log_entries,
     logsumexp,
     nonnegative_square,
-    row_softmax,
+    softmax,
 )
 
 __all__ = ["SinkhornLimit", "SinkhornStatus", "sinkhorn_limit"]
@@ -379,4 +379,4 @@ def _errors(P: FloatArray) -> tuple[float, float]:
 def _rescaled(log_A: FloatArray, log_v: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Row-normalized diag(u) A diag(v), and log u."""
     scaled = log_A + log_v
-    return row_softmax(scaled), -logsumexp(scaled, axis=1)
+    return softmax(scaled), -logsumexp(scaled, axis=1)

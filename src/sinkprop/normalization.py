@@ -1,11 +1,12 @@
 """Incomplete Sinkhorn normalization of a nonnegative square matrix, and its reverse pass.
 
-One iteration normalizes columns first, then rows. After L of them the result is ``diag(u) A diag(v)``, where,
-from ``q_0 = 1``,
+One iteration normalizes columns first, then rows. After T of these half iterations the result is
+``diag(u) A diag(v)``, where, from ``q_0 = 1``,
 
-    q_(t+1) = 1 / (A' q_t)  for even t,      q_(t+1) = 1 / (A q_t)  for odd t,      v = q_(2L-1),  u = q_(2L),
+    q_(t+1) = 1 / (A' q_t)  for even t,      q_(t+1) = 1 / (A q_t)  for odd t,
 
-so that no matrix but A is stored. While every ``q`` stays within a safe range of floating-point numbers the
+and u and v are the two last q, ``u = q_T`` and ``v = q_(T-1)`` for an even T, the reverse for an odd one, so
+that no matrix but A is stored. While every ``q`` stays within a safe range of floating-point numbers the
 products are plain; otherwise they are log-sum-exp products of ``log A`` and ``log q``, which neither overflow
 nor underflow.
 """
@@ -20,6 +21,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from sinkprop.arguments import half_steps
+
 __all__ = ["sinkhorn", "sinkhorn_vjp"]
 
 FloatArray = npt.NDArray[np.float64]
@@ -29,22 +32,23 @@ FloatArray = npt.NDArray[np.float64]
 LARGE = 1e100
 
 
-def sinkhorn(A: npt.ArrayLike, n_iter: int = 5, *, epsilon: float = 0.0) -> FloatArray:
+def sinkhorn(A: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0) -> FloatArray:
     """Incomplete Sinkhorn normalization Z^n_iter(A + epsilon): columns first, then rows, ``n_iter`` times.
 
     Parameters
     ----------
     A : (n, n) array_like
         Finite and nonnegative, of any magnitude; with ``epsilon = 0`` no row or column is all zeros.
-    n_iter : int
-        Number of iterations. 0 gives a copy of ``A + epsilon``.
+    n_iter : int, or a half more
+        Number of iterations. 0 gives a copy of ``A + epsilon``; 0.5 normalizes columns only.
     epsilon : float
         Constant added to every entry of A first.
 
     Returns
     -------
     (n, n) ndarray of float64
-        Rows sum to 1 for ``n_iter >= 1``; columns do so in the limit (`sinkhorn_limit`).
+        Rows sum to 1 for ``n_iter >= 1``, or columns where a half iteration is the last; both do so in the
+        limit (`sinkhorn_limit`).
 
     Examples
     --------
@@ -53,15 +57,16 @@ def sinkhorn(A: npt.ArrayLike, n_iter: int = 5, *, epsilon: float = 0.0) -> Floa
            [0.66666667, 0.33333333]])
 
     """
-    B, L = _checked(A, n_iter, epsilon)
-    if L == 0:
+    B, T = _checked(A, n_iter, epsilon)
+    if T == 0:
         return B
     try:
-        v, u = deque(_scalings(B, L), maxlen=2)
+        before, last = deque(_scalings(B, T), maxlen=2)
     except _OutOfRangeError:
         log_B = log_entries(B)
-        log_v, _ = deque(_log_scalings(log_B, L), maxlen=2)
-        return row_softmax(log_B + log_v)
+        log_before, _ = deque(_log_scalings(log_B, T), maxlen=2)
+        return softmax((log_B.T + log_before).T if T % 2 else log_B + log_before, axis=1 - T % 2)
+    u, v = (before, last) if T % 2 else (last, before)
     with np.errstate(under="ignore"):
         # u v' first: u A alone can underflow where u A v does not.
         Z: FloatArray = np.outer(u, v)
@@ -70,7 +75,7 @@ def sinkhorn(A: npt.ArrayLike, n_iter: int = 5, *, epsilon: float = 0.0) -> Floa
 
 
 def sinkhorn_vjp(
-    A: npt.ArrayLike, cotangent: npt.ArrayLike, n_iter: int = 5, *, epsilon: float = 0.0
+    A: npt.ArrayLike, cotangent: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0
 ) -> FloatArray:
     """Gradient of ``sum(cotangent * sinkhorn(A, n_iter, epsilon=epsilon))`` with respect to A.
 
@@ -100,9 +105,9 @@ def sinkhorn_vjp(
            [0., 0.]])
 
     """
-    B, L = _checked(A, n_iter, epsilon)
+    B, T = _checked(A, n_iter, epsilon)
     C = _checked_cotangent(cotangent, B.shape)
-    if L == 0:
+    if T == 0:
         return C
     # The result is linear in the cotangent: taking its scale out keeps every adjoint within range.
     scale = float(np.abs(C).max())
@@ -110,10 +115,10 @@ def sinkhorn_vjp(
         return C
     C /= scale
     try:
-        q = np.stack(list(_scalings(B, L)))
+        q = np.stack(list(_scalings(B, T)))
     except _OutOfRangeError:
         log_B = log_entries(B)
-        log_q = np.stack(list(_log_scalings(log_B, L)))
+        log_q = np.stack(list(_log_scalings(log_B, T)))
         with np.errstate(over="ignore", under="ignore"):
             return _log_scalings_rev(log_B, C, log_q, math.log(scale))
     with np.errstate(over="ignore", under="ignore"):
@@ -124,13 +129,13 @@ class _OutOfRangeError(ArithmeticError):
     """A scaling vector outside the range in which plain products are exact to rounding."""
 
 
-def _scalings(A: FloatArray, n_iter: int) -> Iterator[FloatArray]:
-    """Scaling vectors q_0 ... q_(2 n_iter), each (n,)."""
+def _scalings(A: FloatArray, T: int) -> Iterator[FloatArray]:
+    """Scaling vectors q_0 ... q_T, each (n,)."""
     if A.max() > LARGE:
         raise _OutOfRangeError
     q = np.ones(len(A))
     yield q
-    for t in range(2 * n_iter):
+    for t in range(T):
         with np.errstate(under="ignore"):
             w = q @ A if t % 2 == 0 else A @ q
         if w.min() < 1 / LARGE or w.max() > LARGE:
@@ -147,21 +152,22 @@ def _scalings_rev(A: FloatArray, C: FloatArray, q: FloatArray) -> FloatArray:
     T = q.shape[0] - 1
     w_bar = np.empty((T, A.shape[0]))
     CA = C * A
-    q_bar, v_bar = CA @ q[T - 1], q[T] @ CA
+    q_bar, before_bar = (q[T - 1] @ CA, CA @ q[T]) if T % 2 else (CA @ q[T - 1], q[T] @ CA)
     for t in range(T, 0, -1):
         w_bar[t - 1] = -q[t] * (q[t] * q_bar)
         q_bar = w_bar[t - 1] @ A if t % 2 == 0 else A @ w_bar[t - 1]
         if t == T:
-            q_bar += v_bar
+            q_bar += before_bar
     # Products w_t = A' q_(t-1) have odd t, products w_t = A q_(t-1) even t.
-    return C * np.outer(q[T], q[T - 1]) + q[0:T:2].T @ w_bar[0::2] + w_bar[1::2].T @ q[1:T:2]
+    u, v = (q[T - 1], q[T]) if T % 2 else (q[T], q[T - 1])
+    return C * np.outer(u, v) + q[0:T:2].T @ w_bar[0::2] + w_bar[1::2].T @ q[1:T:2]
 
 
-def _log_scalings(log_A: FloatArray, n_iter: int) -> Iterator[FloatArray]:
+def _log_scalings(log_A: FloatArray, T: int) -> Iterator[FloatArray]:
     """Logarithms l_t of the scaling vectors: l_(t+1) = -LSE(log A + l_t), by columns, then rows."""
     log_q = np.zeros(len(log_A))
     yield log_q
-    for t in range(2 * n_iter):
+    for t in range(T):
         log_q = -logsumexp(log_A + (log_q[:, None] if t % 2 == 0 else log_q), axis=t % 2)
         yield log_q
 
@@ -174,22 +180,18 @@ def _log_scalings_rev(log_A: FloatArray, C: FloatArray, log_q: FloatArray, log_s
     its transpose for odd t): terms of any magnitude, so their sum is held as ``total * exp(peak)``.
     """
     T = log_q.shape[0] - 1
-    CP = C * np.exp(log_q[T][:, None] + log_A + log_q[T - 1])
-    l_bar, v_bar = CP.sum(axis=1), CP.sum(axis=0)
+    log_u, log_v = (log_q[T - 1], log_q[T]) if T % 2 else (log_q[T], log_q[T - 1])
+    CP = C * np.exp(log_u[:, None] + log_A + log_v)
+    l_bar, before_bar = CP.sum(axis=1 - T % 2), CP.sum(axis=T % 2)
     total, peak = np.zeros_like(C), np.full_like(C, -1e300)
     for t in range(T, 0, -1):
         even, odd = (t, t - 1) if t % 2 == 0 else (t - 1, t)
         exponent = log_q[even][:, None] + log_q[odd]
         S = np.exp(log_A + exponent)
+        coefficient = np.broadcast_to(-l_bar[:, None] if t % 2 == 0 else -l_bar, C.shape)
+        l_bar = -(l_bar @ S if t % 2 == 0 else S @ l_bar)
         if t == T:
-            coefficient = C - l_bar[:, None]
-            l_bar = v_bar - l_bar @ S
-        elif t % 2 == 0:
-            coefficient = np.broadcast_to(-l_bar[:, None], C.shape)
-            l_bar = -(l_bar @ S)
-        else:
-            coefficient = np.broadcast_to(-l_bar, C.shape)
-            l_bar = -(S @ l_bar)
+            coefficient, l_bar = coefficient + C, l_bar + before_bar
         exponent += log_entries(np.abs(coefficient))
         new_peak = np.maximum(peak, exponent)
         total = total * np.exp(peak - new_peak) + np.sign(coefficient) * np.exp(exponent - new_peak)
@@ -197,10 +199,10 @@ def _log_scalings_rev(log_A: FloatArray, C: FloatArray, log_q: FloatArray, log_s
     return np.sign(total) * np.exp(log_entries(np.abs(total)) + peak + log_scale)
 
 
-def row_softmax(X: FloatArray) -> FloatArray:
+def softmax(X: FloatArray, axis: int = 1) -> FloatArray:
     with np.errstate(under="ignore"):
-        P: FloatArray = np.exp(X - X.max(axis=1, keepdims=True))
-        P /= P.sum(axis=1, keepdims=True)
+        P: FloatArray = np.exp(X - X.max(axis=axis, keepdims=True))
+        P /= P.sum(axis=axis, keepdims=True)
     return P
 
 
@@ -246,10 +248,10 @@ def _real_array(A: npt.ArrayLike, name: str) -> FloatArray:
         return raw.astype(np.float64, order="C", copy=True)
 
 
-def _checked(A: npt.ArrayLike, n_iter: int, epsilon: float) -> tuple[FloatArray, int]:
-    """A + epsilon as a new float64 matrix that ``n_iter`` iterations are defined on, and ``n_iter``."""
+def _checked(A: npt.ArrayLike, n_iter: float, epsilon: float) -> tuple[FloatArray, int]:
+    """A + epsilon as a new float64 matrix that ``n_iter`` iterations are defined on, and 2 ``n_iter``."""
     B = nonnegative_square(A, "A")
-    L = checked_count(n_iter, "n_iter", minimum=0)
+    T = half_steps(n_iter)
     if not (is_real(epsilon) and 0.0 <= epsilon < math.inf):
         raise ValueError(f"epsilon must be a finite number of at least 0, got {epsilon!r}")
     if epsilon > 0.0:
@@ -261,12 +263,12 @@ def _checked(A: npt.ArrayLike, n_iter: int, epsilon: float) -> tuple[FloatArray,
             )
     for axis, noun in ((1, "row"), (0, "column")):
         empty = ~B.any(axis=axis)
-        if L > 0 and empty.any():
+        if T > 0 and empty.any():
             raise ValueError(
                 f"A must have a positive entry in every row and column, got {noun} {np.argmax(empty)} all "
                 "zeros, which cannot be normalized; remove it, or pass epsilon > 0"
             )
-    return B, L
+    return B, T
 
 
 def _checked_cotangent(cotangent: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:

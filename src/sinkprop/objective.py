@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
-from sinkprop.arguments import threads, whole
+from sinkprop.arguments import half_steps, threads, whole
 from sinkprop.data import Groups, as_labels, as_query_weight, as_sample_weight, as_scores, group_rows
 from sinkprop.gains import Gain, as_gain
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
@@ -47,7 +47,7 @@ def expected_gain(
     *,
     gain: str | Gain = "ndcg",
     relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008 - a frozen value
-    n_iter: int = 5,
+    n_iter: float = 5,
     epsilon: float = 1e-6,
     sample_weight: ArrayLike | None = None,
     query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
@@ -67,6 +67,8 @@ def expected_gain(
                    document of weight 0 is worth nothing wherever it stands, but still takes a rank.
     query_weight   (Q,) query weights in order of first appearance, (N,) by row, or {id: weight}: the value is
                    the weighted mean, sum_q c_q f_q / sum_q c_q. `per_query` is without them.
+    n_iter         Sinkhorn iterations, of columns, then rows; a half more ends with columns: 0.5, with
+                   epsilon = 0, is the objective of SmoothRank
     n_threads      threads over queries; None takes the processors there are, or SINKPROP_NUM_THREADS.
                    The result has the same bits whatever their number.
 
@@ -128,7 +130,7 @@ def expected_ranks(
     qid: ArrayLike | Sequence[Hashable] | None = None,
     *,
     relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008
-    n_iter: int = 5,
+    n_iter: float = 5,
     epsilon: float = 1e-6,
     n_threads: int | None = None,
 ) -> Floats:
@@ -152,7 +154,7 @@ def top_k_probability(
     qid: ArrayLike | Sequence[Hashable] | None = None,
     *,
     relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008
-    n_iter: int = 5,
+    n_iter: float = 5,
     epsilon: float = 1e-6,
     n_threads: int | None = None,
 ) -> Floats:
@@ -176,13 +178,14 @@ def doubly_stochastic(
     *,
     ranks: ArrayLike | None = None,
     relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008
-    n_iter: int = 5,
+    n_iter: float = 5,
     epsilon: float = 1e-6,
 ) -> Floats:
     """Pi of one query: Pi[j, k - 1] is the probability that document j, in the input's order, is at rank k.
 
     All columns, (n, n), in quadratic time, or with `ranks` (1 to n) only those, (n, len(ranks)), in linear
-    time each for a `SmoothedIndicator`. Rows sum to 1; after an incomplete normalization, columns nearly.
+    time each for a `SmoothedIndicator`. Rows sum to 1; after an incomplete normalization, columns nearly
+    (with a half iteration at the end, columns to 1 and rows nearly).
 
     >>> doubly_stochastic([0.2, 1.5, 0.3], relaxation=SmoothedIndicator(sigma=0.5)).round(3)
     array([[0.027, 0.479, 0.495],
@@ -211,9 +214,10 @@ def doubly_stochastic(
     return _as_probabilities(_project(x, group_rows(None, n), columns, settings, 1), n_iter)
 
 
-def _as_probabilities(p: Floats, n_iter: int) -> Floats:
+def _as_probabilities(p: Floats, n_iter: float) -> Floats:
     """Probabilities without the last digits of a sum that stray below 0 or, for normalized rows, above 1."""
-    return p.clip(0, 1 if n_iter else None)
+    rows_last = n_iter > 0 and n_iter == int(n_iter)
+    return p.clip(0, 1 if rows_last else None)
 
 
 def _project(
@@ -229,7 +233,7 @@ def _project(
     return out
 
 
-def _settings(relaxation: Relaxation, n_iter: int, epsilon: float) -> tuple[int, float, bool, int, float]:
+def _settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> tuple[int, float, bool, int, float]:
     """The relaxation and the normalization in the native layer's terms."""
     if isinstance(relaxation, SmoothedIndicator):
         code, sigma, exact = _CODES[relaxation.kernel], relaxation.sigma, relaxation.accuracy == "exact"
@@ -239,9 +243,8 @@ def _settings(relaxation: Relaxation, n_iter: int, epsilon: float) -> tuple[int,
         raise TypeError(
             f"relaxation must be a SmoothedIndicator or a PartitionedMeasure; got {relaxation!r}."
         )
-    n_iter = whole("n_iter", n_iter, 0)
     if not isinstance(epsilon, Real) or isinstance(epsilon, bool) or not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon must be a finite number, not below 0; got {epsilon!r}.")
     if epsilon > 1e100:  # entries of A are at most 1: sums of this would overflow for nothing
         raise ValueError(f"epsilon must be at most 1e100; got {epsilon!r}.")
-    return code, sigma, exact, 2 * n_iter, float(epsilon)
+    return code, sigma, exact, half_steps(n_iter), float(epsilon)

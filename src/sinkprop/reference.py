@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sinkprop.arguments import half_steps
 from sinkprop.gains import Floats, Gain, as_gain
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
@@ -77,7 +78,7 @@ def expected_value(
     gain: str | Gain,
     relaxation: Relaxation,
     *,
-    n_iter: int = 5,
+    n_iter: float = 5,
     epsilon: float = 1e-6,
 ) -> complex:
     """E_Pi[L(r)] = sum_jk Pi[j, k] l(r_j, k) of one query; real for real scores.
@@ -97,7 +98,7 @@ def expected_gain(
     gain: str | Gain,
     relaxation: Relaxation,
     *,
-    n_iter: int = 5,
+    n_iter: float = 5,
     epsilon: float = 1e-6,
 ) -> tuple[float, Floats]:
     """The expected gain of one query and its derivative with respect to the scores.
@@ -143,28 +144,30 @@ def column_normalize_rev(A: Array, Y_bar: Array) -> Array:
     return A_bar
 
 
-def sinkhorn(A: Array, n_iter: int) -> Array:
+def sinkhorn(A: Array, n_iter: float) -> Array:
     """Z^i(A) = T_R(T_C(Z^(i-1)(A))) with Z^0(A) = A, for i = `n_iter`: columns first, then rows.
+
+    A half more ends with columns: with 0.5 it is SmoothRank's normalization.
 
     >>> sinkhorn(np.array([[3.0, 1.0], [1.0, 1.0]]), 100).round(4)
     array([[0.634, 0.366],
            [0.366, 0.634]])
     """
-    for _ in range(n_iter):
-        A = row_normalize(column_normalize(A))
+    for t in range(half_steps(n_iter)):
+        A = row_normalize(A) if t % 2 else column_normalize(A)
     return A
 
 
-def sinkhorn_rev(A: Array, n_iter: int, Pi_bar: Array) -> Array:
+def sinkhorn_rev(A: Array, n_iter: float, Pi_bar: Array) -> Array:
     """The reverse pass of Pi = Z^i(A), through every matrix on the way: SinkProp."""
     inputs = []
-    for _ in range(n_iter):
-        inputs += [A, column_normalize(A)]
-        A = row_normalize(inputs[-1])
+    for t in range(half_steps(n_iter)):
+        inputs.append(A)
+        A = row_normalize(A) if t % 2 else column_normalize(A)
     A_bar = Pi_bar
     while inputs:
-        A_bar = row_normalize_rev(inputs.pop(), A_bar)
-        A_bar = column_normalize_rev(inputs.pop(), A_bar)
+        A = inputs.pop()
+        A_bar = row_normalize_rev(A, A_bar) if len(inputs) % 2 else column_normalize_rev(A, A_bar)
     return A_bar
 
 
