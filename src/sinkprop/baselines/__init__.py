@@ -2,5 +2,6 @@
 
 from sinkprop.baselines.feature import FeatureRanker
 from sinkprop.baselines.regression import RegressionRanker
+from sinkprop.baselines.smoothrank import SmoothRankRanker
 
-__all__ = ["FeatureRanker", "RegressionRanker"]
+__all__ = ["FeatureRanker", "RegressionRanker", "SmoothRankRanker"]

@@ -144,6 +144,7 @@ def all_goals(million: bool) -> tuple[_Goal, ...]:
             )
             for family in ("logit-logistic", "probit")
         ),
+        _Goal("SmoothRank vs torch autograd, n = 1000", 100, "at least", "x", _smoothrank),
         _Goal(
             "10,000 queries of 10 vs a torch loop",
             300,
@@ -192,6 +193,13 @@ def _partitioned(relaxation: PartitionedMeasure) -> Callable[[Bench], float]:
         return time_ratio(torch_sinkprop(relaxation, theta, query.labels), ours, bench.budget)
 
     return ratio
+
+
+def _smoothrank(bench: Bench) -> float:
+    _require_torch(bench)
+    query, relaxation, half = random_query(1000), SmoothedIndicator(SIGMA), {"n_iter": 0.5, "epsilon": 0.0}
+    dense = torch_sinkprop(relaxation, query.scores, query.labels, **half)
+    return time_ratio(dense, our_evaluation(relaxation, **half)(query), bench.budget)
 
 
 def _short_queries(bench: Bench) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 
 import sinkprop
 from sinkprop import reference
+from sinkprop.arguments import half_steps
 from sinkprop.bench.records import (
     APPROX,
     ARGSORT,
@@ -62,25 +63,34 @@ def available_methods(peers: bool) -> tuple[tuple[Method, ...], tuple[Absence, .
     return tuple(methods), tuple(absent), tuple(failed)
 
 
-def our_evaluation(relaxation: Relaxation) -> Callable[[Query], Evaluation]:
+def our_evaluation(
+    relaxation: Relaxation, *, n_iter: float = N_ITER, epsilon: float = EPSILON
+) -> Callable[[Query], Evaluation]:
     def start(query: Query) -> Evaluation:
         return lambda: sinkprop.expected_gain(
             query.scores,
             query.labels,
             gain=GAIN,
             relaxation=relaxation,
-            n_iter=N_ITER,
-            epsilon=EPSILON,
+            n_iter=n_iter,
+            epsilon=epsilon,
             n_threads=1,
         )
 
     return start
 
 
-def torch_sinkprop(relaxation: Relaxation, scores: Floats, labels: Floats) -> Callable[[], tuple[float, Any]]:
+def torch_sinkprop(
+    relaxation: Relaxation,
+    scores: Floats,
+    labels: Floats,
+    *,
+    n_iter: float = N_ITER,
+    epsilon: float = EPSILON,
+) -> Callable[[], tuple[float, Any]]:
     """The same value and gradient by torch's automatic differentiation through the dense matrices, float64.
 
-    What one writes in an afternoon: the matrix, `N_ITER` times divided by its sums, and `backward`. Gains and
+    What one writes in an afternoon: the matrix, divided by its sums `n_iter` times, and `backward`. Gains and
     discounts are ready beforehand.
     """
     import torch
@@ -103,10 +113,9 @@ def torch_sinkprop(relaxation: Relaxation, scores: Floats, labels: Floats) -> Ca
 
     def evaluate() -> tuple[float, Any]:
         x = torch.tensor(scores, requires_grad=True)
-        A = matrix(x) + EPSILON
-        for _ in range(N_ITER):
-            A = A / A.sum(0, keepdim=True)
-            A = A / A.sum(1, keepdim=True)
+        A = matrix(x) + epsilon if epsilon else matrix(x)
+        for t in range(half_steps(n_iter)):
+            A = A / A.sum(t % 2, keepdim=True)
         value = G @ A @ D
         value.backward()
         return value.item(), x.grad

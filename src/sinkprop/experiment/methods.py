@@ -34,17 +34,11 @@ def _sinkprop(**parameters: Any) -> Callable[[], Any]:
     return make
 
 
-def _regression() -> Any:
-    from sinkprop.baselines import RegressionRanker
-
-    return RegressionRanker()
-
-
-def _feature(feature: int | str | None = None) -> Callable[[], Any]:
+def _baseline(name: str, **parameters: Any) -> Callable[[], Any]:
     def make() -> Any:
-        from sinkprop.baselines import FeatureRanker
+        from sinkprop import baselines
 
-        return FeatureRanker(feature)
+        return getattr(baselines, name)(**parameters)
 
     return make
 
@@ -62,7 +56,7 @@ def _paper(**parameters: Any) -> Callable[[], Any]:
 
 
 METHODS: dict[str, Method] = {
-    "regression": Method("least squares on the labels", _regression, cost=1),
+    "regression": Method("least squares on the labels", _baseline("RegressionRanker"), cost=1),
     "sinkprop": Method("SinkPropRanker with its defaults", _sinkprop()),
     "sinkprop-laplace": Method("with the Laplace kernel", _sinkprop(relaxation="laplace"), 80),
     "sinkprop-best": Method("the paper's choice: the best by validation", _paper(), 20),
@@ -70,7 +64,8 @@ METHODS: dict[str, Method] = {
     "sinkprop-logit-logistic": Method("that, partitioned", _paper(relaxation="logit-logistic"), 250),
     "sinkprop-probit": Method("that, partitioned", _paper(relaxation="probit"), 250),
     "sinkprop-beta": Method("that, partitioned", _paper(relaxation="beta"), 500),
-    "best-feature": Method("the one feature that is best in training", _feature(), cost=2),
+    "smoothrank": Method("SmoothRank: the same, columns normalized only", _baseline("SmoothRankRanker"), 20),
+    "best-feature": Method("the one feature that is best in training", _baseline("FeatureRanker"), cost=2),
 }
 FEATURE = "feature:N"
 _FEATURE_DESCRIPTION = "feature N by itself, from 1, or its name; -N ranks the least first"
@@ -119,7 +114,7 @@ def _method(name: str) -> Method:
     if feature:
         text = feature[1].strip()
         number = int(text) if re.fullmatch(r"-?\d+", text) else text
-        return Method("one feature by itself", _feature(number), cost=1)
+        return Method("one feature by itself", _baseline("FeatureRanker", feature=number), cost=1)
     from difflib import get_close_matches
 
     close = get_close_matches(name, METHODS, n=1)
