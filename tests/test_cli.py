@@ -126,7 +126,7 @@ def test_json_holds_every_record():
     assert all(t["seconds"] > 0 and t["slowdown"] > 0 for t in record["timings"])
     assert record["accuracy"][0]["exact_to_dense"] < 1e-9
     figures = {f["name"]: f for f in record["figures"]}
-    assert len(figures) == 11
+    assert len(figures) == 12
     for f in figures.values():
         assert f["direction"] in ("at least", "at most")
         if f["measured"] is None:

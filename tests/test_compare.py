@@ -338,9 +338,9 @@ class TestFailures:
 
     def test_wrong_use_of_files(self, capsys, tmp_path):
         status, error = self.fails(capsys, "--per-query", self.old)
-        assert (status, "is already a file of --csv" in error) == (2, True)
+        assert (status, "and --csv are the same file" in error) == (2, True)
         status, error = self.fails(capsys, "--json", self.folder / "Fold1" / "test.txt")
-        assert (status, "is already a file of the data" in error) == (2, True)
+        assert (status, "are the same file" in error) == (2, True)
         status, error = self.fails(capsys, "--json", tmp_path)
         assert (status, "is a directory" in error) == (2, True)
 

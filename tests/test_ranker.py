@@ -521,7 +521,7 @@ def test_a_model_of_other_features_says_so(data, fitted, tmp_path):
         ({"selection": 5}, "selection must be"),
         ({"normalization": "minmax"}, "normalization must be"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
-        ({"n_iter": 1.5}, "n_iter must be a whole number"),
+        ({"n_iter": 1.2}, "n_iter must be a number of iterations"),
         ({"resample": -1}, "resample must be at least 0"),
         ({"metric": "ndcg@"}, "ndcg@"),
         ({"convention": "mine"}, "mine"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sinkprop.atomic import replacing
 from sinkprop.bench.records import ARGSORT, EXACT, LAPLACE, OURS, Report
 
 _BLUE, _PURPLE, _GREEN, _BLACK = "#0072B2", "#5E3C99", "#00825E", "#000000"
@@ -61,7 +62,8 @@ def plot(report: Report, path: Path) -> None:
         _draw_guides(axes, lines)
         axes.set_xlim(min(line.n[0] for line in lines) / 1.3, max(line.n[-1] for line in lines) * 1.3)
         _label_ends(axes, lines)
-        figure.savefig(path, dpi=160)
+        with replacing(path) as temporary:
+            figure.savefig(temporary, dpi=160)
 
 
 def _draw_guides(axes: Any, lines: list[_Line]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sinkprop.bench.records import ARGSORT, OURS, SIGMA, SOFT_RANK, Figure, Report
 from sinkprop.bench.timing import MEMORY
+from sinkprop.console import print_columns
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,8 +26,8 @@ def print_report(console: Console, report: Report) -> None:
         for name in report.methods
         if name != OURS
     ]
-    _print_columns(console, "Value and gradient of one query, microseconds", ["n", *heads], times)
-    _print_columns(console, f"Times slower than {OURS}", ["n", *heads], ratios)
+    _print_table(console, "Value and gradient of one query, microseconds", ["n", *heads], times)
+    _print_table(console, f"Times slower than {OURS}", ["n", *heads], ratios)
     _print_notes(console, report, dash)
     differences = [
         ["fast against exact", *(_power(a.fast_to_exact, dash) for a in report.accuracy)],
@@ -34,7 +35,7 @@ def print_report(console: Console, report: Report) -> None:
         ["exact against dense", *(_power(a.exact_to_dense, dash) for a in report.accuracy)],
     ]
     title = f"Relative error of the Gaussian gradient, sigma {SIGMA}"
-    _print_columns(console, title, ["n", *heads], differences)
+    _print_table(console, title, ["n", *heads], differences)
     console.print("Stated: 1e-5 for fast, 1e-9 for exact.\n", style="dim")
     if report.figures:
         _print_figures(console, report.figures, dash)
@@ -70,29 +71,9 @@ def _print_notes(console: Console, report: Report, dash: str) -> None:
     console.print()
 
 
-def _print_columns(console: Console, title: str, heads: list[str], rows: list[list[str]]) -> None:
-    """A table whose columns, after the first, are spread over several tables where the terminal is narrow."""
-    from rich import box
-    from rich.table import Table
-
-    widths = [max(len(row[i]) for row in [heads, *rows]) + 2 for i in range(len(heads))]
-    room = console.width - widths[0] - 2
+def _print_table(console: Console, title: str, heads: list[str], rows: list[list[str]]) -> None:
     console.print(title, style="bold")
-    start = 1
-    while start < len(heads):
-        stop, used = start + 1, widths[start]
-        while stop < len(heads) and used + widths[stop] <= room:
-            used += widths[stop]
-            stop += 1
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        table.add_column(heads[0], no_wrap=True)
-        for head in heads[start:stop]:
-            table.add_column(head, justify="right", no_wrap=True)
-        for row in rows:
-            table.add_row(row[0], *row[start:stop])
-        console.print(table)
-        console.print()
-        start = stop
+    print_columns(console, heads, rows)
 
 
 def _print_figures(console: Console, figures: Sequence[Figure], dash: str) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sinkprop.cli.shared import check_file, check_plot, console, progress
+from sinkprop.cli.shared import check_file, check_plot, console, is_stdout, progress, write_output
 
 if TYPE_CHECKING:
     import click
@@ -87,15 +86,13 @@ def bench_command() -> click.Command:
                 notify=notify,
             )
         text = json.dumps(as_record(report), indent=2, allow_nan=False) + "\n"
-        to_stdout = json_file is not None and str(json_file) == "-"
-        if json_file is not None and not to_stdout:
-            json_file.write_text(text, encoding="utf-8")
+        if json_file is not None:
+            write_output(json_file, text)
         if plot is not None:
             from sinkprop.bench.picture import plot as draw
 
             draw(report, plot)
-        if to_stdout:
-            sys.stdout.write(text)
+        if is_stdout(json_file):
             return
         out = console()
         print_report(out, report)

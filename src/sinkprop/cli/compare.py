@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sinkprop.atomic import replacing, write_atomically
-from sinkprop.cli.shared import check_file, check_plot, console, progress
+from sinkprop.cli.shared import (
+    check_file,
+    check_plot,
+    console,
+    is_stdout,
+    keep_apart,
+    progress,
+    write_files,
+)
 
 if TYPE_CHECKING:
     import click
-
-    from sinkprop.experiment import DataSet
 
 __all__ = ["compare_command"]
 
@@ -165,7 +168,8 @@ def compare_command() -> click.Command:
             _check_levels([str(metric) for metric in wanted])
         data_sets = find_data_sets(*folders, folds=folds, name=name, n_features=features)
         outputs = {"--plot": plot, "--json": json_file, "--csv": csv_file, "--per-query": query_file}
-        _check_outputs(outputs, data_sets)
+        paths = (path for data in data_sets for fold in data.folds for path in fold.paths)
+        keep_apart(outputs, {str(path): path for path in paths})
         with progress() as notify:
             found = run(
                 {data.name: data.folds for data in data_sets},
@@ -176,19 +180,19 @@ def compare_command() -> click.Command:
                 n_jobs=jobs,
                 notify=notify,
             )
-        to_stdout = json_file is not None and str(json_file) == "-"
+        to_stdout = is_stdout(json_file)
         writers: dict[Path, Callable[[Path], object]] = {}
         if plot is not None:
             from sinkprop.experiment.picture import plot as draw
 
             writers[plot] = lambda path: draw(found, path, published=rows)
         if json_file is not None and not to_stdout:
-            writers[json_file] = lambda path: write_atomically(path, found.to_json())
+            writers[json_file] = lambda path: path.write_bytes(found.to_json().encode())
         if csv_file is not None:
-            writers[csv_file] = lambda path: write_atomically(path, found.to_csv())
+            writers[csv_file] = lambda path: path.write_bytes(found.to_csv().encode())
         if query_file is not None:
-            writers[query_file] = lambda path: write_atomically(path, found.per_query_csv())
-        _write(writers)
+            writers[query_file] = lambda path: path.write_bytes(found.per_query_csv().encode())
+        write_files(writers)
         if to_stdout:
             sys.stdout.write(found.to_json())
             return
@@ -254,27 +258,3 @@ def _check_levels(metrics: list[str]) -> None:
 
     if len(levels(metrics)) < 2:
         raise click.UsageError("--plot draws NDCG at several levels, such as --metrics ndcg@1-10.")
-
-
-def _check_outputs(outputs: dict[str, Path | None], data_sets: tuple[DataSet, ...]) -> None:
-    """Each output has a file of its own, and none is a file that is read."""
-    import click
-
-    files = (path for data in data_sets for fold in data.folds for path in fold.paths)
-    taken = {os.path.realpath(path): "the data" for path in files}
-    for option, path in outputs.items():
-        if path is None or str(path) == "-":
-            continue
-        real = os.path.realpath(path)
-        if real in taken:
-            raise click.UsageError(
-                f"{option}: {str(path)!r} is already a file of {taken[real]}; give another."
-            )
-        taken[real] = option
-
-
-def _write(writers: dict[Path, Callable[[Path], object]]) -> None:
-    """Every file written beside its place, then all of them put into their places."""
-    with ExitStack() as stack:
-        for path, write in writers.items():
-            write(stack.enter_context(replacing(path)))

@@ -18,12 +18,11 @@ from sinkprop.cli.shared import (
     console,
     installed,
     is_stdout,
-    print_columns,
     progress,
-    say,
     working,
     write_output,
 )
+from sinkprop.console import print_columns, say
 
 if TYPE_CHECKING:
     import click

@@ -31,11 +31,10 @@ from sinkprop.cli.shared import (
     counted,
     is_stdout,
     keep_apart,
-    print_columns,
-    say,
     working,
     write_output,
 )
+from sinkprop.console import print_columns, say
 from sinkprop.conventions import CHOICES, CONVENTIONS
 from sinkprop.metrics import Evaluation
 from sinkprop.metrics import evaluate as evaluate_ranking

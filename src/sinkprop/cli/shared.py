@@ -9,15 +9,14 @@ import os
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import click
     from rich.console import Console
-    from rich.text import Text
 
 __all__ = [
     "as_json",
@@ -33,11 +32,9 @@ __all__ = [
     "is_stdout",
     "keep_apart",
     "notes_on_stderr",
-    "plain",
-    "print_columns",
     "progress",
-    "say",
     "working",
+    "write_files",
     "write_output",
 ]
 
@@ -171,6 +168,15 @@ def write_output(path: Path | None, data: bytes | str) -> None:
         write_atomically(path, content)
 
 
+def write_files(writers: Mapping[Path, Callable[[Path], object]]) -> None:
+    """Every file written beside its place, then all of them put into their places."""
+    from sinkprop.atomic import replacing
+
+    with ExitStack() as stack:
+        for path, write in writers.items():
+            write(stack.enter_context(replacing(path)))
+
+
 def _is_special(path: Path) -> bool:
     try:
         mode = os.stat(path).st_mode
@@ -206,45 +212,6 @@ def console() -> Console:
 
 def counted(n: int, one: str, several: str) -> str:
     return f"{n:,} {one if n == 1 else several}"
-
-
-def plain(out: Console, text: str, style: str = "") -> Text:
-    """Text as it is, without markup; what the console's encoding does not have is escaped."""
-    from rich.text import Text
-
-    return Text(text.encode(out.encoding, "backslashreplace").decode(out.encoding), style)
-
-
-def say(out: Console, text: str, style: str = "") -> None:
-    """A line or paragraph: wrapped by words on a terminal, not at all in a pipe."""
-    out.print(plain(out, text, style), soft_wrap=not out.is_terminal)
-
-
-def print_columns(
-    out: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], *, last_style: str = ""
-) -> None:
-    """A table whose columns, after the first, are spread over several where the terminal is narrow."""
-    from rich import box
-    from rich.table import Table
-
-    widths = [max(len(row[i]) for row in [heads, *rows]) + 2 for i in range(len(heads))]
-    room = out.width - widths[0] - 2
-    start = 1
-    while start < len(heads):
-        stop, used = start + 1, widths[start]
-        while stop < len(heads) and used + widths[stop] <= room:
-            used += widths[stop]
-            stop += 1
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        table.add_column(heads[0], no_wrap=True)
-        for head in heads[start:stop]:
-            table.add_column(head, justify="right", no_wrap=True)
-        for i, row in enumerate(rows, 1):
-            cells = (plain(out, cell) for cell in (row[0], *row[start:stop]))
-            table.add_row(*cells, style=last_style if i == len(rows) else "")
-        out.print(table)
-        out.print()
-        start = stop
 
 
 @contextmanager

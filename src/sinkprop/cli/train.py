@@ -29,12 +29,10 @@ from sinkprop.cli.shared import (
     is_stdout,
     keep_apart,
     notes_on_stderr,
-    plain,
-    print_columns,
-    say,
     working,
     write_output,
 )
+from sinkprop.console import plain, print_columns, say
 from sinkprop.conventions import CONVENTIONS
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sinkprop.console import print_columns
 from sinkprop.conventions import listed
 from sinkprop.experiment.published import CREDIT, OUTLIERS, published_rows
 from sinkprop.experiment.results import Comparison
@@ -20,7 +21,6 @@ __all__ = ["print_comparison"]
 PUBLISHED_METRICS = ("ndcg@3", "ndcg@5", "ndcg@10", "map")
 _MAIN = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # of which tests and intervals are printed
 _PUBLISHED_FOLDS = 5
-_GAP = 3  # columns of the terminal between two of a table
 
 
 def print_comparison(
@@ -63,29 +63,6 @@ class _Page:
 
     def note(self, text: str) -> None:
         self.console.print(text, style="dim", markup=False, soft_wrap=not self.console.is_terminal)
-
-    def columns(self, heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
-        """A table whose columns, after the first, stand in several tables where the terminal is narrow."""
-        from rich import box
-        from rich.table import Table
-
-        widths = [max(len(row[i]) for row in [heads, *rows]) + _GAP for i in range(len(heads))]
-        room = self.console.width - (widths[0] - _GAP)
-        start = 1
-        while start < len(heads):
-            stop, used = start + 1, widths[start]
-            while stop < len(heads) and used + widths[stop] <= room:
-                used += widths[stop]
-                stop += 1
-            table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-            table.add_column(heads[0], no_wrap=True)
-            for head in heads[start:stop]:
-                table.add_column(head, justify="right", no_wrap=True)
-            for row in rows:
-                table.add_row(row[0], *row[start:stop])
-            self.console.print(table)
-            self.console.print()
-            start = stop
 
 
 def _print_data_set(
@@ -132,7 +109,7 @@ def _print_means(page: _Page, comparison: Comparison, dataset: str) -> None:
             row.append(cell)
         rows.append([*row, page.number(comparison.fit_seconds(dataset, method), 2)])
     heads = [metric + (" " if several else "") for metric in comparison.metrics]
-    page.columns(["method", *heads, "fit s"], rows)
+    print_columns(page.console, ["method", *heads, "fit s"], rows)
 
 
 def _print_folds(page: _Page, comparison: Comparison, dataset: str, metric: str) -> None:
@@ -142,7 +119,7 @@ def _print_folds(page: _Page, comparison: Comparison, dataset: str, metric: str)
         means = comparison.fold_means(dataset, method, metric)
         numbers = [*means.values(), comparison.mean(dataset, method, metric)]
         rows.append([method, *(page.number(value) for value in numbers)])
-    page.columns(["method", *comparison.folds(dataset), "mean"], rows)
+    print_columns(page.console, ["method", *comparison.folds(dataset), "mean"], rows)
 
 
 def _print_intervals(page: _Page, comparison: Comparison, dataset: str, metrics: Sequence[str]) -> None:
@@ -153,7 +130,7 @@ def _print_intervals(page: _Page, comparison: Comparison, dataset: str, metrics:
         for method in comparison.methods
         if (own := [intervals[method][metric] for metric in metrics])
     ]
-    page.columns(["method", *metrics], rows)
+    print_columns(page.console, ["method", *metrics], rows)
 
 
 def _print_tests(page: _Page, comparison: Comparison, dataset: str, metrics: Sequence[str]) -> None:
@@ -172,7 +149,11 @@ def _print_tests(page: _Page, comparison: Comparison, dataset: str, metrics: Seq
             )
             ps = (_p(page, p) for p in (t.t_test_holm, t.wilcoxon_holm, t.randomization_holm))
             rows.append([f"{method}, {metric}", cell, f"{low:+.4f} to {high:+.4f}", *ps])
-    page.columns(["method, metric", "difference ", "95 % interval", "t-test", "Wilcoxon", "random."], rows)
+    print_columns(
+        page.console,
+        ["method, metric", "difference ", "95 % interval", "t-test", "Wilcoxon", "random."],
+        rows,
+    )
     family = f", Holm-corrected for {len(others)} comparisons" if len(others) > 1 else ""
     page.note(f"p of the paired t-test, Wilcoxon's signed ranks, and 10,000 random signs; two-sided{family}.")
     page.console.print()
@@ -211,7 +192,7 @@ def _print_published(page: _Page, comparison: Comparison, dataset: str, names: S
         lines.append((means[method][by], True, [Text(text, style="bold cyan") for text in own]))
     lines.sort(key=lambda line: (-line[0], not line[1]))
     page.title(f"{dataset}: among the published means, by {by}")
-    page.columns(["method", *metrics], [cells for _, _, cells in lines])
+    print_columns(page.console, ["method", *metrics], [cells for _, _, cells in lines])
     shown = {str(cells[0]).strip() for _, ours, cells in lines if not ours}
     notes = [f"{page.here.strip()} computed here. The others: {CREDIT}."]
     outliers = [name for name in OUTLIERS if name in shown]

@@ -1,0 +1,55 @@
+"""Text and tables on a terminal or in a pipe, for what the commands print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+__all__ = ["plain", "print_columns", "say"]
+
+_GAP = 3  # columns of the terminal between two of a table
+
+
+def plain(out: Console, text: str, style: str = "") -> Text:
+    """Text as it is, without markup; what the console's encoding does not have is escaped."""
+    from rich.text import Text
+
+    return Text(text.encode(out.encoding, "backslashreplace").decode(out.encoding), style)
+
+
+def say(out: Console, text: str, style: str = "") -> None:
+    """A line or paragraph: wrapped by words on a terminal, not at all in a pipe."""
+    out.print(plain(out, text, style), soft_wrap=not out.is_terminal)
+
+
+def print_columns(
+    out: Console, heads: Sequence[str], rows: Sequence[Sequence[str | Text]], *, last_style: str = ""
+) -> None:
+    """A table whose columns, after the first, stand in several tables where the terminal is narrow."""
+    from rich import box
+    from rich.table import Table
+
+    widths = [max(len(row[i]) for row in [heads, *rows]) + _GAP for i in range(len(heads))]
+    room = out.width - (widths[0] - _GAP)
+    start = 1
+    while start < len(heads):
+        stop, used = start + 1, widths[start]
+        while stop < len(heads) and used + widths[stop] <= room:
+            used += widths[stop]
+            stop += 1
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        table.add_column(heads[0], no_wrap=True)
+        for head in heads[start:stop]:
+            table.add_column(head, justify="right", no_wrap=True)
+        for i, row in enumerate(rows, 1):
+            cells = (
+                plain(out, cell) if isinstance(cell, str) else cell for cell in (row[0], *row[start:stop])
+            )
+            table.add_row(*cells, style=last_style if i == len(rows) else "")
+        out.print(table)
+        out.print()
+        start = stop
