@@ -498,6 +498,24 @@ class TestMethods:
             "feature:-2",
         ]
 
+    def test_all_are_meant_by_a_name_of_their_own(self):
+        assert list(parse_methods("all")) == list(METHODS)
+        assert list(parse_methods("feature:1,all"))[:2] == ["feature:1", next(iter(METHODS))]
+
+    def test_one_way_to_choose_for_all_methods(self):
+        fold = sinkprop.Fold("f", queries(1, 6), queries(7, 3), queries(10, 2))
+        mine = sinkprop.SinkPropRanker(penalty=1e-2, annealing=sinkprop.Annealing(2, 1), max_iter=2)
+        methods = {"mine": mine, "regression": "regression"}
+        by = {}
+        for selection in (None, "validation", "cross-validation", sinkprop.Selection("validation")):
+            found = compare([fold], methods, metrics="ndcg@5", n_jobs=1, selection=selection)
+            by[selection] = found.result("data", "mine", "f").summary["judged_by"]
+        assert by[None] == by["cross-validation"] == "cross-validation over 9 queries in 5 parts"
+        assert by["validation"] == by[sinkprop.Selection("validation")] == "3 validation queries"
+        assert mine.selection == "auto"
+        with pytest.raises(ValueError, match="method must be"):
+            compare([fold], methods, metrics="ndcg@5", n_jobs=1, selection="luck")
+
     @pytest.mark.parametrize("name", [n for n in METHODS if n.startswith("sinkprop")])
     def test_the_sinkprop_methods_run(self, name):
         fold = sinkprop.Fold("f", queries(1, 3), queries(4, 2), queries(6, 2))

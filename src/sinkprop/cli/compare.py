@@ -68,6 +68,11 @@ def compare_command() -> click.Command:
         metavar="NAME",
         help="The method that the others are tested against.  [default: regression, or the first]",
     )
+    @click.option(
+        "--selection",
+        type=click.Choice(["auto", "cross-validation", "validation"]),
+        help="How all methods choose their settings, in place of each one's own way.",
+    )
     @click.option("--folds", metavar="N,...", callback=_parse_folds, help="Only these folds, such as 1,2.")
     @click.option("--name", metavar="TEXT", help="The data set's name, in place of the one its path tells.")
     @click.option(
@@ -125,6 +130,7 @@ def compare_command() -> click.Command:
         metrics: str,
         convention: str,
         against: str | None,
+        selection: str | None,
         folds: tuple[int, ...] | None,
         name: str | None,
         features: int | None,
@@ -177,6 +183,7 @@ def compare_command() -> click.Command:
                 metrics=wanted,
                 convention=convention,
                 against=against,
+                selection=selection,
                 n_jobs=jobs,
                 notify=notify,
             )

@@ -67,13 +67,17 @@ METHODS: dict[str, Method] = {
     "smoothrank": Method("SmoothRank: the same, columns normalized only", _baseline("SmoothRankRanker"), 20),
     "best-feature": Method("the one feature that is best in training", _baseline("FeatureRanker"), cost=2),
 }
+# names for several of them
+GROUPS: dict[str, tuple[str, ...]] = {"all": tuple(METHODS)}
 FEATURE = "feature:N"
 _FEATURE_DESCRIPTION = "feature N by itself, from 1, or its name; -N ranks the least first"
 
 
 def described() -> dict[str, str]:
     """Every name with its description."""
-    return {name: method.description for name, method in METHODS.items()} | {FEATURE: _FEATURE_DESCRIPTION}
+    groups = {"all": "every method above"}
+    own = {name: method.description for name, method in METHODS.items()}
+    return own | {FEATURE: _FEATURE_DESCRIPTION} | groups
 
 
 def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str, Method]:
@@ -101,7 +105,8 @@ def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str,
             if not isinstance(item, str):
                 raise TypeError(f"methods must be names, or a mapping {{name: estimator}}; got {item!r}.")
             for name in (text.strip() for text in item.split(",")):
-                found[name] = _method(name)
+                for own in GROUPS.get(name, (name,)):
+                    found[own] = _method(own)
     if not found:
         raise ValueError(f"methods must name at least one method. {_names()}")
     return found

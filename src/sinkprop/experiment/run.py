@@ -29,6 +29,7 @@ from sinkprop.experiment.methods import Method, parse_methods
 from sinkprop.experiment.results import Comparison, Result
 from sinkprop.metrics import Metric, evaluate, parse_metrics
 from sinkprop.progress import Notify, silent
+from sinkprop.selection import Selection, as_selection
 
 __all__ = ["DEFAULT_METHODS", "DEFAULT_METRICS", "MethodError", "compare"]
 
@@ -76,6 +77,7 @@ def compare(
     metrics: str | Metric | Iterable[str | Metric] = DEFAULT_METRICS,
     convention: str | Convention = "letor",
     against: str | None = None,
+    selection: str | Selection | None = None,
     n_jobs: int | None = None,
     notify: Notify = silent,
 ) -> Comparison:
@@ -87,6 +89,8 @@ def compare(
     metrics     names such as "ndcg@1-10,map"
     convention  of the metrics, see `evaluate`
     against     the method that the others are tested against; None takes regression, or else the first
+    selection   how every method that chooses among candidates chooses, see `Selection`; None leaves each its
+                own way
     n_jobs      processors to use; None takes all there are. The results do not depend on it
     notify      notify(done, total, what) is called as fits are finished
 
@@ -111,7 +115,8 @@ def compare(
     elif against not in chosen:
         raise ValueError(f"against must be one of the methods compared, {listed(chosen)}; got {against!r}.")
     processors = _processors(n_jobs)
-    jobs = _plan(data_sets, chosen, names, rules, processors)
+    estimators = {name: _selecting(method.make(), selection) for name, method in chosen.items()}
+    jobs = _plan(data_sets, chosen, estimators, names, rules, processors)
     total = sum(len(job.methods) for job in jobs)
     done: dict[int, _Done] = {}
     finished = 0
@@ -167,12 +172,12 @@ def _processors(n_jobs: int | None) -> int:
 def _plan(
     data_sets: Mapping[str, tuple[AnyFold, ...]],
     methods: Mapping[str, Method],
+    estimators: Mapping[str, Any],
     metrics: tuple[Metric, ...],
     convention: Convention,
     processors: int,
 ) -> list[_Job]:
     """The jobs, the longest first. What takes next to nothing goes along with the first that takes long."""
-    estimators = {name: method.make() for name, method in methods.items()}
     long = [name for name, method in methods.items() if method.cost >= _NEXT_TO_NOTHING]
     short = [name for name in methods if name not in long]
     bundles = [[name] for name in long] or [[]]
@@ -194,6 +199,15 @@ def _plan(
         for bundle in bundles
     ]
     return sorted(jobs, key=lambda job: -job.cost)
+
+
+def _selecting(estimator: Any, selection: str | Selection | None) -> Any:
+    """The estimator, or a copy of it that chooses in this way, where it chooses at all."""
+    if selection is None or "selection" not in getattr(estimator, "get_params", dict)():
+        return estimator
+    from sklearn.base import clone
+
+    return clone(estimator).set_params(selection=as_selection(selection))
 
 
 def _size(fold: AnyFold) -> float:
