@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 import sinkprop
 from sinkprop import Convention, evaluate, parse_metric, parse_metrics, ranking
-from sinkprop.metrics import CONVENTIONS, FORMS, Metric
+from sinkprop.measures import FORMS
+from sinkprop.metrics import CONVENTIONS, Metric
 
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Literal
 
-from sinkprop import gains
+from sinkprop.forms import as_number, digits, one_of
 from sinkprop.ranked import Ties
 
 __all__ = ["CONVENTIONS", "Convention", "as_convention"]
@@ -54,13 +54,13 @@ class Convention:
     def __post_init__(self) -> None:
         put = object.__setattr__
         for name, choices in CHOICES.items():
-            gains._one_of(name, getattr(self, name), choices)
+            one_of(name, getattr(self, name), choices)
         if isinstance(self.empty, bool) or self.empty not in (0, 1, "skip"):
             raise ValueError(f"empty must be 0, 1 or 'skip'; got {self.empty!r}.")
         put(self, "empty", self.empty if isinstance(self.empty, str) else int(self.empty))
-        put(self, "threshold", gains._number("threshold", self.threshold))
+        put(self, "threshold", as_number("threshold", self.threshold))
         if self.max_grade is not None:
-            put(self, "max_grade", gains._number("max_grade", self.max_grade))
+            put(self, "max_grade", as_number("max_grade", self.max_grade))
 
     def describe(self) -> str:
         """The convention in one sentence."""
@@ -87,7 +87,7 @@ class Convention:
         empty = "is left out" if self.empty == "skip" else f"counts {self.empty}"
         clauses.append(f"a query without a relevant document {empty}{empty_note}")
         clauses.append(_TIES[self.ties])
-        clauses.append(f"relevant is a label >= {gains._digits(self.threshold)}")
+        clauses.append(f"relevant is a label >= {digits(self.threshold)}")
         return clauses
 
 

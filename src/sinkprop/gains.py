@@ -15,20 +15,28 @@ NDCG(k=10, discount='letor', gain='exponential')
 
 from __future__ import annotations
 
-import operator
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import isfinite
-from numbers import Real
 from typing import Any, Literal, NoReturn, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
+from sinkprop.forms import (
+    FORM,
+    as_cutoff,
+    as_number,
+    digits,
+    one_of,
+    only,
+    options_of,
+    read_number,
+    text_form,
+    unknown_form,
+)
 
 __all__ = ["NDCG", "RBP", "Gain", "Precision", "RankLinear", "as_gain", "parse_gain"]
 
@@ -118,13 +126,13 @@ class NDCG(Gain):
 
     def __post_init__(self) -> None:
         if self.k is not None:
-            object.__setattr__(self, "k", _cutoff("NDCG", self.k, ", or None for every rank"))
-        _one_of("NDCG: discount", self.discount, ("letor", "log2"))
-        _one_of("NDCG: gain", self.gain, ("exponential", "linear"))
+            object.__setattr__(self, "k", as_cutoff("NDCG", self.k, ", or None for every rank"))
+        one_of("NDCG: discount", self.discount, ("letor", "log2"))
+        one_of("NDCG: gain", self.gain, ("exponential", "linear"))
 
     def __str__(self) -> str:
         chosen = {"discount": self.discount, "gain": self.gain}
-        return _text(
+        return text_form(
             "ndcg", [f"{name}={x}" for name, x in chosen.items() if x != _NDCG_DEFAULTS[name]], self.k
         )
 
@@ -179,11 +187,11 @@ class Precision(Gain):
     threshold: float = field(default=1.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", _cutoff("Precision", self.k))
-        object.__setattr__(self, "threshold", _number("Precision: threshold", self.threshold))
+        object.__setattr__(self, "k", as_cutoff("Precision", self.k))
+        object.__setattr__(self, "threshold", as_number("Precision: threshold", self.threshold))
 
     def __str__(self) -> str:
-        return _text("p", [] if self.threshold == 1 else [f"threshold={_digits(self.threshold)}"], self.k)
+        return text_form("p", [] if self.threshold == 1 else [f"threshold={digits(self.threshold)}"], self.k)
 
     @property
     def normalized(self) -> bool:
@@ -216,7 +224,7 @@ class RBP(Gain):
     p: float = 0.8
 
     def __post_init__(self) -> None:
-        p = _number("RBP: p", self.p)
+        p = as_number("RBP: p", self.p)
         if not 0 <= p < 1:
             raise ValueError(
                 f"RBP: p must be at least 0 and below 1; got {p!r}. The usual choices are 0.5 to 0.95."
@@ -224,7 +232,7 @@ class RBP(Gain):
         object.__setattr__(self, "p", p + 0.0)  # -0.0 would print as another gain
 
     def __str__(self) -> str:
-        return _text("rbp", [], _digits(self.p))
+        return text_form("rbp", [], digits(self.p))
 
     @property
     def normalized(self) -> bool:
@@ -387,48 +395,33 @@ def parse_gain(text: str) -> Gain:
     >>> parse_gain("precision(threshold=2)@5")
     Precision(k=5, threshold=2.0)
     """
-    match = _FORM.fullmatch(text.lower())
+    match = FORM.fullmatch(text.lower())
     if match is None or match["name"] not in _READERS:
-        _unknown_form(text)
+        unknown_form("gain", text, _READERS, FORMS)
     reader = _READERS[match["name"]]
     try:
-        return reader(_options(match["options"]), match["cutoff"])
+        return reader(options_of(match["options"]), match["cutoff"])
     except (TypeError, ValueError) as error:
         raise ValueError(f"gain {text!r}: {error} The forms are {FORMS}.") from None
 
 
-_FORM = re.compile(r"\s*(?P<name>[a-z]+)\s*(?:\((?P<options>[^()]*)\))?\s*(?:@\s*(?P<cutoff>[^@\s]+))?\s*")
-
-
-def _options(text: str | None) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for item in (text or "").split(",") if (text or "").strip() else []:
-        name, equals, value = (part.strip() for part in item.partition("="))
-        if not (name and equals and value):
-            raise ValueError(f"an option is name=value; got {item.strip()!r}.")
-        if name in options:
-            raise ValueError(f"the option {name!r} is given twice.")
-        options[name] = value
-    return options
-
-
 def _read_ndcg(options: dict[str, str], cutoff: str | None) -> Gain:
-    _only(options, tuple(_NDCG_DEFAULTS))
+    only(options, tuple(_NDCG_DEFAULTS))
     chosen: dict[str, Any] = options
-    return NDCG(None if cutoff is None else _read_number(int, "the cutoff after @", cutoff), **chosen)
+    return NDCG(None if cutoff is None else read_number(int, "the cutoff after @", cutoff), **chosen)
 
 
 def _read_precision(options: dict[str, str], cutoff: str | None) -> Gain:
-    _only(options, ("threshold",))
+    only(options, ("threshold",))
     if cutoff is None:
         raise ValueError("precision needs a cutoff, such as p@5.")
-    thresholds = {name: _read_number(float, name, value) for name, value in options.items()}
-    return Precision(_read_number(int, "the cutoff after @", cutoff), **thresholds)
+    thresholds = {name: read_number(float, name, value) for name, value in options.items()}
+    return Precision(read_number(int, "the cutoff after @", cutoff), **thresholds)
 
 
 def _read_rbp(options: dict[str, str], cutoff: str | None) -> Gain:
-    _only(options, ())
-    return RBP() if cutoff is None else RBP(_read_number(float, "the persistence after @", cutoff))
+    only(options, ())
+    return RBP() if cutoff is None else RBP(read_number(float, "the persistence after @", cutoff))
 
 
 _READERS: dict[str, Callable[[dict[str, str], str | None], Gain]] = {
@@ -437,67 +430,6 @@ _READERS: dict[str, Callable[[dict[str, str], str | None], Gain]] = {
     "precision": _read_precision,
     "rbp": _read_rbp,
 }
-
-
-def _read_number(kind: type[Any], what: str, text: str) -> Any:
-    try:
-        return kind(text)
-    except ValueError:
-        wanted = "an integer" if kind is int else "a number"
-        raise ValueError(f"{what} must be {wanted}; got {text!r}.") from None
-
-
-def _only(options: dict[str, str], known: tuple[str, ...]) -> None:
-    for name in options:
-        if name not in known:
-            raise ValueError(f"{name!r} is not an option; it takes {' and '.join(known) or 'none'}.")
-
-
-def _unknown_form(text: str) -> NoReturn:
-    from difflib import get_close_matches
-
-    name = re.split(r"[@(\d]", text.lower())[0].strip()
-    number = re.search(r"\d+(\.\d+)?\s*$", text)
-    close = get_close_matches(name, _READERS, n=1, cutoff=0.6)
-    hint = f" Did you mean {close[0] + ('@' + number[0].strip() if number else '')!r}?" if close else ""
-    raise ValueError(f"gain {text!r} is not known.{hint} The forms are {FORMS}.")
-
-
-def _text(name: str, options: list[str], cutoff: object) -> str:
-    return name + (f"({','.join(options)})" if options else "") + ("" if cutoff is None else f"@{cutoff}")
-
-
-def _digits(x: float) -> str:
-    return repr(x).removesuffix(".0")
-
-
-def _cutoff(owner: str, k: object, alternative: str = "") -> int:
-    try:
-        if isinstance(k, (bool, np.bool_)):
-            raise TypeError
-        rank = operator.index(k)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(
-            f"{owner}: k must be an integer, the number of ranks counted{alternative}; got {k!r}."
-        ) from None
-    if rank < 1:
-        raise ValueError(
-            f"{owner}: k must be at least 1, the number of ranks counted{alternative}; got {rank}."
-        )
-    return rank
-
-
-def _number(what: str, value: object) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool):
-        raise TypeError(f"{what} must be a number; got {value!r}.")
-    if not isfinite(value):
-        raise ValueError(f"{what} must be a finite number; got {float(value)!r}.")
-    return float(value)
-
-
-def _one_of(what: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{what} must be {' or '.join(map(repr, choices))}; got {value!r}.")
 
 
 def _label_array(labels: ArrayLike) -> Floats:

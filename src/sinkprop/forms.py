@@ -1,0 +1,101 @@
+"""Names with options and a cutoff, as in "ndcg(discount=log2)@10": reading, writing and checking them."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable
+from math import isfinite
+from numbers import Real
+from typing import Any, NoReturn
+
+import numpy as np
+
+__all__ = [
+    "FORM",
+    "as_cutoff",
+    "as_number",
+    "digits",
+    "one_of",
+    "only",
+    "options_of",
+    "read_number",
+    "text_form",
+    "unknown_form",
+]
+
+FORM = re.compile(r"\s*(?P<name>[a-z]+)\s*(?:\((?P<options>[^()]*)\))?\s*(?:@\s*(?P<cutoff>[^@\s]+))?\s*")
+
+
+def options_of(text: str | None) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for item in (text or "").split(",") if (text or "").strip() else []:
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not (name and equals and value):
+            raise ValueError(f"an option is name=value; got {item.strip()!r}.")
+        if name in options:
+            raise ValueError(f"the option {name!r} is given twice.")
+        options[name] = value
+    return options
+
+
+def read_number(kind: type[Any], what: str, text: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        wanted = "an integer" if kind is int else "a number"
+        raise ValueError(f"{what} must be {wanted}; got {text!r}.") from None
+
+
+def only(options: dict[str, str], known: tuple[str, ...]) -> None:
+    for name in options:
+        if name not in known:
+            raise ValueError(f"{name!r} is not an option; it takes {' and '.join(known) or 'none'}.")
+
+
+def unknown_form(what: str, text: str, known: Iterable[str], forms: str) -> NoReturn:
+    """The error for a text that is no form, with the nearest name that there is."""
+    from difflib import get_close_matches
+
+    name = re.split(r"[@(\d]", text.lower())[0].strip()
+    number = re.search(r"\d+(\.\d+)?\s*$", text)
+    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    hint = f" Did you mean {close[0] + ('@' + number[0].strip() if number else '')!r}?" if close else ""
+    raise ValueError(f"{what} {text!r} is not known.{hint} The forms are {forms}.")
+
+
+def text_form(name: str, options: list[str], cutoff: object) -> str:
+    return name + (f"({','.join(options)})" if options else "") + ("" if cutoff is None else f"@{cutoff}")
+
+
+def digits(x: float) -> str:
+    return repr(x).removesuffix(".0")
+
+
+def as_cutoff(owner: str, k: object, alternative: str = "") -> int:
+    try:
+        if isinstance(k, (bool, np.bool_)):
+            raise TypeError
+        rank = operator.index(k)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(
+            f"{owner}: k must be an integer, the number of ranks counted{alternative}; got {k!r}."
+        ) from None
+    if rank < 1:
+        raise ValueError(
+            f"{owner}: k must be at least 1, the number of ranks counted{alternative}; got {rank}."
+        )
+    return rank
+
+
+def as_number(what: str, value: object) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{what} must be a number; got {value!r}.")
+    if not isfinite(value):
+        raise ValueError(f"{what} must be a finite number; got {float(value)!r}.")
+    return float(value)
+
+
+def one_of(what: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{what} must be {' or '.join(map(repr, choices))}; got {value!r}.")
