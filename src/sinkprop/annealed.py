@@ -116,7 +116,6 @@ class AnnealedRanker(BaseRanker):
         if not isinstance(annealing, Annealing):
             raise ValueError(f"annealing must be an Annealing or None; got {annealing!r}.")
         judge, criterion = _judge(gain, selection, self.convention, weighted=weighted)
-        self._check_metric()
         if not isinstance(self.tol, int | float) or not 0 <= self.tol < math.inf:
             raise ValueError(f"tol must be a number, not below 0; got {self.tol!r}.")
         return Recipe(

@@ -80,6 +80,8 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         sample_weight  (N,) row weights
         query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
         """
+        # a wrong metric or convention fails before the work rather than after it
+        evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
         data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
         sets = self._evaluation_sets(eval_set, eval_qid, eval_group)
         validation = reduce(joined, sets) if sets else None
@@ -188,10 +190,6 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
                 f"{sinkprop.__version__} can read ({type(error).__name__}: {error})."
             ) from None
         return ranker
-
-    def _check_metric(self) -> None:
-        """Fail where `metric` or `convention` is none, before the work rather than after it."""
-        evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
 
     def _parameters_to_save(self) -> dict[str, Any]:
         raise NotImplementedError

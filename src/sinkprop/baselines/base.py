@@ -67,7 +67,6 @@ class TunedRanker(BaseRanker):
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         n_candidates = self._checked()
-        self._check_metric()
         selection = as_selection(self.selection)
         judge, criterion = metric_judge(selection.criterion or self._criterion(), self.convention)
         seed = seed_of(self.random_state)

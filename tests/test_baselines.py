@@ -1,0 +1,235 @@
+"""What holds for every rival: the interface, the awkward cases, the files, the choice among candidates."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import check_estimator
+
+import sinkprop
+from sinkprop import Annealing, baselines
+
+NEEDS_QID = {
+    "check_fit_score_takes_y": "calls score without queries",
+    "check_pipeline_consistency": "calls score without queries",
+}
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A ranker with settings that make it quick.
+
+    failing       scikit-learn's checks that it does not pass, with reasons
+    row_weights   whether `sample_weight` has a meaning for it
+    from_queries  whether it chooses among candidates, by queries held out
+    """
+
+    make: Callable[..., Any]
+    failing: Mapping[str, str] = field(default_factory=lambda: NEEDS_QID)
+    row_weights: bool = True
+    from_queries: bool = True
+
+
+def smoothrank(**options):
+    quick = {"penalty": [1e-4, 1e-2], "annealing": Annealing(4, 1), "max_iter": 8}
+    return baselines.SmoothRankRanker(**{**quick, **options})
+
+
+STILL_RANKED = {"check_sample_weight_equivalence_on_dense_data": "a document of weight 0 still takes a rank"}
+RIVALS = {
+    "regression": Rival(baselines.RegressionRanker, from_queries=False),
+    "smoothrank": Rival(smoothrank, NEEDS_QID | STILL_RANKED),
+}
+CHOOSING = [name for name, rival in RIVALS.items() if rival.from_queries]
+
+
+def ranking_data(n_queries=30, seed=0, n_features=5):
+    """Labels 0 to 2 by the first two features and noise; queries of 1 to 14 documents."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 15, n_queries)
+    qid = np.repeat(np.arange(n_queries), sizes)
+    X = rng.normal(size=(len(qid), n_features))
+    return X, np.digitize(X @ [2, 1, 0, 0, 0][:n_features] + rng.normal(size=len(qid)), [0.5, 2]), qid
+
+
+@pytest.fixture(params=RIVALS)
+def rival(request):
+    return RIVALS[request.param]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return ranking_data()
+
+
+@pytest.mark.filterwarnings("ignore:fit. no qid was given:UserWarning")
+def test_scikit_learns_checks(rival):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        results = check_estimator(rival.make(), on_fail=None, on_skip=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert failed.keys() == rival.failing.keys(), failed
+    assert sum(r["status"] == "passed" for r in results) >= 40
+
+
+def test_it_learns(rival):
+    train, test = ranking_data(60, 1), ranking_data(60, 2)
+    ranker = rival.make().fit(*train[:2], qid=train[2])
+    first = np.array([np.flatnonzero(test[2] == q)[0] for q in np.unique(test[2])])
+    chance = sinkprop.evaluate(test[1], np.zeros(len(test[1])), test[2], "ndcg@5")["ndcg@5"]
+    assert len(first) == 60
+    ranker.set_params(metric="ndcg@5")
+    assert ranker.score(*test[:2], qid=test[2]) > chance + 0.1
+
+
+def test_rows_in_any_order_and_ids_of_any_kind_make_the_same_ranking(rival, data):
+    X, y, qid = data
+    ranks = rival.make().fit(X, y, qid=qid).rank(X, qid=qid)
+    names = np.array([f"query {q}" for q in qid])
+    # the queries appear in the same order, so that the same ones are held out
+    order = np.argsort(np.arange(len(y)) % 3, kind="stable")
+    first = [np.flatnonzero(qid == q)[0] for q in np.unique(qid)]
+    order = np.concatenate([first, order[~np.isin(order, first)]])
+    again = rival.make().fit(X[order], y[order], qid=names[order]).rank(X, qid=names)
+    assert_array_equal(again, ranks)
+    sizes = np.bincount(qid)
+    assert_array_equal(rival.make().fit(X, y, group=sizes).rank(X, group=sizes), ranks)
+
+
+@pytest.mark.parametrize("labels", ["none relevant", "all equal", "one relevant"])
+def test_queries_that_say_little(rival, labels):
+    X, y, qid = ranking_data(8, 3)
+    given = {"none relevant": 0 * y, "all equal": 0 * y + 2, "one relevant": np.eye(1, len(y))[0]}[labels]
+    ranker = rival.make().fit(X, given, qid=qid)
+    assert np.isfinite(ranker.predict(X, qid=qid)).all()
+    assert np.isfinite(ranker.score(X, given, qid=qid))
+
+
+def test_one_document_and_one_query(rival, data):
+    X, y, _ = data
+    one = rival.make().fit(X[:1], [1], qid=[7])
+    assert_array_equal(one.rank(X[:1], qid=[7]), [1])
+    alone = rival.make().fit(X[:9], y[:9], qid=[1] * 9)
+    assert_array_equal(np.sort(alone.rank(X[:9], qid=[1] * 9)), np.arange(1, 10))
+
+
+def test_tied_documents_share_a_score(rival, data):
+    X, y, qid = data
+    ranker = rival.make().fit(X, y, qid=qid)
+    twice = np.repeat(X[:5], 2, axis=0)
+    scores = ranker.predict(twice, qid=[0] * 10)
+    assert_array_equal(scores[::2], scores[1::2])
+    ranks = ranker.rank(twice, qid=[0] * 10)
+    assert (ranks[::2] < ranks[1::2]).all()  # the earlier row wins
+
+
+def test_constant_features_and_fewer_rows_than_features(rival):
+    X, y, qid = ranking_data(3, 4)
+    wide = np.concatenate([X, np.ones((len(X), 40)), np.repeat(X, 8, axis=1)], axis=1)
+    ranker = rival.make().fit(wide[:10], y[:10], qid=qid[:10])
+    assert np.isfinite(ranker.predict(wide, qid=qid)).all()
+
+
+def test_single_precision(rival, data):
+    X, y, qid = data
+    rounded = X.astype(np.float32)
+    double = rival.make().fit(rounded.astype(np.float64), y, qid=qid)
+    single = rival.make().fit(rounded, y, qid=qid)
+    agree = np.mean(single.rank(rounded, qid=qid) == double.rank(rounded.astype(np.float64), qid=qid))
+    assert agree > 0.9
+
+
+def test_the_same_model_again_and_for_any_number_of_threads(rival, data):
+    X, y, qid = data
+    first = rival.make().fit(X, y, qid=qid).predict(X, qid=qid)
+    assert_array_equal(rival.make().fit(X, y, qid=qid).predict(X, qid=qid), first)
+    if "n_threads" in rival.make().get_params():
+        for n_threads in (1, 3):
+            again = rival.make(n_threads=n_threads).fit(X, y, qid=qid)
+            assert_array_equal(again.predict(X, qid=qid), first)
+
+
+def test_a_model_file_gives_the_same_ranker(rival, data, tmp_path):
+    X, y, qid = data
+    ranker = rival.make(metric="map", convention="standard").fit(X, y, qid=qid)
+    ranker.save(tmp_path / "model.json")
+    for again in (type(ranker).load(tmp_path / "model.json"), sinkprop.load_model(tmp_path / "model.json")):
+        assert type(again) is type(ranker)
+        assert_array_equal(again.predict(X, qid=qid), ranker.predict(X, qid=qid))
+        assert_array_equal(again.rank(X, qid=qid), ranker.rank(X, qid=qid))
+        assert (again.metric, again.convention) == ("map", "standard")
+        assert again.score(X, y, qid=qid) == ranker.score(X, y, qid=qid)
+        again.save(tmp_path / "again.json")
+        assert (tmp_path / "again.json").read_bytes() == (tmp_path / "model.json").read_bytes()
+        clone(again).fit(X, y, qid=qid)
+    with pytest.raises(NotFittedError):
+        rival.make().save(tmp_path / "none.json")
+
+
+def test_a_query_of_weight_zero_does_not_matter(rival, data):
+    X, y, qid = data
+    vali = ranking_data(12, 9)
+    more = {"eval_set": [vali[:2]], "eval_qid": [vali[2]]}
+    kept = qid % 3 > 0
+    spoiled = np.where(kept, y, 2 - y)
+    weight = {q: float(q % 3 > 0) for q in np.unique(qid)}
+    options = {"normalization": "none"} if "normalization" in rival.make().get_params() else {}
+    weighted = rival.make(**options).fit(X, spoiled, qid=qid, query_weight=weight, **more)
+    without = rival.make(**options).fit(X[kept], y[kept], qid=qid[kept], **more)
+    a, b = weighted.predict(X, qid=qid), without.predict(X, qid=qid)
+    assert_allclose(a, b, rtol=1e-6, atol=1e-6 * np.abs(b).max())
+
+
+def test_weights_of_rows_count_or_are_refused(rival, data):
+    X, y, qid = data
+    weight = np.random.default_rng(0).uniform(0.1, 3, len(y))
+    if not rival.row_weights:
+        with pytest.raises(ValueError, match="sample_weight"):
+            rival.make().fit(X, y, qid=qid, sample_weight=weight)
+        return
+    plain = rival.make().fit(X, y, qid=qid).predict(X, qid=qid)
+    weighted = rival.make().fit(X, y, qid=qid, sample_weight=weight).predict(X, qid=qid)
+    assert not np.array_equal(plain, weighted)
+
+
+@pytest.mark.parametrize("name", CHOOSING)
+def test_validation_queries_choose(name, data):
+    X, y, qid = data
+    vali = ranking_data(12, 9)
+    ranker = RIVALS[name].make().fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
+    assert ranker.fit_result_.judged_by == "12 validation queries"
+    crossed = RIVALS[name].make(selection="cross-validation")
+    crossed.fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
+    assert crossed.fit_result_.judged_by == "cross-validation over 42 queries in 5 parts"
+    with pytest.raises(ValueError, match="method must be"):
+        RIVALS[name].make(selection="luck").fit(X, y, qid=qid)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"y": [-1.0] * 12}, "labels|y"),
+        ({"y": [1.0] * 11}, "11"),
+        ({"qid": [1] * 11}, "11"),
+        ({"X": np.full((12, 2), np.inf)}, "X"),
+        ({"X": np.ones(12)}, "2D"),
+    ],
+)
+def test_bad_arrays_are_errors(rival, change, said):
+    good = {"X": np.random.default_rng(0).normal(size=(12, 2)), "y": [0, 1, 2] * 4, "qid": [1] * 6 + [2] * 6}
+    given = good | change
+    with pytest.raises(ValueError, match=said):
+        rival.make().fit(given["X"], given["y"], qid=given["qid"])
+
+
+def test_a_wrong_metric_or_convention_fails_before_the_work(rival, data):
+    X, y, qid = data
+    for wrong in ({"metric": "ndgc@10"}, {"convention": "leotr"}):
+        with pytest.raises(ValueError, match=r"Did you mean|not known|convention"):
+            rival.make(**wrong).fit(X, y, qid=qid)
