@@ -102,3 +102,8 @@ GAINS: list[Gain] = [
     RankLinear(gain=np.negative, discount=np.sqrt),
     RankLinear(table=lambda r, k: np.cos(r * k) / k),
 ]
+
+
+def gain_name(gain: Gain) -> str:
+    """The same in every process, which the text of a function is not."""
+    return "RankLinear" if isinstance(gain, RankLinear) else str(gain)

@@ -10,13 +10,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sinkprop.data import Groups, as_labels, as_scores, group_rows
-
-settings.register_profile("shared machine", deadline=None)
-settings.load_profile("shared machine")
 
 Key = namedtuple("Key", ["user", "day"])
 Color = enum.Enum("Color", ["RED", "GREEN", "BLUE"])

@@ -598,7 +598,6 @@ class TestSignificance:
         expected = scipy.stats.wilcoxon(d, method="approx", correction=False).pvalue
         assert wilcoxon_test(d) == pytest.approx(expected, rel=1e-9)
 
-    @settings(deadline=None)
     @given(hnp.arrays(np.int64, st.integers(1, 9), elements=st.integers(-4, 4)))
     def test_wilcoxon_with_ties_by_trying_all_signs(self, whole):
         d = whole[whole != 0].astype(float)
@@ -612,7 +611,7 @@ class TestSignificance:
         expected = np.mean(away >= abs(ranks[d > 0].sum() - center) - 1e-9)
         assert wilcoxon_test(whole / 10) == pytest.approx(expected, abs=1e-12)
 
-    @settings(deadline=None, max_examples=30)
+    @settings(max_examples=30)
     @given(
         hnp.arrays(np.float64, st.integers(1, 8), elements=st.sampled_from([-3.0, -1.0, 0.0, 1.0, 2.0, 5.0]))
     )

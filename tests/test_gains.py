@@ -7,13 +7,10 @@ from math import log2
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sinkprop.gains import FORMS, NDCG, RBP, Gain, Precision, RankLinear, as_gain, parse_gain
-
-settings.register_profile("shared machine", deadline=None)
-settings.load_profile("shared machine")
 
 one_over_rank = RankLinear(gain=np.square, discount=np.reciprocal)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from problems import PROBLEMS, Problem
 
@@ -27,9 +27,6 @@ TOLERANCE = {
 SMOOTHED = ["fast", "exact", "laplace"]
 PARTITIONED = ["logit-logistic", "probit", "beta"]
 KINDS = SMOOTHED + PARTITIONED
-
-settings.register_profile("shared machine", deadline=None)
-settings.load_profile("shared machine")
 
 
 def relax(kind: str, sigma: float = 1.0) -> Relaxation:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -28,9 +28,6 @@ import sinkprop
 from sinkprop import Convention, evaluate, parse_metric, parse_metrics, ranking
 from sinkprop.measures import FORMS
 from sinkprop.metrics import CONVENTIONS, Metric
-
-settings.register_profile("shared machine", deadline=None)
-settings.load_profile("shared machine")
 
 DATA = Path(os.environ.get("SINKPROP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

@@ -30,9 +30,6 @@ import sinkprop
 from sinkprop import model_files
 from sinkprop.model_files import FORMAT_VERSION, Model, ModelFileError, read_model, write_model
 
-settings.register_profile("shared machine", deadline=None)
-settings.load_profile("shared machine")
-
 DOCUMENTATION = Path(__file__).parents[1] / "docs" / "model-files.md"
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 DTYPES += ["float16", "float32", "float64", "U7"]

@@ -15,9 +15,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from problems import GAINS, PROBLEMS, Problem
+from problems import GAINS, PROBLEMS, Problem, gain_name
 
 from sinkprop import _native, reference
 from sinkprop.gains import NDCG, RBP, Gain, Precision, RankLinear
@@ -44,9 +44,6 @@ PARTITIONED = ["logit-logistic", "probit", "beta"]
 KINDS = SMOOTHED + PARTITIONED
 ITERATIONS = [0, 1, 5]
 BY_NAME = {problem.name: problem for problem in PROBLEMS}
-
-settings.register_profile("shared machine", deadline=None)
-settings.load_profile("shared machine")
 
 
 @pytest.fixture(params=_native.instruction_sets())
@@ -476,7 +473,7 @@ def ragged(kind: str, *, copies: int = 4, seed: int = 0) -> tuple[np.ndarray, np
 BATCH_GAINS = [NDCG(), NDCG(3), Precision(2), RBP(0.8), GAINS[-1]]
 
 
-@pytest.mark.parametrize("gain", BATCH_GAINS, ids=str)
+@pytest.mark.parametrize("gain", BATCH_GAINS, ids=gain_name)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_is_its_queries_one_by_one(kind: str, gain: Gain, instruction_set: str) -> None:
     scores, labels, qid = ragged(kind)

@@ -6,10 +6,10 @@ from math import erf, exp, log, log2
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from problems import GAINS, PROBLEMS, Problem
+from problems import GAINS, PROBLEMS, Problem, gain_name
 from scipy import special
 
 from sinkprop.gains import NDCG, Gain, RankLinear
@@ -37,8 +37,6 @@ TOLERANCE = {"complex step": 1e-12, "multiprecision": 1e-11, "torch": 1e-11}
 RELAXATIONS = ["gaussian", "laplace", "logit-logistic", "probit", "beta"]
 ANALYTIC = RELAXATIONS[:-1]
 
-settings.register_profile("shared machine", deadline=None)
-settings.load_profile("shared machine")
 
 BY_NAME = {problem.name: problem for problem in PROBLEMS}
 
@@ -206,7 +204,7 @@ def test_gradient_by_complex_step(problem: Problem, kind: str, n_iter: int) -> N
 
 
 @pytest.mark.parametrize("kind", ANALYTIC)
-@pytest.mark.parametrize("gain", GAINS, ids=str)
+@pytest.mark.parametrize("gain", GAINS, ids=gain_name)
 def test_expected_value_takes_a_complex_step(gain: Gain, kind: str) -> None:
     problem = BY_NAME["some tied"]
     scores, relaxation = posed(problem, kind)
