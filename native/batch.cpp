@@ -107,6 +107,14 @@ std::size_t longest(const Batch& batch) {
     return n;
 }
 
+// Queries to a piece. A thread is worth starting for some thousand documents; pieces small enough to share the work
+// evenly.
+std::size_t piece_of(const Batch& batch) {
+    const std::size_t total = batch.offsets[batch.n_queries];
+    const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
+    return std::max<std::size_t>(1, 1000 / per_query);
+}
+
 // The query's documents in the order the kernels want: by decreasing score, or as they come for a partitioned measure.
 Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w) {
     const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin, width = settings.width();
@@ -155,12 +163,8 @@ void each_query(const Batch& batch, Settings settings, int n_threads, Work&& wor
     settings.method = forced_method;
     settings.cells = settings.exact ? cell_table<16>() : cell_table<12>();
     settings.fine_cells = cell_table<8>();
-    const std::size_t total = batch.offsets[batch.n_queries];
-    // A thread is worth starting for some thousand documents; pieces small enough to share the work evenly.
-    const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
-    const std::size_t piece = std::max<std::size_t>(1, 1000 / per_query);
-    if (total < 4000 && !settings.partitioned()) n_threads = 1;
-    in_parallel(batch.n_queries, piece, n_threads, [&](std::size_t from, std::size_t to) {
+    if (batch.offsets[batch.n_queries] < 4000 && !settings.partitioned()) n_threads = 1;
+    in_parallel(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         for (std::size_t q = from; q < to; ++q) {
             Query query = arrange(batch, settings, q, w);
@@ -235,6 +239,33 @@ void project(const Batch& batch, const Settings& settings, int n_threads, double
     each_query(batch, settings, n_threads,
                [&](std::size_t, const Query& query, const Settings& s, const Plan& plan, double* scratch,
                    const Kernels& kernels) { kernels.project(query, s, plan, scratch, out); });
+}
+
+void listnet(const Batch& batch, int k, int n_threads, double* per_query, double* gradient) {
+    const Kernels& kernels = *in_use();
+    const double factor = 1 / double(batch.n_queries);
+    if (k <= 2 && std::size_t(batch.offsets[batch.n_queries]) < 4000) n_threads = 1;
+    in_parallel(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
+        Workspace& w = workspace();
+        for (std::size_t q = from; q < to; ++q) {
+            const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin;
+            double* scratch = w.scratch.doubles(listnet_scratch(n, k));
+            if (!batch.rows) {
+                per_query[q] =
+                    kernels.listnet(batch.scores + begin, batch.gains + begin, n, k, factor, scratch, gradient + begin);
+                continue;
+            }
+            const std::int64_t* rows = batch.rows + begin;
+            double *z = w.scores.doubles(2 * n), *g = z + n, *y = w.gains.doubles(n);
+            for (std::size_t i = 0; i < n; ++i) {
+                z[i] = batch.scores[rows[i]];
+                y[i] = batch.gains[rows[i]];
+            }
+            per_query[q] = kernels.listnet(z, y, n, k, factor, scratch, g);
+            for (std::size_t i = 0; i < n; ++i) gradient[rows[i]] = g[i];
+        }
+        w.shrink();
+    });
 }
 
 }  // namespace sinkprop

@@ -36,6 +36,10 @@ void expected_gain(const Batch&, const Settings&, bool normalize, int n_threads,
 // out (N, n_classes) = sum_k Pi[j, k] D[c, k]
 void project(const Batch&, const Settings&, int n_threads, double* out);
 
+// per_query (Q,): ListNet's loss of the first k places of each query, whose target has the scores `batch.gains`;
+// gradient (N,) of their mean.
+void listnet(const Batch&, int k, int n_threads, double* per_query, double* gradient);
+
 // 2^label - 1, for 0 <= label < 960: below 2^960 no sum of gains overflows.
 double exponential_gain(double label);
 

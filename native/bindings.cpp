@@ -143,6 +143,25 @@ NB_MODULE(_native, m) {
         "half_steps"_a, "epsilon"_a, "n_threads"_a, nb::arg("out").noconvert());
 
     m.def(
+        "listnet",
+        [](const Vector& scores, const Index& offsets, std::optional<Index> rows, const Vector& target, int k,
+           int n_threads, Array<double, nb::ndim<1>> per_query, Array<double, nb::ndim<1>> gradient) {
+            sinkprop::Batch batch = {};
+            batch.scores = scores.data();
+            batch.offsets = offsets.data();
+            batch.rows = rows ? rows->data() : nullptr;
+            batch.n_queries = offsets.shape(0) - 1;
+            batch.gains = target.data();
+            require_size("target", target.size(), scores.size());
+            require_size("per_query", per_query.size(), batch.n_queries);
+            require_size("gradient", gradient.size(), scores.size());
+            nb::gil_scoped_release release;
+            sinkprop::listnet(batch, k, n_threads, per_query.data(), gradient.data());
+        },
+        "scores"_a, "offsets"_a, nb::arg("rows").none(), "target"_a, "k"_a, "n_threads"_a,
+        nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert());
+
+    m.def(
         "use_method",
         [](const std::string& name) {
             if (!sinkprop::use_method(name))

@@ -4,6 +4,7 @@
 #include "direct.hpp"
 #include "gauss_cells.hpp"
 #include "kernel_sums.hpp"
+#include "listnet.hpp"
 #include "partitioned.hpp"
 
 namespace sinkprop {
@@ -211,7 +212,7 @@ void project_query(const Query& query, const Settings& s, const Plan& p, double*
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA), plan, expected_gain_of_query, project_query};
+const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA), plan, expected_gain_of_query, project_query, listnet::loss};
 
 }  // namespace SINKPROP_ISA
 }  // namespace sinkprop

@@ -53,7 +53,15 @@ struct Kernels {
                             double* gradient);
     // out (rows, n_classes) = sum_k Pi[j, k] D[c, k]; gains and classes are not read.
     void (*project)(const Query&, const Settings&, const Plan&, double* scratch, double* out);
+    // ListNet's loss of the first k places, of n documents with scores z whose target has the scores y; gradient (n,) =
+    // scale * its gradient in z. Takes listnet_scratch(n, k) doubles.
+    double (*listnet)(const double* z, const double* y, std::size_t n, int k, double scale, double* scratch,
+                      double* gradient);
 };
+
+constexpr std::size_t listnet_scratch(std::size_t n, int k) {
+    return 4 * ((n + 7) / 8 * 8) + (k > 2 ? std::size_t(k) * n : 0);
+}
 
 // The rows of a long sorted query are all over the caller's arrays: ask for the i-th before it is needed. Internal to
 // each translation unit, as everything is that is compiled for several instruction sets.

@@ -43,6 +43,16 @@ def project(
     n_threads: int,
     out: Floats,
 ) -> None: ...
+def listnet(
+    scores: Floats,
+    offsets: Index,
+    rows: Index | None,
+    target: Floats,
+    k: int,
+    n_threads: int,
+    per_query: Floats,
+    gradient: Floats,
+) -> None: ...
 def use_method(name: str) -> None: ...
 def instruction_sets() -> list[str]: ...
 def instruction_set() -> str: ...

@@ -1,0 +1,273 @@
+// ListNet's loss of one query: the cross entropy between the Plackett-Luce models of two lists of scores over the first
+// k places, and its gradient in the model's scores.
+//
+// y are the scores of the target, z those of the model. A stage draws one of the documents that are left, j with
+// probability P_j = e^(y_j) / sum e^y under the target and Q_j = e^(z_j) / sum e^z under the model, and
+//
+//   L_1 = sum_j P_j (log sum e^z - z_j),     L_k = L_1 + sum_j P_j L_(k-1)(without j).
+//
+// L_1 and L_2 take linear time. L_2 needs every sum without one of its terms. All but the largest term can be
+// subtracted: what is left is at least half of the sum. So the document with the largest score is kept apart, and the
+// others are scaled by the second largest, which makes the sum without the first as accurate as any other. Whatever the
+// scores, no exponential overflows and no logarithm is of 0. A further stage costs a factor of n.
+#pragma once
+
+#include <cmath>
+
+#include "kernels.hpp"
+#include "simd.hpp"
+
+namespace sinkprop {
+namespace SINKPROP_ISA {
+namespace listnet {
+
+using V = Vec<native_width>;
+constexpr std::size_t W = native_width;
+
+constexpr double farthest = 1e300;     // a difference of scores beyond it counts as this: sums of losses stay finite
+constexpr double nowhere = -INFINITY;  // the score of what is not there
+
+SINKPROP_INLINE V get(const double* p, std::size_t count, double fill) {
+    if (count == W) return V::load(p);
+    double x[W];
+    for (std::size_t l = 0; l < W; ++l) x[l] = l < count ? p[l] : fill;
+    return V::load(x);
+}
+
+SINKPROP_INLINE void put(V v, double* p, std::size_t count) {
+    if (count == W) return v.store(p);
+    double x[W];
+    v.store(x);
+    for (std::size_t l = 0; l < count; ++l) p[l] = x[l];
+}
+
+// body(i, count) for each vector of elements i, i + 1, ...
+template <class Body>
+SINKPROP_INLINE void sweep(std::size_t n, Body&& body) {
+    std::size_t i = 0;
+    for (; i + W <= n; i += W) body(i, W);
+    if (i < n) body(i, n - i);
+}
+
+// Elements of an array of the scratch: whole vectors, so that only the caller's arrays have an end to be minded
+constexpr std::size_t padded(std::size_t n) {
+    return (n + 7) / 8 * 8;
+}
+
+struct TwoLargest {
+    double most = nowhere, second = nowhere;
+
+    TwoLargest(const double* x, std::size_t n) {
+        V first = V::all(nowhere), next = V::all(nowhere);
+        sweep(n, [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
+            const V v = get(x + i, count, nowhere);
+            next = maximum(next, minimum(first, v));
+            first = maximum(first, v);
+        });
+        double lanes[2 * W];
+        first.store(lanes);
+        next.store(lanes + W);
+        for (double lane : lanes) {
+            const double less = lane > most ? most : lane;
+            second = less > second ? less : second;
+            most = lane > most ? lane : most;
+        }
+    }
+};
+
+// a - b, where it is above 0, at most `farthest`
+SINKPROP_INLINE V distance(V a, V b) {
+    return minimum(maximum(a - b, V::all(0)), V::all(farthest));
+}
+
+// -log(1 - q) for 0 <= q <= 1/2: 2 artanh(q / (2 - q)), whose series converges by a factor of 9 a term
+SINKPROP_INLINE V minus_log1m(V q) {
+    const V s = q / (V::all(2) - q), s2 = s * s;
+    V sum = V::all(1.0 / 33);
+    for (int odd = 31; odd > 0; odd -= 2) sum = fma(sum, s2, V::all(1.0 / odd));
+    return (s + s) * sum;
+}
+
+// The exponentials of scores, the largest of which is kept apart: u_j = e^(x_j - second), but 0 for the largest. In
+// units of the largest one the others are `ratio` u_j, and the sum of all is `whole`.
+struct Exponentials {
+    std::size_t top;            // which document has the largest
+    double most, second;        // the two largest scores
+    double ratio, rest, whole;  // e^(second - most), sum_j u_j, 1 + ratio * rest
+
+    Exponentials(const double* x, std::size_t n, double* SINKPROP_RESTRICT u) {
+        const TwoLargest largest(x, n);
+        most = largest.most;
+        second = largest.second;
+        for (top = 0; x[top] != most;) ++top;
+        V total = V::all(0);
+        const V shift = V::all(second), zero = V::all(0);
+        sweep(n, [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
+            const V e = exp(minimum(get(x + i, count, nowhere) - shift, zero));
+            e.store(u + i);
+            total = total + e;
+        });
+        u[top] = 0;
+        rest = sum(total) - 1;
+        ratio = std::exp(second - most);
+        whole = 1 + ratio * rest;
+    }
+    // The sum without one of the others, in units of the largest
+    SINKPROP_INLINE V without(V u) const { return V::all(whole) - V::all(ratio) * u; }
+    double without(double u) const { return whole - ratio * u; }
+};
+
+// What a gradient is put into: g = scale * (...), or g += scale * (...)
+template <bool adds>
+SINKPROP_INLINE void give(V v, double* g, std::size_t count) {
+    put(adds ? get(g, count, 0) + v : v, g, count);
+}
+
+// L_1, and scale * its gradient. `scratch` (2 padded(n)); `P`, if not null, receives the target's probabilities (n).
+template <bool adds>
+double top_one(const double* z, const double* y, std::size_t n, double scale, double* scratch,
+               double* SINKPROP_RESTRICT g, double* P) {
+    double *u = scratch, *t = u + padded(n);
+    const V z_most = V::all(TwoLargest(z, n).most), y_most = V::all(TwoLargest(y, n).most);
+    V S = V::all(0), T = V::all(0), away = V::all(0);
+    sweep(n, [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
+        const V score = get(z + i, count, nowhere);
+        const V e = exp(score - z_most), f = exp(get(y + i, count, nowhere) - y_most);
+        e.store(u + i);
+        f.store(t + i);
+        S = S + e;
+        T = T + f;
+        away = away + f * distance(z_most, score);
+    });
+    const double s = sum(S), total = sum(T);
+    const V of_model = V::all(scale / s), of_target = V::all(scale / total), share = V::all(1 / total);
+    sweep(n, [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
+        const V f = V::load(t + i);
+        give<adds>(V::load(u + i) * of_model - f * of_target, g + i, count);
+        if (P) put(f * share, P + i, count);
+    });
+    return std::log(s) + sum(away) / total;
+}
+
+// L_2 of n >= 3 documents, and scale * its gradient. `scratch` (4 padded(n)).
+template <bool adds>
+double top_two(const double* z, const double* y, std::size_t n, double scale, double* scratch,
+               double* SINKPROP_RESTRICT g) {
+    const std::size_t stride = padded(n);
+    double *u = scratch, *t = u + stride, *a = t + stride, *b = a + stride;
+    const Exponentials model(z, n, u), target(y, n, t);
+    const std::size_t first = model.top, wanted = target.top;
+    const double share = target.ratio / target.whole;  // P_j = share * t_j, but for `wanted`
+    const double P_wanted = 1 / target.whole, P_first = first == wanted ? P_wanted : share * t[first];
+    const bool apart = first != wanted;
+
+    // What follows a document drawn first, j, is spread over the others by 1 / (sum without j): b_j = P_j / (the
+    // target's sum without j), a_j = P_j / (the model's). Those of the two documents kept apart are put in by hand, but
+    // a of `first` and b of `wanted`, which have other units, are 0 here.
+    V A = V::all(0), B = V::all(0), logs = V::all(0), others = V::all(0);
+    const V by_share = V::all(share), odds = V::all(model.ratio / model.whole);
+    sweep(n, [&](std::size_t i, std::size_t) SINKPROP_LAMBDA {
+        const V ui = V::load(u + i), ti = V::load(t + i), P = by_share * ti;
+        const V ai = P / model.without(ui), bi = P / target.without(ti);
+        ai.store(a + i);
+        bi.store(b + i);
+        A = A + ai;
+        B = B + bi;
+        logs = logs + P * minus_log1m(odds * ui);
+        others = others + P;
+    });
+    double sum_a = sum(A), sum_b = sum(B), sum_logs = sum(logs), sum_others = sum(others);
+    if (apart) {
+        sum_a -= a[first];
+        sum_others -= P_first;
+        const double q = model.ratio / model.whole * u[wanted];
+        a[wanted] = P_wanted / model.without(u[wanted]);
+        sum_a += a[wanted];
+        sum_logs -= P_wanted * std::log1p(-q);
+        sum_others += P_wanted;
+    }
+    a[first] = 0;
+    const double b_first = apart ? b[first] : 0;
+
+    // sum_j P_j (log sum without j) over j other than `first`, and that of `first`
+    double value = std::log(model.whole);
+    value += sum_others * std::log(model.whole) - sum_logs + P_first * std::log(model.rest);
+
+    // The probabilities to be drawn second: M_i under the target and N_i under the model, after a first draw from the
+    // target. Distances are from the largest score, but after `first` from the second largest.
+    const double M_shared = P_wanted / target.rest, N_shared = P_first / model.rest;
+    const V z_most = V::all(model.most), z_second = V::all(model.second);
+    const V all_a = V::all(sum_a), all_b = V::all(sum_b), b_rest = V::all(sum_b - b_first);
+    const V y_ratio = V::all(target.ratio), z_ratio = V::all(model.ratio);
+    const V after_wanted = V::all(M_shared), after_wanted_far = V::all(apart ? M_shared : 0);
+    const V after_first = V::all(N_shared), by_scale = V::all(scale);
+    V away = V::all(0), after = V::all(0);
+    sweep(n, [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
+        const V ui = V::load(u + i), ti = V::load(t + i), bi = V::load(b + i);
+        const V score = get(z + i, count, nowhere), P = by_share * ti, Q = odds * ui;
+        const V M = ti * (y_ratio * (all_b - bi) + after_wanted);
+        const V N = ui * (z_ratio * (all_a - V::load(a + i)) + after_first);
+        give<adds>(by_scale * ((Q - P) + (N - M)), g + i, count);
+        away = away + distance(z_most, score) * (P + ti * (y_ratio * (b_rest - bi) + after_wanted_far));
+        after = after + distance(z_second, score) * ti;
+    });
+    value += sum(away);
+    // the two that were kept apart: what the sweep gave them is of u = 0 or t = 0
+    g[first] += scale * (1 / model.whole + sum_a);
+    g[wanted] -= scale * (P_wanted + sum_b);
+    if (apart) {
+        const double far = model.most - z[wanted], near = model.second - z[wanted];
+        value += (far < farthest ? far : farthest) * (P_wanted + sum_b - b_first);
+        const double after_it = target.ratio * sum(after) + (near < farthest ? near : farthest);
+        value += P_first * after_it / target.without(t[first]);
+    } else {
+        value += P_first * sum(after) / target.rest;
+    }
+    return value;
+}
+
+// L_k, and g += scale * its gradient, by what each first draw leaves. The arrays are in any order, and in the same one
+// afterwards. `scratch` (4 padded(n)), `levels` (k - 2, n).
+inline double top_k(double* z, double* y, std::size_t n, int k, double scale, double* scratch, double* levels,
+                    double* g) {
+    if (n < 2) return 0;
+    if (k == 1 || n == 2) return top_one<true>(z, y, n, scale, scratch, g, nullptr);
+    if (k == 2) return top_two<true>(z, y, n, scale, scratch, g);
+    double *P = levels, *const arrays[] = {z, y, g};
+    auto exchange_with_last = [&](std::size_t j) SINKPROP_LAMBDA {
+        for (double* x : arrays) {
+            const double kept = x[j];
+            x[j] = x[n - 1];
+            x[n - 1] = kept;
+        }
+    };
+    double value = top_one<true>(z, y, n, scale, scratch, g, P);
+    for (std::size_t j = 0; j < n; ++j) {
+        if (P[j] == 0) continue;
+        exchange_with_last(j);
+        value += P[j] * top_k(z, y, n - 1, k - 1, scale * P[j], scratch, levels + n, g);
+        exchange_with_last(j);
+    }
+    return value;
+}
+
+// L_k of n documents, and scale * its gradient, in listnet_scratch(n, k) doubles
+inline double loss(const double* z, const double* y, std::size_t n, int k, double scale, double* scratch, double* g) {
+    if (n < 2) {
+        for (std::size_t i = 0; i < n; ++i) g[i] = 0;
+        return 0;
+    }
+    if (k == 1 || n == 2) return top_one<false>(z, y, n, scale, scratch, g, nullptr);
+    if (k == 2) return top_two<false>(z, y, n, scale, scratch, g);
+    double *own_z = scratch + 4 * padded(n), *own_y = own_z + n;
+    for (std::size_t i = 0; i < n; ++i) {
+        own_z[i] = z[i];
+        own_y[i] = y[i];
+        g[i] = 0;
+    }
+    return top_k(own_z, own_y, n, k, scale, scratch, own_y + n, g);
+}
+
+}  // namespace listnet
+}  // namespace SINKPROP_ISA
+}  // namespace sinkprop
