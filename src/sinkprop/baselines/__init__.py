@@ -1,7 +1,9 @@
 """Rivals, as scikit-learn estimators with the interface of `SinkPropRanker`."""
 
+from sinkprop.baselines.adarank import AdaRankRanker
 from sinkprop.baselines.feature import FeatureRanker
+from sinkprop.baselines.listnet import ListNetRanker
 from sinkprop.baselines.regression import RegressionRanker
 from sinkprop.baselines.smoothrank import SmoothRankRanker
 
-__all__ = ["FeatureRanker", "RegressionRanker", "SmoothRankRanker"]
+__all__ = ["AdaRankRanker", "FeatureRanker", "ListNetRanker", "RegressionRanker", "SmoothRankRanker"]

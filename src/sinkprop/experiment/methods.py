@@ -43,6 +43,15 @@ def _baseline(name: str, **parameters: Any) -> Callable[[], Any]:
     return make
 
 
+def _baseline(name: str, **parameters: Any) -> Callable[[], Any]:
+    def make() -> Any:
+        from sinkprop import baselines
+
+        return getattr(baselines, name)(**parameters)
+
+    return make
+
+
 def _given(estimator: Any) -> Callable[[], Any]:
     return lambda: estimator
 
@@ -65,6 +74,15 @@ METHODS: dict[str, Method] = {
     "sinkprop-probit": Method("that, partitioned", _paper(relaxation="probit"), 250),
     "sinkprop-beta": Method("that, partitioned", _paper(relaxation="beta"), 500),
     "smoothrank": Method("SmoothRank: the same, columns normalized only", _baseline("SmoothRankRanker"), 20),
+    "listnet": Method("ListNet, by the first place", _baseline("ListNetRanker"), 10),
+    "listnet-top2": Method("that, by the first two places", _baseline("ListNetRanker", top_k=2), 12),
+    "adarank-map": Method("AdaRank on MAP", _baseline("AdaRankRanker"), 10),
+    "adarank-ndcg": Method("AdaRank on NDCG@5", _baseline("AdaRankRanker", measure="ndcg@5"), 10),
+    "adarank-ranklib": Method(
+        "that, by RankLib's rules",
+        _baseline("AdaRankRanker", measure="ndcg@5", variant="ranklib", n_rounds=500),
+        15,
+    ),
     "best-feature": Method("the one feature that is best in training", _baseline("FeatureRanker"), cost=2),
 }
 # names for several of them
