@@ -40,7 +40,7 @@ class AdaRankRanker(LinearBaseline):
     variant        "paper", or "ranklib" for the rules of RankLib's AdaRank, which keep a strong feature from
                    being taken over and over; docs/baselines/adarank.md has them
     both_directions  whether a feature may also rank its smallest value first; the paper has the largest
-    n_rounds       rounds, the number of candidates
+    n_rounds       rounds, the number of candidates; None for 100, or 500 for "ranklib", as RankLib has
     tolerance      "ranklib" only: the loss of training performance at which a phase ends
     selection      `Selection`, or the name of its method: how the round is chosen, by the same measure
                    unless it names others
@@ -69,7 +69,7 @@ class AdaRankRanker(LinearBaseline):
         measure: str = "map",
         variant: Variant = "paper",
         both_directions: bool = False,
-        n_rounds: int = 100,
+        n_rounds: int | None = None,
         tolerance: float = 0.002,
         selection: str | Selection = "validation",
         normalization: str = "none",
@@ -98,6 +98,11 @@ class AdaRankRanker(LinearBaseline):
             raise ValueError(f"variant must be 'paper' or 'ranklib'; got {self.variant!r}.")
         if not isinstance(self.tolerance, int | float) or not 0 <= self.tolerance < math.inf:
             raise ValueError(f"tolerance must be a number, not below 0; got {self.tolerance!r}.")
+        return self._rounds()
+
+    def _rounds(self) -> int:
+        if self.n_rounds is None:
+            return 500 if self.variant == "ranklib" else 100
         return whole("n_rounds", self.n_rounds, 1)
 
     def _criterion(self) -> str:
@@ -112,7 +117,7 @@ class AdaRankRanker(LinearBaseline):
         super()._fit(data, validation)
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
-        data, n_rounds = problem.data, whole("n_rounds", self.n_rounds, 1)
+        data, n_rounds = problem.data, self._rounds()
 
         def measured(scores: Floats) -> Floats:
             result = evaluate(data.y, scores, data.codes, metrics=self.measure, convention=self.convention)

@@ -80,7 +80,7 @@ METHODS: dict[str, Method] = {
     "adarank-ndcg": Method("AdaRank on NDCG@5", _baseline("AdaRankRanker", measure="ndcg@5"), 10),
     "adarank-ranklib": Method(
         "that, by RankLib's rules",
-        _baseline("AdaRankRanker", measure="ndcg@5", variant="ranklib", n_rounds=500),
+        _baseline("AdaRankRanker", measure="ndcg@5", variant="ranklib"),
         15,
     ),
     "best-feature": Method("the one feature that is best in training", _baseline("FeatureRanker"), cost=2),
