@@ -43,15 +43,6 @@ def _baseline(name: str, **parameters: Any) -> Callable[[], Any]:
     return make
 
 
-def _baseline(name: str, **parameters: Any) -> Callable[[], Any]:
-    def make() -> Any:
-        from sinkprop import baselines
-
-        return getattr(baselines, name)(**parameters)
-
-    return make
-
-
 def _given(estimator: Any) -> Callable[[], Any]:
     return lambda: estimator
 
