@@ -1,32 +1,16 @@
 """ListNetRanker: what it minimizes, what chooses the penalty, and its awkward cases."""
 
-import warnings
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from ohsumed import five_fold_means, needs_ohsumed, published
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
-from sklearn.utils.estimator_checks import check_estimator
 
 from sinkprop import evaluate, load_model
 from sinkprop.baselines import ListNetRanker, RegressionRanker
 from sinkprop.listnet import listnet_loss
 from sinkprop.selection import Selection
-
-NO_ROW_WEIGHTS = "a row has no weight in a distribution over the documents of a query"
-EXPECTED = {
-    "check_fit_score_takes_y": "score without qid is an error: it would take all rows for one query",
-    "check_pipeline_consistency": "calls score without qid",
-    "check_sample_weights_pandas_series": NO_ROW_WEIGHTS,
-    "check_sample_weights_not_an_array": NO_ROW_WEIGHTS,
-    "check_sample_weights_list": NO_ROW_WEIGHTS,
-    "check_all_zero_sample_weights_error": NO_ROW_WEIGHTS,
-    "check_sample_weights_shape": NO_ROW_WEIGHTS,
-    "check_sample_weights_not_overwritten": NO_ROW_WEIGHTS,
-    "check_sample_weight_equivalence_on_dense_data": NO_ROW_WEIGHTS,
-}
 
 
 def ranking_data(n_queries=30, seed=0, n_features=5):
@@ -36,17 +20,6 @@ def ranking_data(n_queries=30, seed=0, n_features=5):
     X = rng.normal(size=(len(qid), n_features))
     latent = 2 * X[:, 0] + X[:, 1] + rng.normal(size=len(qid)) + rng.normal(0, 2, n_queries)[qid]
     return X, np.digitize(latent, [2.0, 4.0]).astype(float), qid
-
-
-@pytest.mark.filterwarnings("ignore:fit. no qid was given:UserWarning")
-@pytest.mark.parametrize("top_k", [1, 2])
-def test_scikit_learns_checks(top_k):
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        results = check_estimator(ListNetRanker(penalty=[0.1, 1.0], top_k=top_k), on_fail=None, on_skip=None)
-    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
-    assert failed.keys() == EXPECTED.keys(), failed
-    assert sum(r["status"] == "passed" for r in results) >= 35
 
 
 @pytest.mark.parametrize("gain", ["linear", "exponential"])

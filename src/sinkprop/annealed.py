@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.arguments import half_steps, whole
+from sinkprop.arguments import half_steps, penalties, whole
 from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker, seed_of
 from sinkprop.gains import NDCG, Gain, RankLinear, as_gain
@@ -121,7 +121,7 @@ class AnnealedRanker(BaseRanker):
         return Recipe(
             gain=gain,
             relaxation=relaxation,
-            penalties=_penalties(self.penalty),
+            penalties=penalties(self.penalty),
             sigmas=annealing.sigmas if relaxation.width == 1 else (None,) * len(annealing.sigmas),
             selection=selection,
             judge=judge,
@@ -176,7 +176,7 @@ class AnnealedRanker(BaseRanker):
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         if "relaxation" in saved:
             saved["relaxation"] = _relaxation_record(self.relaxation_)
-        saved["penalty"] = [float(p) for p in _penalties(self.penalty)]
+        saved["penalty"] = [float(p) for p in penalties(self.penalty)]
         saved["selection"] = selection_record(self.selection)
         if self.annealing is not None:
             saved["annealing"] = dataclasses.asdict(self.annealing)
@@ -224,16 +224,6 @@ class AnnealedRanker(BaseRanker):
         if result.weights.shape != ((rows,) if self.relaxation_.width == 1 else (rows, 2)):
             raise ValueError(f"weights of shape {result.weights.shape} for {self.n_features_in_} features")
         self._set_result(result)
-
-
-def _penalties(penalty: float | Sequence[float]) -> tuple[float, ...]:
-    try:
-        values = tuple(float(p) for p in np.atleast_1d(np.asarray(penalty, dtype=np.float64)))
-    except (TypeError, ValueError):
-        values = ()
-    if not values or not all(0 <= p < math.inf for p in values):
-        raise ValueError(f"penalty must be a finite number, not below 0, or several; got {penalty!r}.")
-    return tuple(sorted(set(values)))
 
 
 def _judge(gain: Gain, selection: Selection, convention: str, *, weighted: bool) -> tuple[Judge, str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
+from collections.abc import Sequence
 from numbers import Real
 
-__all__ = ["half_steps", "threads", "whole"]
+import numpy as np
+
+__all__ = ["half_steps", "penalties", "threads", "whole"]
 
 
 def whole(name: str, value: int, least: int) -> int:
@@ -37,6 +41,17 @@ def half_steps(n_iter: float) -> int:
             f"got {n_iter!r}."
         )
     return int(2 * n_iter)
+
+
+def penalties(penalty: float | Sequence[float]) -> tuple[float, ...]:
+    """The penalties that a number or several stand for, the smallest first."""
+    try:
+        values = np.atleast_1d(np.asarray(penalty, dtype=np.float64))
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if values.ndim != 1 or not values.size or not np.all((values >= 0) & (values < math.inf)):
+        raise ValueError(f"penalty must be a finite number, not below 0, or several; got {penalty!r}.")
+    return tuple(sorted({float(value) for value in values}))
 
 
 def threads(n_threads: int | None, n: int) -> int:

@@ -63,6 +63,8 @@ class AdaRankRanker(LinearBaseline):
     (array([0.   , 0.973]), array([2, 1, 2, 1]))
     """
 
+    no_row_weights = "a measure of rankings has no row weights"
+
     def __init__(
         self,
         *,
@@ -107,14 +109,6 @@ class AdaRankRanker(LinearBaseline):
 
     def _criterion(self) -> str:
         return str(self.measure)
-
-    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
-        if data.sample_weight is not None:
-            raise ValueError(
-                "AdaRankRanker takes no sample_weight: a measure of rankings has no row weights. Give "
-                "query_weight, or leave rows out."
-            )
-        super()._fit(data, validation)
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
         data, n_rounds = problem.data, self._rounds()

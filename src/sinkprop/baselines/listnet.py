@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.arguments import threads, whole
+from sinkprop.arguments import penalties, threads, whole
 from sinkprop.baselines.base import LinearBaseline
-from sinkprop.linear import LinearProblem, TrainingSet, descend
+from sinkprop.linear import LinearProblem, descend
 from sinkprop.listnet import check_steps, evaluate_listnet, target_scores, weighted_mean
 from sinkprop.selection import Selection
 from sinkprop.tuning import Candidate
@@ -54,6 +54,8 @@ class ListNetRanker(LinearBaseline):
     array([3, 2, 1])
     """
 
+    no_row_weights = "its loss is of a distribution over all documents of a query"
+
     def __init__(
         self,
         *,
@@ -93,23 +95,7 @@ class ListNetRanker(LinearBaseline):
 
     def _penalties(self) -> tuple[float, ...]:
         """The penalties, the largest first."""
-        try:
-            values = np.atleast_1d(np.asarray(self.penalty, dtype=np.float64))
-        except (TypeError, ValueError):
-            values = np.empty(0)
-        if values.ndim != 1 or not values.size or not np.all((values >= 0) & (values < math.inf)):
-            raise ValueError(
-                f"penalty must be a finite number, not below 0, or several; got {self.penalty!r}."
-            )
-        return tuple(sorted({float(value) for value in values}, reverse=True))
-
-    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
-        if data.sample_weight is not None:
-            raise ValueError(
-                "ListNetRanker takes no sample_weight: its loss is of a distribution over all documents of a "
-                "query. Give query_weight, or leave rows out."
-            )
-        super()._fit(data, validation)
+        return penalties(self.penalty)[::-1]
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
         data, k = problem.data, whole("top_k", self.top_k, 1)
