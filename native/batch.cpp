@@ -163,8 +163,9 @@ void each_query(const Batch& batch, Settings settings, int n_threads, Work&& wor
     settings.method = forced_method;
     settings.cells = settings.exact ? cell_table<16>() : cell_table<12>();
     settings.fine_cells = cell_table<8>();
-    if (batch.offsets[batch.n_queries] < 4000 && !settings.partitioned()) n_threads = 1;
-    in_parallel(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
+    const bool cubic = settings.relaxation == Relaxation::rank_binomial;
+    if (batch.offsets[batch.n_queries] < 4000 && settings.smoothed()) n_threads = 1;
+    in_parallel(batch.n_queries, cubic ? 1 : piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         for (std::size_t q = from; q < to; ++q) {
             Query query = arrange(batch, settings, q, w);

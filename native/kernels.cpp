@@ -6,6 +6,7 @@
 #include "kernel_sums.hpp"
 #include "listnet.hpp"
 #include "partitioned.hpp"
+#include "softrank.hpp"
 
 namespace sinkprop {
 namespace SINKPROP_ISA {
@@ -165,6 +166,7 @@ Plan plan(const Query& query, const Settings& s) {
     const std::size_t n = query.n, C = query.n_classes;
     const int T = s.half_steps;
     if (s.partitioned()) return {Method::dense, 0, partitioned_arrays(n, C) + partitioned_scratch(n, T, C, family(s))};
+    if (s.relaxation == Relaxation::rank_binomial) return {Method::dense, 0, rank_binomial::scratch_size(query)};
     if (s.relaxation == Relaxation::gaussian)
         return s.exact ? plan_gaussian<exact_terms, exact_pairs>(query, s, exact_limits)
                        : plan_gaussian<fast_terms, fast_pairs>(query, s, fast_limits);
@@ -199,6 +201,7 @@ void partitioned_project(const Query& query, const Settings& s, double* space, d
 double expected_gain_of_query(const Query& query, const Settings& s, const Plan& p, double factor, double* space,
                               double* gradient) {
     if (s.partitioned()) return partitioned_gain(query, s, factor, space, gradient);
+    if (s.relaxation == Relaxation::rank_binomial) return rank_binomial::gain(query, s.sigma, factor, space, gradient);
     return with_operator(query, s, p, space, [&](const auto& A, double* rest) {
         return smoothed_gain(A, query, s, factor, rest, gradient);
     });
@@ -206,6 +209,7 @@ double expected_gain_of_query(const Query& query, const Settings& s, const Plan&
 
 void project_query(const Query& query, const Settings& s, const Plan& p, double* space, double* out) {
     if (s.partitioned()) return partitioned_project(query, s, space, out);
+    if (s.relaxation == Relaxation::rank_binomial) return rank_binomial::project(query, s.sigma, space, out);
     with_operator(query, s, p, space, [&](const auto& A, double* rest) { smoothed_project(A, query, s, rest, out); });
 }
 

@@ -6,20 +6,21 @@
 
 namespace sinkprop {
 
-enum class Relaxation : int { gaussian, laplace, logit_logistic, probit, beta };
+enum class Relaxation : int { gaussian, laplace, logit_logistic, probit, beta, rank_binomial };
 
 enum class Method : int { automatic, direct, banded, cells, sums, fine_cells, dense };
 
 struct Settings {
     Relaxation relaxation;
-    double sigma;    // width of the smoothed indicator
+    double sigma;    // width of the smoothed indicator, or of the rank-binomial distribution's noise
     bool exact;      // the accurate setting of the Gaussian sums
     int half_steps;  // T = 2 n_iter
     double epsilon;  // added to every entry of A
     Method method;   // automatic, or one to be used wherever it can be
     const double *cells,
         *fine_cells;  // cell tables: of the setting, and, for long lists in the fast one, of eight terms
-    bool partitioned() const { return relaxation >= Relaxation::logit_logistic; }
+    bool smoothed() const { return relaxation <= Relaxation::laplace; }
+    bool partitioned() const { return !smoothed() && relaxation <= Relaxation::beta; }
     std::size_t width() const { return partitioned() ? 2 : 1; }
 };
 

@@ -20,6 +20,7 @@ from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicat
 __all__ = ["ExpectedGain", "doubly_stochastic", "expected_gain", "expected_ranks", "top_k_probability"]
 
 Floats = NDArray[np.float64]
+Settings = tuple[int, float, bool, int, float]  # native: code, sigma, exact, half steps, epsilon
 
 _CODES = {"gaussian": 0, "laplace": 1, "logit-logistic": 2, "probit": 3, "beta": 4}
 
@@ -79,6 +80,25 @@ def expected_gain(
     gain = as_gain(gain)
     settings = _settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
+    return native_gain(x, labels, qid, gain, settings, sample_weight, query_weight, n_threads)
+
+
+def native_gain(
+    x: Floats,
+    labels: ArrayLike,
+    qid: ArrayLike | Sequence[Hashable] | None,
+    gain: Gain,
+    settings: Settings,
+    sample_weight: ArrayLike | None,
+    query_weight: ArrayLike | Mapping[Hashable, float] | None,
+    n_threads: int | None,
+    *,
+    power: int = 1,
+) -> ExpectedGain:
+    """The expected gain of checked scores x, under settings of the native layer.
+
+    power  of the query's size to which its cost grows: costlier queries are worth a second thread sooner
+    """
     y = as_labels(labels, len(x))
     groups = group_rows(qid, len(x))
     longest = groups.longest
@@ -103,7 +123,7 @@ def expected_gain(
         discounts,
         gain.normalized,
         *settings,
-        threads(n_threads, len(x)),
+        threads(n_threads, len(x) * longest ** (power - 1)),
         per_query,
         gradient,
     )
@@ -224,7 +244,7 @@ def _project(
     x: Floats,
     groups: Groups,
     columns: Floats,
-    settings: tuple[int, float, bool, int, float],
+    settings: Settings,
     n_threads: int | None,
 ) -> Floats:
     """sum_k Pi[j, k] columns[c, k] for each document and each c: (N, C)."""
@@ -233,7 +253,7 @@ def _project(
     return out
 
 
-def _settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> tuple[int, float, bool, int, float]:
+def _settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> Settings:
     """The relaxation and the normalization in the native layer's terms."""
     if isinstance(relaxation, SmoothedIndicator):
         code, sigma, exact = _CODES[relaxation.kernel], relaxation.sigma, relaxation.accuracy == "exact"

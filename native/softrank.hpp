@@ -1,0 +1,315 @@
+// SoftRank's rank-binomial distribution (Taylor, Guiver, Robertson and Minka 2008): the expected gain of one query, its
+// gradient, and the products of the distribution.
+//
+// Scores carry independent normal noise of standard deviation sigma, so that document i beats document j with
+// probability pi_i = Phi((s_i - s_j) / (sqrt(2) sigma)). The number of documents that beat j is taken for a sum of
+// independent events: from p(0) = 1, each of the others adds a step
+//   p'(r) = (1 - pi_i) p(r) + pi_i p(r - 1),
+// and in the end p(r) is the probability that j is at rank r + 1. The adjoint of the steps, from l(r) = D(r + 1), is
+//   pi_i_bar = sum_r p(r) (l'(r + 1) - l'(r)),       l(r) = (1 - pi_i) l'(r) + pi_i l'(r + 1),
+// where l'(r) is the discount to be expected of a document beaten r times so far. A document takes O(n K) for K ranks
+// that count, a query O(n^2 K).
+//
+// Documents are in score order. What is surely above or below j, with next to no probability of being on the other
+// side, is counted and not stepped through, and of p only a window is kept outside of which there is next to nothing of
+// it: p is log-concave, so it falls on both sides of its mode. Next to nothing is 1e-40 for gains and gradients, of
+// which not one digit changes, and 1e-299 where the probabilities themselves are asked for. All sums that make p are of
+// positive terms: p is accurate to the last digits even where it is very small.
+#pragma once
+
+#include <cmath>
+
+#include "kernels.hpp"
+#include "normal.hpp"
+#include "scaling.hpp"
+
+namespace sinkprop {
+namespace SINKPROP_ISA {
+namespace rank_binomial {
+
+// A probability below `nothing` is taken for 0, and so is Phi(-surely), which is just below it.
+struct Cut {
+    double surely, nothing;
+};
+constexpr Cut of_gains = {13.4, 1e-40}, of_probabilities = {37, 1e-299};
+
+// Blocks lo .. hi - 1 of a state p hold what there is of it. Block hi is zero, and so is the number before block lo.
+struct Window {
+    std::size_t lo, hi;
+    bool empty() const { return lo == hi; }
+};
+
+// The arrays of one query, in the caller's scratch.
+struct Workspace {
+    std::size_t n, N;             // documents, and padded
+    std::size_t blocks;           // of a state: the ranks that count
+    std::size_t stride;           // of a state in memory
+    std::size_t length;           // steps of a segment: the states of one are kept, and the first of every other
+    double* s;                    // (N,) half the scores
+    double *pi, *rest, *density;  // (N,) pi_i, 1 - pi_i and phi, for the document at hand
+    double* dots;                 // (N, B) the sums of pi_i_bar, lane by lane
+    double *l, *slope;            // (stride,), (N,): the adjoint of the state, and the gradient
+    double *starts, *states;      // (segments + 1, stride), (length, stride)
+    Window *start_windows, *windows;
+    std::size_t used;  // doubles
+
+    // `columns`: the ranks that count at most
+    Workspace(std::size_t n_, std::size_t columns, double* scratch) : n(n_), N(round_up(n_, 8)), used(0) {
+        blocks = round_up(columns, 8) / B;
+        stride = round_up(columns, 8) + 16;
+        // A long query is stepped through once more, backward, segment by segment: n^1.5 numbers in place of n^2.
+        length = n;
+        if (n * stride > kept) {
+            length = 1;
+            while (length * length < n) ++length;
+        }
+        const std::size_t segments = (n + length - 1) / length;
+        const auto take = [&](std::size_t size) {
+            double* at = scratch ? scratch + used : nullptr;
+            used += round_up(size, 8);
+            return at;
+        };
+        static_assert(sizeof(Window) == 2 * sizeof(double), "a 64-bit build");
+        s = take(N);
+        pi = take(N);
+        rest = take(N);
+        density = take(N);
+        dots = take(N * B);
+        l = take(stride);
+        slope = take(N);
+        starts = take((segments + 1) * stride);
+        states = take(length * stride);
+        start_windows = reinterpret_cast<Window*>(take(2 * (segments + 1)));
+        windows = reinterpret_cast<Window*>(take(2 * length));
+    }
+    static constexpr std::size_t kept = std::size_t(1) << 17;  // doubles that the second-level cache holds
+
+    // The state before step t of segment g, and for t = length of the segment the one after it
+    double* state(std::size_t g, std::size_t t, std::size_t steps) const {
+        double* at = t == 0 ? starts + g * stride : t == steps ? starts + (g + 1) * stride : states + t * stride;
+        return at + 8;
+    }
+    Window& window(std::size_t g, std::size_t t, std::size_t steps) const {
+        return t == 0 ? start_windows[g] : t == steps ? start_windows[g + 1] : windows[t];
+    }
+};
+
+// Documents first .. last - 1 may be above document j or below it; those before are surely above, those after below.
+struct Contest {
+    std::size_t first, last;
+};
+
+SINKPROP_INLINE void close(double* p, Window w) {
+    Block::all(0).store(p + w.hi * B);
+    Block::all(0).store(p + w.lo * B - B);
+}
+
+// One step: the state p within w, to `next`; returns the window of that
+SINKPROP_INLINE Window step(const double* p, Window w, double pi, double rest, std::size_t blocks, double nothing,
+                            double* next) {
+    if (w.hi < blocks && p[w.hi * B - 1] * pi > nothing) ++w.hi;
+    const Block up = Block::all(pi), stay = Block::all(rest);
+    for (std::size_t b = w.lo; b < w.hi; ++b)
+        fma(stay, load(p, b * B), up * Block::load(p + b * B - 1)).store(next + b * B);
+    const auto fades = [&](std::size_t edge, std::size_t inner)
+                           SINKPROP_LAMBDA { return next[edge] < nothing && next[edge] < next[inner]; };
+    while (w.hi - w.lo > 1 && fades(w.lo * B + B - 1, w.lo * B + B)) ++w.lo;
+    while (w.hi - w.lo > 1 && fades(w.hi * B - B, w.hi * B - B - 1)) --w.hi;
+    // the last rank that counts may be left behind by all of it
+    if (w.hi == blocks && w.hi - w.lo == 1) {
+        bool left = false;
+        for (std::size_t r = w.lo * B; r < w.hi * B; ++r) left |= next[r] >= nothing;
+        if (!left) w.lo = w.hi;
+    }
+    close(next, w);
+    return w;
+}
+
+// Where document j stands to the others: pi, rest and density for those it is not certain of
+inline void compare(const Workspace& m, std::size_t j, double half_width, double surely, Contest& c) {
+    const double sj = m.s[j];
+    const auto z = [&](std::size_t i) SINKPROP_LAMBDA { return (m.s[i] - sj) / half_width; };
+    while (z(c.first) > surely) ++c.first;
+    if (c.last <= j) c.last = j + 1;
+    while (c.last < m.n && z(c.last) >= -surely) ++c.last;
+    const Block center = Block::all(sj), width = Block::all(half_width), zero = Block::all(0), one = Block::all(1);
+    for (std::size_t i = c.first / B * B; i < c.last; i += B) {
+        const Block t = (load(m.s, i) - center) / width;
+        Block density;
+        const Block tail = normal_tail(absolute(t), density), head = one - tail;
+        Block::where_less(t, zero, tail, head).store(m.pi + i);
+        Block::where_less(t, zero, head, tail).store(m.rest + i);
+        density.store(m.density + i);
+    }
+    m.pi[j] = 0;
+    m.rest[j] = 1;
+    m.density[j] = 0;
+}
+
+// The steps from `first` on, of a segment of `steps`, whose start is there already. False if nothing is left of p.
+SINKPROP_INLINE bool forward(const Workspace& m, std::size_t g, std::size_t first, std::size_t steps,
+                             std::size_t blocks) {
+    for (std::size_t t = 0; t < steps; ++t) {
+        const Window w = m.window(g, t, steps);
+        const Window next = step(m.state(g, t, steps), w, m.pi[first + t], m.rest[first + t], blocks, of_gains.nothing,
+                                 m.state(g, t + 1, steps));
+        if (next.empty()) return false;
+        m.window(g, t + 1, steps) = next;
+    }
+    return true;
+}
+
+// The adjoint of these steps: l becomes that of the segment's start
+SINKPROP_INLINE void forward_rev(const Workspace& m, std::size_t g, std::size_t first, std::size_t steps) {
+    for (std::size_t t = steps; t-- > 0;) {
+        const double* p = m.state(g, t, steps);
+        const Window w = m.window(g, t, steps);
+        const Block up = Block::all(m.pi[first + t]);
+        double* l = m.l + 8;
+        Block dot[4] = {};
+        const auto one = [&](std::size_t b, Block& total) SINKPROP_LAMBDA {
+            const Block here = load(l, b * B), change = Block::load(l + b * B + 1) - here;
+            total = fma(load(p, b * B), change, total);
+            fma(up, change, here).store(l + b * B);
+        };
+        std::size_t b = w.lo;
+        for (; b + 4 <= w.hi; b += 4)  // sums that do not wait for one another
+            for (std::size_t k = 0; k < 4; ++k) one(b + k, dot[k]);
+        for (; b < w.hi; ++b) one(b, dot[0]);
+        ((dot[0] + dot[1]) + (dot[2] + dot[3])).store(m.dots + (first + t) * B);
+    }
+}
+
+inline void start(const Workspace& m) {
+    double* p = m.state(0, 0, m.length);
+    m.start_windows[0] = {0, 1};
+    Block::all(0).store(p);
+    close(p, {0, 1});
+    p[0] = 1;
+}
+
+inline void half_scores(const Workspace& m, const double* scores) {
+    // of halves no difference overflows
+    for (std::size_t i = 0; i < m.N; ++i) m.s[i] = 0.5 * scores[i < m.n ? i : m.n - 1];
+}
+
+// s_i - s_j in units of sqrt(2) sigma, from halves
+inline double half_width(double sigma) {
+    return sigma * 0.70710678118654752440;
+}
+
+// One past the last rank that has a weight
+inline std::size_t last_column(const double* D, std::size_t n) {
+    while (n > 0 && D[n - 1] == 0) --n;
+    return n;
+}
+
+inline std::size_t last_column(const Query& query) {
+    std::size_t last = 1;
+    for (std::size_t c = 0; c < query.n_classes; ++c) {
+        const std::size_t column = last_column(query.discount(c), query.n);
+        if (column > last) last = column;
+    }
+    return last;
+}
+
+inline std::size_t scratch_size(const Query& query) {
+    // a projection also needs where each of its columns begins and ends
+    return Workspace(query.n, last_column(query), nullptr).used + 2 * query.n_classes;
+}
+
+// The value; gradient (rows) = factor * its gradient
+inline double gain(const Query& query, double sigma, double factor, double* scratch, double* gradient) {
+    const std::size_t n = query.n;
+    const Workspace m(n, last_column(query), scratch);
+    half_scores(m, query.scores);
+    for (std::size_t i = 0; i < m.N; ++i) m.slope[i] = 0;
+    Contest c = {0, 0};
+    double value = 0;
+    for (std::size_t j = 0; j < n; ++j) {
+        if (query.gains[j] == 0) continue;
+        const double* D = query.discount(query.n_classes > 1 ? std::size_t(query.classes[j]) : 0);
+        compare(m, j, half_width(sigma), of_gains.surely, c);
+        const std::size_t steps = c.last - c.first, end = last_column(D, c.last);
+        if (end <= c.first) continue;  // surely beyond the ranks that count
+        const std::size_t blocks = round_up(end - c.first, B) / B;
+
+        start(m);
+        std::size_t g = 0, at = 0;
+        bool left = true;
+        for (; left && at < steps; ++g) {
+            const std::size_t size = steps - at < m.length ? steps - at : m.length;
+            left = forward(m, g, c.first + at, size, blocks);
+            at += size;
+        }
+        if (!left) continue;
+        double* l = m.l + 8;
+        for (std::size_t r = 0; r < blocks * B + B; ++r) l[r] = c.first + r < end ? D[c.first + r] : 0;
+        const double *p = m.state(g, 0, m.length), weight = query.gains[j] / query.ideal;
+        const Window w = m.start_windows[g];
+        Block dot = Block::all(0);
+        for (std::size_t b = w.lo; b < w.hi; ++b) dot = fma(load(p, b * B), load(l, b * B), dot);
+        value += weight * sum(dot);
+
+        for (bool last = true; g-- > 0; last = false) {
+            const std::size_t first = g * m.length, size = at - first;
+            if (!last) forward(m, g, c.first + first, size, blocks);
+            forward_rev(m, g, c.first + first, size);
+            at = first;
+        }
+        double total = 0;
+        for (std::size_t i = c.first; i < c.last; ++i) {
+            const double term = weight * m.density[i] * sum(load(m.dots, i * B));
+            m.slope[i] += term;
+            total += term;
+        }
+        m.slope[j] -= total;
+    }
+    const double width = 2 * half_width(sigma);
+    for (std::size_t i = 0; i < n; ++i) gradient[query.rows[i]] = factor * m.slope[i] / width;
+    return value;
+}
+
+// out (rows, n_classes) = sum_k p_j(k) D[c, k]
+inline void project(const Query& query, double sigma, double* scratch, double* out) {
+    const std::size_t n = query.n, C = query.n_classes;
+    const Workspace m(n, last_column(query), scratch);
+    std::size_t *first = reinterpret_cast<std::size_t*>(scratch + m.used), *last = first + C;
+    for (std::size_t k = 0; k < C; ++k) {  // a column is often a single rank
+        const double* D = query.discount(k);
+        last[k] = last_column(D, n);
+        for (first[k] = 0; first[k] < last[k] && D[first[k]] == 0;) ++first[k];
+    }
+    half_scores(m, query.scores);
+    Contest c = {0, 0};
+    for (std::size_t j = 0; j < n; ++j) {
+        compare(m, j, half_width(sigma), of_probabilities.surely, c);
+        const std::size_t steps = c.last - c.first, columns = m.blocks * B;
+        std::size_t blocks = round_up(steps, B) / B;
+        if (c.first + blocks * B > columns) blocks = columns > c.first ? round_up(columns - c.first, B) / B : 0;
+        double *p = m.starts + 8, *next = p + m.stride;
+        Window w = {0, 0};
+        if (blocks > 0) {
+            start(m);
+            w = m.start_windows[0];
+        }
+        for (std::size_t i = c.first; i < c.last && !w.empty(); ++i) {
+            w = step(p, w, m.pi[i], m.rest[i], blocks, of_probabilities.nothing, next);
+            double* swap = p;
+            p = next;
+            next = swap;
+        }
+        for (std::size_t k = 0; k < C; ++k) {
+            const double* D = query.discount(k);
+            const std::size_t from = first[k] > c.first + w.lo * B ? first[k] : c.first + w.lo * B;
+            const std::size_t to = last[k] < c.first + w.hi * B ? last[k] : c.first + w.hi * B;
+            double total = 0;
+            for (std::size_t r = from; r < to; ++r) total += p[r - c.first] * D[r];
+            out[query.rows[j] * C + k] = total;
+        }
+    }
+}
+
+}  // namespace rank_binomial
+}  // namespace SINKPROP_ISA
+}  // namespace sinkprop
