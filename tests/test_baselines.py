@@ -62,6 +62,11 @@ def adarank(**options):
     return baselines.AdaRankRanker(**{"n_rounds": 8, **options})
 
 
+def softrank(**options):
+    quick = {"sigma": [2.0, 0.5], "penalty": [1e-1, 1e-3], "max_iter": 8}
+    return baselines.SoftRankRanker(**{**quick, **options})
+
+
 STILL_RANKED = {"check_sample_weight_equivalence_on_dense_data": "a document of weight 0 still takes a rank"}
 RIVALS = {
     "regression": Rival(baselines.RegressionRanker, from_queries=False),
@@ -70,6 +75,7 @@ RIVALS = {
     "listnet-top2": Rival(partial(listnet, top_k=2), NEEDS_QID | NO_WEIGHTS, row_weights=False),
     "adarank": Rival(adarank, NEEDS_QID | NO_WEIGHTS, row_weights=False),
     "adarank-ranklib": Rival(partial(adarank, variant="ranklib"), NEEDS_QID | NO_WEIGHTS, row_weights=False),
+    "softrank": Rival(softrank, NEEDS_QID | STILL_RANKED),
 }
 CHOOSING = [name for name, rival in RIVALS.items() if rival.from_queries]
 

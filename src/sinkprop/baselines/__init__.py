@@ -5,5 +5,13 @@ from sinkprop.baselines.feature import FeatureRanker
 from sinkprop.baselines.listnet import ListNetRanker
 from sinkprop.baselines.regression import RegressionRanker
 from sinkprop.baselines.smoothrank import SmoothRankRanker
+from sinkprop.baselines.softrank import SoftRankRanker
 
-__all__ = ["AdaRankRanker", "FeatureRanker", "ListNetRanker", "RegressionRanker", "SmoothRankRanker"]
+__all__ = [
+    "AdaRankRanker",
+    "FeatureRanker",
+    "ListNetRanker",
+    "RegressionRanker",
+    "SmoothRankRanker",
+    "SoftRankRanker",
+]

@@ -74,6 +74,10 @@ METHODS: dict[str, Method] = {
         _baseline("AdaRankRanker", measure="ndcg@5", variant="ranklib"),
         15,
     ),
+    "softrank": Method("SoftRank: noisy scores, in cubic time", _baseline("SoftRankRanker"), 150),
+    "softrank-balanced": Method(
+        "that, ranking by its balanced distribution", _baseline("SoftRankRanker", balance=True), 150
+    ),
     "best-feature": Method("the one feature that is best in training", _baseline("FeatureRanker"), cost=2),
 }
 # names for several of them

@@ -1,0 +1,265 @@
+"""SoftRank: the expected gain when scores carry normal noise, in cubic time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkprop.annealed import PENALTIES
+from sinkprop.arguments import whole
+from sinkprop.balance import sinkhorn_limit
+from sinkprop.baselines.base import LinearBaseline
+from sinkprop.baselines.rank_binomial import checked_sigma, soft_gain, soft_rank_distribution
+from sinkprop.data import Groups
+from sinkprop.gains import NDCG, Gain, RankLinear, as_gain
+from sinkprop.linear import LinearProblem, descend, linear_scores, spread
+from sinkprop.normalization import sinkhorn
+from sinkprop.permutation import choose_permutation
+from sinkprop.selection import Selection
+from sinkprop.tuning import Candidate
+
+__all__ = ["SoftRankRanker"]
+
+Floats = NDArray[np.float64]
+
+SIGMAS = (4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
+_START = (-9, -9)  # beside no other candidate
+_LEAST = 1e-300  # below every probability that the distribution keeps: no column is without one
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Weights (D,) whose scores have the spread 1 within training queries, and the sigma of these scores."""
+
+    weights: Floats
+    sigma: float
+
+
+class SoftRankRanker(LinearBaseline):
+    """SoftRank (Taylor, Guiver, Robertson and Minka 2008): a linear ranker trained on SoftNDCG.
+
+    Scores carry normal noise of standard deviation sigma, and the rank of a document is one more than the
+    number of others that beat it, taken for independent events: the gain is that expected under this
+    rank-binomial distribution (`soft_gain`). Started from the least-squares weights w_0, L-BFGS maximizes
+
+        soft gain(X w; sigma) - penalty / 2 |w - w_0|^2
+
+    at the first sigma, then from where it ended at the next, and so on, for each penalty. Each of these
+    weights, and w_0, is a candidate. A query of n documents, m of which are relevant, takes O(m n^2).
+
+    gain           what is maximized: "ndcg", "ndcg@10", "p@5", "rbp@0.8", or a `Gain`
+    sigma          the sigmas tried, or one of them, in units of the spread of the regression's scores within
+                   queries; they are taken from the largest to the smallest
+    penalty        the penalties tried, or one of them
+    balance        of the rank distribution: False for none, True for Sinkhorn normalization to its limit, or
+                   a number of iterations. As in the paper it takes no part in training: `rank_distribution`
+                   gives the balanced matrix, and `rank` the assignment that is likeliest under it, by the
+                   short-cut Hungarian algorithm. It changes the probabilities, not the ranking, which is the
+                   order of the scores with any balance
+    top            documents to which the Hungarian algorithm is applied where `balance` is not False
+    max_iter       L-BFGS iterations at each sigma  tol  relative improvement below which they end
+    selection, normalization, metric, convention, n_threads, random_state, verbose
+                   as of `SinkPropRanker`; the default takes the best on the validation set
+
+    A row's weight multiplies the gain of its document, in the best ranking too; a query's weight is that of
+    its gain in the mean.
+
+    After `fit`: `coef_` (D,), the weights of normalized features, whose scores have the spread 1 within
+    training queries; `intercept_`, 0; `sigma_`, in units of these scores; `fit_result_`, the record of every
+    candidate; `scaling_`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)
+    >>> y = np.digitize(X @ [1, 1, 0] + rng.normal(size=400), [0.5, 2])
+    >>> ranker = SoftRankRanker(sigma=0.5, penalty=1e-3).fit(X, y, qid=qid)
+    >>> ranker.rank(X[:5], qid=qid[:5])
+    array([2, 3, 1, 4, 5])
+    """
+
+    def __init__(
+        self,
+        gain: str | Gain = "ndcg",
+        *,
+        sigma: float | Sequence[float] = SIGMAS,
+        penalty: float | Sequence[float] = PENALTIES,
+        balance: bool | int = False,
+        top: int = 200,
+        max_iter: int = 20,
+        tol: float = 1e-9,
+        selection: str | Selection = "validation",
+        normalization: str = "standard",
+        metric: str = "ndcg@10",
+        convention: str = "letor",
+        n_threads: int | None = None,
+        random_state: int | None = 0,
+        verbose: bool = True,
+    ) -> None:
+        self.gain = gain
+        self.sigma = sigma
+        self.penalty = penalty
+        self.balance = balance
+        self.top = top
+        self.max_iter = max_iter
+        self.tol = tol
+        self.selection = selection
+        self.normalization = normalization
+        self.metric = metric
+        self.convention = convention
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def rank_distribution(
+        self, X: ArrayLike, *, ranks: ArrayLike | None = None, sigma: float | None = None
+    ) -> Floats:
+        """P of one query, the rows of X: P[j, r - 1] is the probability that row j is at rank r.
+
+        `ranks` asks for some columns only. `sigma` is in units of the model's scores, whose spread within
+        training queries is 1; the default is that of the fit. Rows sum to 1; columns do so where `balance` is
+        True, and nearly after some iterations.
+        """
+        X = self._features(X)
+        one = Groups(np.array([0, len(X)]), None, np.zeros(1, np.int64), len(X))
+        scores = self._score_rows(self._by_query(X, one), one)
+        P = self._distribution(scores, self.sigma_ if sigma is None else checked_sigma(sigma))
+        if ranks is None:
+            return P
+        chosen = np.atleast_1d(np.asarray(ranks))
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not chosen.size:
+            raise ValueError(f"ranks must be whole numbers from 1 to {len(P)}; got {ranks!r}.")
+        if chosen.min() < 1 or chosen.max() > len(P):
+            bad = chosen[(chosen < 1) | (chosen > len(P))][0]
+            raise ValueError(f"ranks must be from 1 to {len(P)}, the number of documents; got {bad}.")
+        return P[:, chosen - 1]
+
+    def _distribution(self, scores: Floats, sigma: float) -> Floats:
+        P = soft_rank_distribution(scores, sigma)
+        if self.balance is False:
+            return P
+        if self.balance is True:
+            return sinkhorn_limit(P + _LEAST).matrix
+        return sinkhorn(P, whole("balance", self.balance, 1), epsilon=_LEAST)
+
+    def _ranks(self, X: NDArray[Any], groups: Groups) -> NDArray[np.int64]:
+        if self.balance is False:  # the likeliest assignment is the sorted order
+            return super()._ranks(X, groups)
+        scores, top = self._score_rows(X, groups), whole("top", self.top, 1)
+        ranks = np.empty(len(scores), dtype=np.int64)
+        for first, last in zip(groups.offsets[:-1], groups.offsets[1:], strict=True):
+            rows = np.arange(first, last) if groups.rows is None else groups.rows[first:last]
+            P = self._distribution(scores[rows], self.sigma_)
+            ranks[rows[choose_permutation(P, "shortcut", top=top)]] = np.arange(1, len(rows) + 1)
+            # equal scores have equal probabilities: of those the earlier row wins here, too
+            by_row, by_rank = np.lexsort((rows, scores[rows])), np.lexsort((ranks[rows], scores[rows]))
+            ranks[rows[by_row]] = ranks[rows[by_rank]]
+        return ranks
+
+    def _checked(self) -> int:
+        as_gain(self.gain)
+        if not isinstance(self.balance, bool):
+            whole("balance", self.balance, 1)
+        whole("top", self.top, 1)
+        whole("max_iter", self.max_iter, 1)
+        if not isinstance(self.tol, int | float) or not 0 <= self.tol < math.inf:
+            raise ValueError(f"tol must be a number, not below 0; got {self.tol!r}.")
+        sigmas, penalties = self._grid()
+        for sigma in sigmas:
+            checked_sigma(sigma)
+        n_settings = len(sigmas) * len(penalties)
+        return n_settings + (n_settings > 1)
+
+    def _grid(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Sigmas and penalties, the largest first: from the most regular on."""
+        sigmas = _descending("sigma", self.sigma, "above 0")
+        return sigmas, _descending("penalty", self.penalty, "not below 0")
+
+    def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
+        data, start = problem.data, problem.start
+        gain = as_gain(self.gain)
+
+        def value(w: Floats, sigma: float) -> tuple[float, Floats]:
+            r = soft_gain(
+                problem.scores(w),
+                data.y,
+                data.codes,
+                gain=gain,
+                sigma=sigma,
+                sample_weight=data.sample_weight,
+                query_weight=data.query_weight,
+                n_threads=self.n_threads,
+            )
+            return r.value, problem.gradient(r.gradient)
+
+        def climbed(w: Floats, sigma: float, penalty: float) -> Floats:
+            def loss(v: Floats) -> tuple[float, Floats]:
+                soft, gradient = value(v, sigma)
+                away = v - start
+                return -soft + penalty / 2 * float(away @ away), penalty * away - gradient
+
+            return descend(loss, w, max_iter=self.max_iter, tol=self.tol)
+
+        def candidate(w: Floats, sigma: float, penalty: float, position: tuple[int, int]) -> Candidate:
+            width = spread(problem.scores(w), data) or 1.0
+            setting = {"sigma": sigma, "penalty": penalty}
+            return Candidate(setting, Model(w / width, sigma / width), value(w, sigma)[0], position)
+
+        sigmas, penalties = self._grid()
+        if len(sigmas) * len(penalties) > 1:
+            yield candidate(start, sigmas[0], math.inf, _START)
+        weights = [start] * len(penalties)
+        for i, sigma in enumerate(sigmas):
+            for k, penalty in enumerate(penalties):
+                weights[k] = climbed(weights[k], sigma, penalty)
+                yield candidate(weights[k], sigma, penalty, (k, i))
+
+    def _criterion(self) -> str:
+        gain = as_gain(self.gain)
+        return super()._criterion() if isinstance(gain, NDCG | RankLinear) else str(gain)
+
+    def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
+        return linear_scores(X, model.weights, self.scaling_)
+
+    def _set_model(self, model: Any) -> None:
+        super()._set_model(model.weights)
+        self.sigma_ = float(model.sigma)
+
+    def _model(self) -> Any:
+        return Model(self.coef_, self.sigma_)
+
+    def _model_state(self) -> Any:
+        return asdict(self._model())
+
+    def _model_from(self, state: Any) -> Any:
+        return Model(super()._model_from(state["weights"]), checked_sigma(state["sigma"]))
+
+    def _parameters_to_save(self) -> dict[str, Any]:
+        saved = super()._parameters_to_save()
+        saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
+        return saved
+
+    @classmethod
+    def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
+        given = super()._parameters_from_saved(saved)
+        for name in ("sigma", "penalty"):
+            if isinstance(given[name], list):
+                given[name] = tuple(given[name])
+        if given["gain"] is None:  # a function of the user's own is not data; predictions do not need it
+            given["gain"] = "ndcg"
+        return given
+
+
+def _descending(name: str, given: float | Sequence[float], bound: str) -> tuple[float, ...]:
+    """The values, each once, from the largest to the smallest."""
+    try:
+        values = tuple(float(x) for x in np.atleast_1d(np.asarray(given, dtype=np.float64)))
+    except (TypeError, ValueError):
+        values = ()
+    least = 0.0 if bound == "not below 0" else math.ulp(0.0)
+    if not values or not all(least <= x < math.inf for x in values):
+        raise ValueError(f"{name} must be a finite number, {bound}, or several; got {given!r}.")
+    return tuple(sorted(set(values), reverse=True))
