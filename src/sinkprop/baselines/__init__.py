@@ -1,6 +1,7 @@
 """Rivals, as scikit-learn estimators with the interface of `SinkPropRanker`."""
 
 from sinkprop.baselines.adarank import AdaRankRanker
+from sinkprop.baselines.boltzrank import BoltzRankRanker
 from sinkprop.baselines.feature import FeatureRanker
 from sinkprop.baselines.listnet import ListNetRanker
 from sinkprop.baselines.regression import RegressionRanker
@@ -9,6 +10,7 @@ from sinkprop.baselines.softrank import SoftRankRanker
 
 __all__ = [
     "AdaRankRanker",
+    "BoltzRankRanker",
     "FeatureRanker",
     "ListNetRanker",
     "RegressionRanker",

@@ -78,6 +78,10 @@ METHODS: dict[str, Method] = {
     "softrank-balanced": Method(
         "that, ranking by its balanced distribution", _baseline("SoftRankRanker", balance=True), 150
     ),
+    "boltzrank-single": Method("BoltzRank: rankings by their energy", _baseline("BoltzRankRanker"), 15),
+    "boltzrank-pair": Method(
+        "that, with potentials of pairs", _baseline("BoltzRankRanker", potential="pair"), 60
+    ),
     "best-feature": Method("the one feature that is best in training", _baseline("FeatureRanker"), cost=2),
 }
 # names for several of them

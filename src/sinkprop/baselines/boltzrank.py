@@ -1,0 +1,301 @@
+"""BoltzRank (Volkovs and Zemel 2009): the expected gain under a Boltzmann distribution over rankings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.arguments import whole
+from sinkprop.baselines.base import TunedRanker
+from sinkprop.boltzmann import BoltzmannObjective, draw_rankings
+from sinkprop.data import Groups
+from sinkprop.gains import Gain, RankLinear, as_gain
+from sinkprop.linear import LinearProblem, TrainingSet, descend, linear_scores, spread
+from sinkprop.pair_potential import SoftRanks
+from sinkprop.selection import Selection
+from sinkprop.tuning import Candidate
+
+__all__ = ["BoltzRankRanker"]
+
+Floats = NDArray[np.float64]
+Potential = Literal["single", "pair"]
+
+MIXINGS = (0.5, 0.9)
+PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """s_j = w x_j + sum_h v_h mean_(k != j) phi(u_h (x_j - x_k)), of normalized features.
+
+    weights     w (D,)
+    directions  u_h, the columns of (D, H); H = 0 without pair potentials
+    strengths   v (H,)
+    """
+
+    weights: Floats
+    directions: Floats
+    strengths: Floats
+
+
+class BoltzRankRanker(TunedRanker):
+    """BoltzRank: a ranker trained on the expected gain under a Boltzmann distribution over rankings.
+
+    For each training query a fixed set of rankings is drawn, on which scores give probabilities
+    exp(-energy) / Z: rankings that agree with the scores have a low energy (`sinkprop.boltzmann`). L-BFGS
+    maximizes, for each of several penalties and mixing weights,
+
+        mixing * expected gain - (1 - mixing) * KL divergence - penalty / 2 |weights|^2,
+
+    the divergence being that from the distribution which the labels have as scores, and judging queries
+    choose among the results. Documents are ranked by their scores: the most probable ranking.
+
+    potential      "single": linear scores. "pair": to these comes, from each of `n_hidden` sigmoid units, the
+                   mean of its comparisons of the document with the others of its query
+                   (`sinkprop.pair_potential`); then `predict` needs qid
+    gain           whose expectation is maximized: "ndcg", "ndcg@10", "p@5", ..., or a `Gain`
+    mixing         the weights of the expected gain that are tried, or one: from 0 to 1
+    penalty        the penalties tried, or one; for directions of hidden units, on the distance to their start
+    n_rankings     of a query's set: one of the best, the others drawn uniformly; all of them, where the query
+                   has no more
+    sharpness      of the labels' distribution: the standard deviation of its energies over all rankings
+    n_hidden       hidden units of the pair potential
+    max_iter       L-BFGS iterations a candidate    tol  relative improvement below which one ends
+
+    For the others see `TunedRanker`: selection, normalization ("standard", "query" or "none"; the penalty is
+    on weights of normalized features), metric and convention of `score`, n_threads, random_state, verbose.
+
+    A query's weight is what it counts in the means. Row weights have no meaning, since rankings have
+    probabilities, not documents: other than equal ones are an error. A query whose labels are all equal asks
+    for equal scores; one without a relevant document has no gain, and only that.
+
+    After `fit`: `coef_` (D,), the weights of normalized features; `intercept_`, 0; `directions_` (D, H) and
+    `strengths_` (H,) of the hidden units, H = 0 without them; `fit_result_`, the record of every candidate;
+    `scaling_`.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)
+    >>> y = np.digitize(X @ [1, 1, 0] + rng.normal(size=400), [0.5, 2])
+    >>> BoltzRankRanker().fit(X, y, qid=qid).rank(X[:5], qid=qid[:5])
+    array([2, 3, 1, 4, 5])
+    """
+
+    def __init__(
+        self,
+        potential: Potential = "single",
+        *,
+        gain: str | Gain = "ndcg",
+        mixing: float | Sequence[float] = MIXINGS,
+        penalty: float | Sequence[float] = PENALTIES,
+        n_rankings: int = 100,
+        sharpness: float = 0.4,
+        n_hidden: int = 10,
+        max_iter: int = 50,
+        tol: float = 1e-7,
+        selection: str | Selection = "validation",
+        normalization: str = "standard",
+        metric: str = "ndcg@10",
+        convention: str = "letor",
+        n_threads: int | None = None,
+        random_state: int | None = 0,
+        verbose: bool = True,
+    ) -> None:
+        self.potential = potential
+        self.gain = gain
+        self.mixing = mixing
+        self.penalty = penalty
+        self.n_rankings = n_rankings
+        self.sharpness = sharpness
+        self.n_hidden = n_hidden
+        self.max_iter = max_iter
+        self.tol = tol
+        self.selection = selection
+        self.normalization = normalization
+        self.metric = metric
+        self.convention = convention
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _checked(self) -> int:
+        if self.potential not in get_args(Potential):
+            raise ValueError(f"potential must be 'single' or 'pair'; got {self.potential!r}.")
+        as_gain(self.gain)
+        whole("n_rankings", self.n_rankings, 1)
+        whole("n_hidden", self.n_hidden, 1)
+        whole("max_iter", self.max_iter, 1)
+        _numbers("sharpness", self.sharpness, several=False)
+        _numbers("tol", self.tol, several=False)
+        return len(_numbers("mixing", self.mixing, most=1.0)) * len(_numbers("penalty", self.penalty))
+
+    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
+        weight = data.sample_weight
+        if weight is not None and not 0 < weight.min() == weight.max():
+            raise ValueError(
+                "sample_weight: rankings have probabilities in BoltzRank, not documents: a row's weight "
+                "has no meaning. Give query_weight, or equal weights."
+            )
+        super()._fit(data, validation)
+
+    def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
+        data = problem.data
+        objective = BoltzmannObjective(
+            data.y,
+            data.groups.offsets,
+            _rankings(data, int(self.n_rankings), seed),
+            gain=as_gain(self.gain),
+            sharpness=float(self.sharpness),
+            query_weight=data.query_weight,
+        )
+        n_hidden = int(self.n_hidden) if self.potential == "pair" else 0
+        training = _Training(problem, objective, _start(problem, n_hidden, np.random.default_rng([seed, 2])))
+        for i, mixing in enumerate(sorted(_numbers("mixing", self.mixing, most=1.0))):
+            at = training.start
+            for j, penalty in enumerate(sorted(_numbers("penalty", self.penalty), reverse=True)):
+                loss = partial(training.loss, mixing=mixing, penalty=penalty)
+                at = descend(loss, at, max_iter=int(self.max_iter), tol=float(self.tol))
+                value = objective(training.scores(at), mixing).value
+                yield Candidate({"mixing": mixing, "penalty": penalty}, training.model(at), value, (j, i))
+
+    def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
+        scores = linear_scores(X, model.weights, self.scaling_)
+        if not len(model.strengths):
+            return scores
+        if groups is None:
+            raise ValueError(
+                "predict needs qid= where potential='pair': a document's score depends on the others of its "
+                "query."
+            )
+        a = linear_scores(X, _with_intercepts(model.directions), self.scaling_)
+        rows: Any = slice(None) if groups.rows is None else groups.rows
+        scores[rows] += SoftRanks(groups.offsets).forward(a[rows])[0] @ model.strengths
+        return scores
+
+    def _set_model(self, model: Any) -> None:
+        self.coef_, self.intercept_ = model.weights, 0.0
+        self.directions_, self.strengths_ = model.directions, model.strengths
+
+    def _model(self) -> Model:
+        return Model(self.coef_, self.directions_, self.strengths_)
+
+    def _model_state(self) -> Any:
+        return asdict(self._model())
+
+    def _model_from(self, state: Any) -> Model:
+        model = Model(**{name: np.asarray(array, dtype=np.float64) for name, array in state.items()})
+        n_hidden = len(model.strengths)
+        shapes = tuple(array.shape for array in (model.weights, model.directions, model.strengths))
+        if shapes != ((self.n_features_in_,), (self.n_features_in_, n_hidden), (n_hidden,)):
+            raise ValueError(f"a model of shapes {shapes} for {self.n_features_in_} features")
+        return model
+
+    def _parameters_to_save(self) -> dict[str, Any]:
+        saved = super()._parameters_to_save()
+        if isinstance(self.gain, RankLinear):  # a function of the user's own is not data
+            saved["gain"] = "ndcg"
+        return saved
+
+
+class _Training:
+    """The loss of a model's numbers, flat: w, then U by rows, then v."""
+
+    def __init__(self, problem: LinearProblem, objective: BoltzmannObjective, start: Model) -> None:
+        self._problem, self._objective = problem, objective
+        self._shape = start.directions.shape
+        self._soft_ranks = SoftRanks(problem.data.groups.offsets) if self._shape[1] else None
+        self.start = np.concatenate([start.weights, start.directions.ravel(), start.strengths])
+
+    def model(self, at: Floats) -> Model:
+        n_features, n_hidden = self._shape
+        w, U, v = np.split(at, [n_features, n_features * (1 + n_hidden)])
+        return Model(w, U.reshape(self._shape), v)
+
+    def scores(self, at: Floats) -> Floats:
+        return self._forward(self.model(at))[0]
+
+    def loss(self, at: Floats, *, mixing: float, penalty: float) -> tuple[float, Floats]:
+        """-(objective) + penalty / 2 (|w|^2 + |U - U_0|^2 + |v|^2) and its gradient."""
+        model = self.model(at)
+        scores, F, state = self._forward(model)
+        r = self._objective(scores, mixing)
+        g = -r.gradient
+        parts = [self._problem.gradient(g)]
+        if self._soft_ranks is not None:
+            a_bar = self._soft_ranks.reverse(state, np.outer(g, model.strengths))
+            parts += [self._problem.gradient(a_bar)[:-1].ravel(), g @ F]
+        away = at - self.start  # w and v start at 0
+        return -r.value + penalty / 2 * float(away @ away), np.concatenate(parts) + penalty * away
+
+    def _forward(self, model: Model) -> tuple[Floats, Floats, Any]:
+        scores = self._problem.scores(model.weights)
+        if self._soft_ranks is None:
+            return scores, model.directions, None
+        F, state = self._soft_ranks.forward(self._problem.scores(_with_intercepts(model.directions)))
+        return scores + F @ model.strengths, F, state
+
+
+def _start(problem: LinearProblem, n_hidden: int, rng: np.random.Generator) -> Model:
+    """No scores yet; hidden units in random directions, in which documents of a query have a spread of 1."""
+    n_features = problem.data.X.shape[1]
+    U = rng.normal(size=(n_features, n_hidden))
+    a = problem.scores(_with_intercepts(U)) if n_hidden else np.empty((0, 0))
+    widths = np.array([spread(column, problem.data) for column in a.T])
+    U = U / np.where(widths > 0, widths, 1.0)
+    return Model(np.zeros(n_features), U, np.zeros(n_hidden))
+
+
+def _rankings(data: TrainingSet, n_rankings: int, seed: int) -> Callable[[int], NDArray[np.int64]]:
+    """The set of a query of a number.
+
+    It depends on the seed, the labels and the features of the query alone: neither the order of its rows nor
+    other queries make another model.
+    """
+    keys = _keys(data.X, data.y)
+
+    def of_query(q: int) -> NDArray[np.int64]:
+        rows = slice(*data.groups.offsets[q : q + 2])
+        order = np.argsort(keys[rows])
+        rng = np.random.default_rng([seed, 1, int(keys[rows].sum(dtype=np.uint64))])
+        drawn = draw_rankings(data.y[rows][order], n_rankings, rng)
+        ranks = np.empty_like(drawn)
+        ranks[:, order] = drawn
+        return ranks
+
+    return of_query
+
+
+def _keys(X: NDArray[Any], y: Floats) -> NDArray[np.uint64]:
+    """A number (N,) for what each row holds, in single precision too: equal for equal rows, and only these.
+
+    Sums modulo 2^64 of the bits of its values times odd numbers.
+    """
+    odd = np.random.default_rng(0).integers(2**63, size=X.shape[1] + 1, dtype=np.uint64) * 2 + 1
+    keys: NDArray[np.uint64] = (y + 0.0).view(np.uint64) * odd[-1]  # + 0.0: a negative zero is a zero
+    for column, number in zip(X.T, odd[:-1], strict=True):
+        keys += (column.astype(np.float64) + 0.0).view(np.uint64) * number
+    return keys
+
+
+def _with_intercepts(U: Floats) -> Floats:
+    """Directions (D, H) as the weights (D + 1, H) of several outputs, which end with their intercepts."""
+    return np.concatenate([U, np.zeros((1, U.shape[1]))])
+
+
+def _numbers(name: str, value: Any, *, most: float = math.inf, several: bool = True) -> tuple[float, ...]:
+    """The numbers given, one or several, without repetition."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    good = array.size > 0 and array.ndim <= (1 if several else 0)
+    if not good or not np.all((array >= 0) & (array <= most) & (array < math.inf)):
+        kind = "a finite number, not below 0" if most == math.inf else f"a number from 0 to {most:g}"
+        raise ValueError(f"{name} must be {kind}{', or several' if several else ''}; got {value!r}.")
+    return tuple(np.unique(array).tolist())
