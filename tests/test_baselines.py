@@ -22,15 +22,11 @@ NEEDS_QID = {
 }
 NO_WEIGHTS = dict.fromkeys(
     (
-        "check_sample_weights_pandas_series",
-        "check_sample_weights_not_an_array",
-        "check_sample_weights_list",
         "check_all_zero_sample_weights_error",
-        "check_sample_weights_shape",
-        "check_sample_weights_not_overwritten",
         "check_sample_weight_equivalence_on_dense_data",
+        "check_sample_weights_not_overwritten",
     ),
-    "a row's weight is an error that says why",
+    "a row's weight is an error that says why, unless all are equal",
 )
 
 
@@ -67,6 +63,10 @@ def softrank(**options):
     return baselines.SoftRankRanker(**{**quick, **options})
 
 
+def boltzrank(**options):
+    return baselines.BoltzRankRanker(**{"mixing": 0.5, "penalty": [0.3, 0.03], "n_rankings": 50, **options})
+
+
 STILL_RANKED = {"check_sample_weight_equivalence_on_dense_data": "a document of weight 0 still takes a rank"}
 RIVALS = {
     "regression": Rival(baselines.RegressionRanker, from_queries=False),
@@ -76,6 +76,8 @@ RIVALS = {
     "adarank": Rival(adarank, NEEDS_QID | NO_WEIGHTS, row_weights=False),
     "adarank-ranklib": Rival(partial(adarank, variant="ranklib"), NEEDS_QID | NO_WEIGHTS, row_weights=False),
     "softrank": Rival(softrank, NEEDS_QID | STILL_RANKED),
+    "softrank-balanced": Rival(partial(softrank, balance=True), NEEDS_QID | STILL_RANKED),
+    "boltzrank-single": Rival(boltzrank, NEEDS_QID | NO_WEIGHTS, row_weights=False),
 }
 CHOOSING = [name for name, rival in RIVALS.items() if rival.from_queries]
 

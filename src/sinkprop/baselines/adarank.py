@@ -50,9 +50,9 @@ class AdaRankRanker(LinearBaseline):
     n_threads      see `expected_gain`       verbose     False: no progress line even on a terminal
     random_state   of the queries held out, where the selection holds out some
 
-    A query's weight multiplies its part of P in every round: a query of weight 2 counts as two. A row's
-    weight is an error: a measure of rankings has none. Features that are constant in every training query
-    take no part.
+    A query's weight multiplies its part of P in every round: a query of weight 2 counts as two. Row weights
+    other than equal ones are an error: a measure of rankings has none. Features that are constant in every
+    training query take no part.
 
     After `fit`: `coef_` (D,), the weights of normalized features; `fit_result_`, the record of every round,
     whose values are the measure's means over the training queries; `scaling_`.

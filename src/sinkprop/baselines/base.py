@@ -41,7 +41,7 @@ class TunedRanker(BaseRanker):
     """
 
     criterion = "ndcg@1-10"  # where the selection names none: less noisy than any one of them
-    no_row_weights = ""  # why `sample_weight` has no meaning, where it has none
+    no_row_weights = ""  # why `sample_weight` has no meaning, where it has none but for equal ones
 
     @abstractmethod
     def _checked(self) -> int:
@@ -67,10 +67,11 @@ class TunedRanker(BaseRanker):
         """The model that was taken."""
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
-        if self.no_row_weights and data.sample_weight is not None:
+        weight = data.sample_weight
+        if self.no_row_weights and weight is not None and not 0 < weight.min() == weight.max():
             raise ValueError(
-                f"{type(self).__name__} takes no sample_weight: {self.no_row_weights}. Give query_weight, or "
-                "leave rows out."
+                f"{type(self).__name__} takes no sample_weight but equal ones: {self.no_row_weights}. Give "
+                "query_weight, or leave rows out."
             )
         n_candidates = self._checked()
         selection = as_selection(self.selection)

@@ -87,6 +87,8 @@ class BoltzRankRanker(TunedRanker):
     array([2, 3, 1, 4, 5])
     """
 
+    no_row_weights = "rankings have probabilities, not documents"
+
     def __init__(
         self,
         potential: Potential = "single",
@@ -134,15 +136,6 @@ class BoltzRankRanker(TunedRanker):
         _numbers("sharpness", self.sharpness, several=False)
         _numbers("tol", self.tol, several=False)
         return len(_numbers("mixing", self.mixing, most=1.0)) * len(_numbers("penalty", self.penalty))
-
-    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
-        weight = data.sample_weight
-        if weight is not None and not 0 < weight.min() == weight.max():
-            raise ValueError(
-                "sample_weight: rankings have probabilities in BoltzRank, not documents: a row's weight "
-                "has no meaning. Give query_weight, or equal weights."
-            )
-        super()._fit(data, validation)
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
         data = problem.data

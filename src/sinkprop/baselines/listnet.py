@@ -43,7 +43,8 @@ class ListNetRanker(LinearBaseline):
     n_threads      see `expected_gain`              verbose     False: no progress line even on a terminal
     random_state   of the queries held out, where the selection holds out some
 
-    A query's weight is its share of the mean loss. A row's weight is an error: the loss is of a distribution
+    A query's weight is its share of the mean loss. Row weights other than equal ones
+    are an error: the loss is of a distribution
     over all documents of a query.
 
     After `fit`: `coef_` (D,), the weights of normalized features; `fit_result_`, the record of every
