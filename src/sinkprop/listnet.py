@@ -74,7 +74,7 @@ def listnet_loss(
 
     >>> r = listnet_loss([0.2, 1.5, 0.3], [2, 0, 1])
     >>> round(r.value, 4), r.gradient.round(4)
-    (1.561, array([-0.4909,  0.5435, -0.0527]))
+    (1.6119, array([-0.4921,  0.5454, -0.0533]))
     """
     k = whole("top_k", top_k, 1)
     x = as_scores(scores, 1)
