@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import ttest_rel
 
 from sinkprop import Annealing, Selection
-from sinkprop.selection import choose
+from sinkprop.selection import choose, mean_over_queries
 
 APART = np.array([[0, 0], [9, 9], [20, 20]])
 
@@ -109,3 +109,17 @@ def test_annealing_schedules():
 def test_wrong_annealings_are_errors(options, message):
     with pytest.raises(ValueError, match=message):
         Annealing(**options)
+
+
+def test_queries_that_a_metric_leaves_out_do_not_count():
+    judged = np.array([[0.2, np.nan, 0.4], [0.6, np.nan, 0.1], [0.1, np.nan, 0.1]])
+    apart = np.array([[0, 0], [0, 5], [5, 0]])
+    for weight in (None, np.array([1.0, 7.0, 1.0])):
+        choice = choose(judged, apart, weight, smoothest=False)
+        assert choice.taken == 1
+        np.testing.assert_allclose(choice.means, [0.3, 0.35, 0.1])
+        kept = choose(judged[:, [0, 2]], apart, smoothest=False)
+        np.testing.assert_array_equal(choice.errors, kept.errors)
+    np.testing.assert_allclose(mean_over_queries(judged[0]), 0.3)
+    none = choose(np.full((2, 2), np.nan), apart[:2], smoothest=True)
+    assert (none.taken, none.means.tolist()) == (0, [0, 0])

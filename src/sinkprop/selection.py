@@ -132,13 +132,14 @@ def choose(
     >>> choose(judged, apart, smoothest=True).taken, choose(judged, apart, smoothest=False).taken
     (0, 1)
     """
-    n = judged.shape[1]
-    shares = np.full(n, 1 / n) if weight is None else weight / weight.sum()
+    shares = _shares(judged, weight)
+    judged, shares = judged[:, shares > 0], shares[shares > 0]
+    n = len(shares)
     if smoothest:
         apart = np.abs(positions[:, None] - positions[None])
         closeness = np.prod((2 - apart).clip(0), axis=2).astype(np.float64)
         judged = closeness @ judged / closeness.sum(axis=1, keepdims=True)
-    means = mean_over_queries(judged, weight)
+    means = (judged * shares).sum(axis=1)
     best = int(np.argmax(means))
     away = judged - judged[best] - (means - means[best])[:, None]
     errors = np.sqrt(np.square(away * shares).sum(axis=1) * n / max(n - 1, 1))
@@ -147,8 +148,19 @@ def choose(
 
 
 def mean_over_queries(judged: Floats, weight: Floats | None = None) -> Floats:
-    """Means (...) of values (..., Q) over the queries, which count by their weights (Q,)."""
-    n = judged.shape[-1]
-    shares = np.full(n, 1 / n) if weight is None else weight / weight.sum()
-    mean: Floats = (judged * shares).sum(axis=-1)
+    """Means (...) of values (..., Q) over the queries, which count by their weights (Q,).
+
+    A query whose value is NaN, as a metric is that leaves out queries without a relevant document, counts
+    nothing.
+    """
+    shares = _shares(judged, weight)
+    mean: Floats = (judged[..., shares > 0] * shares[shares > 0]).sum(axis=-1)
     return mean
+
+
+def _shares(judged: Floats, weight: Floats | None) -> Floats:
+    """(Q,) what each query counts in a mean: 1 in all, or 0 where none counts."""
+    counted = ~np.isnan(judged).reshape(-1, judged.shape[-1]).any(axis=0)
+    shares = counted * (np.ones(judged.shape[-1]) if weight is None else weight)
+    total = shares.sum()
+    return shares / total if total > 0 else np.zeros(len(shares))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sinkprop.judging import Judge, divide
 from sinkprop.linear import TrainingSet
 from sinkprop.progress import Notify, silent
-from sinkprop.selection import Selection, choose
+from sinkprop.selection import Selection, choose, mean_over_queries
 
 __all__ = ["Candidate", "Trial", "TuningResult", "tune"]
 
@@ -121,7 +121,7 @@ def tune(
             values = [judge(part, scores(of_parts[number].model, part)) for number, part in division.judges]
             found.append(of_parts[0])
             judged.append(np.concatenate(values))
-            best = max(best, float(judged[-1].mean()))
+            best = max(best, float(mean_over_queries(judged[-1], division.weight)))
             notify(len(found), n_candidates, f"{_in_words(of_parts[0].setting)}, best {criterion} {best:.4f}")
     except KeyboardInterrupt:
         if not judged:
