@@ -176,6 +176,32 @@ void each_query(const Batch& batch, Settings settings, int n_threads, Work&& wor
     });
 }
 
+// Calls work(q, query, its weight, its rows, scratch) for every query; scratch has 3 (n + slack) doubles.
+template <class Work>
+void each_pair_query(const PairBatch& batch, int n_threads, Work&& work) {
+    const std::size_t total = batch.offsets[batch.n_queries];
+    const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
+    // some ten thousand pairs at a time
+    const std::size_t piece = std::max<std::size_t>(1, 20000 / (per_query * per_query));
+    in_parallel(batch.n_queries, piece, n_threads, [&](std::size_t from, std::size_t to) {
+        Workspace& w = workspace();
+        for (std::size_t q = from; q < to; ++q) {
+            const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin;
+            const std::size_t padded = n + PairQuery::slack;
+            double *scores = w.scores.doubles(padded), *weight = w.gains.doubles(padded);
+            const double of_query = batch.query_weight ? batch.query_weight[q] : 1;
+            const std::int64_t* rows = batch.rows + begin;
+            for (std::size_t i = 0; i < n; ++i) {
+                scores[i] = batch.scores[rows[i]];
+                weight[i] = batch.sample_weight ? batch.sample_weight[rows[i]] : 1;
+            }
+            for (std::size_t i = n; i < padded; ++i) scores[i] = weight[i] = 0;
+            work(q, PairQuery{n, scores, weight, batch.lower + begin}, of_query, rows, w.scratch.doubles(3 * padded));
+        }
+        w.shrink();
+    });
+}
+
 }  // namespace
 
 std::vector<std::string> instruction_sets() {
@@ -267,6 +293,27 @@ void listnet(const Batch& batch, int k, int n_threads, double* per_query, double
         }
         w.shrink();
     });
+}
+
+void pairwise_loss(const PairBatch& batch, int n_threads, double* per_query) {
+    const Kernels& kernels = *in_use();
+    each_pair_query(batch, n_threads,
+                    [&](std::size_t q, const PairQuery& query, double weight, const std::int64_t*, double*) {
+                        per_query[q] = weight * kernels.pairwise_loss(query);
+                    });
+}
+
+void pairwise_derivatives(const PairBatch& batch, int n_threads, double* gradient, double* hessian) {
+    const Kernels& kernels = *in_use();
+    each_pair_query(batch, n_threads,
+                    [&](std::size_t, const PairQuery& query, double weight, const std::int64_t* rows, double* scratch) {
+                        double *g = scratch + query.n + PairQuery::slack, *h = g + query.n + PairQuery::slack;
+                        kernels.pairwise_derivatives(query, scratch, g, h);
+                        for (std::size_t i = 0; i < query.n; ++i) {
+                            gradient[rows[i]] = weight * g[i];
+                            hessian[rows[i]] = weight * h[i];
+                        }
+                    });
 }
 
 }  // namespace sinkprop

@@ -40,6 +40,21 @@ void project(const Batch&, const Settings&, int n_threads, double* out);
 // gradient (N,) of their mean.
 void listnet(const Batch&, int k, int n_threads, double* per_query, double* gradient);
 
+// Queries for a loss of pairs: document i of query q is rows[offsets[q] + i], in decreasing order of the labels, and
+// lower[offsets[q] + i] counts from the query's first document.
+struct PairBatch {
+    const double* scores;                        // (N,)
+    const std::int64_t *offsets, *rows, *lower;  // (Q + 1,), (N,), (N,)
+    std::size_t n_queries;
+    const double *sample_weight, *query_weight;  // (N,), (Q,) or null: each weight is 1
+};
+
+// per_query (Q,) the pairwise logistic loss of each query times its weight
+void pairwise_loss(const PairBatch&, int n_threads, double* per_query);
+
+// gradient and hessian (N,): the derivatives of the sum over queries by each score, and the second ones
+void pairwise_derivatives(const PairBatch&, int n_threads, double* gradient, double* hessian);
+
 // 2^label - 1, for 0 <= label < 960: below 2^960 no sum of gains overflows.
 double exponential_gain(double label);
 

@@ -142,6 +142,45 @@ NB_MODULE(_native, m) {
         "scores"_a, "offsets"_a, nb::arg("rows").none(), "columns"_a, "relaxation"_a, "sigma"_a, "exact"_a,
         "half_steps"_a, "epsilon"_a, "n_threads"_a, nb::arg("out").noconvert());
 
+    const auto pair_batch = [](const Vector& scores, const Index& offsets, const Index& rows, const Index& lower,
+                               const std::optional<Vector>& sample_weight, const std::optional<Vector>& query_weight) {
+        return sinkprop::PairBatch{scores.data(),
+                                   offsets.data(),
+                                   rows.data(),
+                                   lower.data(),
+                                   offsets.shape(0) - 1,
+                                   sample_weight ? sample_weight->data() : nullptr,
+                                   query_weight ? query_weight->data() : nullptr};
+    };
+    m.def(
+        "pairwise_loss",
+        [=](const Vector& scores, const Index& offsets, const Index& rows, const Index& lower,
+            std::optional<Vector> sample_weight, std::optional<Vector> query_weight, int n_threads,
+            Array<double, nb::ndim<1>> per_query) {
+            const auto batch = pair_batch(scores, offsets, rows, lower, sample_weight, query_weight);
+            require_size("scores", scores.size(), rows.size());
+            require_size("per_query", per_query.size(), batch.n_queries);
+            nb::gil_scoped_release release;
+            sinkprop::pairwise_loss(batch, n_threads, per_query.data());
+        },
+        "scores"_a, "offsets"_a, "rows"_a, "lower"_a, nb::arg("sample_weight").none(), nb::arg("query_weight").none(),
+        "n_threads"_a, nb::arg("per_query").noconvert());
+
+    m.def(
+        "pairwise_derivatives",
+        [=](const Vector& scores, const Index& offsets, const Index& rows, const Index& lower,
+            std::optional<Vector> sample_weight, std::optional<Vector> query_weight, int n_threads,
+            Array<double, nb::ndim<1>> gradient, Array<double, nb::ndim<1>> hessian) {
+            const auto batch = pair_batch(scores, offsets, rows, lower, sample_weight, query_weight);
+            require_size("scores", scores.size(), rows.size());
+            require_size("gradient", gradient.size(), scores.size());
+            require_size("hessian", hessian.size(), scores.size());
+            nb::gil_scoped_release release;
+            sinkprop::pairwise_derivatives(batch, n_threads, gradient.data(), hessian.data());
+        },
+        "scores"_a, "offsets"_a, "rows"_a, "lower"_a, nb::arg("sample_weight").none(), nb::arg("query_weight").none(),
+        "n_threads"_a, nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert());
+
     m.def(
         "listnet",
         [](const Vector& scores, const Index& offsets, std::optional<Index> rows, const Vector& target, int k,

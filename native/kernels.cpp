@@ -5,6 +5,7 @@
 #include "gauss_cells.hpp"
 #include "kernel_sums.hpp"
 #include "listnet.hpp"
+#include "pairs.hpp"
 #include "partitioned.hpp"
 #include "softrank.hpp"
 
@@ -216,7 +217,9 @@ void project_query(const Query& query, const Settings& s, const Plan& p, double*
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA), plan, expected_gain_of_query, project_query, listnet::loss};
+const Kernels kernels = {
+    SINKPROP_STRING(SINKPROP_ISA), plan, expected_gain_of_query, project_query, listnet::loss, pairwise_loss,
+    pairwise_derivatives};
 
 }  // namespace SINKPROP_ISA
 }  // namespace sinkprop

@@ -46,6 +46,15 @@ struct Plan {
     std::size_t scratch;  // doubles
 };
 
+// One query for a loss of pairs, its documents in decreasing order of their labels. Scores and weights are followed by
+// `slack` further entries, the weights among them 0, so that a vector may be read from any document on.
+struct PairQuery {
+    static constexpr std::size_t slack = 8;
+    std::size_t n;
+    const double *scores, *weight;  // (n + slack)
+    const std::int64_t* lower;      // (n,) the first document of a lower label; n where there is none
+};
+
 struct Kernels {
     const char* name;
     Plan (*plan)(const Query&, const Settings&);
@@ -58,6 +67,8 @@ struct Kernels {
     // scale * its gradient in z. Takes listnet_scratch(n, k) doubles.
     double (*listnet)(const double* z, const double* y, std::size_t n, int k, double scale, double* scratch,
                       double* gradient);
+    double (*pairwise_loss)(const PairQuery&);
+    void (*pairwise_derivatives)(const PairQuery&, double* scratch, double* gradient, double* hessian);
 };
 
 constexpr std::size_t listnet_scratch(std::size_t n, int k) {

@@ -53,6 +53,27 @@ def listnet(
     per_query: Floats,
     gradient: Floats,
 ) -> None: ...
+def pairwise_loss(
+    scores: Floats,
+    offsets: Index,
+    rows: Index,
+    lower: Index,
+    sample_weight: Floats | None,
+    query_weight: Floats | None,
+    n_threads: int,
+    per_query: Floats,
+) -> None: ...
+def pairwise_derivatives(
+    scores: Floats,
+    offsets: Index,
+    rows: Index,
+    lower: Index,
+    sample_weight: Floats | None,
+    query_weight: Floats | None,
+    n_threads: int,
+    gradient: Floats,
+    hessian: Floats,
+) -> None: ...
 def use_method(name: str) -> None: ...
 def instruction_sets() -> list[str]: ...
 def instruction_set() -> str: ...
