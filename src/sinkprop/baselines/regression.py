@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.baselines.base import TunedRanker
 from sinkprop.data import Groups
-from sinkprop.estimator import BaseRanker
-from sinkprop.linear import TrainingSet, linear_scores
-from sinkprop.regression import least_squares
-from sinkprop.scaling import fit_scaling
+from sinkprop.linear import LinearProblem, linear_scores
+from sinkprop.regression import ridge_path
+from sinkprop.selection import Selection
+from sinkprop.tuning import Candidate
 
-__all__ = ["RegressionRanker"]
+__all__ = ["PENALTIES", "RegressionRanker"]
 
 Floats = NDArray[np.float64]
 
+# For features of variance 1: from where only the direction of the weights is left to where none is held
+PENALTIES = tuple(10.0**k for k in range(2, -7, -1))
 
-class RegressionRanker(BaseRanker):
-    """Ordinary least squares of the labels on the features, with an intercept: LETOR's Regression baseline.
 
-    normalization  of features, see `SinkPropRanker`; "none" and "standard" give the same ranking
+class RegressionRanker(TunedRanker):
+    """Least squares of the labels on the features, with an intercept.
+
+    Minimizes the mean over rows of (y - x w - c)^2, plus penalty |w|^2: ordinary least squares, LETOR's
+    Regression baseline, where the penalty is 0, and ridge, its L2 Regression, where it is not. The intercept
+    c is not penalized.
+
+    penalty        a number; several, of which one is chosen; or "auto", for 100, 10, ... 1e-6. It is on the
+                   weights of normalized features and stands beside a mean over rows, so it does not depend
+                   on their number: scikit-learn's alpha is the number of rows times it
+    selection      how one of several penalties is chosen: a `Selection`, or the name of its method
+    normalization  of features, see `SinkPropRanker`. Without a penalty "none" and "standard" give the same
+                   ranking; a penalty treats features alike only where they are of one scale: "standard"
     metric         of `score`, under `convention`
+    random_state   of splits, where there are several penalties and no eval_set
+    n_threads      has no effect; the model is the same whatever it is
+    verbose        False: no progress line even on a terminal
 
-    A row's weight is its own times its query's; an eval_set is checked and not used.
+    A row's weight is its own times its query's. A single penalty uses no eval_set, which is checked only.
 
-    After `fit`: `coef_` (D,), the weights of normalized features, and `intercept_`.
+    After `fit`: `coef_` (D,), the weights of normalized features, `intercept_`, `penalty_`, and
+    `fit_result_`, the record of the choice.
 
     >>> X, y = [[0.0], [1.0], [2.0]], [0, 0, 1]
     >>> RegressionRanker().fit(X, y, qid=[1, 1, 1]).rank(X, qid=[1, 1, 1])
@@ -34,27 +53,67 @@ class RegressionRanker(BaseRanker):
     """
 
     def __init__(
-        self, *, normalization: str = "none", metric: str = "ndcg@10", convention: str = "letor"
+        self,
+        *,
+        penalty: float | Sequence[float] | str = 0.0,
+        selection: str | Selection = "validation",
+        normalization: str = "none",
+        metric: str = "ndcg@10",
+        convention: str = "letor",
+        n_threads: int | None = None,
+        random_state: int | None = 0,
+        verbose: bool = True,
     ) -> None:
+        self.penalty = penalty
+        self.selection = selection
         self.normalization = normalization
         self.metric = metric
         self.convention = convention
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
 
-    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
-        self.scaling_ = fit_scaling(self.normalization, data.X)
-        w, c = least_squares(data.X, data.y, sample_weight=data.row_weight)
-        used = self.scaling_.factor > 0
-        self.coef_ = np.where(used, w / np.where(used, self.scaling_.factor, 1.0), 0.0)
-        self.intercept_ = float(c + w @ self.scaling_.shift)
+    def _checked(self) -> int:
+        return len(self._penalties())
 
-    def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
-        return linear_scores(X, self.coef_, self.scaling_) + self.intercept_
+    def _penalties(self) -> list[float]:
+        """From the largest, which is the most regular, to the least."""
+        given: Any = self.penalty
+        if isinstance(given, str):
+            given = PENALTIES if given == "auto" else ()
+        try:
+            values = {float(p) for p in np.atleast_1d(np.asarray(given, dtype=np.float64))}
+        except (TypeError, ValueError):
+            values = set()
+        if not values or not all(0 <= p < math.inf for p in values):
+            raise ValueError(
+                "penalty must be a finite number, not below 0, several of them, or 'auto'; "
+                f"got {self.penalty!r}."
+            )
+        return sorted(values, reverse=True)
 
-    def _parameters_to_save(self) -> dict[str, Any]:
-        return {**self.get_params(deep=False), "metric": str(self.metric), "convention": str(self.convention)}
+    def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
+        data, penalties = problem.data, self._penalties()
+        path = ridge_path(data.X, data.y, penalties, scaling=problem.scaling, sample_weight=data.row_weight)
+        for i, penalty in enumerate(penalties):
+            model = path.weights[i], float(path.intercepts[i])
+            yield Candidate({"penalty": penalty}, model, float(path.values[i]), (i, 0))
 
-    def _fitted_state(self) -> dict[str, Any]:
+    def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
+        weights, intercept = model
+        return linear_scores(X, weights, self.scaling_) + float(intercept)
+
+    def _set_model(self, model: Any) -> None:
+        self.coef_, self.intercept_ = model
+        self.penalty_ = float(self.fit_result_.chosen.setting["penalty"])
+
+    def _model(self) -> Any:
+        return self.coef_, self.intercept_
+
+    def _model_state(self) -> Any:
         return {"coef": self.coef_, "intercept": self.intercept_}
 
-    def _restore(self, state: dict[str, Any]) -> None:
-        self.coef_, self.intercept_ = state["coef"], float(state["intercept"])
+    def _model_from(self, state: Any) -> Any:
+        if np.shape(state["coef"]) != (self.n_features_in_,):
+            raise ValueError(f"weights of shape {np.shape(state['coef'])} for {self.n_features_in_} features")
+        return state["coef"], float(state["intercept"])

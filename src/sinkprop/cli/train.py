@@ -238,7 +238,7 @@ def train_command() -> click.Command:
         if json_file is not None:
             write_output(json_file, as_json(report))
         if not is_stdout(json_file):
-            _print(report, getattr(ranker, "fit_result_", None), json_file)
+            _print(report, _result(ranker), json_file)
         if status == "interrupted":
             resume = f" Give the same command to resume from {checkpoint}." if checkpoint else ""
             return complain(
@@ -292,8 +292,16 @@ def _fit(ranker: BaseRanker, data: Queries, validation: Queries | None) -> str:
         import numpy as np
 
         ranker.feature_names_in_ = np.array(data.feature_names, dtype=object)
-    result: FitResult | None = getattr(ranker, "fit_result_", None)
+    result = _result(ranker)
     return "finished" if result is None else result.status
+
+
+def _result(ranker: BaseRanker) -> FitResult | None:
+    """The record of the stages; the regression has none."""
+    from sinkprop.training import FitResult
+
+    result = ranker.fit_result_
+    return result if isinstance(result, FitResult) else None
 
 
 def _like(data: Queries, other: Queries, name: str, other_name: str) -> Queries:
@@ -348,7 +356,7 @@ def _report(
                 label: Scorer(one, queries.X, queries.qid).metric(queries.y)
                 for label, one in (("regression", start), ("model", ranker))
             }
-    result: FitResult | None = getattr(ranker, "fit_result_", None)
+    result = _result(ranker)
     stages = () if result is None else result.stages
     return {
         "data": {
