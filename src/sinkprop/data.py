@@ -193,8 +193,11 @@ def as_scores(scores: ArrayLike, width: int) -> Floats:
     return array
 
 
-def as_features(X: ArrayLike, *, name: str = "X") -> NDArray[Any]:
-    """Features as a C-ordered (N, D) array of float64, or of float32 where they are; every value finite."""
+def as_features(X: ArrayLike, *, name: str = "X", allow_nan: bool = False) -> NDArray[Any]:
+    """Features as a C-ordered (N, D) array of float64, or of float32 where they are; every value finite.
+
+    With `allow_nan` a value may be NaN, for missing, but not infinite.
+    """
     try:
         array = np.asarray(X)
         if array.dtype.kind not in "fiub":
@@ -211,12 +214,12 @@ def as_features(X: ArrayLike, *, name: str = "X") -> NDArray[Any]:
         over="ignore", invalid="ignore"
     ):  # a sum is finite unless an entry, or very rarely the sum, is not
         if not np.isfinite(array.sum()):
-            bad = np.argwhere(~np.isfinite(array))
+            bad = np.argwhere(np.isinf(array) if allow_nan else ~np.isfinite(array))
             if len(bad):
                 row, column = bad[0]
+                expected = "finite, or NaN for missing" if allow_nan else "finite, without NaN or inf"
                 raise ValueError(
-                    f"{name} must be finite, without NaN or inf; row {row}, column {column} holds "
-                    f"{array[row, column]}."
+                    f"{name} must be {expected}; row {row}, column {column} holds {array[row, column]}."
                 )
     return array
 

@@ -277,7 +277,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         X = validate_data(
             self, X, reset=reset, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
         )
-        return as_features(X, name=name)
+        return as_features(X, name=name, allow_nan=self.__sklearn_tags__().input_tags.allow_nan)
 
     def _groups(
         self, qid: Ids | None, group: ArrayLike | None, n: int, what: str, *, name: str = ""

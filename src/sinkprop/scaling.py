@@ -64,11 +64,14 @@ def moments(X: NDArray[Any]) -> tuple[Floats, Floats]:
 
 
 def scale_by_query(X: NDArray[Any], groups: Groups) -> NDArray[Any]:
-    """(x - min) / (max - min) of each feature within each query, 0 where it is constant: a new array."""
+    """(x - min) / (max - min) of each feature within each query, 0 where it is constant: a new array.
+
+    NaN stays NaN, and does not count in the minimum and the maximum of the others.
+    """
     ordered = X if groups.rows is None else X[groups.rows]
     starts, sizes = groups.offsets[:-1], np.diff(groups.offsets)
-    least = np.minimum.reduceat(ordered, starts, axis=0)
-    width = np.maximum.reduceat(ordered, starts, axis=0) - least
+    least = np.fmin.reduceat(ordered, starts, axis=0)
+    width = np.fmax.reduceat(ordered, starts, axis=0) - least
     constant = width == 0
     factor = np.where(constant, 0, 1 / np.where(constant, 1, width)).astype(X.dtype)
     scaled: NDArray[Any] = (ordered - np.repeat(least, sizes, axis=0)) * np.repeat(factor, sizes, axis=0)

@@ -7,11 +7,13 @@ from sinkprop.baselines.listnet import ListNetRanker
 from sinkprop.baselines.regression import RegressionRanker
 from sinkprop.baselines.smoothrank import SmoothRankRanker
 from sinkprop.baselines.softrank import SoftRankRanker
+from sinkprop.baselines.trees import LightGBMRanker
 
 __all__ = [
     "AdaRankRanker",
     "BoltzRankRanker",
     "FeatureRanker",
+    "LightGBMRanker",
     "ListNetRanker",
     "RegressionRanker",
     "SmoothRankRanker",

@@ -165,7 +165,7 @@ def compare_command() -> click.Command:
 
         try:
             chosen, wanted = parse_methods(methods), parse_metrics(metrics)
-        except ValueError as error:
+        except (ImportError, ValueError) as error:
             raise click.UsageError(str(error)) from None
         if against is not None and against not in chosen:
             raise click.UsageError(f"--against must be one of {', '.join(chosen)}; got {against!r}.")

@@ -167,10 +167,16 @@ def _with_options(message: str) -> str:
 
 
 def read_model_file(path: Path) -> BaseRanker:
+    import click
+
     from sinkprop.estimator import load_model
 
-    with working(f"reading {path}"):
-        return load_model(path)
+    try:
+        with working(f"reading {path}"):
+            return load_model(path)
+    except ImportError as error:
+        context = click.get_current_context(silent=True)
+        raise click.UsageError(f"{path}: {error}.", ctx=context) from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,13 +17,15 @@ __all__ = ["METHODS", "Method", "parse_methods"]
 class Method:
     """A way to train a ranker: what it is, what makes the estimator, and roughly how long it takes.
 
-    cost  of a fit beside those of the others, which decides what is begun first; methods that take next to
-          nothing have less than 10
+    cost   of a fit beside those of the others, which decides what is begun first; methods that take next to
+           nothing have less than 10
+    needs  the package that it needs beside those that sinkprop always has, which is also the extra's name
     """
 
     description: str
     make: Callable[[], Any]
     cost: float = 100.0
+    needs: str | None = None
 
 
 def _sinkprop(**parameters: Any) -> Callable[[], Any]:
@@ -55,6 +58,12 @@ def _paper(**parameters: Any) -> Callable[[], Any]:
     return _sinkprop(selection=_BEST, **parameters)
 
 
+def _trees(objective: str) -> Callable[[], Any]:
+    return _baseline("LightGBMRanker", objective=objective)
+
+
+_RIDGE = _baseline("RegressionRanker", penalty="auto", normalization="standard")
+
 METHODS: dict[str, Method] = {
     "regression": Method("least squares on the labels", _baseline("RegressionRanker"), cost=1),
     "sinkprop": Method("SinkPropRanker with its defaults", _sinkprop()),
@@ -82,6 +91,10 @@ METHODS: dict[str, Method] = {
     "boltzrank-pair": Method(
         "that, with potentials of pairs", _baseline("BoltzRankRanker", potential="pair"), 60
     ),
+    "ridge": Method("regression with a penalty", _RIDGE, cost=1),
+    "lambdamart": Method("boosted trees, LambdaMART", _trees("lambdarank"), 400, "lightgbm"),
+    "ranknet-trees": Method("boosted trees, pairwise logistic loss", _trees("ranknet"), 200, "lightgbm"),
+    "xendcg-trees": Method("boosted trees, cross-entropy NDCG", _trees("rank_xendcg"), 200, "lightgbm"),
     "best-feature": Method("the one feature that is best in training", _baseline("FeatureRanker"), cost=2),
 }
 # names for several of them
@@ -102,6 +115,8 @@ def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str,
 
     methods  names, also several in one text between commas, or {name: estimator}: an estimator of one's own,
              or the name of a method that shall appear under another one
+
+    A method whose package is not installed is an ImportError that says how to install it.
 
     >>> list(parse_methods("regression, feature:17"))
     ['regression', 'feature:17']
@@ -131,7 +146,12 @@ def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str,
 
 def _method(name: str) -> Method:
     if name in METHODS:
-        return METHODS[name]
+        method = METHODS[name]
+        if method.needs is not None and not _installed(method.needs):
+            raise ImportError(
+                f'method {name!r} needs {method.needs}: pip install "sinkprop[{method.needs}]".'
+            )
+        return method
     feature = re.fullmatch(r"feature:\s*(\S.*)", name)
     if feature:
         text = feature[1].strip()
@@ -142,6 +162,13 @@ def _method(name: str) -> Method:
     close = get_close_matches(name, METHODS, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise ValueError(f"method {name!r} is not known.{hint} {_names()}")
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ValueError:  # it is in sys.modules without being one
+        return False
 
 
 def _names() -> str:
