@@ -37,12 +37,16 @@ class Rival:
     failing       scikit-learn's checks that it does not pass, with reasons
     row_weights   whether `sample_weight` has a meaning for it
     from_queries  whether it chooses among candidates, by queries held out
+    by_row        whether the order of the rows in a query matters, as where ties or draws go by it
+    needs         a package that may not be installed
     """
 
     make: Callable[..., Any]
     failing: Mapping[str, str] = field(default_factory=lambda: NEEDS_QID)
     row_weights: bool = True
     from_queries: bool = True
+    by_row: bool = False
+    needs: str | None = None
 
 
 def smoothrank(**options):
@@ -67,9 +71,20 @@ def boltzrank(**options):
     return baselines.BoltzRankRanker(**{"mixing": 0.5, "penalty": [0.3, 0.03], "n_rankings": 50, **options})
 
 
+def ridge(**options):
+    return baselines.RegressionRanker(**{"penalty": [1.0, 0.01], **options})
+
+
+def trees(objective, **options):
+    quick = {"n_estimators": 20, "num_leaves": (4, 8), "learning_rate": 0.2, "min_child_samples": 5}
+    return baselines.LightGBMRanker(objective, **{**quick, **options})
+
+
 STILL_RANKED = {"check_sample_weight_equivalence_on_dense_data": "a document of weight 0 still takes a rank"}
+COUNTED = {"check_sample_weight_equivalence_on_dense_data": "a leaf counts a row of weight 2 once"}
 RIVALS = {
     "regression": Rival(baselines.RegressionRanker, from_queries=False),
+    "ridge": Rival(ridge),
     "smoothrank": Rival(smoothrank, NEEDS_QID | STILL_RANKED),
     "listnet": Rival(listnet, NEEDS_QID | NO_WEIGHTS, row_weights=False),
     "listnet-top2": Rival(partial(listnet, top_k=2), NEEDS_QID | NO_WEIGHTS, row_weights=False),
@@ -78,6 +93,9 @@ RIVALS = {
     "softrank": Rival(softrank, NEEDS_QID | STILL_RANKED),
     "softrank-balanced": Rival(partial(softrank, balance=True), NEEDS_QID | STILL_RANKED),
     "boltzrank-single": Rival(boltzrank, NEEDS_QID | NO_WEIGHTS, row_weights=False),
+    "lambdamart": Rival(partial(trees, "lambdarank"), NEEDS_QID | COUNTED, by_row=True, needs="lightgbm"),
+    "xendcg-trees": Rival(partial(trees, "rank_xendcg"), NEEDS_QID | COUNTED, by_row=True, needs="lightgbm"),
+    "ranknet-trees": Rival(partial(trees, "ranknet"), NEEDS_QID | COUNTED, needs="lightgbm"),
 }
 CHOOSING = [name for name, rival in RIVALS.items() if rival.from_queries]
 
@@ -93,7 +111,13 @@ def ranking_data(n_queries=30, seed=0, n_features=5):
 
 @pytest.fixture(params=RIVALS)
 def rival(request):
-    return RIVALS[request.param]
+    return found(request.param)
+
+
+def found(name):
+    if RIVALS[name].needs is not None:
+        pytest.importorskip(RIVALS[name].needs)
+    return RIVALS[name]
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +151,10 @@ def test_rows_in_any_order_and_ids_of_any_kind_make_the_same_ranking(rival, data
     names = np.array([f"query {q}" for q in qid])
     # the queries appear in the same order, so that the same ones are held out
     order = np.argsort(np.arange(len(y)) % 3, kind="stable")
-    first = [np.flatnonzero(qid == q)[0] for q in np.unique(qid)]
+    first = np.array([np.flatnonzero(qid == q)[0] for q in np.unique(qid)])
     order = np.concatenate([first, order[~np.isin(order, first)]])
+    if rival.by_row:  # all queries' first rows, then the second ones
+        order = np.argsort(np.arange(len(y)) - first[qid], kind="stable")
     again = rival.make().fit(X[order], y[order], qid=names[order]).rank(X, qid=names)
     assert_array_equal(again, ranks)
     sizes = np.bincount(qid)
@@ -235,13 +261,14 @@ def test_weights_of_rows_count_or_are_refused(rival, data):
 def test_validation_queries_choose(name, data):
     X, y, qid = data
     vali = ranking_data(12, 9)
-    ranker = RIVALS[name].make().fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
+    rival = found(name)
+    ranker = rival.make().fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
     assert ranker.fit_result_.judged_by == "12 validation queries"
-    crossed = RIVALS[name].make(selection="cross-validation")
+    crossed = rival.make(selection="cross-validation")
     crossed.fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
     assert crossed.fit_result_.judged_by == "cross-validation over 42 queries in 5 parts"
     with pytest.raises(ValueError, match="method must be"):
-        RIVALS[name].make(selection="luck").fit(X, y, qid=qid)
+        rival.make(selection="luck").fit(X, y, qid=qid)
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ class LightGBMRanker(TunedRanker):
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
         lightgbm = _lightgbm()
-        data, sizes = problem.data, self._sizes()
+        data, sizes = _counting(problem.data), self._sizes()
         labels, gains = self._labels(data)
         shared = {
             "objective": "none" if self.objective == "ranknet" else self.objective,
@@ -261,6 +261,13 @@ def _lightgbm() -> Any:
     except ImportError as error:
         raise ImportError('LightGBMRanker needs lightgbm: pip install "sinkprop[lightgbm]"') from error
     return lightgbm
+
+
+def _counting(data: TrainingSet) -> TrainingSet:
+    """The queries of some weight: documents of others would count in leaves, and where features are cut."""
+    if data.query_weight is None or data.query_weight.all() or not data.query_weight.any():
+        return data
+    return data.select(np.flatnonzero(data.query_weight))
 
 
 def _text(booster: Any, n_trees: int) -> str:

@@ -147,7 +147,7 @@ def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str,
 def _method(name: str) -> Method:
     if name in METHODS:
         method = METHODS[name]
-        if method.needs is not None and not _installed(method.needs):
+        if method.needs is not None and importlib.util.find_spec(method.needs) is None:
             raise ImportError(
                 f'method {name!r} needs {method.needs}: pip install "sinkprop[{method.needs}]".'
             )
@@ -162,13 +162,6 @@ def _method(name: str) -> Method:
     close = get_close_matches(name, METHODS, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise ValueError(f"method {name!r} is not known.{hint} {_names()}")
-
-
-def _installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ValueError:  # it is in sys.modules without being one
-        return False
 
 
 def _names() -> str:
