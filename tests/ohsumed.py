@@ -40,7 +40,7 @@ def five_fold_means(make) -> np.ndarray:
     for fold in folds():
         train, vali, test = fold.train, fold.vali, fold.test
         ranker = make().fit(train.X, train.y, qid=train.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
-        result = evaluate(test.y, ranker.predict(test.X), test.qid, metrics=METRICS)
+        result = evaluate(test.y, ranker.predict(test.X, qid=test.qid), test.qid, metrics=METRICS)
         found.append([result[metric] for metric in METRICS])
     return np.mean(found, axis=0)
 

@@ -71,9 +71,9 @@ class BoltzRankRanker(TunedRanker):
     For the others see `TunedRanker`: selection, normalization ("standard", "query" or "none"; the penalty is
     on weights of normalized features), metric and convention of `score`, n_threads, random_state, verbose.
 
-    A query's weight is what it counts in the means. Row weights have no meaning, since rankings have
-    probabilities, not documents: other than equal ones are an error. A query whose labels are all equal asks
-    for equal scores; one without a relevant document has no gain, and only that.
+    A query's weight is what it counts in the means. `sample_weight` is an error: rankings have probabilities,
+    not documents. A query whose labels are all equal asks for equal scores; where none is relevant the gain
+    is 0 besides.
 
     After `fit`: `coef_` (D,), the weights of normalized features; `intercept_`, 0; `directions_` (D, H) and
     `strengths_` (H,) of the hidden units, H = 0 without them; `fit_result_`, the record of every candidate;
