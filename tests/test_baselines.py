@@ -68,7 +68,8 @@ def softrank(**options):
 
 
 def boltzrank(**options):
-    return baselines.BoltzRankRanker(**{"mixing": 0.5, "penalty": [0.3, 0.03], "n_rankings": 50, **options})
+    quick = {"mixing": 0.5, "penalty": [0.3, 0.03], "n_rankings": 30, "n_hidden": 3, "max_iter": 10}
+    return baselines.BoltzRankRanker(**{**quick, **options})
 
 
 def ridge(**options):

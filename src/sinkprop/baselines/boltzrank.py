@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.arguments import whole
+from sinkprop.arguments import penalties, whole
 from sinkprop.baselines.base import TunedRanker
 from sinkprop.boltzmann import BoltzmannObjective, draw_rankings
 from sinkprop.data import Groups
@@ -133,9 +134,11 @@ class BoltzRankRanker(TunedRanker):
         whole("n_rankings", self.n_rankings, 1)
         whole("n_hidden", self.n_hidden, 1)
         whole("max_iter", self.max_iter, 1)
-        _numbers("sharpness", self.sharpness, several=False)
-        _numbers("tol", self.tol, several=False)
-        return len(_numbers("mixing", self.mixing, most=1.0)) * len(_numbers("penalty", self.penalty))
+        for name in ("sharpness", "tol"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
+                raise ValueError(f"{name} must be a finite number, not below 0; got {value!r}.")
+        return len(_mixings(self.mixing)) * len(penalties(self.penalty))
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
         data = problem.data
@@ -149,9 +152,9 @@ class BoltzRankRanker(TunedRanker):
         )
         n_hidden = int(self.n_hidden) if self.potential == "pair" else 0
         training = _Training(problem, objective, _start(problem, n_hidden, np.random.default_rng([seed, 2])))
-        for i, mixing in enumerate(sorted(_numbers("mixing", self.mixing, most=1.0))):
+        for i, mixing in enumerate(_mixings(self.mixing)):
             at = training.start
-            for j, penalty in enumerate(sorted(_numbers("penalty", self.penalty), reverse=True)):
+            for j, penalty in enumerate(reversed(penalties(self.penalty))):
                 loss = partial(training.loss, mixing=mixing, penalty=penalty)
                 at = descend(loss, at, max_iter=int(self.max_iter), tol=float(self.tol))
                 value = objective(training.scores(at), mixing).value
@@ -281,14 +284,12 @@ def _with_intercepts(U: Floats) -> Floats:
     return np.concatenate([U, np.zeros((1, U.shape[1]))])
 
 
-def _numbers(name: str, value: Any, *, most: float = math.inf, several: bool = True) -> tuple[float, ...]:
-    """The numbers given, one or several, without repetition."""
+def _mixings(mixing: float | Sequence[float]) -> tuple[float, ...]:
+    """The mixing weights that a number or several stand for, the smallest first."""
     try:
-        array = np.asarray(value, dtype=np.float64)
+        values = np.atleast_1d(np.asarray(mixing, dtype=np.float64))
     except (TypeError, ValueError):
-        array = np.empty(0)
-    good = array.size > 0 and array.ndim <= (1 if several else 0)
-    if not good or not np.all((array >= 0) & (array <= most) & (array < math.inf)):
-        kind = "a finite number, not below 0" if most == math.inf else f"a number from 0 to {most:g}"
-        raise ValueError(f"{name} must be {kind}{', or several' if several else ''}; got {value!r}.")
-    return tuple(np.unique(array).tolist())
+        values = np.empty(0)
+    if values.ndim != 1 or not values.size or not np.all((values >= 0) & (values <= 1)):
+        raise ValueError(f"mixing must be a number from 0 to 1, or several; got {mixing!r}.")
+    return tuple(sorted({float(value) for value in values}))
