@@ -284,7 +284,7 @@ def test_query_weights_count_as_repeated_queries():
         ]
         assert_allclose(ranker.fit(X[rows], y[rows], qid=copies).coef_, weighted, rtol=1e-12)
     with pytest.raises(ValueError, match="AdaRankRanker takes no sample_weight"):
-        AdaRankRanker().fit(X, y, qid=qid, sample_weight=np.ones(len(y)))
+        AdaRankRanker().fit(X, y, qid=qid, sample_weight=np.arange(1.0, len(y) + 1))
 
 
 # ---- What users meet

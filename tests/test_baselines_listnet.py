@@ -107,7 +107,7 @@ def test_query_weights_are_repeated_queries_and_row_weights_an_error():
     ).coef_
     assert_allclose(weighted, repeated, atol=1e-6)
     with pytest.raises(ValueError, match="ListNetRanker takes no sample_weight"):
-        ranker.fit(X, y, qid=qid, sample_weight=np.ones(len(y)))
+        ranker.fit(X, y, qid=qid, sample_weight=np.arange(1.0, len(y) + 1))
 
 
 def test_queries_without_weight_do_not_count_even_where_a_part_has_no_other():

@@ -80,6 +80,11 @@ class SoftRanks:
         decays = np.concatenate([e[self._down], from_below[self._up]], axis=1)
         down, up = self._swept(decays, np.ones_like(a))
         sums = (self._above_below + down - up) * self._share
+        # equal a have equal sums, but for rounding: they take those of the first of them
+        tied = np.concatenate([np.zeros((1, H), dtype=bool), a[1:] == a[:-1]])
+        tied[self._first] = False
+        first = np.maximum.accumulate(np.where(tied, 0, np.arange(len(a))[:, None]), axis=0)
+        sums = np.take_along_axis(sums, first, axis=0)
         out = np.empty_like(A)
         np.put_along_axis(out, rows, sums, axis=0)
         return out, _Sorted(rows, decays, down + up - 1)
