@@ -84,11 +84,12 @@ def softrank_settings(options: argparse.Namespace) -> None:
     """
     from concurrent.futures import ProcessPoolExecutor
 
-    jobs = [(options.folder, fold, name) for name in SETTINGS for fold in range(1, 6)]
+    names = [name for name in SETTINGS if options.only in name]
+    jobs = [(options.folder, fold, name) for name in names for fold in range(1, 6)]
     print(f"{'setting':<58}" + "".join(f"{name:>10}" for name in METRICS))
     with ProcessPoolExecutor(options.processes) as pool:
         found = pool.map(one_fold, jobs)
-        for name in SETTINGS:
+        for name in names:
             means = np.mean([next(found) for _ in range(5)], axis=0)
             print(f"{name:<58}" + "".join(f"{mean:>10.4f}" for mean in means), flush=True)
 
@@ -104,7 +105,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "features as they are": {"normalization": "none"},
     "no penalty, one sigma a run, early stopping": {"fixed": "regression"},
     "the same, from random weights": {"fixed": "random"},
-    "the same, from random weights, chosen by ndcg@10": {"fixed": "random", "criterion": "ndcg@10"},
+    **{
+        f"the same, from random weights, seed {seed}, by ndcg@10": {
+            "fixed": "random",
+            "criterion": "ndcg@10",
+            "random_state": seed,
+        }
+        for seed in (0, 1, 2)
+    },
 }
 
 
@@ -178,6 +186,7 @@ def main() -> None:
     cost.set_defaults(section=softrank_cost)
     settings = sections.add_parser("softrank-settings")
     settings.add_argument("folder", help="of Fold1 to Fold5")
+    settings.add_argument("--only", default="", help="settings whose names hold this text")
     settings.add_argument("--processes", type=int, default=2)
     settings.set_defaults(section=softrank_settings)
     options = parser.parse_args()
