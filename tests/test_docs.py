@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 EXAMPLES = [
     pytest.param(code, id=f"{page.name}-{number}")
-    for page in (ROOT / "README.md", ROOT / "docs" / "training.md")
+    for page in (ROOT / "README.md", ROOT / "docs" / "training.md", ROOT / "docs" / "baselines.md")
     for number, code in enumerate(
         re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     )
@@ -18,7 +18,7 @@ EXAMPLES = [
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 6
 
 
 @pytest.mark.slow
