@@ -468,6 +468,8 @@ def test_where_lightgbm_is_missing(monkeypatch, data, tmp_path):
         parse_methods("regression,lambdamart")
     with pytest.raises(ImportError, match=f"method 'ranknet-trees' {how}"):
         parse_methods({"mine": "ranknet-trees"})
+    assert "smoothrank" in parse_methods("all")
+    assert "lambdamart" not in parse_methods("all")
 
 
 def test_the_command_line_where_lightgbm_is_missing(tmp_path):

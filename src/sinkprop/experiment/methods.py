@@ -105,7 +105,7 @@ _FEATURE_DESCRIPTION = "feature N by itself, from 1, or its name; -N ranks the l
 
 def described() -> dict[str, str]:
     """Every name with its description."""
-    groups = {"all": "every method above"}
+    groups = {"all": "every method above whose package is installed"}
     own = {name: method.description for name, method in METHODS.items()}
     return own | {FEATURE: _FEATURE_DESCRIPTION} | groups
 
@@ -116,7 +116,8 @@ def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str,
     methods  names, also several in one text between commas, or {name: estimator}: an estimator of one's own,
              or the name of a method that shall appear under another one
 
-    A method whose package is not installed is an ImportError that says how to install it.
+    A method whose package is not installed is an ImportError that says how to install it; "all" leaves it
+    out.
 
     >>> list(parse_methods("regression, feature:17"))
     ['regression', 'feature:17']
@@ -137,8 +138,10 @@ def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str,
             if not isinstance(item, str):
                 raise TypeError(f"methods must be names, or a mapping {{name: estimator}}; got {item!r}.")
             for name in (text.strip() for text in item.split(",")):
-                for own in GROUPS.get(name, (name,)):
-                    found[own] = _method(own)
+                if name in GROUPS:
+                    found |= {own: METHODS[own] for own in GROUPS[name] if _runs_here(METHODS[own])}
+                else:
+                    found[name] = _method(name)
     if not found:
         raise ValueError(f"methods must name at least one method. {_names()}")
     return found
@@ -147,7 +150,7 @@ def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str,
 def _method(name: str) -> Method:
     if name in METHODS:
         method = METHODS[name]
-        if method.needs is not None and importlib.util.find_spec(method.needs) is None:
+        if not _runs_here(method):
             raise ImportError(
                 f'method {name!r} needs {method.needs}: pip install "sinkprop[{method.needs}]".'
             )
@@ -162,6 +165,10 @@ def _method(name: str) -> Method:
     close = get_close_matches(name, METHODS, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise ValueError(f"method {name!r} is not known.{hint} {_names()}")
+
+
+def _runs_here(method: Method) -> bool:
+    return method.needs is None or importlib.util.find_spec(method.needs) is not None
 
 
 def _names() -> str:
