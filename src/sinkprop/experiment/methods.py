@@ -98,14 +98,20 @@ METHODS: dict[str, Method] = {
     "best-feature": Method("the one feature that is best in training", _baseline("FeatureRanker"), cost=2),
 }
 # names for several of them
-GROUPS: dict[str, tuple[str, ...]] = {"all": tuple(METHODS)}
+GROUPS: dict[str, tuple[str, ...]] = {
+    "rivals": tuple(name for name in METHODS if not name.startswith("sinkprop")),
+    "all": tuple(METHODS),
+}
 FEATURE = "feature:N"
 _FEATURE_DESCRIPTION = "feature N by itself, from 1, or its name; -N ranks the least first"
 
 
 def described() -> dict[str, str]:
     """Every name with its description."""
-    groups = {"all": "every method above whose package is installed"}
+    groups = {
+        "rivals": "every method above that is not sinkprop's and whose package is installed",
+        "all": "every method above whose package is installed",
+    }
     own = {name: method.description for name, method in METHODS.items()}
     return own | {FEATURE: _FEATURE_DESCRIPTION} | groups
 
