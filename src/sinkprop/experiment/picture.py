@@ -15,6 +15,7 @@ __all__ = ["levels", "plot"]
 
 # Distinct to all kinds of color vision, and dark enough on white (Okabe and Ito, darkened where needed).
 _COLORS = ("#0072B2", "#C24E00", "#00825E", "#99224F", "#5E3C99", "#8F6A00", "#2B7CB8", "#666666")
+_STYLES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _PUBLISHED_MARKERS = ("o", "s", "^", "D", "v", "p")
 _GRAY = "#777777"
@@ -57,7 +58,10 @@ def plot(
     rows = -(-n // columns)
     settings = {"font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "sinkprop", "pdf.fonttype": 42}
     with matplotlib.rc_context(settings):
-        size = (6.4, 4.8) if n == 1 else (3.3 * columns, 3.0 * rows + 0.5)
+        many = n == 1 and len(comparison.methods) > len(
+            _COLORS
+        )  # the legend stands beside, one below another
+        size = (8.6, 6.2) if many else (6.4, 4.8) if n == 1 else (3.3 * columns, 3.0 * rows + 0.5)
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -67,9 +71,14 @@ def plot(
             _draw(axes, comparison, dataset, rows_shown, lines, first=i % columns == 0, last=i + columns >= n)
         for axes in grid[n:]:
             axes.set_axis_off()
-        names, handles = list(lines), list(lines.values())
+        names = list(lines)
+        if many:  # in the order of the lines' ends, so that neighbors are found
+            names.sort(key=lambda name: -float(lines[name].get_ydata()[-1]))
+        handles = [lines[name] for name in names]
         if n < len(grid):  # as in the paper: where a panel would be
             grid[-1].legend(handles, names, loc="center", frameon=False)
+        elif many:
+            figure.legend(handles, names, loc="outside right center", frameon=False)
         else:
             wide = max(1, min(len(names), round(size[0] / 2)))
             figure.legend(handles, names, loc="outside lower center", ncols=wide, frameon=False)
@@ -114,7 +123,7 @@ def _draw(
             values,
             color=_COLORS[i % len(_COLORS)],
             marker=_MARKERS[i % len(_MARKERS)],
-            linestyle="-" if i < len(_COLORS) else "--",
+            linestyle=_STYLES[i // len(_COLORS) % len(_STYLES)],
             markersize=4.5,
             linewidth=1.8,
             clip_on=False,
