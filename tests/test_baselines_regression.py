@@ -174,9 +174,7 @@ def test_awkward_data_gives_a_finite_model(name, normalization):
 @pytest.mark.parametrize("penalty", [-1, np.inf, np.nan, [], "many", [1, -1], None, "1"])
 def test_wrong_penalties(data, penalty):
     X, y, qid = data
-    with pytest.raises(
-        ValueError, match="penalty must be a finite number, not below 0, several of them, or 'auto'"
-    ):
+    with pytest.raises(ValueError, match=r"penalty must be a (finite )?number"):
         RegressionRanker(penalty=penalty).fit(X, y, qid=qid)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.arguments import half_steps, penalties, whole
+from sinkprop.arguments import half_steps, numbers, whole
 from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker, seed_of
 from sinkprop.gains import NDCG, Gain, RankLinear, as_gain
@@ -121,7 +121,7 @@ class AnnealedRanker(BaseRanker):
         return Recipe(
             gain=gain,
             relaxation=relaxation,
-            penalties=penalties(self.penalty),
+            penalties=numbers("penalty", self.penalty),
             sigmas=annealing.sigmas if relaxation.width == 1 else (None,) * len(annealing.sigmas),
             selection=selection,
             judge=judge,
@@ -176,7 +176,7 @@ class AnnealedRanker(BaseRanker):
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         if "relaxation" in saved:
             saved["relaxation"] = _relaxation_record(self.relaxation_)
-        saved["penalty"] = [float(p) for p in penalties(self.penalty)]
+        saved["penalty"] = [float(p) for p in numbers("penalty", self.penalty)]
         saved["selection"] = selection_record(self.selection)
         if self.annealing is not None:
             saved["annealing"] = dataclasses.asdict(self.annealing)

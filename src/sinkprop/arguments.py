@@ -10,7 +10,7 @@ from numbers import Real
 
 import numpy as np
 
-__all__ = ["half_steps", "penalties", "threads", "whole"]
+__all__ = ["half_steps", "numbers", "threads", "whole"]
 
 
 def whole(name: str, value: int, least: int) -> int:
@@ -43,15 +43,20 @@ def half_steps(n_iter: float) -> int:
     return int(2 * n_iter)
 
 
-def penalties(penalty: float | Sequence[float]) -> tuple[float, ...]:
-    """The penalties that a number or several stand for, the smallest first."""
+def numbers(
+    name: str, given: float | Sequence[float], *, least: float = 0.0, most: float = math.inf
+) -> tuple[float, ...]:
+    """The finite numbers, one or several, that were given as an argument, each once, the smallest first."""
     try:
-        values = np.atleast_1d(np.asarray(penalty, dtype=np.float64))
+        values = np.atleast_1d(np.asarray(given, dtype=np.float64))
     except (TypeError, ValueError):
         values = np.empty(0)
-    if values.ndim != 1 or not values.size or not np.all((values >= 0) & (values < math.inf)):
-        raise ValueError(f"penalty must be a finite number, not below 0, or several; got {penalty!r}.")
-    return tuple(sorted({float(value) for value in values}))
+    inside = (values >= least) & (values <= most) & (values < math.inf)
+    if values.ndim != 1 or not values.size or not inside.all():
+        above = "above 0" if 0 < least <= math.ulp(0.0) else f"not below {least:g}"
+        kind = f"a finite number, {above}" if most == math.inf else f"a number from {least:g} to {most:g}"
+        raise ValueError(f"{name} must be {kind}, or several; got {given!r}.")
+    return tuple(np.unique(values).tolist())
 
 
 def threads(n_threads: int | None, n: int) -> int:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker, seed_of
+from sinkprop.gains import RankLinear
 from sinkprop.judging import metric_judge
 from sinkprop.linear import LinearProblem, TrainingSet, linear_scores
 from sinkprop.products import products
@@ -106,6 +107,8 @@ class TunedRanker(BaseRanker):
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
         saved["selection"] = selection_record(self.selection)
+        if isinstance(saved.get("gain"), RankLinear):
+            saved["gain"] = None
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
         if not isinstance(saved["random_state"], int):
             saved["random_state"] = None
@@ -114,7 +117,11 @@ class TunedRanker(BaseRanker):
 
     @classmethod
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        return {**saved, "selection": selection_from(saved["selection"])}
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
+        given["selection"] = selection_from(saved["selection"])
+        if "gain" in given and given["gain"] is None:
+            given["gain"] = "ndcg"  # a function of the user's own is not data; predictions do not need it
+        return given
 
     def _fitted_state(self) -> dict[str, Any]:
         r = self.fit_result_
@@ -164,6 +171,6 @@ def _plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, np.ndarray | tuple | list):
         return [_plain(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str | Selection):
+    if value is None or isinstance(value, bool | int | float | str | Selection | RankLinear):
         return value
     return str(value)

@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.arguments import penalties, whole
+from sinkprop.arguments import numbers, whole
 from sinkprop.baselines.base import TunedRanker
 from sinkprop.boltzmann import BoltzmannObjective, draw_rankings
 from sinkprop.data import Groups
-from sinkprop.gains import Gain, RankLinear, as_gain
+from sinkprop.gains import Gain, as_gain
 from sinkprop.linear import LinearProblem, TrainingSet, descend, linear_scores, spread
 from sinkprop.pair_potential import SoftRanks
 from sinkprop.selection import Selection
@@ -138,7 +138,7 @@ class BoltzRankRanker(TunedRanker):
             value = getattr(self, name)
             if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
                 raise ValueError(f"{name} must be a finite number, not below 0; got {value!r}.")
-        return len(_mixings(self.mixing)) * len(penalties(self.penalty))
+        return len(numbers("mixing", self.mixing, most=1.0)) * len(numbers("penalty", self.penalty))
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
         data = problem.data
@@ -152,9 +152,9 @@ class BoltzRankRanker(TunedRanker):
         )
         n_hidden = int(self.n_hidden) if self.potential == "pair" else 0
         training = _Training(problem, objective, _start(problem, n_hidden, np.random.default_rng([seed, 2])))
-        for i, mixing in enumerate(_mixings(self.mixing)):
+        for i, mixing in enumerate(numbers("mixing", self.mixing, most=1.0)):
             at = training.start
-            for j, penalty in enumerate(reversed(penalties(self.penalty))):
+            for j, penalty in enumerate(reversed(numbers("penalty", self.penalty))):
                 loss = partial(training.loss, mixing=mixing, penalty=penalty)
                 at = descend(loss, at, max_iter=int(self.max_iter), tol=float(self.tol))
                 value = objective(training.scores(at), mixing).value
@@ -191,12 +191,6 @@ class BoltzRankRanker(TunedRanker):
         if shapes != ((self.n_features_in_,), (self.n_features_in_, n_hidden), (n_hidden,)):
             raise ValueError(f"a model of shapes {shapes} for {self.n_features_in_} features")
         return model
-
-    def _parameters_to_save(self) -> dict[str, Any]:
-        saved = super()._parameters_to_save()
-        if isinstance(self.gain, RankLinear):  # a function of the user's own is not data
-            saved["gain"] = "ndcg"
-        return saved
 
 
 class _Training:
@@ -282,14 +276,3 @@ def _keys(X: NDArray[Any], y: Floats) -> NDArray[np.uint64]:
 def _with_intercepts(U: Floats) -> Floats:
     """Directions (D, H) as the weights (D + 1, H) of several outputs, which end with their intercepts."""
     return np.concatenate([U, np.zeros((1, U.shape[1]))])
-
-
-def _mixings(mixing: float | Sequence[float]) -> tuple[float, ...]:
-    """The mixing weights that a number or several stand for, the smallest first."""
-    try:
-        values = np.atleast_1d(np.asarray(mixing, dtype=np.float64))
-    except (TypeError, ValueError):
-        values = np.empty(0)
-    if values.ndim != 1 or not values.size or not np.all((values >= 0) & (values <= 1)):
-        raise ValueError(f"mixing must be a number from 0 to 1, or several; got {mixing!r}.")
-    return tuple(sorted({float(value) for value in values}))

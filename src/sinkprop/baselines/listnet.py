@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.arguments import penalties, threads, whole
+from sinkprop.arguments import numbers, threads, whole
 from sinkprop.baselines.base import LinearBaseline
 from sinkprop.linear import LinearProblem, descend
 from sinkprop.listnet import check_steps, evaluate_listnet, target_scores, weighted_mean
@@ -96,7 +96,7 @@ class ListNetRanker(LinearBaseline):
 
     def _penalties(self) -> tuple[float, ...]:
         """The penalties, the largest first."""
-        return penalties(self.penalty)[::-1]
+        return numbers("penalty", self.penalty)[::-1]
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
         data, k = problem.data, whole("top_k", self.top_k, 1)

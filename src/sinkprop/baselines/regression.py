@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.arguments import numbers
 from sinkprop.baselines.base import TunedRanker
 from sinkprop.data import Groups
 from sinkprop.linear import LinearProblem, linear_scores
@@ -78,19 +78,10 @@ class RegressionRanker(TunedRanker):
 
     def _penalties(self) -> list[float]:
         """From the largest, which is the most regular, to the least."""
-        given: Any = self.penalty
-        if isinstance(given, str):
-            given = PENALTIES if given == "auto" else ()
-        try:
-            values = {float(p) for p in np.atleast_1d(np.asarray(given, dtype=np.float64))}
-        except (TypeError, ValueError):
-            values = set()
-        if not values or not all(0 <= p < math.inf for p in values):
-            raise ValueError(
-                "penalty must be a finite number, not below 0, several of them, or 'auto'; "
-                f"got {self.penalty!r}."
-            )
-        return sorted(values, reverse=True)
+        if isinstance(self.penalty, str) and self.penalty != "auto":
+            raise ValueError(f"penalty must be a number, several of them, or 'auto'; got {self.penalty!r}.")
+        given: Any = PENALTIES if isinstance(self.penalty, str) else self.penalty
+        return list(numbers("penalty", given)[::-1])
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
         data, penalties = problem.data, self._penalties()

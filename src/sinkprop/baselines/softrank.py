@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.annealed import PENALTIES
-from sinkprop.arguments import whole
+from sinkprop.arguments import numbers, whole
 from sinkprop.balance import sinkhorn_limit
 from sinkprop.baselines.base import LinearBaseline
 from sinkprop.baselines.rank_binomial import checked_sigma, soft_gain, soft_rank_distribution
@@ -175,8 +175,7 @@ class SoftRankRanker(LinearBaseline):
 
     def _grid(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Sigmas and penalties, the largest first: from the most regular on."""
-        sigmas = _descending("sigma", self.sigma, "above 0")
-        return sigmas, _descending("penalty", self.penalty, "not below 0")
+        return numbers("sigma", self.sigma, least=math.ulp(0.0))[::-1], numbers("penalty", self.penalty)[::-1]
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
         data, start = problem.data, problem.start
@@ -236,30 +235,3 @@ class SoftRankRanker(LinearBaseline):
 
     def _model_from(self, state: Any) -> Any:
         return Model(super()._model_from(state["weights"]), checked_sigma(state["sigma"]))
-
-    def _parameters_to_save(self) -> dict[str, Any]:
-        saved = super()._parameters_to_save()
-        saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
-        return saved
-
-    @classmethod
-    def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        given = super()._parameters_from_saved(saved)
-        for name in ("sigma", "penalty"):
-            if isinstance(given[name], list):
-                given[name] = tuple(given[name])
-        if given["gain"] is None:  # a function of the user's own is not data; predictions do not need it
-            given["gain"] = "ndcg"
-        return given
-
-
-def _descending(name: str, given: float | Sequence[float], bound: str) -> tuple[float, ...]:
-    """The values, each once, from the largest to the smallest."""
-    try:
-        values = tuple(float(x) for x in np.atleast_1d(np.asarray(given, dtype=np.float64)))
-    except (TypeError, ValueError):
-        values = ()
-    least = 0.0 if bound == "not below 0" else math.ulp(0.0)
-    if not values or not all(least <= x < math.inf for x in values):
-        raise ValueError(f"{name} must be a finite number, {bound}, or several; got {given!r}.")
-    return tuple(sorted(set(values), reverse=True))
