@@ -27,8 +27,7 @@ __all__ = ["BoltzRankRanker"]
 Floats = NDArray[np.float64]
 Potential = Literal["single", "pair"]
 
-MIXINGS = (0.5, 0.9)
-PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +94,9 @@ class BoltzRankRanker(TunedRanker):
         potential: Potential = "single",
         *,
         gain: str | Gain = "ndcg",
-        mixing: float | Sequence[float] = MIXINGS,
+        mixing: float | Sequence[float] = 0.5,
         penalty: float | Sequence[float] = PENALTIES,
-        n_rankings: int = 100,
+        n_rankings: int = 300,
         sharpness: float = 0.4,
         n_hidden: int = 10,
         max_iter: int = 50,
