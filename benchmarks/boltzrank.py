@@ -1,0 +1,140 @@
+"""What BoltzRank costs, and how far its settings and draws move its row.
+
+    python benchmarks/boltzrank.py cost              the objective, and pair potentials beside sums over pairs
+    python benchmarks/boltzrank.py settings OHSUMED  five-fold test means under other settings; minutes
+
+`settings` looks at the test queries of every setting: to explain a difference, not to choose by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+METRICS = ("ndcg@3", "ndcg@5", "ndcg@10", "map")
+CHOSEN_BY = "criterion"
+SETTINGS: dict[str, dict[str, Any]] = {
+    **{f"single, random_state {seed}": {"random_state": seed} for seed in range(8)},
+    "single, chosen by ndcg@3": {CHOSEN_BY: "ndcg@3"},
+    "single, chosen by ndcg@5": {CHOSEN_BY: "ndcg@5"},
+    "single, chosen by cross-validation": {"selection": "cross-validation"},
+    **{f"single, mixing {mixing}": {"mixing": mixing, "penalty": p} for mixing, p in (
+        (0.0, (3.0, 1.0, 0.3, 0.1)), (0.9, (0.3, 0.1, 0.03, 0.01)), (1.0, (0.3, 0.1, 0.03, 0.01, 0.003))
+    )},
+    **{f"single, {n} rankings": {"n_rankings": n} for n in (30, 100, 300, 3000)},
+    **{f"single, sharpness {sharpness}": {"sharpness": sharpness} for sharpness in (0.1, 0.2, 0.8, 3.0)},
+    "single, ndcg@5": {"gain": "ndcg@5"},
+    **{f"pair, random_state {seed}": {"potential": "pair", "random_state": seed} for seed in range(4)},
+    "pair, 30 hidden units": {"potential": "pair", "n_hidden": 30},
+}  # fmt: skip
+
+
+def settings(options: argparse.Namespace) -> None:
+    """Five-fold test means."""
+    jobs = [(options.folder, fold, name) for name in SETTINGS for fold in range(1, 6)]
+    print(f"{'setting':<40}" + "".join(f"{name:>10}" for name in METRICS))
+    with ProcessPoolExecutor(options.processes) as pool:
+        found = pool.map(one_fold, jobs)
+        for name in SETTINGS:
+            means = np.mean([next(found) for _ in range(5)], axis=0)
+            print(f"{name:<40}" + "".join(f"{mean:>10.4f}" for mean in means), flush=True)
+
+
+def one_fold(job: tuple[str, int, str]) -> list[float]:
+    from sinkprop import Selection, evaluate, load_letor
+    from sinkprop.baselines import BoltzRankRanker
+
+    folder, fold, name = job
+    train, vali, test = (load_letor(f"{folder}/Fold{fold}/{part}.txt") for part in ("train", "vali", "test"))
+    given = dict(SETTINGS[name])
+    if CHOSEN_BY in given:
+        given["selection"] = Selection("validation", criterion=given.pop(CHOSEN_BY))
+    ranker = BoltzRankRanker(n_threads=1, verbose=False, **given)
+    ranker.fit(train.X, train.y, qid=train.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
+    scores = ranker.predict(test.X, qid=test.qid)
+    return list(evaluate(test.y, scores, test.qid, metrics=METRICS, convention="letor").values())
+
+
+def cost(options: argparse.Namespace) -> None:
+    """Milliseconds for value and gradient, on one thread, of 100 queries; the best of several."""
+    from threadpoolctl import threadpool_limits
+
+    from sinkprop import NDCG
+    from sinkprop.boltzmann import BoltzmannObjective, draw_rankings
+    from sinkprop.pair_potential import SoftRanks
+
+    heads = ("objective", "soft ranks", "by pairs", "ratio")
+    print("1000 rankings a query; 10 hidden units")
+    print(f"{'documents a query':<20}" + "".join(f"{head:>12}" for head in heads))
+    for m in options.sizes:
+        rng = np.random.default_rng(m)
+        offsets = np.arange(0, 100 * m + 1, m)
+        y, s = rng.integers(0, 3, 100 * m).astype(np.float64), rng.normal(size=100 * m)
+        sets = [draw_rankings(y[a : a + m], 1000, rng) for a in offsets[:-1]]
+        objective = BoltzmannObjective(y, offsets, sets.__getitem__, gain=NDCG(), sharpness=0.4)
+        a, F_bar = rng.normal(size=(100 * m, 10)), rng.normal(size=(100 * m, 10))
+        soft = SoftRanks(offsets)
+        with threadpool_limits(1):
+            times = [
+                best_time(lambda objective=objective, s=s: objective(s, 0.5)),
+                best_time(lambda soft=soft, a=a, g=F_bar: soft.reverse(soft.forward(a)[1], g)),
+                best_time(lambda a=a, g=F_bar, m=m: by_pairs(a, g, m)),
+            ]
+        cells = "".join(f"{1e3 * t:>12.1f}" for t in times)
+        print(f"{m:<20}{cells}{times[2] / times[1]:>12.1f}", flush=True)
+
+
+def by_pairs(a: Floats, F_bar: Floats, m: int) -> tuple[Floats, Floats]:
+    """Soft ranks and their reverse pass through all pairs, query by query."""
+    F, a_bar = np.empty_like(a), np.empty_like(a)
+    for first in range(0, len(a), m):
+        rows = slice(first, first + m)
+        t = a[rows, None] - a[None, rows]
+        kernel = np.exp(-np.abs(t))
+        F[rows] = (np.sign(t) * (1 - kernel)).sum(axis=1) / (m - 1)
+        g = F_bar[rows]
+        a_bar[rows] = (g * kernel.sum(axis=1) - np.einsum("jkh,kh->jh", kernel, g)) / (m - 1)
+    return F, a_bar
+
+
+def best_time(call: Callable[[], Any], seconds: float = 1.0, most: int = 100) -> float:
+    """Seconds of the processor for the fastest of several calls, after one that is not counted."""
+    call()
+    times, until = [], time.perf_counter() + seconds
+    while len(times) < 3 or (len(times) < most and time.perf_counter() < until):
+        before = time.process_time()
+        call()
+        times.append(time.process_time() - before)
+    return min(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    sections = parser.add_subparsers(required=True)
+    costs = sections.add_parser("cost")
+    costs.add_argument("--sizes", type=int, nargs="+", default=[10, 100, 300])
+    costs.set_defaults(section=cost)
+    means = sections.add_parser("settings")
+    means.add_argument("folder", help="of Fold1 to Fold5")
+    means.add_argument("--processes", type=int, default=2)
+    means.set_defaults(section=settings)
+    options = parser.parse_args()
+    options.section(options)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
