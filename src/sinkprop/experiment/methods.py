@@ -73,7 +73,7 @@ METHODS: dict[str, Method] = {
     "sinkprop-logit-logistic": Method("that, partitioned", _paper(relaxation="logit-logistic"), 250),
     "sinkprop-probit": Method("that, partitioned", _paper(relaxation="probit"), 250),
     "sinkprop-beta": Method("that, partitioned", _paper(relaxation="beta"), 500),
-    "smoothrank": Method("SmoothRank: the same, columns normalized only", _baseline("SmoothRankRanker"), 20),
+    "smoothrank": Method("SmoothRank: half an iteration of sinkprop", _baseline("SmoothRankRanker"), 20),
     "listnet": Method("ListNet, by the first place", _baseline("ListNetRanker"), 10),
     "listnet-top2": Method("that, by the first two places", _baseline("ListNetRanker", top_k=2), 12),
     "adarank-map": Method("AdaRank on MAP", _baseline("AdaRankRanker"), 10),
@@ -178,4 +178,4 @@ def _runs_here(method: Method) -> bool:
 
 
 def _names() -> str:
-    return f"The methods are {', '.join(METHODS)} and {FEATURE}."
+    return f"The methods are {', '.join(METHODS)} and {FEATURE}; {' and '.join(GROUPS)} name several."
