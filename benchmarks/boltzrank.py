@@ -1,9 +1,12 @@
 """What BoltzRank costs, and how far its settings and draws move its row.
 
     python benchmarks/boltzrank.py cost              the objective, and pair potentials beside sums over pairs
+    python benchmarks/boltzrank.py within OHSUMED    what choice and draw cost, by no test query; minutes
     python benchmarks/boltzrank.py settings OHSUMED  five-fold test means under other settings; minutes
 
-`settings` looks at the test queries of every setting: to explain a difference, not to choose by.
+`within` trains on two thirds of a fold's training queries, lets the last third choose, and reports on the
+validation queries; each third is the last in turn. `settings` looks at the test queries of every setting: to
+explain a difference, not to choose by.
 """
 
 from __future__ import annotations
@@ -64,6 +67,54 @@ def one_fold(job: tuple[str, int, str]) -> list[float]:
     return list(evaluate(test.y, scores, test.qid, metrics=METRICS, convention="letor").values())
 
 
+WITHIN: dict[str, tuple[str, dict[str, Any]]] = {
+    "regression": ("RegressionRanker", {}),
+    "ListNet": ("ListNetRanker", {}),
+    "SmoothRank": ("SmoothRankRanker", {}),
+    "single": ("BoltzRankRanker", {}),
+    **{f"single, penalty {p:g}": ("BoltzRankRanker", {"penalty": p}) for p in (3, 1, 0.3, 0.1, 0.03)},
+    "single, chosen by cross-validation": ("BoltzRankRanker", {"selection": "cross-validation"}),
+    "single, mixing 0.9, penalty 0.03": ("BoltzRankRanker", {"mixing": 0.9, "penalty": 0.03}),
+    "single, 1000 rankings": ("BoltzRankRanker", {"n_rankings": 1000}),
+    "pair": ("BoltzRankRanker", {"potential": "pair"}),
+}
+
+
+def within(options: argparse.Namespace) -> None:
+    """Means over the five folds' validation queries and three divisions of each, and over four seeds."""
+    seeds = {name: range(4 if kind == "BoltzRankRanker" else 1) for name, (kind, _) in WITHIN.items()}
+    jobs = [
+        (options.folder, fold, name, seed, third)
+        for name in WITHIN for seed in seeds[name] for fold in range(1, 6) for third in range(3)
+    ]  # fmt: skip
+    print(f"{'':<40}" + "".join(f"{name:>10}" for name in METRICS) + "   standard deviation over seeds")
+    with ProcessPoolExecutor(options.processes) as pool:
+        found = pool.map(one_division, jobs)
+        for name in WITHIN:
+            means = [np.mean([next(found) for _ in range(15)], axis=0) for _ in seeds[name]]
+            cells = "".join(f"{mean:>10.4f}" for mean in np.mean(means, axis=0))
+            if len(means) > 1:
+                cells += "   " + "".join(f"{x:>8.4f}" for x in np.std(means, axis=0, ddof=1))
+            print(f"{name:<40}{cells}", flush=True)
+
+
+def one_division(job: tuple[str, int, str, int, int]) -> list[float]:
+    from sinkprop import baselines, evaluate, load_letor
+
+    folder, fold, name, seed, third = job
+    train, vali = (load_letor(f"{folder}/Fold{fold}/{part}.txt") for part in ("train", "vali"))
+    thirds = np.array_split(train.groups.queries, 3)
+    judges = train.select(thirds.pop(third))
+    rest = train.select(np.concatenate(thirds))
+    kind, given = WITHIN[name]
+    ranker = getattr(baselines, kind)(**given)
+    known = ranker.get_params()
+    ranker.set_params(**{k: v for k, v in {"random_state": seed, "n_threads": 1}.items() if k in known})
+    ranker.fit(rest.X, rest.y, qid=rest.qid, eval_set=[(judges.X, judges.y)], eval_qid=[judges.qid])
+    scores = ranker.predict(vali.X, qid=vali.qid)
+    return list(evaluate(vali.y, scores, vali.qid, metrics=METRICS, convention="letor").values())
+
+
 def cost(options: argparse.Namespace) -> None:
     """Milliseconds for value and gradient, on one thread, of 100 queries; the best of several."""
     from threadpoolctl import threadpool_limits
@@ -73,13 +124,13 @@ def cost(options: argparse.Namespace) -> None:
     from sinkprop.pair_potential import SoftRanks
 
     heads = ("objective", "soft ranks", "by pairs", "ratio")
-    print("1000 rankings a query; 10 hidden units")
+    print("300 rankings a query; 10 hidden units")
     print(f"{'documents a query':<20}" + "".join(f"{head:>12}" for head in heads))
     for m in options.sizes:
         rng = np.random.default_rng(m)
         offsets = np.arange(0, 100 * m + 1, m)
         y, s = rng.integers(0, 3, 100 * m).astype(np.float64), rng.normal(size=100 * m)
-        sets = [draw_rankings(y[a : a + m], 1000, rng) for a in offsets[:-1]]
+        sets = [draw_rankings(y[a : a + m], 300, rng) for a in offsets[:-1]]
         objective = BoltzmannObjective(y, offsets, sets.__getitem__, gain=NDCG(), sharpness=0.4)
         a, F_bar = rng.normal(size=(100 * m, 10)), rng.normal(size=(100 * m, 10))
         soft = SoftRanks(offsets)
@@ -125,10 +176,11 @@ def main() -> None:
     costs = sections.add_parser("cost")
     costs.add_argument("--sizes", type=int, nargs="+", default=[10, 100, 300])
     costs.set_defaults(section=cost)
-    means = sections.add_parser("settings")
-    means.add_argument("folder", help="of Fold1 to Fold5")
-    means.add_argument("--processes", type=int, default=2)
-    means.set_defaults(section=settings)
+    for section in (within, settings):
+        means = sections.add_parser(section.__name__)
+        means.add_argument("folder", help="of Fold1 to Fold5")
+        means.add_argument("--processes", type=int, default=2)
+        means.set_defaults(section=section)
     options = parser.parse_args()
     options.section(options)
 
