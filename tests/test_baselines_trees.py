@@ -3,14 +3,12 @@
 import pickle
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.estimator_checks import check_estimator
 
 import sinkprop
 from sinkprop import Selection, evaluate
@@ -418,26 +416,6 @@ def test_an_interrupt_keeps_the_best_model_so_far(monkeypatch, data, validation)
         model = LightGBMRanker(**FEW).fit(X, y, qid=qid, **evaluation(validation))
     assert len(model.fit_result_.trials) == 4
     assert np.isfinite(model.predict(X)).all()
-
-
-# What scikit-learn's checks ask and this ranker must not, or cannot, give.
-EXPECTED = {
-    "check_fit_score_takes_y": "score without qid is an error: it would take all rows for one query",
-    "check_pipeline_consistency": "calls score without qid",
-    "check_sample_weight_equivalence_on_dense_data": "of a leaf, a row of weight 2 is one row",
-}
-
-
-@pytest.mark.filterwarnings("ignore:fit. no qid was given:UserWarning")
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_scikit_learns_checks(objective):
-    made = LightGBMRanker(objective, **{**ONE, "n_estimators": 5})
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        results = check_estimator(made, on_fail=None, on_skip=None)
-    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
-    assert failed.keys() == EXPECTED.keys(), failed
-    assert sum(r["status"] == "passed" for r in results) >= 40
 
 
 def test_the_methods_of_compare():
