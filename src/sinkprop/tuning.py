@@ -113,6 +113,7 @@ def tune(
         (only,) = candidates(data)
         return only.model, TuningResult("finished", criterion, "", (_trial(only, chosen=True),))
     division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
+    weight = division.weight
     found: list[Candidate] = []
     judged: list[Floats] = []
     status, best = "finished", 0.0
@@ -121,7 +122,7 @@ def tune(
             values = [judge(part, scores(of_parts[number].model, part)) for number, part in division.judges]
             found.append(of_parts[0])
             judged.append(np.concatenate(values))
-            best = max(best, float(mean_over_queries(judged[-1], division.weight)))
+            best = max(best, float(mean_over_queries(judged[-1], weight)))
             notify(len(found), n_candidates, f"{_in_words(of_parts[0].setting)}, best {criterion} {best:.4f}")
     except KeyboardInterrupt:
         if not judged:
@@ -132,7 +133,7 @@ def tune(
     choice = choose(
         np.stack(judged),
         np.array([candidate.position for candidate in found]),
-        division.weight,
+        weight,
         smoothest=selection.takes_smoothest(n_queries),
     )
     trials = tuple(
