@@ -24,23 +24,16 @@ from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.objective import expected_gain
 from sinkprop.progress import progress_line
 from sinkprop.ranked import ranking
-from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator, as_relaxation
 from sinkprop.scaling import fit_scaling
 from sinkprop.selection import Selection, as_selection, selection_from, selection_record
 from sinkprop.training import Annealing, Finished, FitResult, Recipe, Stage, train
 
-__all__ = ["PENALTIES", "RELAXATIONS", "AnnealedRanker"]
+__all__ = ["PENALTIES", "AnnealedRanker"]
 
 Floats = NDArray[np.float64]
 
 PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-RELAXATIONS: dict[str, Relaxation] = {
-    "gaussian": SmoothedIndicator(kernel="gaussian"),
-    "laplace": SmoothedIndicator(kernel="laplace"),
-    "logit-logistic": PartitionedMeasure("logit-logistic"),
-    "probit": PartitionedMeasure("probit"),
-    "beta": PartitionedMeasure("beta"),
-}
 
 
 class AnnealedRanker(BaseRanker):
@@ -101,16 +94,7 @@ class AnnealedRanker(BaseRanker):
     def _recipe(self, *, weighted: bool) -> Recipe:
         """The parameters, checked."""
         gain = as_gain(self.gain)
-        relaxation = self.relaxation
-        if isinstance(relaxation, str):
-            if relaxation not in RELAXATIONS:
-                raise ValueError(
-                    f"relaxation must be one of {', '.join(map(repr, RELAXATIONS))} or a Relaxation; "
-                    f"got {relaxation!r}."
-                )
-            relaxation = RELAXATIONS[relaxation]
-        elif not isinstance(relaxation, Relaxation):
-            raise ValueError(f"relaxation must be a name or a Relaxation; got {relaxation!r}.")
+        relaxation = as_relaxation(self.relaxation)
         selection = as_selection(self.selection)
         annealing = self._annealing()
         if not isinstance(annealing, Annealing):

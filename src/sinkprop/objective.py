@@ -78,7 +78,7 @@ def expected_gain(
     (0.8191, array([ 0.044 , -0.0189, -0.0251]))
     """
     gain = as_gain(gain)
-    settings = _settings(relaxation, n_iter, epsilon)
+    settings = native_settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     return native_gain(x, labels, qid, gain, settings, sample_weight, query_weight, n_threads)
 
@@ -101,6 +101,32 @@ def native_gain(
     """
     y = as_labels(labels, len(x))
     groups = group_rows(qid, len(x))
+    row_weights = None if sample_weight is None else as_sample_weight(sample_weight, len(x))
+    query_weights = None if query_weight is None else as_query_weight(query_weight, groups, len(x))
+    per_query, gradient = grouped_gain(x, y, groups, gain, settings, row_weights, n_threads, power=power)
+    if query_weights is not None:
+        shares = query_weights / math.fsum(query_weights)
+        _scale_queries(gradient, shares * len(shares), groups)
+        return ExpectedGain(math.fsum(shares * per_query), per_query, gradient, groups.queries)
+    # fsum is exact, so the mean does not depend on how NumPy splits a sum
+    return ExpectedGain(math.fsum(per_query) / len(per_query), per_query, gradient, groups.queries)
+
+
+def grouped_gain(
+    x: Floats,
+    y: Floats,
+    groups: Groups,
+    gain: Gain,
+    settings: Settings,
+    row_weights: Floats | None,
+    n_threads: int | None,
+    *,
+    power: int = 1,
+) -> tuple[Floats, Floats]:
+    """Values (Q,) and the gradient of their mean, from arrays that were checked.
+
+    Rows of x that belong to no query have the gradient 0. Their labels must be such as the gain takes.
+    """
     longest = groups.longest
     if gain.separable:
         weights, exponential = gain.native_gains(y)
@@ -108,11 +134,10 @@ def native_gain(
     else:
         classes, discounts = gain.class_discounts(y, longest)
         weights, exponential = np.ones(len(x)), False
-    if sample_weight is not None:
-        row_weights = as_sample_weight(sample_weight, len(x))
+    if row_weights is not None:
         weights, exponential = (gain.gains(y) if gain.separable else 1.0) * row_weights, False
-    query_weights = None if query_weight is None else as_query_weight(query_weight, groups, len(x))
-    per_query, gradient = np.empty(len(groups.offsets) - 1), np.empty_like(x)
+    covered = groups.offsets[-1] == len(x)
+    per_query, gradient = np.empty(len(groups.offsets) - 1), np.empty_like(x) if covered else np.zeros_like(x)
     _native.expected_gain(
         x,
         groups.offsets,
@@ -127,12 +152,7 @@ def native_gain(
         per_query,
         gradient,
     )
-    if query_weights is not None:
-        shares = query_weights / math.fsum(query_weights)
-        _scale_queries(gradient, shares * len(shares), groups)
-        return ExpectedGain(math.fsum(shares * per_query), per_query, gradient, groups.queries)
-    # fsum is exact, so the mean does not depend on how NumPy splits a sum
-    return ExpectedGain(math.fsum(per_query) / len(per_query), per_query, gradient, groups.queries)
+    return per_query, gradient
 
 
 def _scale_queries(gradient: Floats, factors: Floats, groups: Groups) -> None:
@@ -161,7 +181,7 @@ def expected_ranks(
     >>> expected_ranks([0.2, 1.5, 0.3], relaxation=SmoothedIndicator(sigma=0.5)).round(3)
     array([2.468, 1.074, 2.434])
     """
-    settings = _settings(relaxation, n_iter, epsilon)
+    settings = native_settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     groups = group_rows(qid, len(x))
     columns = np.arange(1.0, groups.longest + 1).reshape(1, -1)
@@ -186,7 +206,7 @@ def top_k_probability(
     array([0.027, 0.946, 0.043])
     """
     k = whole("k", k, 1)
-    settings = _settings(relaxation, n_iter, epsilon)
+    settings = native_settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     groups = group_rows(qid, len(x))
     columns = (np.arange(groups.longest) < k).astype(np.float64).reshape(1, -1)
@@ -212,7 +232,7 @@ def doubly_stochastic(
            [0.946, 0.033, 0.02 ],
            [0.043, 0.48 , 0.477]])
     """
-    settings = _settings(relaxation, n_iter, epsilon)
+    settings = native_settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     n = len(x)
     if ranks is None:
@@ -253,7 +273,7 @@ def _project(
     return out
 
 
-def _settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> Settings:
+def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> Settings:
     """The relaxation and the normalization in the native layer's terms."""
     if isinstance(relaxation, SmoothedIndicator):
         code, sigma, exact = _CODES[relaxation.kernel], relaxation.sigma, relaxation.accuracy == "exact"

@@ -13,7 +13,7 @@ from math import inf, log
 from numbers import Real
 from typing import Literal, final
 
-__all__ = ["PartitionedMeasure", "Relaxation", "SmoothedIndicator"]
+__all__ = ["RELAXATIONS", "PartitionedMeasure", "Relaxation", "SmoothedIndicator", "as_relaxation"]
 
 
 class Relaxation(ABC):
@@ -127,3 +127,30 @@ class PartitionedMeasure(Relaxation):
 def _one_of(what: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{what} must be {' or '.join(map(repr, choices))}; got {value!r}.")
+
+
+RELAXATIONS: dict[str, Relaxation] = {
+    "gaussian": SmoothedIndicator(kernel="gaussian"),
+    "laplace": SmoothedIndicator(kernel="laplace"),
+    "logit-logistic": PartitionedMeasure("logit-logistic"),
+    "probit": PartitionedMeasure("probit"),
+    "beta": PartitionedMeasure("beta"),
+}
+
+
+def as_relaxation(value: str | Relaxation) -> Relaxation:
+    """The relaxation that a value stands for: a `Relaxation` as it is, or one with its defaults by name.
+
+    >>> as_relaxation("laplace")
+    SmoothedIndicator(sigma=1.0, kernel='laplace', accuracy='fast')
+    """
+    if isinstance(value, str):
+        if value not in RELAXATIONS:
+            raise ValueError(
+                f"relaxation must be one of {', '.join(map(repr, RELAXATIONS))} or a Relaxation; "
+                f"got {value!r}."
+            )
+        return RELAXATIONS[value]
+    if not isinstance(value, Relaxation):
+        raise ValueError(f"relaxation must be a name or a Relaxation; got {value!r}.")
+    return value
