@@ -32,6 +32,7 @@ from sinkprop.training import Annealing, FitResult
 
 if TYPE_CHECKING:
     from sinkprop import baselines, datasets
+    from sinkprop import torch as torch
     from sinkprop.estimator import load_model
     from sinkprop.ranker import SinkPropRanker
 
@@ -83,12 +84,14 @@ __all__ = [
     "top_k_probability",
 ]
 
-# What needs scikit-learn is imported when it is asked for: `import sinkprop` loads NumPy only.
+# What needs scikit-learn or torch is imported when it is asked for: `import sinkprop` loads NumPy only, and
+# `from sinkprop import *` no torch.
 _LAZY = {
     "SinkPropRanker": "sinkprop.ranker",
     "load_model": "sinkprop.estimator",
     "baselines": "sinkprop.baselines",
     "datasets": "sinkprop.datasets",
+    "torch": "sinkprop.torch",
 }
 
 
