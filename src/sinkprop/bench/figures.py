@@ -227,12 +227,12 @@ def _memory(bench: Bench) -> float:
 
 def peak_growth(n: int) -> int:
     """Bytes by which one evaluation at n, its input included, raises the peak memory of this process."""
-    before = _peak_memory()
+    before = peak_memory()
     our_evaluation(SmoothedIndicator(SIGMA))(random_query(n))()
-    return _peak_memory() - before
+    return peak_memory() - before
 
 
-def _peak_memory() -> int:
+def peak_memory() -> int:
     """Peak resident bytes. On Linux getrusage's includes the parent of a process, so /proc goes first."""
     status = Path("/proc/self/status")
     if status.exists():

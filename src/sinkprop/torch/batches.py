@@ -13,7 +13,9 @@ from torch import Tensor
 
 from sinkprop.data import Groups, group_rows
 
-__all__ = ["Layout", "flat_values", "layout_of", "tracing"]
+__all__ = ["NO_DOCUMENT", "Layout", "flat_values", "layout_of", "tracing"]
+
+NO_DOCUMENT = "mask must leave at least one document; it leaves none."
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,7 @@ class Layout:
         sizes = mask.sum(axis=1)
         rows = np.flatnonzero(mask)
         if not rows.size:
-            raise ValueError("mask must leave at least one document; it leaves none.")
+            raise ValueError(NO_DOCUMENT)
         present = None if sizes.min() else sizes > 0
         sizes = sizes[sizes > 0]
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

@@ -15,7 +15,7 @@ from sinkprop.gains import NDCG, RBP, Gain, Precision, as_gain
 from sinkprop.objective import Settings, grouped_gain, native_settings
 from sinkprop.relaxations import Relaxation, as_relaxation
 from sinkprop.torch import dense
-from sinkprop.torch.batches import Layout, flat_values, layout_of, tracing
+from sinkprop.torch.batches import NO_DOCUMENT, Layout, flat_values, layout_of, tracing
 from sinkprop.torch.native import Floats, as_array, native_threads, native_values
 
 __all__ = ["SinkPropLoss", "reduced", "sinkprop_loss"]
@@ -177,8 +177,7 @@ def sinkprop_loss(
         )
     else:
         if not tracing():
-            _check_scores(scores, layout)
-            _check_labels(labels, layout)
+            _check_values(scores, labels, sample_weight, layout)
         values = by_torch(scores)
     return -reduced(values, layout, query_weight, reduction)
 
@@ -295,8 +294,14 @@ def _gain_tables(
     if mask is not None:
         gains = torch.where(mask[..., None], gains, 0)
     if gain.normalized:
-        best = gains[..., 0].sort(dim=-1, descending=True).values @ discounts[0]
+        # not a product of matrices, which autocast would round
+        best = (gains[..., 0].sort(dim=-1, descending=True).values * discounts[0]).sum(dim=-1)
         gains = gains / torch.where(best > 0, best, 1)[:, None, None]
+        if not tracing() and not bool(best.isfinite().all()):
+            raise ValueError(
+                f"labels are too large for {gain} in {labels.dtype}: the largest is {labels.max().item():g}. "
+                "Give float64 scores, or gain='linear'."
+            )
     return gains, discounts
 
 
@@ -348,6 +353,20 @@ def _check_scores(scores: Tensor, layout: Layout) -> None:
             f"scores must be finite; {_named(place)} has {scores[place].tolist()}. If a network gave it, its "
             "parameters or features have overflowed: lower the learning rate, or clip the gradient."
         )
+
+
+def _check_values(scores: Tensor, labels: Tensor, sample_weight: Tensor | None, layout: Layout) -> None:
+    if layout.mask is not None and not bool(layout.mask.any()):
+        raise ValueError(NO_DOCUMENT)
+    _check_scores(scores, layout)
+    _check_labels(labels, layout)
+    if sample_weight is not None:
+        place = _first(sample_weight.isfinite() & (sample_weight >= 0), layout)
+        if place is not None:
+            raise ValueError(
+                f"sample_weight must be finite and not below 0; {_named(place)} has "
+                f"{sample_weight[place].tolist()}."
+            )
 
 
 def _check_labels(labels: Tensor, layout: Layout) -> None:
