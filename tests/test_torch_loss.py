@@ -83,6 +83,17 @@ class Problem:
         scores = self.padded(self.scores, 99.0)
         yield "label -1", scores, self.padded(self.labels, -1.0), {}, lambda g: g[mask]
         yield "mask", scores, self.padded(self.labels, 2.0), {"mask": mask}, lambda g: g[mask]
+        lengths = torch.tensor(self.sizes)
+        yield "lengths", scores, self.padded(self.labels, 2.0), {"lengths": lengths}, lambda g: g[mask]
+        if scores.ndim == 2:  # as networks end
+            yield "(B, n, 1)", scores[..., None], self.padded(self.labels, -1.0), {}, lambda g: g[mask][:, 0]
+            yield (
+                "(N, 1)",
+                self.scores[:, None],
+                self.labels,
+                {"offsets": self.offsets},
+                lambda g: g[:, 0],
+            )
         # padding in front, and a score there that is no number
         flipped = self.padded(self.scores, float("nan")).flip(1)
         yield (
@@ -420,7 +431,7 @@ class TestErrors:
             ([1.0, 2.0], [1.0, -2.0], {}, r"labels must be finite and not below 0; document 1 has -2"),
             ([1.0, 2.0], [1.0, float("nan")], {}, r"labels must be finite .* document 1 has nan"),
             ([1.0, 2.0], [1.0], {}, r"labels must have one value a document, \(2,\); got \(1,\)"),
-            ([[[1.0]]], [[[1.0]]], {}, r"scores must have the shape \(B, n\) or \(N,\)"),
+            ([[[1.0, 2.0]]], [[[1.0, 0.0]]], {}, r"scores must have the shape \(B, n\) or \(N,\)"),
             ([], [], {}, r"at least one document"),
             ([[1.0, 2.0]], [[1.0, 0.0]], {"mask": [[1, 0]]}, r"mask must be of dtype bool"),
             ([[1.0, 2.0]], [[1.0, 0.0]], {"mask": [True, False]}, r"mask must have the shape .*\(1, 2\)"),
@@ -430,6 +441,9 @@ class TestErrors:
                 {"mask": [[False, False]]},
                 r"mask must leave at least one doc",
             ),
+            ([[1.0, 2.0]], [[1.0, 0.0]], {"lengths": [3]}, r"lengths must be from 0 to 2; got \[3\]"),
+            ([[1.0, 2.0]], [[1.0, 0.0]], {"lengths": [1, 2]}, r"one number a row of scores"),
+            ([1.0, 2.0], [1.0, 0.0], {"lengths": [2]}, r"one number a row of scores \(B, n\)"),
             ([[1.0, 2.0]], [[1.0, 0.0]], {"qid": [0, 0]}, r"qid goes with flat scores"),
             ([1.0, 2.0], [1.0, 0.0], {"qid": [0, 0], "offsets": [0, 2]}, r"not offsets and qid together"),
             ([1.0, 2.0], [1.0, 0.0], {"qid": [0.0, 0.0]}, r"qid must be whole numbers"),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sinkprop.data import Groups, group_rows
 
-__all__ = ["NO_DOCUMENT", "Layout", "flat_values", "layout_of", "tracing"]
+__all__ = ["NO_DOCUMENT", "Layout", "flat_values", "layout_of", "tracing", "without_last_axis"]
 
 NO_DOCUMENT = "mask must leave at least one document; it leaves none."
 
@@ -125,17 +125,20 @@ def layout_of(
     *,
     width: int = 1,
     mask: Tensor | None = None,
+    lengths: Tensor | None = None,
     offsets: Tensor | None = None,
     qid: Tensor | None = None,
     padding: float | None = None,
 ) -> Layout:
     """The layout of scores that are (B, n), (N,) or nested, with an axis of `width` at the end if it is 2.
 
+    lengths  (B,) how many documents each row of a padded batch begins with
     padding  the label that marks places without a document, where no mask is given; None for no such label
     """
-    given = [name for name, x in (("mask", mask), ("offsets", offsets), ("qid", qid)) if x is not None]
+    ways = {"mask": mask, "lengths": lengths, "offsets": offsets, "qid": qid}
+    given = [name for name, x in ways.items() if x is not None]
     if len(given) > 1:
-        raise ValueError(f"give mask, offsets or qid, not {' and '.join(given)} together.")
+        raise ValueError(f"give mask, lengths, offsets or qid, not {' and '.join(given)} together.")
     if scores.is_nested:
         if given:
             raise ValueError(f"nested scores have their own queries; {given[0]} must not be given.")
@@ -149,13 +152,21 @@ def layout_of(
         return _by_id(qid, shape[0], scores.device)
     if offsets is not None or qid is not None:
         raise ValueError(f"{given[0]} goes with flat scores, (N,); got scores of shape {shape}.")
-    if mask is None and labels is not None and padding is not None:
+    if lengths is not None:
+        mask = _within(lengths, shape, scores.device)
+    elif mask is None and labels is not None and padding is not None:
         found = labels != padding
         if tracing() or not bool(found.all()):
             mask = found
     elif mask is not None:
         mask = _checked_mask(mask, shape, scores.device)
     return Layout(shape, mask)
+
+
+def without_last_axis(scores: Tensor, flat: bool) -> Tensor:
+    """Scores (B, n, 1), or (N, 1) where they are known to be flat, without the axis that a network adds."""
+    dim = 2 if flat else 3
+    return scores.squeeze(-1) if scores.ndim == dim and scores.shape[-1] == 1 else scores
 
 
 def _nested(scores: Tensor, labels: Tensor | None) -> Layout:
@@ -193,6 +204,18 @@ def _checked_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> Te
     if mask.dtype is not torch.bool:
         raise ValueError(f"mask must be of dtype bool, True for a document; got {mask.dtype}.")
     return mask
+
+
+def _within(lengths: Any, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    lengths = _whole_numbers("lengths", lengths, device)
+    if len(shape) != 2 or len(lengths) != shape[0]:
+        raise ValueError(
+            f"lengths must have one number a row of scores (B, n); got {len(lengths)} for scores of shape "
+            f"{shape}."
+        )
+    if not tracing() and not bool(((lengths >= 0) & (lengths <= shape[1])).all()):
+        raise ValueError(f"lengths must be from 0 to {shape[1]}; got {lengths.tolist()}.")
+    return torch.arange(shape[1], device=device) < lengths[:, None]
 
 
 def _checked_offsets(offsets: Any, n: int, device: torch.device) -> Tensor:

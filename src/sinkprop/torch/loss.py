@@ -15,7 +15,7 @@ from sinkprop.gains import NDCG, RBP, Gain, Precision, as_gain
 from sinkprop.objective import Settings, grouped_gain, native_settings
 from sinkprop.relaxations import Relaxation, as_relaxation
 from sinkprop.torch import dense
-from sinkprop.torch.batches import NO_DOCUMENT, Layout, flat_values, layout_of, tracing
+from sinkprop.torch.batches import NO_DOCUMENT, Layout, flat_values, layout_of, tracing, without_last_axis
 from sinkprop.torch.native import Floats, as_array, native_threads, native_values
 
 __all__ = ["SinkPropLoss", "reduced", "sinkprop_loss"]
@@ -65,6 +65,7 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         self,
         scores: Tensor,
         labels: Tensor,
+        lengths: Tensor | None = None,
         *,
         mask: Tensor | None = None,
         offsets: Tensor | None = None,
@@ -75,6 +76,7 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         return sinkprop_loss(
             scores,
             labels,
+            lengths,
             mask=mask,
             offsets=offsets,
             qid=qid,
@@ -97,6 +99,7 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
 def sinkprop_loss(
     scores: Tensor,
     labels: Tensor,
+    lengths: Tensor | None = None,
     *,
     mask: Tensor | None = None,
     offsets: Tensor | None = None,
@@ -114,9 +117,12 @@ def sinkprop_loss(
 ) -> Tensor:
     """Minus the expected gain of a batch of queries, differentiable in the scores.
 
-    scores         (B, n) padded; (N,) flat; or nested. With one axis more, of 2, for a partitioned measure
+    scores         (B, n) padded; (N,) flat; or nested. With one axis more, of 2, for a partitioned measure;
+                   an axis of 1, as networks end with, is dropped from (B, n, 1), and from (N, 1) with offsets
+                   or qid
     labels         relevance, one value a document, not below 0
-    mask           (B, n) True for a document; without it, places whose label is `padding` hold none. What
+    lengths        (B,) how many documents each row of a padded batch begins with; or
+    mask           (B, n) True for a document. Without either, places whose label is `padding` hold none. What
                    stands there among the scores does not matter
     offsets, qid   of flat scores: (Q + 1,) where each query begins, and the end; or (N,) whole numbers in any
                    order. Without either, all are one query
@@ -156,8 +162,17 @@ def sinkprop_loss(
     settings = native_settings(relaxation, n_iter, epsilon)
     _check_choices(reduction, backend)
     scores, labels = _floating("scores", scores), torch.as_tensor(labels)
+    if relaxation.width == 1:
+        scores = without_last_axis(scores, flat=offsets is not None or qid is not None)
     layout = layout_of(
-        scores, labels, width=relaxation.width, mask=mask, offsets=offsets, qid=qid, padding=padding
+        scores,
+        labels,
+        width=relaxation.width,
+        mask=mask,
+        lengths=lengths,
+        offsets=offsets,
+        qid=qid,
+        padding=padding,
     )
     scores, labels = flat_values(scores), flat_values(labels)
     if sample_weight is not None:
