@@ -550,3 +550,18 @@ def test_without_torch():
     run = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == 'sinkprop.torch needs PyTorch: pip install "sinkprop[torch]".'
+
+
+def test_memory_by_torch_is_that_of_each_query():
+    """A long query beside short ones keeps its own matrix, not one of that size for each of them."""
+    sizes = [400] + [20] * 50
+    problem = Problem(dtype=torch.float32, sizes=sizes)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        loss = sinkprop_loss(
+            problem.scores.requires_grad_(), problem.labels, offsets=problem.offsets, backend="torch"
+        )
+    stored = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() / 4 for x in kept}
+    assert sum(stored.values()) < 1.5 * sum(n**2 for n in sizes)
+    want = sinkprop_loss(problem.scores, problem.labels, offsets=problem.offsets)
+    assert_allclose(loss.item(), want.item(), rtol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from sinkprop.data import Groups, group_rows
 
-__all__ = ["NO_DOCUMENT", "Layout", "flat_values", "layout_of", "tracing", "without_last_axis"]
+__all__ = ["NO_DOCUMENT", "Layout", "alike", "flat_values", "layout_of", "tracing", "without_last_axis"]
 
 NO_DOCUMENT = "mask must leave at least one document; it leaves none."
 
@@ -161,6 +162,23 @@ def layout_of(
     elif mask is not None:
         mask = _checked_mask(mask, shape, scores.device)
     return Layout(shape, mask)
+
+
+def alike(mask: Tensor) -> Iterator[tuple[Tensor, int]]:
+    """The queries of a padded batch in groups of similar length, longest first, and the length of each group.
+
+    What is quadratic in the length then takes little more than the queries' own: few pairs are not worth a
+    group, which costs a fraction of a millisecond.
+    """
+    ends = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
+    order = ends.argsort(descending=True, stable=True)
+    lengths = ends[order].tolist()
+    start = 0
+    for end in range(1, len(lengths) + 1):
+        longest = lengths[start]
+        if end == len(lengths) or (lengths[end] < 0.75 * longest and (end - start) * longest**2 > 50_000):
+            yield order[start:end], max(longest, 1)
+            start = end
 
 
 def without_last_axis(scores: Tensor, flat: bool) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from sinkprop.gains import NDCG, RBP, Gain, Precision, as_gain
 from sinkprop.objective import Settings, grouped_gain, native_settings
 from sinkprop.relaxations import Relaxation, as_relaxation
 from sinkprop.torch import dense
-from sinkprop.torch.batches import NO_DOCUMENT, Layout, flat_values, layout_of, tracing, without_last_axis
+from sinkprop.torch.batches import Layout, alike, flat_values, layout_of, tracing, without_last_axis
+from sinkprop.torch.checks import check_labels, check_reduction, check_scores, check_values, floating
 from sinkprop.torch.native import Floats, as_array, native_threads, native_values
 
 __all__ = ["SinkPropLoss", "reduced", "sinkprop_loss"]
@@ -59,7 +60,8 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         self.reduction, self.padding = reduction, padding
         self.backend, self.n_threads = backend, n_threads
         native_settings(self.relaxation, n_iter, epsilon)  # what cannot be fails here
-        _check_choices(reduction, backend)
+        check_reduction(reduction)
+        _check_backend(backend)
 
     def forward(
         self,
@@ -160,8 +162,9 @@ def sinkprop_loss(
         )
     gain, relaxation = as_gain(gain), as_relaxation(relaxation)
     settings = native_settings(relaxation, n_iter, epsilon)
-    _check_choices(reduction, backend)
-    scores, labels = _floating("scores", scores), torch.as_tensor(labels)
+    check_reduction(reduction)
+    _check_backend(backend)
+    scores, labels = floating("scores", scores), torch.as_tensor(labels)
     if relaxation.width == 1:
         scores = without_last_axis(scores, flat=offsets is not None or qid is not None)
     layout = layout_of(
@@ -192,7 +195,7 @@ def sinkprop_loss(
         )
     else:
         if not tracing():
-            _check_values(scores, labels, sample_weight, layout)
+            check_values(scores, labels, sample_weight, layout)
         values = by_torch(scores)
     return -reduced(values, layout, query_weight, reduction)
 
@@ -245,7 +248,7 @@ def _native_values(
     if documents is not None:
         y = np.where(documents, y, 0.0)
     if _native.first_invalid(y, 0.0, _LARGEST) >= 0:
-        _check_labels(labels, layout)
+        check_labels(labels, layout)
     if sample_weight is not None:
         weight = as_array(sample_weight).reshape(-1)
         weight = as_sample_weight(weight if documents is None else np.where(documents, weight, 0.0), len(y))
@@ -253,7 +256,7 @@ def _native_values(
     def evaluate(x: Floats) -> tuple[Floats, Floats]:
         x = x.reshape(-1) if width == 1 else x.reshape(-1, width)
         if _native.first_invalid(x, -_LARGEST, _LARGEST) >= 0:
-            _check_scores(scores, layout)  # what remains stands where there is no document
+            check_scores(scores, layout)  # what remains stands where there is no document
             x = np.nan_to_num(x)
         values, gradient = grouped_gain(
             x, y, groups, gain, settings, weight, native_threads(n_threads), power=width
@@ -283,7 +286,18 @@ def _dense_values(
         y = torch.where(mask, y, 0)
     weight = None if sample_weight is None else layout.pad(sample_weight).to(x.dtype)
     gains, discounts = _gain_tables(gain, y, mask, weight)
-    return dense.expected_gain(x, gains, discounts, mask, relaxation, half_steps, epsilon)
+    if mask is None or tracing():
+        return dense.expected_gain(x, gains, discounts, mask, relaxation, half_steps, epsilon)
+    parts = list(alike(mask))
+    values = torch.cat(
+        [
+            dense.expected_gain(
+                x[q, :n], gains[q, :n], discounts[:, :n], mask[q, :n], relaxation, half_steps, epsilon
+            )
+            for q, n in parts
+        ]
+    )
+    return values[torch.cat([q for q, _ in parts]).argsort()]
 
 
 def _gain_tables(
@@ -352,59 +366,6 @@ def _takes_native(scores: Tensor, backend: str) -> bool:
     return possible and backend != "torch"
 
 
-def _floating(name: str, x: Any) -> Tensor:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor; got {type(x).__name__}.")
-    if not x.is_floating_point():
-        raise ValueError(f"{name} must be of a floating-point dtype; got {x.dtype}.")
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()
-
-
-def _check_scores(scores: Tensor, layout: Layout) -> None:
-    fine = scores.isfinite()
-    place = _first(fine if fine.ndim == len(layout.shape) else fine.all(dim=-1), layout)
-    if place is not None:
-        raise ValueError(
-            f"scores must be finite; {_named(place)} has {scores[place].tolist()}. If a network gave it, its "
-            "parameters or features have overflowed: lower the learning rate, or clip the gradient."
-        )
-
-
-def _check_values(scores: Tensor, labels: Tensor, sample_weight: Tensor | None, layout: Layout) -> None:
-    if layout.mask is not None and not bool(layout.mask.any()):
-        raise ValueError(NO_DOCUMENT)
-    _check_scores(scores, layout)
-    _check_labels(labels, layout)
-    if sample_weight is not None:
-        place = _first(sample_weight.isfinite() & (sample_weight >= 0), layout)
-        if place is not None:
-            raise ValueError(
-                f"sample_weight must be finite and not below 0; {_named(place)} has "
-                f"{sample_weight[place].tolist()}."
-            )
-
-
-def _check_labels(labels: Tensor, layout: Layout) -> None:
-    place = _first(labels.isfinite() & (labels >= 0), layout)
-    if place is not None:
-        raise ValueError(
-            f"labels must be finite and not below 0; {_named(place)} has {labels[place].tolist()}. Mark "
-            "padding by `padding` or a mask."
-        )
-
-
-def _first(fine: Tensor, layout: Layout) -> tuple[int, ...] | None:
-    """The first document that is not fine."""
-    bad = ~fine if layout.mask is None else layout.mask & ~fine
-    return tuple(bad.nonzero()[0].tolist()) if bool(bad.any()) else None
-
-
-def _named(place: tuple[int, ...]) -> str:
-    return f"document {place[0]}" if len(place) == 1 else f"document {place[1]} of query {place[0]}"
-
-
-def _check_choices(reduction: str, backend: str) -> None:
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction must be 'mean', 'sum' or 'none'; got {reduction!r}.")
+def _check_backend(backend: str) -> None:
     if backend not in ("auto", "native", "torch"):
         raise ValueError(f"backend must be 'auto', 'native' or 'torch'; got {backend!r}.")
