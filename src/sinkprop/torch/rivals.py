@@ -1,0 +1,254 @@
+"""The losses that ranking networks are trained with today: ListNet, ApproxNDCG, LambdaRank and its kin.
+
+All are called as `sinkprop_loss` is, on the same batches, so one can stand where another stood:
+
+    loss(scores, labels, *, mask=None, offsets=None, qid=None, query_weight=None, reduction="mean")
+
+They are plain torch: any device, float32 and float64, differentiable as often as one likes. The three that
+look at pairs take time and memory of the relevant documents times the documents of their query.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sinkprop.torch.batches import flat_values, layout_of
+from sinkprop.torch.loss import (
+    Reduction,
+    _check_choices,
+    _check_labels,
+    _check_scores,
+    _floating,
+    reduced,
+)
+
+__all__ = ["LOSSES", "Scheme", "approx_ndcg_loss", "lambda_loss", "listnet_loss"]
+
+Scheme = Literal["lambdarank", "ndcg-loss2", "ndcg-loss2++", "ranknet"]
+# scores, labels and mask of some queries, (b, n) each, to their losses (b,)
+Core = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def listnet_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    mask: Tensor | None = None,
+    offsets: Tensor | None = None,
+    qid: Tensor | None = None,
+    query_weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+    padding: float = -1,
+) -> Tensor:
+    """Cross entropy of top-one probabilities, -sum_j softmax(labels)_j log softmax(scores)_j.
+
+    Cao, Qin, Liu, Tsai and Li 2007, with the exponential of a label for its weight, as in the paper and in
+    allRank; `sinkprop.listnet.listnet_loss` is the same for NumPy arrays, and has the top two and more. A
+    query without a relevant document counts 0 here: its target is the uniform distribution, which says
+    nothing of its ranking.
+
+    >>> scores, labels = torch.tensor([0.2, 1.5, 0.3]), torch.tensor([2, 0, 1])
+    >>> round(listnet_loss(scores, labels).item(), 4)
+    1.6119
+    """
+
+    def core(s: Tensor, y: Tensor, documents: Tensor) -> Tensor:
+        target = functional.softmax(y.masked_fill(~documents, -math.inf), dim=1).to(s.dtype)
+        log_p = functional.log_softmax(s.masked_fill(~documents, -math.inf), dim=1)
+        return -(target * log_p.masked_fill(~documents, 0)).sum(1)
+
+    return _loss(core, scores, labels, mask, offsets, qid, query_weight, reduction, padding)
+
+
+def approx_ndcg_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    alpha: float = 1.0,
+    mask: Tensor | None = None,
+    offsets: Tensor | None = None,
+    qid: Tensor | None = None,
+    query_weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+    padding: float = -1,
+) -> Tensor:
+    """Minus the NDCG at smoothed ranks, 1 + sum over the other documents of sigmoid(alpha (s_i - s_j)).
+
+    Qin, Liu and Li 2010, with the exponential gain and 1/log2(1 + rank). A larger `alpha` is nearer to the
+    ranks and flatter between them: 1 is allRank's, 10 TensorFlow Ranking's.
+
+    >>> scores, labels = torch.tensor([0.2, 1.5, 0.3]), torch.tensor([2, 0, 1])
+    >>> round(approx_ndcg_loss(scores, labels, alpha=1.0).item(), 4)
+    -0.6406
+    """
+    alpha = _positive("alpha", alpha)
+
+    def core(s: Tensor, y: Tensor, documents: Tensor) -> Tensor:
+        q, i = (y > 0).nonzero(as_tuple=True)
+        above = torch.sigmoid(alpha * (s[q] - s[q, i][:, None]))
+        # the document itself adds sigmoid(0) = 1/2 to the sum
+        rank = 0.5 + above.masked_fill(~documents[q], 0).sum(1)
+        worth = _gains(y, None)[q, i].to(s.dtype)
+        return -_by_query(worth / torch.log2(1 + rank), q, s)
+
+    return _loss(core, scores, labels, mask, offsets, qid, query_weight, reduction, padding)
+
+
+def lambda_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    scheme: Scheme = "lambdarank",
+    k: int | None = None,
+    sigma: float = 1.0,
+    mu: float = 10.0,
+    mask: Tensor | None = None,
+    offsets: Tensor | None = None,
+    qid: Tensor | None = None,
+    query_weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+    padding: float = -1,
+) -> Tensor:
+    """Sum over the pairs with label_i > label_j of weight_ij log2(1 + exp(-sigma (s_i - s_j))).
+
+    Wang, Li, Golbandi, Bendersky and Najork 2018. The weights are those of the ranking by the present
+    scores, and are not differentiated; with G the gain 2^label - 1 over the ideal DCG and D(r) = log2(1 + r):
+
+        "lambdarank"     |G_i - G_j| |1/D(rank_i) - 1/D(rank_j)|, what exchanging the two changes in NDCG
+        "ndcg-loss2"     |G_i - G_j| (1/D(m) - 1/D(m + 1)) with m = |rank_i - rank_j|
+        "ndcg-loss2++"   mu times the second plus the first
+        "ranknet"        1
+
+    k   only pairs of which one document, or both, is among the first k, in NDCG@k: beyond k, 1/D is 0 and the
+        ideal DCG ends. allRank's k asks that both are among the first k
+
+    >>> scores, labels = torch.tensor([0.2, 1.5, 0.3]), torch.tensor([2, 0, 1])
+    >>> round(lambda_loss(scores, labels).item(), 4)
+    1.2105
+    """
+    sigma, mu = _positive("sigma", sigma), _positive("mu", mu)
+    if scheme not in get_args(Scheme):
+        raise ValueError(f"scheme must be one of {', '.join(map(repr, get_args(Scheme)))}; got {scheme!r}.")
+    if k is not None and (isinstance(k, bool) or int(k) != k or k < 1):
+        raise ValueError(f"k must be a whole number of at least 1, or None for every rank; got {k!r}.")
+
+    def core(s: Tensor, y: Tensor, documents: Tensor) -> Tensor:
+        q, i = (y > 0).nonzero(as_tuple=True)
+        rank = _ranks(s, documents)
+        r_i, r_j = rank[q, i][:, None], rank[q]
+        pairs = documents[q] & (y[q, i][:, None] > y[q])
+        if k is not None:
+            pairs &= torch.minimum(r_i, r_j) <= k
+        log_p = functional.logsigmoid(sigma * (s[q, i][:, None] - s[q])).masked_fill(~pairs, 0)
+        if scheme == "ranknet":
+            return -_by_query(log_p.sum(1), q, s) / math.log(2)
+        G = _gains(y, k).to(s.dtype)
+        weight = (G[q, i][:, None] - G[q]) * _exchange(r_i, r_j, scheme, k, mu, s.dtype)
+        return -_by_query((weight * log_p).sum(1), q, s) / math.log(2)
+
+    return _loss(core, scores, labels, mask, offsets, qid, query_weight, reduction, padding)
+
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "listnet": listnet_loss,
+    "approxndcg": approx_ndcg_loss,
+    "lambdarank": lambda_loss,
+}
+
+
+def _exchange(r_i: Tensor, r_j: Tensor, scheme: str, k: int | None, mu: float, dtype: torch.dtype) -> Tensor:
+    """What a scheme gives a pair of ranks, (R, n) of (R, 1) and (R, n), before the difference of gains."""
+
+    def inverse(r: Tensor) -> Tensor:
+        return 1 / torch.log2(1 + r.to(dtype))
+
+    weight: Tensor | float = 0.0
+    if scheme != "ndcg-loss2":
+        a, b = inverse(r_i), inverse(r_j)
+        if k is not None:
+            a, b = a.masked_fill(r_i > k, 0), b.masked_fill(r_j > k, 0)
+        weight = (a - b).abs()
+    if scheme != "lambdarank":
+        apart = (r_i - r_j).abs().clamp(min=1)  # 0 is a document with itself, which is no pair
+        second = inverse(apart) - inverse(apart + 1)
+        weight = second if scheme == "ndcg-loss2" else weight + mu * second
+    return weight
+
+
+def _gains(y: Tensor, k: int | None) -> Tensor:
+    """(b, n) float64: 2^label - 1 over the DCG@k of the best ranking; 0 in a query that is worth nothing."""
+    if float(y.max()) >= 960:  # float64 ends at 2^1024
+        raise ValueError(f"labels must be below 960, for 2^label - 1; got {float(y.max())!r}.")
+    G = torch.expm1(y * math.log(2))
+    ranks = torch.arange(1, G.shape[1] + 1, device=G.device, dtype=G.dtype)
+    ideal = (G.sort(dim=1, descending=True).values / torch.log2(1 + ranks))[:, :k].sum(1, keepdim=True)
+    return G / torch.where(ideal > 0, ideal, 1)
+
+
+def _ranks(s: Tensor, documents: Tensor) -> Tensor:
+    """(b, n) 1 for the highest score; ties as they come, places without a document last."""
+    order = s.detach().masked_fill(~documents, -math.inf).argsort(dim=1, descending=True, stable=True)
+    ranks = torch.arange(1, s.shape[1] + 1, device=s.device).expand_as(order)
+    return torch.zeros_like(order).scatter(1, order, ranks)
+
+
+def _by_query(values: Tensor, q: Tensor, s: Tensor) -> Tensor:
+    """Sums (b,) of values that belong to the queries q."""
+    return torch.zeros(len(s), dtype=s.dtype, device=s.device).index_add(0, q, values)
+
+
+def _loss(
+    core: Core,
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    offsets: Tensor | None,
+    qid: Tensor | None,
+    query_weight: Tensor | None,
+    reduction: str,
+    padding: float,
+) -> Tensor:
+    _check_choices(reduction, "auto")
+    scores, labels = _floating("scores", scores), torch.as_tensor(labels)
+    layout = layout_of(scores, labels, mask=mask, offsets=offsets, qid=qid, padding=padding)
+    scores, labels = flat_values(scores), flat_values(labels).to(torch.float64)
+    _check_scores(scores, layout)
+    _check_labels(labels, layout)
+    s, y, documents = layout.pad(scores), layout.pad(labels), layout.padded_mask()
+    if documents is None:
+        documents = torch.ones_like(y, dtype=torch.bool)
+    # what stands in the padding may be anything, and NaN * 0 is NaN
+    s, y = s.masked_fill(~documents, 0), y.masked_fill(~documents, 0)
+    parts = list(_alike(documents))
+    values = torch.cat([core(s[q, :n], y[q, :n], documents[q, :n]) for q, n in parts])
+    values = values[torch.cat([q for q, _ in parts]).argsort()]
+    return reduced(torch.where((y > 0).any(1), values, 0), layout, query_weight, reduction)
+
+
+def _alike(documents: Tensor) -> Iterator[tuple[Tensor, int]]:
+    """The queries, longest first, in groups of similar length, and the length that holds each group.
+
+    Few pairs are not worth a group of their own: it costs a fraction of a millisecond.
+    """
+    sizes = (documents * torch.arange(1, documents.shape[1] + 1, device=documents.device)).amax(1)
+    order = sizes.argsort(descending=True, stable=True)
+    ordered = sizes[order].tolist()
+    start = 0
+    for end in range(1, len(ordered) + 1):
+        longest = ordered[start]
+        if end == len(ordered) or (ordered[end] < 0.75 * longest and (end - start) * longest**2 > 50_000):
+            yield order[start:end], max(longest, 1)
+            start = end
+
+
+def _positive(name: str, value: float) -> float:
+    number = float(value)
+    if not (number > 0 and math.isfinite(number)):
+        raise ValueError(f"{name} must be a finite number above 0; got {value!r}.")
+    return number
