@@ -4,8 +4,9 @@ All are called as `sinkprop_loss` is, on the same batches, so one can stand wher
 
     loss(scores, labels, *, mask=None, offsets=None, qid=None, query_weight=None, reduction="mean")
 
-They are plain torch: any device, float32 and float64, differentiable as often as one likes. The three that
-look at pairs take time and memory of the relevant documents times the documents of their query.
+They are plain torch: any device, float32 and float64, differentiable as often as one likes. ListNet takes
+linear time; those that look at pairs take time and memory of the relevant documents times the documents of
+their query. A query without a relevant document counts 0. Scores beyond 1e30, 1e300 in float64, count so.
 """
 
 from __future__ import annotations
@@ -91,9 +92,10 @@ def approx_ndcg_loss(
 
     def core(s: Tensor, y: Tensor, documents: Tensor) -> Tensor:
         q, i = (y > 0).nonzero(as_tuple=True)
-        above = torch.sigmoid(alpha * (s[q] - s[q, i][:, None]))
-        # the document itself adds sigmoid(0) = 1/2 to the sum
-        rank = 0.5 + above.masked_fill(~documents[q], 0).sum(1)
+        above = torch.sigmoid(alpha * (s.index_select(0, q) - s[q, i][:, None]))
+        if not bool(documents.all()):
+            above = above.masked_fill(~documents[q], 0)
+        rank = 0.5 + above.sum(1)  # the document itself adds sigmoid(0) = 1/2 to the sum
         worth = _gains(y, None)[q, i].to(s.dtype)
         return -_by_query(worth / torch.log2(1 + rank), q, s)
 
@@ -140,16 +142,17 @@ def lambda_loss(
 
     def core(s: Tensor, y: Tensor, documents: Tensor) -> Tensor:
         q, i = (y > 0).nonzero(as_tuple=True)
+        worth = y if scheme == "ranknet" else _gains(y, k).to(s.dtype)
+        worth = worth.masked_fill(~documents, math.inf)  # nothing is worth more than no document
+        more = worth[q, i][:, None] - worth[q]
         rank = _ranks(s, documents)
-        r_i, r_j = rank[q, i][:, None], rank[q]
-        pairs = documents[q] & (y[q, i][:, None] > y[q])
-        if k is not None:
-            pairs &= torch.minimum(r_i, r_j) <= k
-        log_p = functional.logsigmoid(sigma * (s[q, i][:, None] - s[q])).masked_fill(~pairs, 0)
         if scheme == "ranknet":
-            return -_by_query(log_p.sum(1), q, s) / math.log(2)
-        G = _gains(y, k).to(s.dtype)
-        weight = (G[q, i][:, None] - G[q]) * _exchange(r_i, r_j, scheme, k, mu, s.dtype)
+            weight = (more > 0).to(s.dtype)
+        else:
+            weight = more.clamp_(min=0) * _exchange(rank, q, i, scheme, k, mu, s.dtype)
+        if k is not None:
+            weight = weight.masked_fill(torch.minimum(rank[q, i][:, None], rank[q]) > k, 0)
+        log_p = functional.logsigmoid(sigma * (s[q, i][:, None] - s.index_select(0, q)))
         return -_by_query((weight * log_p).sum(1), q, s) / math.log(2)
 
     return _loss(core, scores, labels, mask, offsets, qid, query_weight, reduction, padding)
@@ -162,23 +165,21 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _exchange(r_i: Tensor, r_j: Tensor, scheme: str, k: int | None, mu: float, dtype: torch.dtype) -> Tensor:
-    """What a scheme gives a pair of ranks, (R, n) of (R, 1) and (R, n), before the difference of gains."""
-
-    def inverse(r: Tensor) -> Tensor:
-        return 1 / torch.log2(1 + r.to(dtype))
-
-    weight: Tensor | float = 0.0
-    if scheme != "ndcg-loss2":
-        a, b = inverse(r_i), inverse(r_j)
+def _exchange(
+    rank: Tensor, q: Tensor, i: Tensor, scheme: str, k: int | None, mu: float, dtype: torch.dtype
+) -> Tensor:
+    """(R, n) what a scheme gives the ranks of document i of query q and of each other one of the query."""
+    D = torch.log2(torch.arange(1, rank.shape[1] + 3, dtype=dtype, device=rank.device))  # of rank 0 and on
+    if scheme == "lambdarank":
+        inverse = (1 / D)[rank]
         if k is not None:
-            a, b = a.masked_fill(r_i > k, 0), b.masked_fill(r_j > k, 0)
-        weight = (a - b).abs()
-    if scheme != "lambdarank":
-        apart = (r_i - r_j).abs().clamp(min=1)  # 0 is a document with itself, which is no pair
-        second = inverse(apart) - inverse(apart + 1)
-        weight = second if scheme == "ndcg-loss2" else weight + mu * second
-    return weight
+            inverse = inverse.masked_fill(rank > k, 0)
+        return (inverse[q, i][:, None] - inverse[q]).abs_()
+    apart = (1 / D[:-1] - 1 / D[1:]).clamp(max=1)  # at 0, a document and itself, which has no weight
+    second = apart[(rank[q, i][:, None] - rank[q]).abs_()]
+    if scheme == "ndcg-loss2":
+        return second
+    return mu * second + _exchange(rank, q, i, "lambdarank", k, mu, dtype)
 
 
 def _gains(y: Tensor, k: int | None) -> Tensor:
@@ -223,8 +224,10 @@ def _loss(
     s, y, documents = layout.pad(scores), layout.pad(labels), layout.padded_mask()
     if documents is None:
         documents = torch.ones_like(y, dtype=torch.bool)
-    # what stands in the padding may be anything, and NaN * 0 is NaN
-    s, y = s.masked_fill(~documents, 0), y.masked_fill(~documents, 0)
+    # padding may hold anything, and NaN * 0 is NaN; so is the 0 of a weight times an overflow
+    limit = 1e30 if s.dtype == torch.float32 else 1e300
+    s = s.masked_fill(~documents, 0).clamp(-limit, limit)
+    y = y.masked_fill(~documents, 0)
     parts = list(_alike(documents))
     values = torch.cat([core(s[q, :n], y[q, :n], documents[q, :n]) for q, n in parts])
     values = values[torch.cat([q for q, _ in parts]).argsort()]
