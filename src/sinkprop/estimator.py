@@ -150,15 +150,28 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as readable text with a checksum; an old file stays until the new one is whole."""
         check_is_fitted(self)
-        about = {
+        write_model(path, type(self).__name__, self._record(), about=self._about())
+
+    @classmethod
+    def load(cls: type[R], path: str | os.PathLike[str]) -> R:
+        """The model that `save` wrote; a damaged, newer or other file is a `ModelFileError`."""
+        return cls._from_record(path, read_model(path, kind=cls.__name__).state)
+
+    def _about(self) -> dict[str, Any]:
+        """What a person who opens the file should know."""
+        return {
             "metric": str(self.metric),
             "convention": str(self.convention),
             "training": {"rows": self.n_rows_, "queries": self.n_queries_, "features": self.n_features_in_},
         }
-        state: dict[str, Any] = {
+
+    def _record(self) -> dict[str, Any]:
+        """The fitted ranker as plain data."""
+        names = getattr(self, "feature_names_in_", None)
+        return {
             "parameters": self._parameters_to_save(),
             "n_features": self.n_features_in_,
-            "feature_names": getattr(self, "feature_names_in_", None),
+            "feature_names": None if names is None else [str(name) for name in names],
             "n_rows": self.n_rows_,
             "n_queries": self.n_queries_,
             "normalization": {
@@ -166,17 +179,14 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             },
             "fitted": self._fitted_state(),
         }  # fmt: skip
-        if state["feature_names"] is not None:
-            state["feature_names"] = [str(name) for name in state["feature_names"]]
-        write_model(path, type(self).__name__, state, about=about)
 
     @classmethod
-    def load(cls: type[R], path: str | os.PathLike[str]) -> R:
-        """The model that `save` wrote; a damaged, newer or other file is a `ModelFileError`."""
-        model = read_model(path, kind=cls.__name__)
+    def _from_record(
+        cls: type[R], path: str | os.PathLike[str], state: dict[str, Any], **parameters: Any
+    ) -> R:
+        """The ranker that `_record` described; `parameters` take the place of those in the record."""
         try:
-            state = model.state
-            ranker = cls(**cls._parameters_from_saved(state["parameters"]))
+            ranker = cls(**{**cls._parameters_from_saved(state["parameters"]), **parameters})
             ranker.n_features_in_ = int(state["n_features"])
             ranker.n_rows_, ranker.n_queries_ = int(state["n_rows"]), int(state["n_queries"])
             if state["feature_names"] is not None:
@@ -312,6 +322,14 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
 def load_model(path: str | os.PathLike[str]) -> BaseRanker:
     """The ranker saved in a file, of whatever kind it is."""
+    if _holds_network(path):
+        try:
+            from sinkprop.torch.ranker import NeuralRanker
+        except ImportError as error:
+            raise ImportError(
+                f'{os.fspath(path)}: holds a network, which needs PyTorch: pip install "sinkprop[torch]".'
+            ) from error
+        return NeuralRanker.load(path)
     kind = read_model(path).kind
     from sinkprop import baselines
     from sinkprop.ranker import SinkPropRanker
@@ -323,6 +341,14 @@ def load_model(path: str | os.PathLike[str]) -> BaseRanker:
             f"{os.fspath(path)}: holds a {kind!r}; this sinkprop knows {', '.join(sorted(kinds))}."
         )
     return kinds[kind].load(path)
+
+
+def _holds_network(path: str | os.PathLike[str]) -> bool:
+    """Whether the file is one of `sinkprop.torch.files`, told without an import of torch."""
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as handle:
+        return handle.read(35)[8:] == b'{"__metadata__":{"sha256":"'
 
 
 def seed_of(random_state: Any) -> int:

@@ -89,7 +89,9 @@ def expected_ranks(
     epsilon: float = 1e-6,
 ) -> Tensor:
     """Expected rank of each document in its query, sum_k k Pi[j, k], 1 for the top; 0 at padding."""
-    return _projected(scores, lambda n: torch.arange(1.0, n + 1), mask, offsets, qid, relaxation, n_iter, epsilon)
+    return _projected(
+        scores, lambda n: torch.arange(1.0, n + 1), mask, offsets, qid, relaxation, n_iter, epsilon
+    )
 
 
 def top_k(
@@ -128,5 +130,7 @@ def _as_relaxation(given: str | Relaxation) -> Relaxation:
 
 
 def _gumbel(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    exponential = torch.empty_like(like, memory_format=torch.contiguous_format).exponential_(generator=generator)
+    exponential = torch.empty_like(like, memory_format=torch.contiguous_format).exponential_(
+        generator=generator
+    )
     return -exponential.clamp(min=torch.finfo(like.dtype).tiny).log()

@@ -1,0 +1,643 @@
+"""The training of a network on queries: minibatches, optimizers, early stopping, exact resumption.
+
+A minibatch is a number of whole queries under a budget of documents, flat, without padding. It is cut into
+shards of whole queries, whose gradients are computed beside each other on one thread each and added in their
+order. What is drawn at random, as the order of the queries and what dropout leaves out, depends on the seed,
+the epoch, the minibatch and the shard alone. So the result is the same to the last bit for any number of
+threads, and for a fit that was interrupted and resumed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sinkprop.linear import TrainingSet, descend
+from sinkprop.progress import Notify, silent
+from sinkprop.scaling import Scaling, fit_scaling
+from sinkprop.torch.network import drawing_from
+
+__all__ = [
+    "Epoch",
+    "NetworkFit",
+    "Overflow",
+    "Plan",
+    "Preparation",
+    "State",
+    "fit_network",
+    "fit_preparation",
+    "network_scores",
+    "one_torch_thread",
+]
+
+Floats = NDArray[np.float64]
+
+_SHARD_DOCUMENTS = 2048  # few enough for the caches, many enough for what a step costs beside arithmetic
+_KEPT_BYTES = 1 << 30  # features up to this size are prepared once, larger ones minibatch by minibatch
+_CHUNK = 1 << 13  # rows
+
+TRANSFORMS = ("log1p", "none")
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """What happens to features before the network sees them: the transform, then the normalization.
+
+    transform  "log1p": sign(x) log(1 + |x|), or "none". Where the scaling is by query it has been done
+               before, with the scaling
+    """
+
+    transform: str
+    scaling: Scaling
+    dtype: torch.dtype
+
+    def __call__(self, X: NDArray[Any]) -> Tensor:
+        """Rows (N, D) as the network takes them."""
+        out = torch.empty(X.shape, dtype=self.dtype)
+        into = out.numpy()
+        for start in range(0, len(X), _CHUNK):
+            rows = X[start : start + _CHUNK].astype(np.float64)
+            if self.scaling.kind != "query":
+                rows = transformed(rows, self.transform)
+            if self.scaling.kind == "standard":
+                rows -= self.scaling.shift
+                rows *= self.scaling.factor
+            with np.errstate(over="ignore"):
+                into[start : start + _CHUNK] = rows
+        if not bool(out.isfinite().all()):
+            row, column = np.argwhere(~np.isfinite(into))[0].tolist()
+            raise ValueError(
+                f"X holds {X[row, column]!r} in row {row}, column {column}, which is too large for "
+                f"{str(self.dtype).rpartition('.')[2]}. Use input_transform='log1p' or "
+                "normalization='standard', or dtype='float64'."
+            )
+        return out
+
+
+def transformed(X: NDArray[Any], transform: str) -> NDArray[Any]:
+    """sign(x) log(1 + |x|) for "log1p": small numbers as they are, counts and lengths by their logarithms."""
+    return np.copysign(np.log1p(np.abs(X)), X) if transform == "log1p" else X
+
+
+class RowsAs:
+    """Rows that go through a function as they are looked at, a slice at a time: no second copy of them all."""
+
+    dtype, itemsize = np.dtype(np.float64), 8
+
+    def __init__(self, X: NDArray[Any], function: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+        self._X, self._function, self.shape = X, function, X.shape
+
+    def __len__(self) -> int:
+        return len(self._X)
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        return self._function(self._X[rows]).astype(np.float64, copy=False)
+
+
+def fit_preparation(transform: str, normalization: str, X: NDArray[Any], dtype: torch.dtype) -> Preparation:
+    """The preparation named, with what it needs from the training rows (N, D)."""
+    rows: Any = X
+    if normalization != "query":
+        rows = RowsAs(X, lambda part: transformed(part.astype(np.float64), transform))
+    return Preparation(transform, fit_scaling(normalization, rows), dtype)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the training queries.
+
+    loss       mean over the training queries, each at the time of its minibatch
+    criterion  mean over the queries that judge, after the epoch; NaN where there are none
+    sigma      of the relaxation; None where the loss has none
+    seconds    it took
+    chosen     whether the network is the one after this epoch
+    """
+
+    loss: float
+    criterion: float
+    sigma: float | None
+    seconds: float
+    chosen: bool = False
+
+
+_SENTENCES = {
+    "finished": "Every epoch was run.",
+    "stopped early": "The criterion had stopped rising; the network is that of its best epoch.",
+    "interrupted": "The fit was interrupted; the network is the best of the epochs that were finished.",
+    "overflowed": "The scores overflowed; the network is the best of the epochs before.",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkFit:
+    """What a fit came to.
+
+    status     "finished", "stopped early", "interrupted" or "overflowed"; `message` says it in a sentence
+    criterion  name of the criterion
+    judged_by  how: "21 validation queries", "17 queries held out"; empty where the last epoch is taken
+    epochs     every epoch, in order
+    """
+
+    status: str
+    criterion: str
+    judged_by: str
+    epochs: tuple[Epoch, ...]
+
+    @property
+    def message(self) -> str:
+        return _SENTENCES[self.status]
+
+    @property
+    def chosen(self) -> Epoch:
+        return next(epoch for epoch in self.epochs if epoch.chosen)
+
+    @property
+    def sigma(self) -> float | None:
+        return self.chosen.sigma
+
+
+Loss = Callable[..., Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The settings of a fit, checked.
+
+    loss(scores, labels, sigma, offsets=, sample_weight=, query_weight=) is a mean over the queries.
+    """
+
+    loss: Loss
+    sigmas: tuple[float | None, ...]
+    optimizer: str
+    learning_rate: float
+    weight_decay: float
+    schedule: str
+    clip_norm: float | None
+    batch_documents: int
+    max_iter: int
+    patience: int
+    seed: int
+    n_threads: int
+    n_outputs: int
+
+    @property
+    def max_epochs(self) -> int:
+        return len(self.sigmas)
+
+
+class Overflow(ArithmeticError):  # noqa: N818  # as ZeroDivisionError is one: a kind of ArithmeticError
+    """Scores of the network that are NaN or infinite."""
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """All that the rest of a fit depends on, after an epoch.
+
+    tensors  "network.*" and "best.*": parameters and buffers; "mean", "square": Adam's moments
+    epochs   those that were run
+    best     the number of the best of them, -1 where none is yet
+    steps    that Adam has made
+    """
+
+    tensors: dict[str, Tensor]
+    epochs: tuple[Epoch, ...]
+    best: int
+    steps: int
+
+
+def fit_network(
+    module: nn.Module,
+    data: TrainingSet,
+    preparation: Preparation,
+    plan: Plan,
+    *,
+    judge: Callable[[nn.Module, float | None], float] | None,
+    anchor: Mapping[str, Tensor] | None = None,
+    resumed: State | None = None,
+    on_state: Callable[[State, bool], None] | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    notify: Notify = silent,
+    criterion: str = "",
+    judged_by: str = "",
+) -> NetworkFit:
+    """Train the module, in place, and leave it in evaluation mode as it was after its best epoch.
+
+    judge     the criterion of the module at a sigma; None takes the last epoch
+    anchor    parameters by name toward which weight decay draws; 0 for all others
+    on_state  called after each epoch with its state, and once more with True where the fit is interrupted; a
+              state given as `resumed` to a later call continues with the same result
+    """
+    with one_torch_thread(), _threads(plan.n_threads) as pool, torch.random.fork_rng(devices=[]):
+        trainer = _Trainer(module, data, preparation, plan, pool, anchor or {})
+        return trainer.run(
+            judge, resumed, on_state, on_epoch, notify, NetworkFit("finished", criterion, judged_by, ())
+        )
+
+
+class _Trainer:
+    def __init__(
+        self,
+        module: nn.Module,
+        data: TrainingSet,
+        preparation: Preparation,
+        plan: Plan,
+        pool: ThreadPoolExecutor | None,
+        anchor: Mapping[str, Tensor],
+    ) -> None:
+        self._module, self._plan, self._pool = module, plan, pool
+        self._takes_offsets = takes_offsets(module)
+        self._parallel: bool | None = None  # not known before the network was run once
+        self._queries = _counting(data)
+        kept = self._queries.X.size * preparation.dtype.itemsize <= _KEPT_BYTES
+        self._rows = preparation(self._queries.X) if kept else None
+        self._preparation = preparation
+        self._labels = torch.from_numpy(self._queries.y)
+        self._sizes = np.diff(self._queries.groups.offsets)
+        self._starts = self._queries.groups.offsets[:-1]
+        weight = self._queries.query_weight
+        self._weight = np.ones(len(self._sizes)) if weight is None else weight
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        self._parameters = [p for _, p in named]
+        # One vector holds all parameters, which are views of it: an optimizer's step is a step of this vector.
+        self._flat = torch.cat([p.detach().reshape(-1) for p in self._parameters])
+        self._decayed = torch.cat([torch.full((p.numel(),), float(p.ndim > 1)) for p in self._parameters])
+        self._decayed = self._decayed.to(self._flat.dtype)
+        self._anchor = torch.cat(
+            [anchor.get(name, torch.zeros_like(p)).reshape(-1).to(p.dtype) for name, p in named]
+        )
+        begin = 0
+        for p in self._parameters:
+            p.data = self._flat[begin : begin + p.numel()].view(p.shape)
+            begin += p.numel()
+        self._mean, self._square = torch.zeros_like(self._flat), torch.zeros_like(self._flat)
+        self._steps = 0
+
+    def run(
+        self,
+        judge: Callable[[nn.Module, float | None], float] | None,
+        resumed: State | None,
+        on_state: Callable[[State, bool], None] | None,
+        on_epoch: Callable[[Epoch], None] | None,
+        notify: Notify,
+        result: NetworkFit,
+    ) -> NetworkFit:
+        plan = self._plan
+        epochs: list[Epoch] = []
+        best, best_tensors, status, failure = -1, self._snapshot(), "finished", None
+        state: State | None = None
+        if resumed is not None:
+            epochs, best, self._steps = list(resumed.epochs), resumed.best, resumed.steps
+            best_tensors = self._continue(resumed)
+            state = resumed
+        try:
+            for number in range(len(epochs), plan.max_epochs):
+                if judge is not None and epochs and number - 1 - best >= plan.patience:
+                    status = "stopped early"
+                    break
+                began = time.perf_counter()
+                self._module.train()
+                loss = self._descend(number) if plan.optimizer == "lbfgs" else self._pass(number)
+                self._module.eval()
+                sigma = plan.sigmas[number]
+                value = math.nan if judge is None else judge(self._module, sigma)
+                epoch = Epoch(loss, value, sigma, time.perf_counter() - began)
+                epochs.append(epoch)
+                if judge is None or best < 0 or value > epochs[best].criterion:
+                    best, best_tensors = number, self._snapshot()
+                if on_state is not None:
+                    state = self._state(epochs, best, best_tensors)
+                    on_state(state, False)
+                if on_epoch is not None:
+                    on_epoch(epoch)
+                at = "" if judge is None else f", {result.criterion} {max(epochs[best].criterion, 0):.4f}"
+                notify(number + 1, plan.max_epochs, f"epoch {number + 1}{at}")
+        except KeyboardInterrupt:
+            if best < 0:
+                raise
+            status = "interrupted"
+        except Overflow as error:
+            if best < 0:
+                raise
+            status, failure = "overflowed", error
+        self._module.eval()
+        self._restore(best_tensors)
+        chosen = [replace(epoch, chosen=i == best) for i, epoch in enumerate(epochs)]
+        if status == "interrupted" and on_state is not None and state is not None:
+            on_state(state, True)
+        result = replace(result, status=status, epochs=tuple(chosen))
+        if failure is not None:
+            failure.result = result  # type: ignore[attr-defined]
+            raise failure
+        return result
+
+    def _pass(self, number: int) -> float:
+        """An epoch of Adam; the mean loss."""
+        plan = self._plan
+        order = np.random.default_rng([plan.seed, 1, number]).permutation(len(self._sizes))
+        batches = _cut(order, self._sizes, plan.batch_documents)
+        # A query counts the same in a minibatch of few as in one of many.
+        share = len(batches) / self._weight.sum()
+        total = 0.0
+        for step, batch in enumerate(batches):
+            loss, gradient = self._gradient(batch, share, number, step)
+            total += loss
+            if plan.clip_norm is not None:
+                norm = float(gradient.norm())
+                if norm > plan.clip_norm:
+                    gradient *= plan.clip_norm / norm
+            self._adam(gradient, plan.learning_rate * self._rate((number + step / len(batches))))
+        return total / len(batches)
+
+    def _rate(self, time: float) -> float:
+        if self._plan.schedule == "constant":
+            return 1.0
+        return 0.5 * (1 + math.cos(math.pi * time / self._plan.max_epochs))
+
+    def _adam(self, gradient: Tensor, rate: float) -> None:
+        self._steps += 1
+        self._mean.lerp_(gradient, 0.1)
+        self._square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        spread = (self._square / (1 - 0.999**self._steps)).sqrt_().add_(1e-8)
+        if self._plan.weight_decay:
+            away = (self._flat - self._anchor).mul_(self._decayed)
+            self._flat.sub_(away, alpha=rate * self._plan.weight_decay)
+        self._flat.addcdiv_(self._mean, spread, value=-rate / (1 - 0.9**self._steps))
+
+    def _descend(self, number: int) -> float:
+        """An epoch of L-BFGS on all queries; the loss where it ended."""
+        plan = self._plan
+        everything, share = np.arange(len(self._sizes)), 1 / self._weight.sum()
+
+        def loss(x: Floats) -> tuple[float, Floats]:
+            self._flat.copy_(torch.from_numpy(x))
+            value, gradient = self._gradient(everything, share, number, 0)
+            away = (self._flat - self._anchor).mul_(self._decayed)
+            penalty = plan.weight_decay / 2 * float(away.double().square().sum())
+            gradient += plan.weight_decay * away
+            return value + penalty, gradient.double().numpy()
+
+        x = descend(loss, self._flat.double().numpy(), max_iter=plan.max_iter, tol=1e-9)
+        return loss(x)[0]
+
+    def _gradient(
+        self, batch: NDArray[np.int64], share: float, epoch: int, step: int
+    ) -> tuple[float, Tensor]:
+        """share * sum over the batch's queries of weight * loss, and its gradient."""
+        shards = list(enumerate(_cut(batch, self._sizes, _SHARD_DOCUMENTS)))
+
+        def one(shard: tuple[int, NDArray[np.int64]]) -> tuple[float, Tensor]:
+            seed = np.random.SeedSequence([self._plan.seed, 2, epoch, step, shard[0]])
+            return self._shard(
+                shard[1], share, int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)), epoch
+            )
+
+        if self._parallel is None:
+            self._parallel = self._pool is not None and self._is_pure(lambda: one(shards[0]))
+        if self._parallel and len(shards) > 1 and self._pool is not None:
+            parts = list(self._pool.map(one, shards))
+        else:
+            parts = [one(shard) for shard in shards]
+        gradient = parts[0][1]
+        for _, part in parts[1:]:
+            gradient += part
+        return math.fsum(value for value, _ in parts), gradient
+
+    def _is_pure(self, run: Callable[[], object]) -> bool:
+        """Whether the network neither draws from torch's one generator nor keeps statistics as it trains."""
+        before = self._snapshot()
+        torch.manual_seed(0)
+        state = torch.get_rng_state()
+        run()
+        drawn = not torch.equal(state, torch.get_rng_state())
+        changed = any(not torch.equal(before[name], x) for name, x in self._snapshot().items())
+        self._restore(before)
+        return not drawn and not changed
+
+    def _shard(self, queries: NDArray[np.int64], share: float, seed: int, epoch: int) -> tuple[float, Tensor]:
+        rows = _rows_of(queries, self._starts, self._sizes)
+        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(self._sizes[queries])]).astype(np.int64))
+        index = torch.from_numpy(rows)
+        features = self._preparation(self._queries.X[rows]) if self._rows is None else self._rows[index]
+        if self._parallel is False:
+            torch.manual_seed(seed)
+        data = self._queries
+        weight = None if data.query_weight is None else torch.from_numpy(data.query_weight[queries])
+        by_row = None if data.sample_weight is None else torch.from_numpy(data.sample_weight[rows])
+        with torch.enable_grad(), drawing_from(torch.Generator().manual_seed(seed)):
+            scores = self._scores(features, offsets)
+            if not bool(scores.isfinite().all()):
+                raise Overflow(
+                    f"the scores of the network became NaN or infinite in epoch {epoch + 1}. Lower "
+                    f"learning_rate ({self._plan.learning_rate:g}), or set clip_norm."
+                )
+            value = self._plan.loss(
+                scores,
+                self._labels[index],
+                self._plan.sigmas[epoch],
+                offsets=offsets,
+                sample_weight=by_row,
+                query_weight=weight,
+            )
+            counted = share * float(self._weight[queries].sum())
+            gradients = torch.autograd.grad(value * counted, self._parameters, allow_unused=True)
+        flat = torch.cat(
+            [
+                torch.zeros(p.numel(), dtype=p.dtype) if g is None else g.reshape(-1)
+                for p, g in zip(self._parameters, gradients, strict=True)
+            ]
+        )
+        if not bool(flat.isfinite().all()):
+            raise Overflow(
+                f"the gradient became NaN or infinite in epoch {epoch + 1}. Lower learning_rate "
+                f"({self._plan.learning_rate:g})."
+            )
+        return float(value.detach()) * counted, flat
+
+    def _scores(self, features: Tensor, offsets: Tensor) -> Tensor:
+        scores = self._module(features, offsets=offsets) if self._takes_offsets else self._module(features)
+        return checked_scores(scores, len(features), self._plan.n_outputs)
+
+    def _snapshot(self) -> dict[str, Tensor]:
+        return {name: x.detach().clone() for name, x in self._module.state_dict().items()}
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, x in self._module.state_dict().items():
+                x.copy_(tensors[name])
+
+    def _state(self, epochs: Sequence[Epoch], best: int, best_tensors: Mapping[str, Tensor]) -> State:
+        tensors = {f"network.{name}": x for name, x in self._snapshot().items()}
+        tensors |= {f"best.{name}": x for name, x in best_tensors.items()}
+        if self._plan.optimizer == "adam":
+            tensors |= {"mean": self._mean.clone(), "square": self._square.clone()}
+        return State(tensors, tuple(epochs), best, self._steps)
+
+    def _continue(self, state: State) -> dict[str, Tensor]:
+        """Take up a state; the best network so far."""
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {
+                name.removeprefix(prefix): x for name, x in state.tensors.items() if name.startswith(prefix)
+            }
+
+        self._restore(part("network."))
+        if self._plan.optimizer == "adam":
+            self._mean.copy_(state.tensors["mean"])
+            self._square.copy_(state.tensors["square"])
+        return part("best.")
+
+
+def network_scores(
+    module: nn.Module,
+    rows: Tensor | NDArray[Any],
+    offsets: NDArray[np.int64] | None,
+    preparation: Preparation,
+    *,
+    n_outputs: int,
+    exact: bool,
+    n_threads: int = 1,
+) -> Floats:
+    """Scores (N,), or (N, 2), of rows that stand query by query where offsets are given.
+
+    exact  whether the module is run in double precision and the scores rounded to single: then documents with
+           the same features have the same score, whatever stands beside them. In single precision the last
+           bits depend on where in a matrix a row stands.
+    """
+    listwise = takes_offsets(module)
+    if listwise and offsets is None:
+        raise ValueError("predict needs qid=: the network looks at the documents of a query together.")
+    n = len(rows)
+    if listwise:
+        sizes = np.diff(offsets)  # type: ignore[arg-type]
+        parts = _cut(np.arange(len(sizes)), sizes, _CHUNK)
+        bounds = [(int(p[0]), int(p[-1]) + 1) for p in parts]
+    else:
+        bounds = [(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK)]
+    out = np.empty((n, n_outputs) if n_outputs > 1 else n)
+    if exact:
+        import copy
+
+        module = copy.deepcopy(module).double()
+
+    def run(bound: tuple[int, int]) -> None:
+        first, last = bound
+        more: dict[str, Any] = {}
+        if listwise:
+            ends = offsets[first : last + 1]  # type: ignore[index]
+            more["offsets"] = torch.from_numpy(ends - ends[0])
+            first, last = int(ends[0]), int(ends[-1])
+        part = rows[first:last]
+        features = part if isinstance(part, Tensor) else preparation(part)
+        with torch.inference_mode():
+            scores = checked_scores(
+                module(features.double() if exact else features, **more), last - first, n_outputs
+            )
+        found = scores.float() if exact else scores
+        out[first:last] = found.numpy()
+
+    with one_torch_thread(), _threads(min(n_threads, len(bounds))) as pool:
+        if pool is None:
+            for bound in bounds:
+                run(bound)
+        else:
+            list(pool.map(run, bounds))
+    if not np.isfinite(out).all():
+        row = int(np.argmin(np.isfinite(out if out.ndim == 1 else out.sum(axis=1))))
+        raise Overflow(f"the score of row {row} is {out[row]}: the network or its features have overflowed.")
+    return out
+
+
+def checked_scores(scores: Any, n: int, n_outputs: int) -> Tensor:
+    """Scores (N,), or (N, 2), of a network that may give them as (N, 1)."""
+    if isinstance(scores, Tensor) and scores.is_floating_point():
+        if n_outputs == 1 and scores.shape == (n, 1):
+            return scores.squeeze(1)
+        if scores.shape == ((n,) if n_outputs == 1 else (n, n_outputs)):
+            return scores
+    expected = f"({n},) or ({n}, 1)" if n_outputs == 1 else f"({n}, {n_outputs})"
+    kind = (
+        f"a tensor of {scores.dtype}, {tuple(scores.shape)}" if isinstance(scores, Tensor) else repr(scores)
+    )
+    raise ValueError(f"module must give {n} rows scores of the shape {expected}, of floats; it gave {kind}.")
+
+
+def takes_offsets(module: nn.Module) -> bool:
+    """Whether the module's forward has an argument `offsets`, for the queries of the rows."""
+    return "offsets" in inspect.signature(module.forward).parameters
+
+
+_lock = threading.Lock()
+_users, _before = 0, 1
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """One thread for each of torch's operations; their number is as before after the last block."""
+    global _users, _before  # noqa: PLW0603
+    with _lock:
+        if not _users:
+            _before = torch.get_num_threads()
+            torch.set_num_threads(1)
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                torch.set_num_threads(_before)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[ThreadPoolExecutor | None]:
+    if count <= 1:
+        yield None
+        return
+    with ThreadPoolExecutor(count, thread_name_prefix="sinkprop") as pool:
+        yield pool
+
+
+def _counting(data: TrainingSet) -> TrainingSet:
+    """The queries of some weight."""
+    if data.query_weight is None or data.query_weight.all():
+        return data
+    if not data.query_weight.any():
+        raise ValueError("query_weight must have a sum above 0; every weight is zero.")
+    return data.select(np.flatnonzero(data.query_weight))
+
+
+def _cut(order: NDArray[np.int64], sizes: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
+    """The queries in their order, cut so that no part has more documents than the budget, or one query.
+
+    >>> [part.tolist() for part in _cut(np.array([2, 0, 1, 3]), np.array([3, 4, 2, 9]), 6)]
+    [[2, 0], [1], [3]]
+    """
+    parts, begin, documents = [], 0, 0
+    for i, size in enumerate(sizes[order].tolist()):
+        if i > begin and documents + size > budget:
+            parts.append(order[begin:i])
+            begin, documents = i, 0
+        documents += size
+    parts.append(order[begin:])
+    return parts
+
+
+def _rows_of(
+    queries: NDArray[np.int64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The rows of these queries, one query after the other."""
+    counts = sizes[queries]
+    ends = np.cumsum(counts)
+    return np.arange(int(ends[-1])) + np.repeat(starts[queries] - (ends - counts), counts)
