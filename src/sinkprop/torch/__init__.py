@@ -3,7 +3,9 @@
 Needs torch: pip install "sinkprop[torch]".
 """
 
+import importlib
 import importlib.util
+from typing import TYPE_CHECKING, Any
 
 if importlib.util.find_spec("torch") is None:
     raise ImportError('sinkprop.torch needs PyTorch: pip install "sinkprop[torch]".')
@@ -17,14 +19,32 @@ from sinkprop.torch.layers import (
     top_k,
 )
 from sinkprop.torch.loss import SinkPropLoss, sinkprop_loss
+from sinkprop.torch.rivals import approx_ndcg_loss, lambda_loss, listnet_loss
+
+if TYPE_CHECKING:
+    from sinkprop.torch.network import MLP
+    from sinkprop.torch.ranker import NeuralRanker
 
 __all__ = [
+    "MLP",
+    "NeuralRanker",
     "SinkPropLoss",
+    "approx_ndcg_loss",
     "doubly_stochastic",
     "expected_ranks",
     "gumbel_sinkhorn",
+    "lambda_loss",
+    "listnet_loss",
     "partitioned",
     "sinkhorn",
     "sinkprop_loss",
     "top_k",
 ]
+
+_LAZY = {"MLP": "sinkprop.torch.network", "NeuralRanker": "sinkprop.torch.ranker"}  # what needs scikit-learn
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'sinkprop.torch' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
