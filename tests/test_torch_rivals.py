@@ -19,7 +19,7 @@ from sinkprop.bench.methods import _torchvision_stub
 
 torch = pytest.importorskip("torch", reason="the losses of networks need the extra torch")
 
-from sinkprop.torch import rivals  # noqa: E402
+from sinkprop.torch import batches  # noqa: E402
 from sinkprop.torch.rivals import LOSSES, approx_ndcg_loss, lambda_loss, listnet_loss  # noqa: E402
 
 SCHEMES = ("lambdarank", "ndcg-loss2", "ndcg-loss2++", "ranknet")
@@ -301,7 +301,7 @@ def test_queries_of_many_lengths_are_taken_in_groups_and_come_back_in_order(loss
     sizes = [700, 3, 250, 90, 1, 400, 40]
     scores, labels, offsets = queries(sizes, seed=9)
     mask = torch.arange(700) < torch.tensor(sizes)[:, None]
-    assert len(list(rivals._alike(mask))) > 2
+    assert len(list(batches.alike(mask))) > 2
     scores.requires_grad_()
     found = loss(scores, labels, offsets=offsets, reduction="none")
     weight = torch.arange(1.0, 8.0, dtype=torch.float64)
