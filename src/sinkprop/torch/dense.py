@@ -24,6 +24,7 @@ from torch.autograd import forward_ad
 from sinkprop import _native
 from sinkprop.objective import native_settings
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.torch.batches import tracing
 
 __all__ = ["expected_gain", "in_full", "normalized", "partitioned", "pre_sinkhorn", "project"]
 
@@ -66,7 +67,7 @@ def project(
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
     D = discounts.to(A.dtype)
     E, _ = in_full(_Projection, A, D, rows, columns, half_steps, epsilon, order is not None)
-    return _in_input_order(E, order)
+    return _in_input_order(E.mT, order)
 
 
 def normalized(
@@ -136,8 +137,8 @@ class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
     @staticmethod
     def forward(y: Tensor, sigma: float, kernel: str) -> Tensor:
         t = _distances(y, sigma, kernel)
-        exponent = t * t * -0.5 if kernel == "gaussian" else -_above(y) * t
-        return exponent.exp()
+        t = _mul(_mul(t, t), -0.5) if kernel == "gaussian" else _mul(t, -_above(y))
+        return t.exp_() if _in_place() else t.exp()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -149,15 +150,27 @@ class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
         y, A = ctx.saved_tensors
         # the derivative of -ln K(t) in t
         slope = _distances(y, ctx.sigma, ctx.kernel) if ctx.kernel == "gaussian" else _above(y)
-        t_bar = A_bar * A
-        t_bar = t_bar * slope if torch.is_grad_enabled() else t_bar.mul_(slope)
+        t_bar = _mul(A_bar * A, slope)
         return (t_bar.sum(-2) - t_bar.sum(-1)) / ctx.sigma, None, None
 
 
 def _distances(y: Tensor, sigma: float, kernel: str) -> Tensor:
     """t[b, i, k] = (y_i - y_k) / sigma, no further than makes K(t) and its derivative 0 in double precision."""
     limit = 40.0 if kernel == "gaussian" else 750.0
-    return ((y.unsqueeze(-1) - y.unsqueeze(-2)) / sigma).clamp(-limit, limit)
+    t = y.unsqueeze(-1) - y.unsqueeze(-2)
+    if _in_place():
+        return t.div_(sigma).clamp_(-limit, limit)
+    return (t / sigma).clamp(-limit, limit)
+
+
+def _in_place() -> bool:
+    """Whether a matrix may be overwritten, since no graph is made: a new one costs more time than a product."""
+    return not (torch.is_grad_enabled() or tracing())
+
+
+def _mul(x: Tensor, y: Tensor | float) -> Tensor:
+    """x * y, in the place of x if it may be."""
+    return x.mul_(y) if _in_place() else x * y
 
 
 def _above(y: Tensor) -> Tensor:
@@ -349,7 +362,7 @@ def _batched(info: Any, axes: tuple[int | None, ...], inputs: tuple[Tensor, ...]
 
 
 class _Projection(torch.autograd.Function):  # type: ignore[misc]
-    """E (B, n, U) from A (B, n, n) and the discounts D (U, n), and the scaling vectors, (B, T + 2, n)."""
+    """E' (B, U, n) from A (B, n, n) and the discounts D (U, n), and the scaling vectors, (B, T + 2, n)."""
 
     generate_vmap_rule = True
 
@@ -366,7 +379,7 @@ class _Projection(torch.autograd.Function):  # type: ignore[misc]
         with torch.autocast(A.device.type, enabled=False):
             q = _scalings(A, rows, columns, half_steps, epsilon, symmetric)
             u, v = _row_and_column(q)
-            return u.unsqueeze(-1) * _times(A, v.unsqueeze(-1) * D.mT, epsilon), torch.stack(q, -2)
+            return u * _times(v * D, A if symmetric else A.mT, epsilon), torch.cat(q, -2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -381,12 +394,12 @@ class _Projection(torch.autograd.Function):  # type: ignore[misc]
         with torch.autocast(A.device.type, enabled=False):
             q = _scalings_again(A, rows, columns, saved, *ctx.settings)
             u, v = _row_and_column(q)
-            left, right = u.unsqueeze(-1) * E_bar, v.unsqueeze(-1) * D.mT
-            u_bar = (E_bar * _times(A, right, epsilon)).sum(-1)
-            y = _times(A if symmetric else A.mT, left, epsilon)
-            v_bar = (y * D.mT).sum(-1)
+            left, right = u * E_bar, v * D
+            u_bar = (E_bar * _times(right, A if symmetric else A.mT, epsilon)).sum(-2, keepdim=True)
+            y = _times(left, A, epsilon)
+            v_bar = (y * D).sum(-2, keepdim=True)
             A_bar = _scalings_rev(A, q, u_bar, v_bar, epsilon, symmetric, [left], [right])
-            D_bar = (y * v.unsqueeze(-1)).sum(0).mT if ctx.needs_input_grad[1] else None
+            D_bar = (y * v).sum(0) if ctx.needs_input_grad[1] else None
             return A_bar, D_bar, None, None, None, None, None
 
 
@@ -408,7 +421,7 @@ class Normalization(torch.autograd.Function):  # type: ignore[misc]
             q = _scalings(A, rows, columns, half_steps, epsilon, symmetric)
             u, v = _row_and_column(q)
             # u v' first: u A alone can underflow where u A v does not
-            return u.unsqueeze(-1) * v.unsqueeze(-2) * (A + epsilon), torch.stack(q, -2)
+            return _mul(u.mT * v, A + epsilon if epsilon else A), torch.cat(q, -2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -423,11 +436,13 @@ class Normalization(torch.autograd.Function):  # type: ignore[misc]
         with torch.autocast(A.device.type, enabled=False):
             q = _scalings_again(A, rows, columns, saved, *ctx.settings)
             u, v = _row_and_column(q)
-            C = Pi_bar * (A + epsilon)
-            u_bar, v_bar = (C @ v.unsqueeze(-1)).squeeze(-1), (u.unsqueeze(-2) @ C).squeeze(-2)
-            A_bar = _scalings_rev(A, q, u_bar, v_bar, epsilon, symmetric, [], [])
-            direct = Pi_bar * u.unsqueeze(-1) * v.unsqueeze(-2)
-            return direct + A_bar, None, None, None, None, None
+            C = Pi_bar * (A + epsilon if epsilon else A)
+            A_bar = _scalings_rev(A, q, v @ C.mT, u @ C, epsilon, symmetric, [], [])
+            return A_bar + _mul(u.mT * v, Pi_bar), None, None, None, None, None
+
+
+# Vectors are rows, (B, 1, n), and several of them (B, U, n): torch multiplies a row by a batch of matrices an
+# order of magnitude faster than a batch of matrices by a column.
 
 
 def _scalings(
@@ -438,16 +453,16 @@ def _scalings(
     epsilon: float,
     symmetric: bool,
 ) -> list[Tensor]:
-    """Ones for the columns, then q_0, ..., q_T, of rows for an even index and of columns for an odd one: (B, n).
+    """Ones for the columns, then q_0, ..., q_T, of rows for an even index and of columns for an odd one.
 
     The two last are u and v, also where T is 0. At padding all are 0.
     """
     if symmetric:
         columns = rows
-    ones = torch.ones_like(A[..., 0])
-    q = [ones if mask is None else mask.to(A.dtype) for mask in (columns, rows)]
+    ones = torch.ones_like(A[..., :1, :])
+    q = [ones if mask is None else mask.unsqueeze(-2).to(A.dtype) for mask in (columns, rows)]
     for t in range(half_steps):
-        w = _times(A if symmetric or t % 2 else A.mT, q[-1].unsqueeze(-1), epsilon).squeeze(-1)
+        w = _times(q[-1], A.mT if t % 2 and not symmetric else A, epsilon)
         q.append(_reciprocal(w, rows if t % 2 else columns))
     return q
 
@@ -458,7 +473,7 @@ def _scalings_again(
     """The scaling vectors for a reverse pass: those saved, which know nothing of A, unless it is differentiated."""
     if torch.is_grad_enabled():
         return _scalings(A, rows, columns, *settings)
-    q: Sequence[Tensor] = saved.unbind(-2)
+    q: Sequence[Tensor] = saved.split(1, -2)
     return q
 
 
@@ -472,21 +487,21 @@ def _scalings_rev(
     left: list[Tensor],
     right: list[Tensor],
 ) -> Tensor | float:
-    """A_bar, of what reaches A through the scaling vectors and of the terms left right', (B, n, U), given.
+    """A_bar, of what reaches A through the scaling vectors and of the terms left' right, (B, U, n), given.
 
     w = A q contributes w_bar q' to A_bar and A' w_bar to q_bar; q = 1 / w makes w_bar = -q^2 q_bar.
     """
     T = len(q) - 2
     q_bar, before_bar = (v_bar, u_bar) if T % 2 else (u_bar, v_bar)
     for t in range(T, 0, -1):
-        q_t, q_before = q[t + 1], q[t].unsqueeze(-1)
-        w_bar = (-q_t * (q_t * q_bar)).unsqueeze(-1)
+        q_t, q_before = q[t + 1], q[t]
+        w_bar = -q_t * (q_t * q_bar)
         left, right = [*left, q_before if t % 2 else w_bar], [*right, w_bar if t % 2 else q_before]
         if t > 1:  # q_0 is constant
-            q_bar = _times(A if symmetric or t % 2 else A.mT, w_bar, epsilon).squeeze(-1)
+            q_bar = _times(w_bar, A.mT if t % 2 and not symmetric else A, epsilon)
             if t == T:
                 q_bar = q_bar + before_bar
-    return torch.cat(left, -1) @ torch.cat(right, -1).mT if left else 0.0
+    return torch.cat(left, -2).mT @ torch.cat(right, -2) if left else 0.0
 
 
 def _row_and_column(q: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -498,10 +513,11 @@ def _reciprocal(w: Tensor, mask: Tensor | None) -> Tensor:
     """1 / w; 0 at padding, and where a line of zeros has nothing to normalize."""
     void = w < torch.finfo(w.dtype).tiny
     if mask is not None:
-        void = void | ~mask
+        void = void | ~mask.unsqueeze(-2)
     return torch.where(void, 0, 1 / torch.where(void, 1, w))
 
 
-def _times(A: Tensor, x: Tensor, epsilon: float) -> Tensor:
-    """(A + epsilon) x for x (B, n, U)."""
-    return A @ x + epsilon * x.sum(-2, keepdim=True)
+def _times(x: Tensor, A: Tensor, epsilon: float) -> Tensor:
+    """x (A + epsilon) for x (B, U, n)."""
+    y = x @ A
+    return y + epsilon * x.sum(-1, keepdim=True) if epsilon else y
