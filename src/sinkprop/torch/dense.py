@@ -117,8 +117,10 @@ def pre_sinkhorn(
         )
     key, rows = scores.detach(), None
     if mask is not None:
-        # a score at padding may be anything, infinite and NaN too
-        key, scores = torch.where(mask, key, -math.inf), torch.where(mask, scores, 0)
+        # A score at padding may be anything, infinite and NaN too. As the least one it keeps the scores falling.
+        least = torch.where(mask, key, math.inf).amin(-1, keepdim=True)
+        least = torch.where(least < math.inf, least, 0)
+        key, scores = torch.where(mask, key, -math.inf), torch.where(mask, scores, least)
     order = torch.sort(key, dim=-1, descending=True, stable=True).indices
     if mask is not None:
         rows = mask.gather(-1, order)
