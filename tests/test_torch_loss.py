@@ -508,6 +508,12 @@ class TestErrors:
             sinkprop_loss(x, x, offsets=torch.tensor([0, 3]), backend=backend)
 
 
+@pytest.mark.parametrize("gain", GAINS[-2:], ids=["own", "table"])
+def test_a_gain_of_ones_own_under_a_transform(gain):
+    with pytest.raises(NotImplementedError, match=r"a gain of one.s own is a NumPy function"):
+        grad(lambda x: sinkprop_loss(x, torch.ones(2), gain=gain))(torch.ones(2))
+
+
 def test_native_where_it_cannot_be():
     with pytest.raises(ValueError, match=r"backend must be 'auto'"):
         SinkPropLoss(backend="cuda")

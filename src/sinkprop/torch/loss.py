@@ -306,14 +306,10 @@ def _gain_tables(
     """What each document adds under each discount, (B, n, U), divided by the best ranking's, and (U, n)."""
     n = labels.shape[-1]
     if gain.separable:
-        discounts = _discounts(gain, n).to(labels)[None]
+        discounts = _discounts(gain, torch.arange(1, n + 1, device=labels.device).to(labels.dtype))[None]
         gains = _gains(gain, labels)[..., None]
     else:
-        if tracing():
-            raise NotImplementedError(
-                "a gain by table looks at the labels, which torch.compile and torch.func hide; call the loss "
-                "outside of them."
-            )
+        _check_own_functions_run()
         classes, table = gain.class_discounts(labels.reshape(-1).numpy(force=True), n)
         discounts = torch.from_numpy(table).to(labels)
         gains = nn.functional.one_hot(torch.from_numpy(classes).to(labels.device).long(), len(table))
@@ -334,11 +330,6 @@ def _gain_tables(
     return gains, discounts
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _discounts(gain: Gain, n: int) -> Tensor:
-    return torch.from_numpy(gain.discounts(n).copy())
-
-
 def _gains(gain: Gain, labels: Tensor) -> Tensor:
     """G of the labels, in torch's operations for the gains that the library has."""
     if isinstance(gain, NDCG):
@@ -347,13 +338,30 @@ def _gains(gain: Gain, labels: Tensor) -> Tensor:
         return (labels >= gain.threshold).to(labels.dtype)
     if isinstance(gain, RBP):
         return labels
+    _check_own_functions_run()
+    values = gain.gains(labels.reshape(-1).numpy(force=True))
+    return torch.from_numpy(values).to(labels).reshape(labels.shape)
+
+
+def _discounts(gain: Gain, ranks: Tensor) -> Tensor:
+    """D of the ranks 1, ..., n, whose number may be unknown to torch.compile; as `_gains`."""
+    if isinstance(gain, NDCG):
+        D = 1 / torch.log2(ranks.clamp(min=2) if gain.discount == "letor" else ranks + 1)
+        return D if gain.k is None else torch.where(ranks <= gain.k, D, 0)
+    if isinstance(gain, Precision):
+        return (ranks <= gain.k).to(ranks.dtype) / gain.k
+    if isinstance(gain, RBP):
+        return (1 - gain.p) * gain.p ** (ranks - 1)
+    _check_own_functions_run()
+    return torch.from_numpy(gain.discounts(len(ranks)).copy()).to(ranks)
+
+
+def _check_own_functions_run() -> None:
     if tracing():
         raise NotImplementedError(
             "a gain of one's own is a NumPy function, which torch.compile and torch.func cannot run; call "
             "the loss outside of them."
         )
-    values = gain.gains(labels.reshape(-1).numpy(force=True))
-    return torch.from_numpy(values).to(labels).reshape(labels.shape)
 
 
 def _takes_native(scores: Tensor, backend: str) -> bool:
