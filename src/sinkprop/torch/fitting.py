@@ -32,7 +32,7 @@ from sinkprop.torch.network import drawing_from
 __all__ = [
     "Epoch",
     "NetworkFit",
-    "Overflow",
+    "NetworkOverflowError",
     "Plan",
     "Preparation",
     "State",
@@ -92,7 +92,7 @@ def transformed(X: NDArray[Any], transform: str) -> NDArray[Any]:
 
 
 class RowsAs:
-    """Rows that go through a function as they are looked at, a slice at a time: no second copy of them all."""
+    """Rows that go through a function as they are looked at, a slice at a time: without a copy of them all."""
 
     dtype, itemsize = np.dtype(np.float64), 8
 
@@ -197,8 +197,10 @@ class Plan:
         return len(self.sigmas)
 
 
-class Overflow(ArithmeticError):  # noqa: N818  # as ZeroDivisionError is one: a kind of ArithmeticError
-    """Scores of the network that are NaN or infinite."""
+class NetworkOverflowError(ArithmeticError):
+    """Scores of the network that are NaN or infinite; `result` is what had been done, where there was any."""
+
+    result: NetworkFit | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,7 +272,7 @@ class _Trainer:
         self._weight = np.ones(len(self._sizes)) if weight is None else weight
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         self._parameters = [p for _, p in named]
-        # One vector holds all parameters, which are views of it: an optimizer's step is a step of this vector.
+        # One vector holds all parameters, which are views of it: a step of an optimizer moves this vector.
         self._flat = torch.cat([p.detach().reshape(-1) for p in self._parameters])
         self._decayed = torch.cat([torch.full((p.numel(),), float(p.ndim > 1)) for p in self._parameters])
         self._decayed = self._decayed.to(self._flat.dtype)
@@ -327,7 +329,7 @@ class _Trainer:
             if best < 0:
                 raise
             status = "interrupted"
-        except Overflow as error:
+        except NetworkOverflowError as error:
             if best < 0:
                 raise
             status, failure = "overflowed", error
@@ -338,7 +340,7 @@ class _Trainer:
             on_state(state, True)
         result = replace(result, status=status, epochs=tuple(chosen))
         if failure is not None:
-            failure.result = result  # type: ignore[attr-defined]
+            failure.result = result
             raise failure
         return result
 
@@ -357,7 +359,7 @@ class _Trainer:
                 norm = float(gradient.norm())
                 if norm > plan.clip_norm:
                     gradient *= plan.clip_norm / norm
-            self._adam(gradient, plan.learning_rate * self._rate((number + step / len(batches))))
+            self._adam(gradient, plan.learning_rate * self._rate(number + step / len(batches)))
         return total / len(batches)
 
     def _rate(self, time: float) -> float:
@@ -394,7 +396,7 @@ class _Trainer:
     def _gradient(
         self, batch: NDArray[np.int64], share: float, epoch: int, step: int
     ) -> tuple[float, Tensor]:
-        """share * sum over the batch's queries of weight * loss, and its gradient."""
+        """The sum over the batch's queries of share * weight * loss, and its gradient."""
         shards = list(enumerate(_cut(batch, self._sizes, _SHARD_DOCUMENTS)))
 
         def one(shard: tuple[int, NDArray[np.int64]]) -> tuple[float, Tensor]:
@@ -438,7 +440,7 @@ class _Trainer:
         with torch.enable_grad(), drawing_from(torch.Generator().manual_seed(seed)):
             scores = self._scores(features, offsets)
             if not bool(scores.isfinite().all()):
-                raise Overflow(
+                raise NetworkOverflowError(
                     f"the scores of the network became NaN or infinite in epoch {epoch + 1}. Lower "
                     f"learning_rate ({self._plan.learning_rate:g}), or set clip_norm."
                 )
@@ -459,7 +461,7 @@ class _Trainer:
             ]
         )
         if not bool(flat.isfinite().all()):
-            raise Overflow(
+            raise NetworkOverflowError(
                 f"the gradient became NaN or infinite in epoch {epoch + 1}. Lower learning_rate "
                 f"({self._plan.learning_rate:g})."
             )
@@ -516,11 +518,13 @@ def network_scores(
            bits depend on where in a matrix a row stands.
     """
     listwise = takes_offsets(module)
-    if listwise and offsets is None:
-        raise ValueError("predict needs qid=: the network looks at the documents of a query together.")
     n = len(rows)
+    if offsets is None:
+        if listwise:
+            raise ValueError("predict needs qid=: the network looks at the documents of a query together.")
+        offsets = np.array([0, n])
     if listwise:
-        sizes = np.diff(offsets)  # type: ignore[arg-type]
+        sizes = np.diff(offsets)
         parts = _cut(np.arange(len(sizes)), sizes, _CHUNK)
         bounds = [(int(p[0]), int(p[-1]) + 1) for p in parts]
     else:
@@ -535,7 +539,7 @@ def network_scores(
         first, last = bound
         more: dict[str, Any] = {}
         if listwise:
-            ends = offsets[first : last + 1]  # type: ignore[index]
+            ends = offsets[first : last + 1]
             more["offsets"] = torch.from_numpy(ends - ends[0])
             first, last = int(ends[0]), int(ends[-1])
         part = rows[first:last]
@@ -555,7 +559,7 @@ def network_scores(
             list(pool.map(run, bounds))
     if not np.isfinite(out).all():
         row = int(np.argmin(np.isfinite(out if out.ndim == 1 else out.sum(axis=1))))
-        raise Overflow(f"the score of row {row} is {out[row]}: the network or its features have overflowed.")
+        raise NetworkOverflowError(f"the score of row {row} is {out[row]}: the network or its features have overflowed.")
     return out
 
 
@@ -640,4 +644,5 @@ def _rows_of(
     """The rows of these queries, one query after the other."""
     counts = sizes[queries]
     ends = np.cumsum(counts)
-    return np.arange(int(ends[-1])) + np.repeat(starts[queries] - (ends - counts), counts)
+    rows: NDArray[np.int64] = np.arange(int(ends[-1])) + np.repeat(starts[queries] - (ends - counts), counts)
+    return rows

@@ -39,7 +39,7 @@ from sinkprop.torch.fitting import (
     TRANSFORMS,
     Epoch,
     NetworkFit,
-    Overflow,
+    NetworkOverflowError,
     Plan,
     Preparation,
     RowsAs,
@@ -48,7 +48,6 @@ from sinkprop.torch.fitting import (
     fit_network,
     fit_preparation,
     network_scores,
-    one_torch_thread,
     takes_offsets,
     transformed,
 )
@@ -178,15 +177,14 @@ class NeuralRanker(BaseRanker):
                     criterion=criterion if judging is not None else "",
                     judged_by=judged_by,
                 )
-        except Overflow as error:
-            result = getattr(error, "result", None)
-            if result is None:
-                raise Overflow(f"{type(self).__name__}: {error}") from None
-            self._set_fitted(module, preparation, relaxation, result)
+        except NetworkOverflowError as error:
+            if error.result is None:
+                raise NetworkOverflowError(f"{type(self).__name__}: {error}") from None
+            self._set_fitted(module, preparation, relaxation, error.result)
             self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
-            raise Overflow(
+            raise NetworkOverflowError(
                 f"{type(self).__name__}: {error} The ranker has the best network of the "
-                f"{len(result.epochs)} epochs before."
+                f"{len(error.result.epochs)} epochs before."
             ) from None
         if result.status == "interrupted":
             warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=3)
@@ -291,8 +289,8 @@ class NeuralRanker(BaseRanker):
         if isinstance(given, str):
             if given not in _RIVALS:
                 raise ValueError(
-                    f"loss must be 'sinkprop', {_either(_RIVALS)}, or a function loss(scores, labels, offsets=, "
-                    f"query_weight=); got {given!r}."
+                    f"loss must be 'sinkprop', {_either(_RIVALS)}, or a function "
+                    f"loss(scores, labels, offsets=, query_weight=); got {given!r}."
                 )
             from sinkprop.torch.rivals import LOSSES
 
@@ -586,8 +584,8 @@ class _Checkpoint:
         state = model.state
         if state["fingerprint"] != self._fingerprint:
             raise ModelFileError(
-                f"{os.fspath(self._path)}: a checkpoint of a fit with other data or parameters, left as it is. "
-                "Give another file, or remove this one."
+                f"{os.fspath(self._path)}: a checkpoint of a fit with other data or parameters, left as it "
+                "is. Give another file, or remove this one."
             )
         epochs = tuple(Epoch(**epoch) for epoch in state["epochs"])
         self._written = len(epochs)
@@ -634,7 +632,8 @@ def _geometric(sigma: Any, n_epochs: int) -> tuple[float, ...]:
         or not all(isinstance(s, Real) and not isinstance(s, bool) and 0 < float(s) < math.inf for s in ends)
     ):
         raise ValueError(
-            f"sigma must be a finite number above 0, or two: of the first and of the last epoch; got {sigma!r}."
+            "sigma must be a finite number above 0, or two: of the first and of the last epoch; got "
+            f"{sigma!r}."
         )
     first, last = (float(s) for s in ends)
     return tuple(first * (last / first) ** (i / max(n_epochs - 1, 1)) for i in range(n_epochs))
