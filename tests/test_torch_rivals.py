@@ -19,7 +19,7 @@ from sinkprop.bench.methods import _torchvision_stub
 
 torch = pytest.importorskip("torch", reason="the losses of networks need the extra torch")
 
-from sinkprop.torch import batches  # noqa: E402
+from sinkprop.torch.batches import alike  # noqa: E402
 from sinkprop.torch.rivals import LOSSES, approx_ndcg_loss, lambda_loss, listnet_loss  # noqa: E402
 
 SCHEMES = ("lambdarank", "ndcg-loss2", "ndcg-loss2++", "ranknet")
@@ -285,6 +285,8 @@ def test_batches_of_every_kind_agree(loss):
     y = pad(labels.split(sizes), padding_value=-1)
     assert_allclose(loss(s, y, reduction="none"), flat, rtol=1e-13, atol=1e-15)
     assert_allclose(loss(s, y.abs(), mask=y >= 0, reduction="none"), flat, rtol=1e-13, atol=1e-15)
+    by_length = loss(s[..., None], y.abs(), offsets.diff(), reduction="none")
+    assert_allclose(by_length, flat, rtol=1e-13, atol=1e-15)
     mixed = torch.randperm(len(scores), generator=torch.Generator().manual_seed(0))
     qid = torch.repeat_interleave(torch.tensor([7, -2, 30, 4]), offsets.diff())[mixed]
     by_id = loss(scores[mixed], labels[mixed], qid=qid, reduction="none")
@@ -301,7 +303,7 @@ def test_queries_of_many_lengths_are_taken_in_groups_and_come_back_in_order(loss
     sizes = [700, 3, 250, 90, 1, 400, 40]
     scores, labels, offsets = queries(sizes, seed=9)
     mask = torch.arange(700) < torch.tensor(sizes)[:, None]
-    assert len(list(batches.alike(mask))) > 2
+    assert len(list(alike(mask))) > 2
     scores.requires_grad_()
     found = loss(scores, labels, offsets=offsets, reduction="none")
     weight = torch.arange(1.0, 8.0, dtype=torch.float64)

@@ -2,7 +2,7 @@
 
 All are called as `sinkprop_loss` is, on the same batches, so one can stand where another stood:
 
-    loss(scores, labels, *, mask=None, offsets=None, qid=None, query_weight=None, reduction="mean")
+    loss(scores, labels, lengths=None, *, mask=, offsets=, qid=, query_weight=, reduction="mean", padding=-1)
 
 They are plain torch: any device, float32 and float64, differentiable as often as one likes. ListNet takes
 linear time; those that look at pairs take time and memory of the relevant documents times the documents of
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sinkprop.torch.batches import alike, flat_values, layout_of
+from sinkprop.torch.batches import alike, flat_values, layout_of, without_last_axis
 from sinkprop.torch.checks import check_labels, check_reduction, check_scores, floating
 from sinkprop.torch.loss import Reduction, reduced
 
@@ -33,6 +33,7 @@ Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 def listnet_loss(
     scores: Tensor,
     labels: Tensor,
+    lengths: Tensor | None = None,
     *,
     mask: Tensor | None = None,
     offsets: Tensor | None = None,
@@ -58,12 +59,13 @@ def listnet_loss(
         log_p = functional.log_softmax(s.masked_fill(~documents, -math.inf), dim=1)
         return -(target * log_p.masked_fill(~documents, 0)).sum(1)
 
-    return _loss(core, scores, labels, mask, offsets, qid, query_weight, reduction, padding)
+    return _loss(core, scores, labels, lengths, mask, offsets, qid, query_weight, reduction, padding)
 
 
 def approx_ndcg_loss(
     scores: Tensor,
     labels: Tensor,
+    lengths: Tensor | None = None,
     *,
     alpha: float = 1.0,
     mask: Tensor | None = None,
@@ -93,12 +95,13 @@ def approx_ndcg_loss(
         worth = _gains(y, None)[q, i].to(s.dtype)
         return -_by_query(worth / torch.log2(1 + rank), q, s)
 
-    return _loss(core, scores, labels, mask, offsets, qid, query_weight, reduction, padding)
+    return _loss(core, scores, labels, lengths, mask, offsets, qid, query_weight, reduction, padding)
 
 
 def lambda_loss(
     scores: Tensor,
     labels: Tensor,
+    lengths: Tensor | None = None,
     *,
     scheme: Scheme = "lambdarank",
     k: int | None = None,
@@ -149,7 +152,7 @@ def lambda_loss(
         log_p = functional.logsigmoid(sigma * (s[q, i][:, None] - s.index_select(0, q)))
         return -_by_query((weight * log_p).sum(1), q, s) / math.log(2)
 
-    return _loss(core, scores, labels, mask, offsets, qid, query_weight, reduction, padding)
+    return _loss(core, scores, labels, lengths, mask, offsets, qid, query_weight, reduction, padding)
 
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
@@ -202,6 +205,7 @@ def _loss(
     core: Core,
     scores: Tensor,
     labels: Tensor,
+    lengths: Tensor | None,
     mask: Tensor | None,
     offsets: Tensor | None,
     qid: Tensor | None,
@@ -211,7 +215,8 @@ def _loss(
 ) -> Tensor:
     check_reduction(reduction)
     scores, labels = floating("scores", scores), torch.as_tensor(labels)
-    layout = layout_of(scores, labels, mask=mask, offsets=offsets, qid=qid, padding=padding)
+    scores = without_last_axis(scores, flat=offsets is not None or qid is not None)
+    layout = layout_of(scores, labels, mask=mask, lengths=lengths, offsets=offsets, qid=qid, padding=padding)
     scores, labels = flat_values(scores), flat_values(labels).to(torch.float64)
     check_scores(scores, layout)
     check_labels(labels, layout)

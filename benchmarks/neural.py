@@ -1,0 +1,207 @@
+"""The same network trained by SinkProp and by the losses in use: five folds, five seeds, one budget.
+
+    python benchmarks/neural.py OHSUMED                    the table; some 25 minutes on two cores
+    python benchmarks/neural.py OHSUMED --cache FOLDER     the same, keeping each fit: a second run resumes
+    python benchmarks/neural.py OHSUMED --json FILE        everything as JSON too
+    python benchmarks/neural.py OHSUMED --seeds 1          a first look
+
+OHSUMED is a folder with Fold1 to Fold5 of train.txt, vali.txt and test.txt. Every loss has the same network,
+optimizer, number of epochs and grid: each learning rate with each weight decay. In every fold and with every
+seed, the validation queries choose the epoch and the point of the grid; the test queries are looked at after
+that. A row is the mean of five folds and five seeds, with the standard deviation of the seeds' five-fold
+means. The linear models have no seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+METRICS = ("ndcg@3", "ndcg@5", "ndcg@10", "map")
+CRITERION = "ndcg@1-10"
+FOLDS = range(1, 6)
+# what is the same for all; the validation queries chose it too
+NETWORK: dict[str, Any] = {"hidden": (32,), "start": "random", "max_epochs": 60, "patience": 20}
+GRID: dict[str, tuple[float, ...]] = {"learning_rate": (1e-3, 3e-3, 1e-2), "weight_decay": (0.0, 1.0)}
+LOSSES: dict[str, dict[str, Any]] = {
+    "sinkprop": {},
+    "sinkprop-laplace": {"relaxation": "laplace"},
+    "listnet": {"loss": "listnet"},
+    "approxndcg": {"loss": "approxndcg"},
+    "lambdarank": {"loss": "lambdarank"},
+}
+LINEAR = ("sinkprop", "sinkprop-best", "ridge")
+
+
+def jobs(seeds: int) -> Iterator[dict[str, Any]]:
+    for name in LINEAR:
+        for fold in FOLDS:
+            yield {"method": f"linear {name}", "fold": fold}
+    for seed, fold in itertools.product(range(seeds), FOLDS):
+        for name, point in itertools.product(LOSSES, itertools.product(*GRID.values())):
+            yield {
+                "method": name,
+                "fold": fold,
+                "settings": NETWORK | LOSSES[name] | dict(zip(GRID, point, strict=True)),
+                "seed": seed,
+            }
+
+
+@lru_cache(maxsize=1)
+def data(folder: str, fold: int) -> Any:
+    from sinkprop import load_letor
+
+    return tuple(load_letor(f"{folder}/Fold{fold}/{part}.txt") for part in ("train", "vali", "test"))
+
+
+def one_fit(folder: str, cache: str, job: dict[str, Any]) -> dict[str, Any]:
+    """The job with its criterion on the validation queries and its test means, from the cache if there."""
+    name = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:24]
+    kept = Path(cache, f"{name}.json")
+    if kept.exists():
+        found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        return found
+    import torch
+
+    from sinkprop import evaluate
+
+    torch.set_num_threads(1)
+    train, vali, test = data(folder, job["fold"])
+    ranker = a_ranker(job)
+    before = time.process_time()
+    ranker.fit(train.X, train.y, qid=train.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
+    seconds = time.process_time() - before
+    result: dict[str, Any] = {"seconds": seconds}
+    if "seed" in job:
+        epochs = ranker.fit_result_.epochs
+        chosen = next(i for i, epoch in enumerate(epochs) if epoch.chosen)
+        result |= {"criterion": epochs[chosen].criterion, "epoch": chosen + 1, "epochs": len(epochs)}
+    means = evaluate(test.y, ranker.predict(test.X), test.qid, metrics=METRICS, convention="letor")
+    result["test"] = {metric: float(means[metric]) for metric in METRICS}
+    found = {**job, **result}
+    with tempfile.NamedTemporaryFile("w", dir=cache, delete=False, encoding="utf-8") as file:
+        json.dump(found, file)
+    os.replace(file.name, kept)
+    return found
+
+
+def a_ranker(job: dict[str, Any]) -> Any:
+    if "seed" not in job:
+        from sinkprop.experiment.methods import METHODS
+
+        ranker = METHODS[job["method"].removeprefix("linear ")].make()
+        given = {"n_threads": 1, "verbose": False}
+        return ranker.set_params(**{k: v for k, v in given.items() if k in ranker.get_params()})
+    from sinkprop.torch import NeuralRanker
+
+    settings = dict(job["settings"])
+    settings["hidden"] = tuple(settings["hidden"])
+    return NeuralRanker(criterion=CRITERION, random_state=job["seed"], n_threads=1, verbose=False, **settings)
+
+
+def summary(found: list[dict[str, Any]], seeds: int) -> list[dict[str, Any]]:
+    """A row a method: means over folds and seeds, and the standard deviation of the seeds' means."""
+    rows = []
+    for method in dict.fromkeys(fit["method"] for fit in found):
+        fits = [fit for fit in found if fit["method"] == method]
+        linear = "seed" not in fits[0]
+        by_seed = []
+        chosen = []
+        for seed in (None,) if linear else range(seeds):
+            of_seed = [fit for fit in fits if fit.get("seed") == seed]
+            best = [
+                max((f for f in of_seed if f["fold"] == fold), key=lambda f: f.get("criterion", 0.0))
+                for fold in FOLDS
+            ]
+            chosen += best
+            by_seed.append([np.mean([fit["test"][metric] for fit in best]) for metric in METRICS])
+        spread = np.std(by_seed, axis=0, ddof=1) if len(by_seed) > 1 else np.full(len(METRICS), np.nan)
+        rows.append(
+            {
+                "method": method,
+                "test": dict(zip(METRICS, np.mean(by_seed, axis=0).tolist(), strict=True)),
+                "spread": None if linear else dict(zip(METRICS, spread.tolist(), strict=True)),
+                "by_seed": [list(map(float, row)) for row in by_seed],
+                "criterion": None if linear else float(np.mean([fit["criterion"] for fit in chosen])),
+                "seconds": float(np.mean([fit["seconds"] for fit in fits])),
+                "chosen": [
+                    {"seed": f.get("seed"), "fold": f["fold"], "epoch": f.get("epoch")}
+                    | {name: f.get("settings", {}).get(name) for name in GRID}
+                    for f in chosen
+                ],
+            }
+        )
+    return rows
+
+
+def as_text(rows: list[dict[str, Any]]) -> str:
+    heads = ("", "NDCG@3", "NDCG@5", "NDCG@10", "MAP", "validation", "seconds a fit")
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for row in rows:
+        cells = [f"`{row['method']}`"]
+        for metric in METRICS:
+            spread = "" if row["spread"] is None else f" ± {row['spread'][metric]:.4f}".replace("0.", ".")
+            cells.append(f"{row['test'][metric]:.4f}".replace("0.", ".", 1) + spread)
+        judged = row["criterion"]
+        cells += ["" if judged is None else f"{judged:.4f}".replace("0.", ".", 1), f"{row['seconds']:.2g}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", help="of Fold1 to Fold5")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
+    parser.add_argument("--cache", type=Path, help="folder that keeps every fit")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as nowhere:
+        cache = Path(nowhere) if options.cache is None else options.cache
+        cache.mkdir(parents=True, exist_ok=True)
+        todo = list(jobs(options.seeds))
+        found: list[dict[str, Any] | None] = [None] * len(todo)
+        began = time.perf_counter()
+        with ProcessPoolExecutor(options.jobs) as pool:
+            run = partial(one_fit, os.path.abspath(options.folder), str(cache))
+            futures = {pool.submit(run, job): i for i, job in enumerate(todo)}
+            for done, future in enumerate(as_completed(futures), start=1):
+                found[futures[future]] = future.result()
+                if done % 50 == 0 or done == len(todo):
+                    print(f"{done} of {len(todo)} fits, {time.perf_counter() - began:.0f} s", file=sys.stderr)
+    rows = summary([fit for fit in found if fit is not None], options.seeds)
+    print(as_text(rows))
+    if options.json:
+        record = {
+            "network": NETWORK,
+            "grid": GRID,
+            "losses": LOSSES,
+            "criterion": CRITERION,
+            "seeds": options.seeds,
+            "rows": rows,
+        }
+        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
