@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PAGES = ("training", "baselines", "torch")
 EXAMPLES = [
     pytest.param(code, id=f"{page.name}-{number}")
-    for page in (ROOT / "README.md", ROOT / "docs" / "training.md", ROOT / "docs" / "baselines.md")
+    for page in (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in PAGES))
     for number, code in enumerate(
         re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     )
@@ -18,7 +19,7 @@ EXAMPLES = [
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 9
 
 
 @pytest.mark.slow
