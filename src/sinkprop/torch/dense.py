@@ -1,18 +1,19 @@
 """The expected gain in torch's operations: on any device, under `torch.compile` and `torch.func`.
 
-In the scaling form of `normalization.py`, Pi = diag(u) (A + epsilon) diag(v). What is wanted of Pi are its products
-with the discounts, E[j, u] = sum_k Pi[j, k] d[u, k], and f = sum_ju g[j, u] E[j, u]. Two functions with reverse
-passes of their own lie on the way, scores -> A and A -> E. The second saves the very tensor that the first put out,
-so that a graph keeps one n x n matrix a query, and the scaling vectors.
+In the scaling form of `normalization.py`, Pi = diag(u) (A + epsilon) diag(v). What is wanted of Pi are its
+products with the discounts, E[j, u] = sum_k Pi[j, k] d[u, k], and f = sum_ju g[j, u] E[j, u]. Two functions
+with reverse passes of their own lie on the way, scores -> A and A -> E. The second saves the very tensor that
+the first put out, so that a graph keeps one n x n matrix a query, and the scaling vectors.
 
-Queries of different lengths are padded, (B, n), with a mask. A is not masked: the scaling vectors are 0 at padding,
-and so is all that is made of them.
+Queries of different lengths are padded, (B, n), with a mask. A is not masked: the scaling vectors are 0 at
+padding, and so is all that is made of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,16 @@ from sinkprop.objective import native_settings
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 from sinkprop.torch.batches import tracing
 
-__all__ = ["expected_gain", "in_full", "normalized", "partitioned", "pre_sinkhorn", "project"]
+__all__ = [
+    "Normalization",
+    "call",
+    "expected_gain",
+    "forward_mode",
+    "normalized",
+    "partitioned",
+    "pre_sinkhorn",
+    "project",
+]
 
 _GAUSS_LEGENDRE = tuple(x.tolist() for x in np.polynomial.legendre.leggauss(16))
 
@@ -66,7 +76,7 @@ def project(
     """E[b, j, u] = sum_k Pi_b[j, k] discounts[u, k], documents in input order: (B, n, U), 0 at padding."""
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
     D = discounts.to(A.dtype)
-    E, _ = in_full(_Projection, A, D, rows, columns, half_steps, epsilon, order is not None)
+    E, _ = call(_Projection, A, D, rows, columns, half_steps, epsilon, order is not None)
     return _in_input_order(E.mT, order)
 
 
@@ -75,24 +85,35 @@ def normalized(
 ) -> Tensor:
     """Pi (B, n, n), documents in input order; rows and columns of padding are 0."""
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
-    Pi, _ = in_full(Normalization, A, rows, columns, half_steps, epsilon, order is not None)
+    Pi, _ = call(Normalization, A, rows, columns, half_steps, epsilon, order is not None)
     return _in_input_order(Pi, order)
 
 
 def _in_input_order(x: Tensor, order: Tensor | None) -> Tensor:
-    """x (B, n, ...) with its rows taken back from `order`."""
+    """Rows of x (B, n, ...) taken back from `order`."""
     if order is None:
         return x
     return torch.zeros_like(x).scatter(-2, order.unsqueeze(-1).expand_as(x), x)
 
 
-def in_full(function: Any, *arguments: Any) -> Any:
+def call(function: Any, *arguments: Any) -> Any:
     """The function with its own reverse pass; step by step where a forward-mode derivative is being taken.
 
-    torch.compile does not know functions with a rule of their own for that mode, and applies such a rule wrongly
-    to a second derivative.
+    torch.compile does not take functions with a rule of their own for that mode, and torch.func applies
+    such a rule wrongly to second derivatives.
     """
-    return (function.forward if forward_ad._current_level >= 0 else function.apply)(*arguments)
+    return (function.forward if forward_mode() else function.apply)(*arguments)
+
+
+def forward_mode() -> bool:
+    """Whether a derivative is being taken forwards: by torch.func.jvp, or by dual numbers."""
+    return bool(forward_ad._current_level >= 0)
+
+
+def full_precision(x: Tensor) -> Any:
+    """A context in which autocast does not halve the digits of products."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def pre_sinkhorn(
@@ -100,9 +121,9 @@ def pre_sinkhorn(
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """A (B, n, n), masks (B, n) of its rows and of its columns, and the documents in the order of its rows.
 
-    A mask is None for all. For a smoothed indicator the order (B, n) is that of the scores, padding last, and A is
-    symmetric: the mask of the columns is that of the rows, and None is given. For a partitioned measure the order
-    is None, the input's.
+    A mask is None for all. For a smoothed indicator the order (B, n) is that of the scores, padding last, and
+    A is symmetric: the mask of its columns is that of its rows, and None is given. For a partitioned measure
+    the order is None, the input's.
     """
     if scores.dtype in (torch.float16, torch.bfloat16):
         scores = scores.float()
@@ -127,7 +148,7 @@ def pre_sinkhorn(
     sigma = relaxation.sigma
     if scores.dtype is torch.float32:  # where a smaller one would be 0, and a larger one infinite
         sigma = min(max(sigma, 1e-30), 1e30)
-    A = in_full(_Kernel, scores.gather(-1, order), sigma, relaxation.kernel)
+    A = call(_Kernel, scores.gather(-1, order), sigma, relaxation.kernel)
     return A, rows, None, order
 
 
@@ -157,7 +178,7 @@ class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
 
 
 def _distances(y: Tensor, sigma: float, kernel: str) -> Tensor:
-    """t[b, i, k] = (y_i - y_k) / sigma, no further than makes K(t) and its derivative 0 in double precision."""
+    """Distances t[b, i, k] = (y_i - y_k) / sigma, no further than makes K(t) 0 in double precision."""
     limit = 40.0 if kernel == "gaussian" else 750.0
     t = y.unsqueeze(-1) - y.unsqueeze(-2)
     if _in_place():
@@ -166,12 +187,12 @@ def _distances(y: Tensor, sigma: float, kernel: str) -> Tensor:
 
 
 def _in_place() -> bool:
-    """Whether a matrix may be overwritten, since no graph is made: a new one costs more time than a product."""
+    """Whether matrices may be overwritten, as no graph is made: a new one costs more time than a product."""
     return not (torch.is_grad_enabled() or tracing())
 
 
 def _mul(x: Tensor, y: Tensor | float) -> Tensor:
-    """x * y, in the place of x if it may be."""
+    """Product x * y, in the place of x if it may be."""
     return x.mul_(y) if _in_place() else x * y
 
 
@@ -184,7 +205,7 @@ def _above(y: Tensor) -> Tensor:
 def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure) -> Tensor:
     """A[b, j, k] = F(k/n; theta_j) - F((k-1)/n; theta_j) for theta (B, n, 2), n each query's own number.
 
-    Columns from the n-th on are 0. Parameters beyond the measure's limits are taken at them, without gradient.
+    Columns past the n-th are 0. Parameters beyond the measure's limits are taken at them, without gradient.
     """
     if mask is not None:
         theta = torch.where(mask.unsqueeze(-1), theta, 0)
@@ -194,12 +215,12 @@ def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure)
         return _beta_masses(theta, mask)
     n = theta.shape[-2]
     edges, widths = _edges(n if mask is None else mask.sum(-1, keepdim=True), n, measure.family, theta)
-    A: Tensor = in_full(_Masses, theta, edges, widths, measure.family)
+    A: Tensor = call(_Masses, theta, edges, widths, measure.family)
     return A
 
 
 def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Q(k/size) for k = 0, ..., n, infinite at the ends, and their differences: (B, n + 1) and (B, n), or (n,)."""
+    """Q(k/size) for k = 0, ..., n, infinite at the ends, (B, n + 1) or (n + 1,), and their differences."""
     # bins are narrow beside the edges between which they lie: their widths need the digits
     dtype = torch.float64 if like.device.type != "mps" else torch.float32
     k = torch.arange(n + 1, device=like.device)
@@ -216,7 +237,7 @@ def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tens
 
 
 class _Masses(torch.autograd.Function):  # type: ignore[misc]
-    """A (B, n, n) of a family with a location and a scale, from theta, the edges and the widths of the bins."""
+    """A (B, n, n) of a family with a location and a scale, from theta and the edges and widths of bins."""
 
     generate_vmap_rule = True
 
@@ -273,7 +294,7 @@ def _normal_cdf(z: Tensor) -> Tensor:
 
 def _beta_masses(theta: Tensor, mask: Tensor | None) -> Tensor:
     """A (B, n, n) of the beta distribution, whose derivatives by a and b torch lacks: by the native layer."""
-    if theta.device.type != "cpu" or torch.compiler.is_compiling() or forward_ad._current_level >= 0:
+    if theta.device.type != "cpu" or torch.compiler.is_compiling() or forward_mode():
         raise NotImplementedError(
             "relaxation: the beta distribution is evaluated on the CPU, outside of torch.compile and of "
             f"forward-mode derivatives; got scores on {theta.device.type!r}. Move them to the CPU, or use "
@@ -378,7 +399,7 @@ class _Projection(torch.autograd.Function):  # type: ignore[misc]
         epsilon: float,
         symmetric: bool,
     ) -> tuple[Tensor, Tensor]:
-        with torch.autocast(A.device.type, enabled=False):
+        with full_precision(A):
             q = _scalings(A, rows, columns, half_steps, epsilon, symmetric)
             u, v = _row_and_column(q)
             return u * _times(v * D, A if symmetric else A.mT, epsilon), torch.cat(q, -2)
@@ -393,7 +414,7 @@ class _Projection(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, E_bar: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         A, D, rows, columns, saved = ctx.saved_tensors
         _, epsilon, symmetric = ctx.settings
-        with torch.autocast(A.device.type, enabled=False):
+        with full_precision(A):
             q = _scalings_again(A, rows, columns, saved, *ctx.settings)
             u, v = _row_and_column(q)
             left, right = u * E_bar, v * D
@@ -419,7 +440,7 @@ class Normalization(torch.autograd.Function):  # type: ignore[misc]
         epsilon: float,
         symmetric: bool,
     ) -> tuple[Tensor, Tensor]:
-        with torch.autocast(A.device.type, enabled=False):
+        with full_precision(A):
             q = _scalings(A, rows, columns, half_steps, epsilon, symmetric)
             u, v = _row_and_column(q)
             # u v' first: u A alone can underflow where u A v does not
@@ -435,7 +456,7 @@ class Normalization(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, Pi_bar: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         A, rows, columns, saved = ctx.saved_tensors
         _, epsilon, symmetric = ctx.settings
-        with torch.autocast(A.device.type, enabled=False):
+        with full_precision(A):
             q = _scalings_again(A, rows, columns, saved, *ctx.settings)
             u, v = _row_and_column(q)
             C = Pi_bar * (A + epsilon if epsilon else A)
@@ -472,7 +493,10 @@ def _scalings(
 def _scalings_again(
     A: Tensor, rows: Tensor | None, columns: Tensor | None, saved: Tensor, *settings: Any
 ) -> Sequence[Tensor]:
-    """The scaling vectors for a reverse pass: those saved, which know nothing of A, unless it is differentiated."""
+    """The scaling vectors for a reverse pass: those saved, unless the pass is differentiated.
+
+    The saved ones know nothing of A.
+    """
     if torch.is_grad_enabled():
         return _scalings(A, rows, columns, *settings)
     q: Sequence[Tensor] = saved.split(1, -2)
@@ -507,7 +531,7 @@ def _scalings_rev(
 
 
 def _row_and_column(q: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """u and v, the last scaling vectors of rows and of columns."""
+    """The last scaling vectors of rows and of columns, u and v."""
     return (q[-2], q[-1]) if len(q) % 2 else (q[-1], q[-2])
 
 
@@ -520,6 +544,6 @@ def _reciprocal(w: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _times(x: Tensor, A: Tensor, epsilon: float) -> Tensor:
-    """x (A + epsilon) for x (B, U, n)."""
+    """Products x (A + epsilon) for x (B, U, n)."""
     y = x @ A
     return y + epsilon * x.sum(-1, keepdim=True) if epsilon else y
