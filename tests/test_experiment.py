@@ -501,9 +501,14 @@ class TestMethods:
 
     def test_all_are_meant_by_a_name_of_their_own(self):
         here = [n for n, m in METHODS.items() if m.needs is None or importlib.util.find_spec(m.needs)]
+        neural = [n for n in here if METHODS[n].needs == "torch"]
+        here = [n for n in here if n not in neural]
         assert list(parse_methods("all")) == here
         rivals = list(parse_methods("rivals,sinkprop"))
         assert rivals == [*(n for n in here if not n.startswith("sinkprop")), "sinkprop"]
+        if neural:
+            assert list(parse_methods("neural")) == neural
+            assert neural[0] == "sinkprop-neural"
         assert list(parse_methods("feature:1,all"))[:2] == ["feature:1", next(iter(METHODS))]
 
     def test_one_way_to_choose_for_all_methods(self):

@@ -62,6 +62,15 @@ def _trees(objective: str) -> Callable[[], Any]:
     return _baseline("LightGBMRanker", objective=objective)
 
 
+def _neural(loss: str) -> Callable[[], Any]:
+    def make() -> Any:
+        from sinkprop.torch import NeuralRanker
+
+        return NeuralRanker(loss)
+
+    return make
+
+
 _RIDGE = _baseline("RegressionRanker", penalty="auto", normalization="standard")
 
 METHODS: dict[str, Method] = {
@@ -96,11 +105,17 @@ METHODS: dict[str, Method] = {
     "ranknet-trees": Method("boosted trees, pairwise logistic loss", _trees("ranknet"), 200, "lightgbm"),
     "xendcg-trees": Method("boosted trees, cross-entropy NDCG", _trees("rank_xendcg"), 200, "lightgbm"),
     "best-feature": Method("the one feature that is best in training", _baseline("FeatureRanker"), cost=2),
+    "sinkprop-neural": Method("NeuralRanker with its defaults", _neural("sinkprop"), 30, "torch"),
+    "neural-listnet": Method("that network, ListNet's loss", _neural("listnet"), 30, "torch"),
+    "neural-approxndcg": Method("that network, ApproxNDCG's loss", _neural("approxndcg"), 40, "torch"),
+    "neural-lambdarank": Method("that network, LambdaRank's loss", _neural("lambdarank"), 40, "torch"),
 }
+_NEURAL = tuple(name for name, method in METHODS.items() if method.needs == "torch")
 # names for several of them
 GROUPS: dict[str, tuple[str, ...]] = {
-    "rivals": tuple(name for name in METHODS if not name.startswith("sinkprop")),
-    "all": tuple(METHODS),
+    "rivals": tuple(name for name in METHODS if not name.startswith("sinkprop") and name not in _NEURAL),
+    "neural": _NEURAL,
+    "all": tuple(name for name in METHODS if name not in _NEURAL),
 }
 FEATURE = "feature:N"
 _FEATURE_DESCRIPTION = "feature N by itself, from 1, or its name; -N ranks the least first"
@@ -109,8 +124,9 @@ _FEATURE_DESCRIPTION = "feature N by itself, from 1, or its name; -N ranks the l
 def described() -> dict[str, str]:
     """Every name with its description."""
     groups = {
-        "rivals": "every method above that is not sinkprop's and whose package is installed",
-        "all": "every method above whose package is installed",
+        "rivals": "every method above that is not sinkprop's or neural, and whose package is installed",
+        "neural": "one network by four losses: sinkprop-neural and those that begin with neural",
+        "all": "every method above that is not neural, and whose package is installed",
     }
     own = {name: method.description for name, method in METHODS.items()}
     return own | {FEATURE: _FEATURE_DESCRIPTION} | groups
@@ -122,8 +138,8 @@ def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str,
     methods  names, also several in one text between commas, or {name: estimator}: an estimator of one's own,
              or the name of a method that shall appear under another one
 
-    A method whose package is not installed is an ImportError that says how to install it; "all" leaves it
-    out.
+    A method whose package is not installed is an ImportError that says how to install it; the names of
+    several leave it out.
 
     >>> list(parse_methods("regression, feature:17"))
     ['regression', 'feature:17']

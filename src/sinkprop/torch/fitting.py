@@ -92,7 +92,7 @@ def transformed(X: NDArray[Any], transform: str) -> NDArray[Any]:
 
 
 class RowsAs:
-    """Rows that go through a function as they are looked at, a slice at a time: without a copy of them all."""
+    """Rows that go through a function as they are looked at, a slice at a time: no copy of all is made."""
 
     dtype, itemsize = np.dtype(np.float64), 8
 
@@ -225,8 +225,7 @@ def fit_network(
     preparation: Preparation,
     plan: Plan,
     *,
-    judge: Callable[[nn.Module, float | None], float] | None,
-    anchor: Mapping[str, Tensor] | None = None,
+    judge: Callable[[nn.Module], float] | None,
     resumed: State | None = None,
     on_state: Callable[[State, bool], None] | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
@@ -236,13 +235,12 @@ def fit_network(
 ) -> NetworkFit:
     """Train the module, in place, and leave it in evaluation mode as it was after its best epoch.
 
-    judge     the criterion of the module at a sigma; None takes the last epoch
-    anchor    parameters by name toward which weight decay draws; 0 for all others
+    judge     the criterion of the module; None takes the last epoch
     on_state  called after each epoch with its state, and once more with True where the fit is interrupted; a
               state given as `resumed` to a later call continues with the same result
     """
     with one_torch_thread(), _threads(plan.n_threads) as pool, torch.random.fork_rng(devices=[]):
-        trainer = _Trainer(module, data, preparation, plan, pool, anchor or {})
+        trainer = _Trainer(module, data, preparation, plan, pool)
         return trainer.run(
             judge, resumed, on_state, on_epoch, notify, NetworkFit("finished", criterion, judged_by, ())
         )
@@ -256,7 +254,6 @@ class _Trainer:
         preparation: Preparation,
         plan: Plan,
         pool: ThreadPoolExecutor | None,
-        anchor: Mapping[str, Tensor],
     ) -> None:
         self._module, self._plan, self._pool = module, plan, pool
         self._takes_offsets = takes_offsets(module)
@@ -270,15 +267,11 @@ class _Trainer:
         self._starts = self._queries.groups.offsets[:-1]
         weight = self._queries.query_weight
         self._weight = np.ones(len(self._sizes)) if weight is None else weight
-        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        self._parameters = [p for _, p in named]
+        self._parameters = [p for p in module.parameters() if p.requires_grad]
         # One vector holds all parameters, which are views of it: a step of an optimizer moves this vector.
         self._flat = torch.cat([p.detach().reshape(-1) for p in self._parameters])
         self._decayed = torch.cat([torch.full((p.numel(),), float(p.ndim > 1)) for p in self._parameters])
         self._decayed = self._decayed.to(self._flat.dtype)
-        self._anchor = torch.cat(
-            [anchor.get(name, torch.zeros_like(p)).reshape(-1).to(p.dtype) for name, p in named]
-        )
         begin = 0
         for p in self._parameters:
             p.data = self._flat[begin : begin + p.numel()].view(p.shape)
@@ -288,7 +281,7 @@ class _Trainer:
 
     def run(
         self,
-        judge: Callable[[nn.Module, float | None], float] | None,
+        judge: Callable[[nn.Module], float] | None,
         resumed: State | None,
         on_state: Callable[[State, bool], None] | None,
         on_epoch: Callable[[Epoch], None] | None,
@@ -313,7 +306,7 @@ class _Trainer:
                 loss = self._descend(number) if plan.optimizer == "lbfgs" else self._pass(number)
                 self._module.eval()
                 sigma = plan.sigmas[number]
-                value = math.nan if judge is None else judge(self._module, sigma)
+                value = math.nan if judge is None else judge(self._module)
                 epoch = Epoch(loss, value, sigma, time.perf_counter() - began)
                 epochs.append(epoch)
                 if judge is None or best < 0 or value > epochs[best].criterion:
@@ -373,8 +366,7 @@ class _Trainer:
         self._square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
         spread = (self._square / (1 - 0.999**self._steps)).sqrt_().add_(1e-8)
         if self._plan.weight_decay:
-            away = (self._flat - self._anchor).mul_(self._decayed)
-            self._flat.sub_(away, alpha=rate * self._plan.weight_decay)
+            self._flat.addcmul_(self._flat, self._decayed, value=-rate * self._plan.weight_decay)
         self._flat.addcdiv_(self._mean, spread, value=-rate / (1 - 0.9**self._steps))
 
     def _descend(self, number: int) -> float:
@@ -385,10 +377,9 @@ class _Trainer:
         def loss(x: Floats) -> tuple[float, Floats]:
             self._flat.copy_(torch.from_numpy(x))
             value, gradient = self._gradient(everything, share, number, 0)
-            away = (self._flat - self._anchor).mul_(self._decayed)
-            penalty = plan.weight_decay / 2 * float(away.double().square().sum())
-            gradient += plan.weight_decay * away
-            return value + penalty, gradient.double().numpy()
+            decayed = x * self._decayed.numpy()
+            penalty = plan.weight_decay / 2 * float(decayed @ x)
+            return value + penalty, gradient.double().numpy() + plan.weight_decay * decayed
 
         x = descend(loss, self._flat.double().numpy(), max_iter=plan.max_iter, tol=1e-9)
         return loss(x)[0]
@@ -559,7 +550,9 @@ def network_scores(
             list(pool.map(run, bounds))
     if not np.isfinite(out).all():
         row = int(np.argmin(np.isfinite(out if out.ndim == 1 else out.sum(axis=1))))
-        raise NetworkOverflowError(f"the score of row {row} is {out[row]}: the network or its features have overflowed.")
+        raise NetworkOverflowError(
+            f"the score of row {row} is {out[row]}: the network or its features have overflowed."
+        )
     return out
 
 

@@ -111,10 +111,6 @@ class MLP(nn.Module):  # type: ignore[misc]
         self.linear = nn.Linear(n_features, n_outputs) if linear or not widths else None
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        if self.layers is None:
-            out = self.linear(rows)
-        else:
-            out = self.layers(rows)
-            if self.linear is not None:
-                out = out + self.linear(rows)
+        parts = [part(rows) for part in (self.layers, self.linear) if part is not None]
+        out = parts[0] if len(parts) == 1 else parts[0] + parts[1]
         return out.squeeze(1) if out.shape[1] == 1 else out

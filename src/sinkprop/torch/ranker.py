@@ -26,13 +26,12 @@ from sinkprop.arguments import half_steps, threads, whole
 from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker, seed_of
 from sinkprop.gains import Gain, RankLinear, as_gain
-from sinkprop.judging import divide, metric_judge
-from sinkprop.linear import Objective, TrainingSet, partitioned_ranks
+from sinkprop.judging import Judge, divide, metric_judge
+from sinkprop.linear import TrainingSet, partitioned_ranks
 from sinkprop.model_files import ModelFileError
-from sinkprop.products import Products
 from sinkprop.progress import progress_line
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator, as_relaxation
-from sinkprop.scaling import SCALINGS, fit_scaling
+from sinkprop.scaling import SCALINGS
 from sinkprop.selection import Selection, mean_over_queries
 from sinkprop.torch.files import read_network, write_network
 from sinkprop.torch.fitting import (
@@ -42,7 +41,6 @@ from sinkprop.torch.fitting import (
     NetworkOverflowError,
     Plan,
     Preparation,
-    RowsAs,
     State,
     checked_scores,
     fit_network,
@@ -81,11 +79,10 @@ class NeuralRanker(BaseRanker):
         activation: str = "relu",
         dropout: float = 0.0,
         layer_normalization: str | None = None,
-        start: str = "regression",
         input_transform: str = "log1p",
         normalization: str = "standard",
         optimizer: str = "adam",
-        learning_rate: float = 1e-3,
+        learning_rate: float = 1e-2,
         weight_decay: float = 0.0,
         schedule: str = "constant",
         clip_norm: float | None = None,
@@ -115,7 +112,6 @@ class NeuralRanker(BaseRanker):
         self.activation = activation
         self.dropout = dropout
         self.layer_normalization = layer_normalization
-        self.start = start
         self.input_transform = input_transform
         self.normalization = normalization
         self.optimizer = optimizer
@@ -141,26 +137,19 @@ class NeuralRanker(BaseRanker):
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         seed = seed_of(self.random_state)
         relaxation, plan = self._plan(data, seed)
-        part, judging, judged_by, weight = self._division(data, validation, seed)
-        judge, criterion = self._judge(weighted=data.sample_weight is not None)
+        judge, criterion = self._criterion(weighted=data.sample_weight is not None)
+        part, judging, judged_by = self._division(data, validation, seed)
         dtype = _DTYPES[self.dtype]
         preparation = fit_preparation(self.input_transform, self.normalization, part.X, dtype)
         module = self._network(part, preparation, plan.n_outputs, seed)
-        anchor = self._start_at(module, part, preparation, relaxation, plan.n_outputs)
         checkpoint = None
         if self.checkpoint is not None:
-            settings = self._settings(plan, criterion, judged_by)
-            print_ = _fingerprint((data, validation), settings, module)
-            checkpoint = _Checkpoint(self.checkpoint, f"{type(self).__name__}Checkpoint", print_)
-
-        def judged(network: nn.Module, sigma: float | None) -> float:
-            theta = self._theta_of(network, rows, judging.groups, preparation, plan.n_outputs)
-            scores = theta
-            if theta.ndim == 2:
-                scores = -self._partitioned(theta, judging.groups, relaxation).astype(np.float64)
-            return float(mean_over_queries(judge(judging, scores), weight))
-
-        rows = None if judging is None else preparation(judging.X)
+            settings = self._settings(plan.seed, criterion)
+            kind = f"{type(self).__name__}Checkpoint"
+            checkpoint = _Checkpoint(
+                self.checkpoint, kind, _fingerprint((data, validation), settings, module)
+            )
+        mean = None if judging is None else self._judgment(judging, preparation, relaxation, judge)
         try:
             with progress_line(bool(self.verbose)) as notify:
                 result = fit_network(
@@ -168,13 +157,12 @@ class NeuralRanker(BaseRanker):
                     part,
                     preparation,
                     plan,
-                    judge=None if judging is None else judged,
-                    anchor=anchor,
+                    judge=mean,
                     resumed=None if checkpoint is None else checkpoint.read(),
                     on_state=checkpoint,
                     on_epoch=self.on_epoch,
                     notify=notify,
-                    criterion=criterion if judging is not None else "",
+                    criterion="" if judging is None else criterion,
                     judged_by=judged_by,
                 )
         except NetworkOverflowError as error:
@@ -218,7 +206,6 @@ class NeuralRanker(BaseRanker):
             ("normalization", self.normalization, SCALINGS),
             ("optimizer", self.optimizer, ("adam", "lbfgs")),
             ("schedule", self.schedule, ("constant", "cosine")),
-            ("start", self.start, ("regression", "random")),
         ):
             if value not in choices:
                 raise ValueError(f"{name} must be {_either(choices)}; got {value!r}.")
@@ -332,26 +319,42 @@ class NeuralRanker(BaseRanker):
 
     def _division(
         self, data: TrainingSet, validation: TrainingSet | None, seed: int
-    ) -> tuple[TrainingSet, TrainingSet | None, str, Floats | None]:
-        """The queries to train on, those that judge, how in words, and their weights."""
+    ) -> tuple[TrainingSet, TrainingSet | None, str]:
+        """The queries to train on, those that judge, and how in words."""
         share = _number("validation_fraction", self.validation_fraction)
         if share >= 1:
             raise ValueError(f"validation_fraction must be below 1; got {self.validation_fraction!r}.")
         if validation is None and share == 0:
-            return data, None, "", None
+            return data, None, ""
         selection = Selection("validation", fraction=share or 0.5)
         division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
-        return division.parts[0], division.judges[0][1], division.judged_by, division.weight
+        return division.parts[0], division.judges[0][1], division.judged_by
 
-    def _judge(self, *, weighted: bool) -> tuple[Any, str]:
+    def _criterion(self, *, weighted: bool) -> tuple[Judge, str]:
+        """The function that gives the criterion of each query, and its name."""
         criterion: Any = self.criterion
         if criterion is not None and not isinstance(criterion, str):
             criterion = tuple(criterion)
-        if self.loss == "sinkprop":
-            return _judge(
-                as_gain(self.gain), Selection(criterion=criterion), self.convention, weighted=weighted
-            )
+        if isinstance(self.loss, str) and self.loss == "sinkprop":
+            selection = Selection(criterion=criterion)
+            return _judge(as_gain(self.gain), selection, self.convention, weighted=weighted)
         return metric_judge("ndcg@1-10" if criterion is None else criterion, self.convention)
+
+    def _judgment(
+        self, judging: TrainingSet, preparation: Preparation, relaxation: Relaxation | None, judge: Judge
+    ) -> Callable[[nn.Module], float]:
+        """The mean criterion of a network on the queries that judge."""
+        rows, groups = preparation(judging.X), judging.groups
+        weight = judging.query_weight
+        weight = weight if weight is not None and weight.sum() > 0 else None
+
+        def mean(network: nn.Module) -> float:
+            scores = self._outputs(network, rows, groups, preparation, relaxation)
+            if relaxation is not None and scores.ndim == 2:
+                scores = -self._partitioned(scores, groups, relaxation).astype(np.float64)
+            return float(mean_over_queries(judge(judging, scores), weight))
+
+        return mean
 
     def _network(self, data: TrainingSet, preparation: Preparation, n_outputs: int, seed: int) -> nn.Module:
         """A network to be trained, of the estimator's own."""
@@ -389,61 +392,15 @@ class NeuralRanker(BaseRanker):
             layer_normalization=self.layer_normalization,
         )
 
-    def _start_at(
-        self,
-        module: nn.Module,
-        data: TrainingSet,
-        preparation: Preparation,
-        relaxation: Relaxation | None,
-        n_outputs: int,
-    ) -> dict[str, Tensor]:
-        """Put the default network's linear part at the regression; the parameters that were put."""
-        if self.module is not None or self.start != "regression":
-            return {}
-        prepared: Any = RowsAs(data.X, lambda rows: preparation(rows).numpy())
-        objective = Objective(
-            dataclasses.replace(data, X=prepared),
-            fit_scaling("none", prepared),
-            SmoothedIndicator() if relaxation is None else relaxation,
-            gain=as_gain("ndcg"),
-            n_iter=5,
-            epsilon=1e-6,
-            n_threads=1,
-            resample=0,
-            multiply=Products(),
-            rng=np.random.default_rng(0),
-        )
-        W = torch.from_numpy(objective.start).to(preparation.dtype)
-        with torch.no_grad():
-            if n_outputs == 1:
-                module.linear.weight.copy_(W[None])
-                module.linear.bias.zero_()
-            else:
-                module.linear.weight.copy_(W[:-1].T)
-                module.linear.bias.copy_(W[-1])
-            if module.layers is not None:
-                module.layers[-1].weight.zero_()
-                module.layers[-1].bias.zero_()
-        return {"linear.weight": module.linear.weight.detach().clone()}
-
-    def _settings(self, plan: Plan, criterion: str, judged_by: str) -> str:
+    def _settings(self, seed: int, criterion: str) -> str:
         """All parameters on which the fit depends, as text that is the same in every process."""
         given = self.get_params(deep=False)
-        for name in (
-            "checkpoint",
-            "on_epoch",
-            "n_threads",
-            "verbose",
-            "module",
-            "loss",
-            "gain",
-            "random_state",
-        ):
+        for name in ("checkpoint", "on_epoch", "n_threads", "verbose", "module", "random_state"):
             del given[name]
-        loss = self.loss if isinstance(self.loss, str) else _name_of(self.loss)
         gain = as_gain(self.gain)
-        gain_name = "own" if isinstance(gain, RankLinear) else str(gain)
-        return repr((sorted(given.items(), key=str), loss, gain_name, plan.seed, criterion, judged_by))
+        given["gain"] = _name_of(gain.gain) if isinstance(gain, RankLinear) else str(gain)
+        given["loss"] = _name_of(self.loss)
+        return repr((sorted(given.items()), seed, criterion))
 
     def _by_query(self, X: NDArray[Any], groups: Groups | None) -> NDArray[Any]:
         if self.normalization == "query":
@@ -452,24 +409,24 @@ class NeuralRanker(BaseRanker):
 
     def _theta(self, X: NDArray[Any], groups: Groups | None) -> Floats:
         preparation = Preparation(self.input_transform, self.scaling_, _DTYPES[self.dtype])
-        n_outputs = 1 if self.relaxation_ is None else self.relaxation_.width
-        return self._theta_of(self.module_, X, groups, preparation, n_outputs)
+        return self._outputs(self.module_, X, groups, preparation, self.relaxation_)
 
-    def _theta_of(
+    def _outputs(
         self,
         module: nn.Module,
         X: Any,
         groups: Groups | None,
         preparation: Preparation,
-        n_outputs: int,
+        relaxation: Relaxation | None,
     ) -> Floats:
+        """What the network gives rows that are prepared already (a tensor) or are not: (N,) or (N, 2)."""
         rows = None if groups is None else groups.rows
         theta = network_scores(
             module,
             X if rows is None else X[rows],
             None if groups is None else groups.offsets,
             preparation,
-            n_outputs=n_outputs,
+            n_outputs=1 if relaxation is None else relaxation.width,
             exact=self.module is None,
             n_threads=threads(self.n_threads, len(X)),
         )
@@ -493,8 +450,8 @@ class NeuralRanker(BaseRanker):
         return self._partitioned(self._theta(X, groups), groups, self.relaxation_)
 
     def _partitioned(self, theta: Floats, groups: Groups, relaxation: Relaxation) -> NDArray[np.int64]:
-        n_iter, epsilon = self.n_iter, self.epsilon
-        return partitioned_ranks(theta, groups, relaxation, n_iter=n_iter, epsilon=epsilon, top=_TOP)
+        settings: dict[str, Any] = {"n_iter": self.n_iter, "epsilon": self.epsilon, "top": _TOP}
+        return partitioned_ranks(theta, groups, relaxation, **settings)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as a safetensors file with a checksum; an old file stays until the new is whole."""
@@ -526,7 +483,7 @@ class NeuralRanker(BaseRanker):
         of_the_run = ("checkpoint", "on_epoch", "n_threads")
         saved = {k: _plain(v) for k, v in self.get_params(deep=False).items() if k not in of_the_run}
         saved["module"] = None if self.module is None else type(self.module_).__name__
-        saved["loss"] = self.loss if isinstance(self.loss, str) else _name_of(self.loss)
+        saved["loss"] = _name_of(self.loss)
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         saved["relaxation"] = _relaxation_record(as_relaxation(self.relaxation))
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
@@ -654,6 +611,8 @@ def _either(names: Any) -> str:
 
 def _name_of(function: Any) -> str:
     """The name of a function or of an object's class, with its settings where it is a module of torch."""
+    if isinstance(function, str):
+        return function
     if isinstance(function, nn.Module):
         return repr(function)
     named = function if hasattr(function, "__qualname__") else type(function)
