@@ -9,6 +9,7 @@ threads, and for a fit that was interrupted and resumed.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import threading
@@ -391,10 +392,8 @@ class _Trainer:
         shards = list(enumerate(_cut(batch, self._sizes, _SHARD_DOCUMENTS)))
 
         def one(shard: tuple[int, NDArray[np.int64]]) -> tuple[float, Tensor]:
-            seed = np.random.SeedSequence([self._plan.seed, 2, epoch, step, shard[0]])
-            return self._shard(
-                shard[1], share, int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)), epoch
-            )
+            rng = np.random.default_rng([self._plan.seed, 2, epoch, step, shard[0]])
+            return self._shard(shard[1], share, rng, epoch)
 
         if self._parallel is None:
             self._parallel = self._pool is not None and self._is_pure(lambda: one(shards[0]))
@@ -410,7 +409,6 @@ class _Trainer:
     def _is_pure(self, run: Callable[[], object]) -> bool:
         """Whether the network neither draws from torch's one generator nor keeps statistics as it trains."""
         before = self._snapshot()
-        torch.manual_seed(0)
         state = torch.get_rng_state()
         run()
         drawn = not torch.equal(state, torch.get_rng_state())
@@ -418,17 +416,21 @@ class _Trainer:
         self._restore(before)
         return not drawn and not changed
 
-    def _shard(self, queries: NDArray[np.int64], share: float, seed: int, epoch: int) -> tuple[float, Tensor]:
+    def _shard(
+        self, queries: NDArray[np.int64], share: float, rng: np.random.Generator, epoch: int
+    ) -> tuple[float, Tensor]:
         rows = _rows_of(queries, self._starts, self._sizes)
         offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(self._sizes[queries])]).astype(np.int64))
         index = torch.from_numpy(rows)
         features = self._preparation(self._queries.X[rows]) if self._rows is None else self._rows[index]
+        seed = int(rng.integers(2**63))
         if self._parallel is False:
-            torch.manual_seed(seed)
+            # torch.manual_seed would do the same for devices that are not used, at a higher price
+            torch.default_generator.manual_seed(seed)
         data = self._queries
         weight = None if data.query_weight is None else torch.from_numpy(data.query_weight[queries])
         by_row = None if data.sample_weight is None else torch.from_numpy(data.sample_weight[rows])
-        with torch.enable_grad(), drawing_from(torch.Generator().manual_seed(seed)):
+        with torch.enable_grad(), drawing_from(rng):
             scores = self._scores(features, offsets)
             if not bool(scores.isfinite().all()):
                 raise NetworkOverflowError(
@@ -522,8 +524,6 @@ def network_scores(
         bounds = [(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK)]
     out = np.empty((n, n_outputs) if n_outputs > 1 else n)
     if exact:
-        import copy
-
         module = copy.deepcopy(module).double()
 
     def run(bound: tuple[int, int]) -> None:
@@ -536,11 +536,9 @@ def network_scores(
         part = rows[first:last]
         features = part if isinstance(part, Tensor) else preparation(part)
         with torch.inference_mode():
-            scores = checked_scores(
-                module(features.double() if exact else features, **more), last - first, n_outputs
-            )
-        found = scores.float() if exact else scores
-        out[first:last] = found.numpy()
+            scores = module(features.double() if exact else features, **more)
+            scores = checked_scores(scores, last - first, n_outputs)
+            out[first:last] = (scores.float() if exact else scores).numpy()
 
     with one_torch_thread(), _threads(min(n_threads, len(bounds))) as pool:
         if pool is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -27,20 +28,20 @@ _drawing = threading.local()
 
 
 @contextmanager
-def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
+def drawing_from(rng: np.random.Generator) -> Iterator[None]:
     """The generator from which `Dropout` draws on this thread, for the length of a block.
 
     PyTorch's own dropout draws from one generator for all threads, in an order that is up to chance.
     """
-    before = getattr(_drawing, "generator", None)
-    _drawing.generator = generator
+    before = getattr(_drawing, "rng", None)
+    _drawing.rng = rng
     try:
         yield
     finally:
-        _drawing.generator = before
+        _drawing.rng = before
 
 
-class Dropout(nn.Module):  # type: ignore[misc]  # torch is untyped here
+class Dropout(nn.Module):  # type: ignore[misc]  # torch has no types here
     """Entries set to 0 with probability p in training, the others divided by 1 - p; see `drawing_from`."""
 
     def __init__(self, p: float) -> None:
@@ -48,10 +49,11 @@ class Dropout(nn.Module):  # type: ignore[misc]  # torch is untyped here
         self.p = p
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if not self.training or self.p == 0:
-            return x
-        kept = torch.empty_like(x).bernoulli_(1 - self.p, generator=getattr(_drawing, "generator", None))
-        return x * kept.div_(1 - self.p)
+        rng = getattr(_drawing, "rng", None)
+        if not self.training or rng is None:
+            return nn.functional.dropout(x, self.p, self.training)
+        kept = torch.from_numpy(rng.random(x.shape, dtype=np.float32) >= self.p)
+        return x * (kept.to(x.dtype) / (1 - self.p))
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

@@ -135,6 +135,8 @@ class NeuralRanker(BaseRanker):
         self.verbose = verbose
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
+        if data.sample_weight is not None and not data.sample_weight.sum() > 0:
+            raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
         seed = seed_of(self.random_state)
         relaxation, plan = self._plan(data, seed)
         judge, criterion = self._criterion(weighted=data.sample_weight is not None)
@@ -408,6 +410,7 @@ class NeuralRanker(BaseRanker):
         return super()._by_query(X, groups)
 
     def _theta(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        check_is_fitted(self, "module_")
         preparation = Preparation(self.input_transform, self.scaling_, _DTYPES[self.dtype])
         return self._outputs(self.module_, X, groups, preparation, self.relaxation_)
 
@@ -468,7 +471,11 @@ class NeuralRanker(BaseRanker):
         A network of one's own is not data: the file has its weights, and `module` what they are weights of.
         """
         model, tensors = read_network(path, kind=cls.__name__)
-        own = model.state.get("parameters", {}).get("module")
+        parameters, fitted = (
+            found if isinstance(found, dict) else {}
+            for found in (model.state.get("parameters"), model.state.get("fitted"))
+        )
+        own = parameters.get("module")
         if own is not None and module is None:
             raise ModelFileError(
                 f"{os.fspath(path)}: holds the weights of a network of one's own, {own}; give it: "
@@ -476,8 +483,8 @@ class NeuralRanker(BaseRanker):
             )
         if own is None and module is not None:
             raise ValueError(f"{os.fspath(path)}: holds {cls.__name__}'s default network; give no module.")
-        model.state["fitted"]["tensors"] = tensors
-        return cls._from_record(path, model.state, module=module)
+        state = {**model.state, "fitted": {**fitted, "tensors": tensors}}
+        return cls._from_record(path, state, module=module)
 
     def _parameters_to_save(self) -> dict[str, Any]:
         of_the_run = ("checkpoint", "on_epoch", "n_threads")
