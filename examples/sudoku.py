@@ -323,9 +323,9 @@ def draw_board(axes: Any, title: str) -> None:
         style = {"color": "black", "linewidth": 1.6 if k % 3 == 0 else 0.4}
         axes.plot([k, k], [0, 9], **style)
         axes.plot([0, 9], [k, k], **style)
-    axes.set(xlim=(-0.1, 9.1), ylim=(9.1, -0.1), aspect="equal")
+    axes.text(4.5, -0.35, title, ha="center", fontsize=11)
+    axes.set(xlim=(-0.1, 9.1), ylim=(9.1, -0.9), aspect="equal")
     axes.set_axis_off()
-    axes.set_title(title, fontsize=11)
 
 
 def draw_digits(axes: Any, puzzle: Grid, P: Floats) -> None:
@@ -342,7 +342,7 @@ def draw_digits(axes: Any, puzzle: Grid, P: Floats) -> None:
             # The likeliest digit moves from its place to the middle of the cell as it becomes certain.
             x, y = (1 - p**2) * (np.array([d % 3, d // 3]) - 1) * 0.3 + 0.5
             color = BLUE if d == top and p > 0.5 else GRAY
-            axes.text(j + x, i + y + 0.02, str(d + 1), fontsize=3.5 + 11.5 * p, color=color, **style)
+            axes.text(j + x, i + y + 0.02, str(d + 1), fontsize=5 + 10 * p, color=color, **style)
 
 
 def draw(
@@ -357,8 +357,8 @@ def draw(
     allowed = candidates(puzzle)
     for axes, n, title in zip(
         boards.subplots(1, 3),
-        (0, 20, 60),
-        (f"{np.count_nonzero(puzzle)} clues", "after 20 sweeps", "after 60 sweeps"),
+        (0, 15, 60),
+        (f"{np.count_nonzero(puzzle)} clues", "after 15 sweeps", "after 60 sweeps"),
         strict=True,
     ):
         draw_board(axes, title)
