@@ -201,14 +201,14 @@ def draw(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 4.3), layout="constrained")
+    figure = Figure(figsize=(13.5, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1.45, 0.95, 1.25))
+    left, middle, right = figure.subplots(1, 3, width_ratios=(2.0, 1.0, 1.2))
 
     Pi = normalized(model(pairs.X, pairs.Y), method)
     X, Y, match, has_copy = (
         pairs.X[0],
-        pairs.Y[0] + torch.tensor([4.2, 0.0]),
+        pairs.Y[0] + torch.tensor([3.7, 0.0]),
         pairs.match[0],
         pairs.has_copy[0],
     )
@@ -220,16 +220,19 @@ def draw(
             style = {"color": BLUE, "linewidth": 0.8, "alpha": 0.6} if is_right[i] else {"color": ORANGE}
             left.plot([x0, x1], [y0, y1], zorder=1, **style)
     filled = torch.zeros(N_POINTS, dtype=torch.bool).scatter_(0, match, has_copy)
+    curves = X, Y[match[has_copy]]  # the curve that a cloud lies on: its points in their order
+    for curve in curves:
+        left.plot(*torch.cat([curve, curve[:1]]).T.numpy(), color="#D0D0D0", linewidth=4, zorder=0)
     for cloud, full in ((X, has_copy), (Y, filled)):
         left.scatter(*cloud[full].T.numpy(), s=26, color="black", zorder=2)
         left.scatter(*cloud[~full].T.numpy(), s=26, facecolor="white", edgecolor="black", zorder=2)
     n_right, n_copies = int(is_right.sum()), int(has_copy.sum())
-    left.set_title(f"a cloud and its copy: {n_right} of {n_copies} found (orange: wrong)", fontsize=11)
-    left.set(aspect="equal")
+    left.set_title(f"{n_right} of {n_copies} copies found; orange is wrong, hollow has no copy", fontsize=11)
+    left.set_aspect("equal", adjustable="datalim")
     left.set_axis_off()
 
     middle.imshow(Pi[0][:, match].numpy(), cmap="Blues", vmin=0, vmax=1)
-    middle.set_title("$\\Pi$, right on the diagonal", fontsize=11)
+    middle.set_title("$\\Pi$, with the copies on the diagonal", fontsize=11)
     middle.set(xlabel="point of the copy", ylabel="point", xticks=[], yticks=[])
 
     for name, how, color, style, marker, label in (
@@ -241,7 +244,8 @@ def draw(
     ):
         shares = 100 * np.mean([getattr(run, how) for run in results[name]], axis=0)
         right.plot(noise, shares, style, color=color, marker=marker, markersize=5, label=label)
-    right.set(xlabel="noise / radius of the cloud", ylabel="copies found, %", ylim=(0, 103))
+    right.set(xlabel="noise / radius of the cloud", ylabel="copies found, %", ylim=(20, 102))
+    right.xaxis.get_major_locator().set_params(nbins=4)
     right.grid(True, color="#E6E6E6", linewidth=0.6)
     right.spines[["top", "right"]].set_visible(False)
     right.legend(frameon=False, fontsize=9, loc="lower left")
