@@ -197,7 +197,7 @@ def test_the_beta_distribution_says_where_it_is_not():
 
     with pytest.raises(NotImplementedError, match="second derivative"):
         hessian_by_backward(f, x)
-    with pytest.raises(NotImplementedError, match="outside of torch.compile and of forward-mode"):
+    with pytest.raises(NotImplementedError, match="forward-mode derivatives"):
         jvp(f, (x,), (x,))
     with pytest.raises(NotImplementedError, match="got scores on 'meta'"):
         f(x.to("meta"))

@@ -138,7 +138,7 @@ def pre_sinkhorn(
         )
     key, rows = scores.detach(), None
     if mask is not None:
-        # A score at padding may be anything, infinite and NaN too. As the least one it keeps the scores falling.
+        # A score at padding may be anything, infinite and NaN too. The least one keeps the scores falling.
         least = torch.where(mask, key, math.inf).amin(-1, keepdim=True)
         least = torch.where(least < math.inf, least, 0)
         key, scores = torch.where(mask, key, -math.inf), torch.where(mask, scores, least)
@@ -146,7 +146,7 @@ def pre_sinkhorn(
     if mask is not None:
         rows = mask.gather(-1, order)
     sigma = relaxation.sigma
-    if scores.dtype is torch.float32:  # where a smaller one would be 0, and a larger one infinite
+    if scores.dtype is torch.float32:  # in which a smaller one would be 0, a larger one infinite
         sigma = min(max(sigma, 1e-30), 1e30)
     A = call(_Kernel, scores.gather(-1, order), sigma, relaxation.kernel)
     return A, rows, None, order
@@ -461,7 +461,7 @@ class Normalization(torch.autograd.Function):  # type: ignore[misc]
             u, v = _row_and_column(q)
             C = Pi_bar * (A + epsilon if epsilon else A)
             A_bar = _scalings_rev(A, q, v @ C.mT, u @ C, epsilon, symmetric, [], [])
-            return A_bar + _mul(u.mT * v, Pi_bar), None, None, None, None, None
+            return A_bar + _mul(Pi_bar * u.mT, v), None, None, None, None, None
 
 
 # Vectors are rows, (B, 1, n), and several of them (B, U, n): torch multiplies a row by a batch of matrices an

@@ -321,8 +321,12 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
         (scores,) = ctx.saved_tensors
         settings: Settings
         layout, column, settings, n_threads, by_torch = ctx.arguments
-        if torch.is_grad_enabled():  # create_graph: the result is to be differentiated itself
-            (scores_bar,) = torch.autograd.grad(by_torch(scores), scores, E_bar, create_graph=True)
+        # create_graph wants the result differentiated itself, is_grads_batched many E_bar in one
+        again = torch.is_grad_enabled()
+        if again or torch._C._functorch.is_legacy_batchedtensor(E_bar):
+            with torch.enable_grad():
+                E = by_torch(scores)
+            (scores_bar,) = torch.autograd.grad(E, scores, E_bar, create_graph=again)
             return scores_bar, None, None, None, None, None
         groups, _ = layout.groups()
         x = _as_rows(scores, layout)
