@@ -185,7 +185,7 @@ def test_the_largest_scores_are_no_overflow(relaxation):
 
 
 def test_a_network_that_starts_at_zero_learns_by_laplace():
-    """All scores are tied at first: the Gaussian kernel's gradient is 0 there, the Laplace kernel's is not."""
+    """All scores are tied at first: the Gaussian kernel's gradient is 0, the Laplace kernel's is not."""
     torch.manual_seed(0)
     x = torch.randn(20, 10, 4)
     labels = (x[..., 0] > 0.5).long()
