@@ -22,11 +22,9 @@ from sinkprop.relaxations import PartitionedMeasure, Relaxation, as_relaxation
 from sinkprop.torch import dense
 from sinkprop.torch.batches import Layout, flat_values, layout_of, tracing
 from sinkprop.torch.checks import check_scores, floating
-from sinkprop.torch.native import Floats, as_array, native_threads
+from sinkprop.torch.native import Backend, Floats, as_array, native_threads, takes_native
 
 __all__ = ["doubly_stochastic", "expected_ranks", "gumbel_sinkhorn", "partitioned", "sinkhorn", "top_k"]
-
-Backend = Literal["auto", "native", "torch"]
 
 
 def sinkhorn(A: Tensor, n_iter: float = 5, *, epsilon: float = 0.0, log: bool = False) -> Tensor:
@@ -245,14 +243,12 @@ def _project(
     batch: tuple[Tensor | None, Tensor | None, Tensor | None],
     relaxation: str | Relaxation,
     normalization: tuple[float, float],
-    backend: str,
+    backend: Backend,
     n_threads: int | None,
 ) -> Tensor:
     """sum_k Pi[j, k] d_k for each document, d = column(n) the first n of numbers for the ranks."""
     relaxation = as_relaxation(relaxation)
     settings = native_settings(relaxation, *normalization)
-    if backend not in ("auto", "native", "torch"):
-        raise ValueError(f"backend must be 'auto', 'native' or 'torch'; got {backend!r}.")
     scores, (mask, offsets, qid) = floating("scores", scores), batch
     shape, extra = scores.shape, relaxation.width > 1
     if scores.ndim > 2 + extra and not scores.is_nested:
@@ -269,7 +265,7 @@ def _project(
         D = column(x.shape[1]).to(x)[None]
         return layout.unpad(dense.project(x, D, m, relaxation, settings[3], settings[4]).squeeze(-1))
 
-    if _takes_native(scores, backend):
+    if takes_native(scores, backend):
         E: Tensor = _NativeProjection.apply(scores, layout, column, settings, n_threads, by_torch)
     else:
         E = by_torch(scores)
@@ -277,16 +273,6 @@ def _project(
 
 
 _project_eagerly = torch.compiler.disable(_project)
-
-
-def _takes_native(scores: Tensor, backend: str) -> bool:
-    possible = scores.device.type == "cpu" and not (tracing() or dense.forward_mode())
-    if backend == "native" and not possible:
-        raise ValueError(
-            "backend='native' needs scores on the CPU, outside of torch.compile, torch.func and "
-            f"forward-mode derivatives; got scores on {str(scores.device)!r}. Use backend='auto'."
-        )
-    return possible and backend != "torch"
 
 
 class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here

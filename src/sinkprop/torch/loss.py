@@ -17,12 +17,19 @@ from sinkprop.relaxations import Relaxation, as_relaxation
 from sinkprop.torch import dense
 from sinkprop.torch.batches import Layout, alike, flat_values, layout_of, tracing, without_last_axis
 from sinkprop.torch.checks import check_labels, check_reduction, check_scores, check_values, floating
-from sinkprop.torch.native import Floats, as_array, native_threads, native_values
+from sinkprop.torch.native import (
+    Backend,
+    Floats,
+    as_array,
+    check_backend,
+    native_threads,
+    native_values,
+    takes_native,
+)
 
 __all__ = ["SinkPropLoss", "reduced", "sinkprop_loss"]
 
 Reduction = Literal["mean", "sum", "none"]
-Backend = Literal["auto", "native", "torch"]
 
 _LARGEST = float(np.finfo(np.float64).max)
 
@@ -61,7 +68,7 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         self.backend, self.n_threads = backend, n_threads
         native_settings(self.relaxation, n_iter, epsilon)  # what cannot be fails here
         check_reduction(reduction)
-        _check_backend(backend)
+        check_backend(backend)
 
     def forward(
         self,
@@ -163,7 +170,6 @@ def sinkprop_loss(
     gain, relaxation = as_gain(gain), as_relaxation(relaxation)
     settings = native_settings(relaxation, n_iter, epsilon)
     check_reduction(reduction)
-    _check_backend(backend)
     scores, labels = floating("scores", scores), torch.as_tensor(labels)
     if relaxation.width == 1:
         scores = without_last_axis(scores, flat=offsets is not None or qid is not None)
@@ -189,7 +195,7 @@ def sinkprop_loss(
     def by_torch(x: Tensor) -> Tensor:
         return _dense_values(x, labels, layout, gain, relaxation, settings[3], epsilon, sample_weight)
 
-    if _takes_native(scores, backend):
+    if takes_native(scores, backend):
         values = _native_values(
             scores, labels, layout, gain, relaxation.width, settings, sample_weight, n_threads, by_torch
         )
@@ -362,18 +368,3 @@ def _check_own_functions_run() -> None:
             "a gain of one's own is a NumPy function, which torch.compile and torch.func cannot run; call "
             "the loss outside of them."
         )
-
-
-def _takes_native(scores: Tensor, backend: str) -> bool:
-    possible = scores.device.type == "cpu" and not tracing()
-    if backend == "native" and not possible:
-        raise ValueError(
-            "backend='native' needs scores on the CPU, outside of torch.compile and torch.func; got scores "
-            f"on {str(scores.device)!r}. Use backend='auto'."
-        )
-    return possible and backend != "torch"
-
-
-def _check_backend(backend: str) -> None:
-    if backend not in ("auto", "native", "torch"):
-        raise ValueError(f"backend must be 'auto', 'native' or 'torch'; got {backend!r}.")

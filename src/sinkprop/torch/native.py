@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sinkprop.torch.batches import Layout
+from sinkprop.torch.batches import Layout, tracing
+from sinkprop.torch.dense import forward_mode
 
-__all__ = ["as_array", "native_threads", "native_values"]
+__all__ = ["Backend", "as_array", "check_backend", "native_threads", "native_values", "takes_native"]
 
 Floats = NDArray[np.float64]
+Backend = Literal["auto", "native", "torch"]
+
+
+def takes_native(scores: Tensor, backend: Backend) -> bool:
+    """Whether the kernels run: on the CPU, unless the caller wants torch's operations or needs them."""
+    check_backend(backend)
+    possible = scores.device.type == "cpu" and not (tracing() or forward_mode())
+    if backend == "native" and not possible:
+        raise ValueError(
+            "backend='native' needs scores on the CPU, outside of torch.compile, torch.func and "
+            f"forward-mode derivatives; got scores on {str(scores.device)!r}. Use backend='auto'."
+        )
+    return possible and backend != "torch"
+
+
+def check_backend(backend: str) -> None:
+    if backend not in get_args(Backend):
+        raise ValueError(f"backend must be 'auto', 'native' or 'torch'; got {backend!r}.")
 
 
 def as_array(x: Tensor) -> Floats:
