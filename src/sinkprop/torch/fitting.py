@@ -389,7 +389,7 @@ class _Trainer:
         self, batch: NDArray[np.int64], share: float, epoch: int, step: int
     ) -> tuple[float, Tensor]:
         """The sum over the batch's queries of share * weight * loss, and its gradient."""
-        shards = list(enumerate(_cut(batch, self._sizes, _SHARD_DOCUMENTS)))
+        shards = list(enumerate(_shards(batch, self._sizes, _SHARD_DOCUMENTS)))
 
         def one(shard: tuple[int, NDArray[np.int64]]) -> tuple[float, Tensor]:
             rng = np.random.default_rng([self._plan.seed, 2, epoch, step, shard[0]])
@@ -627,6 +627,18 @@ def _cut(order: NDArray[np.int64], sizes: NDArray[np.int64], budget: int) -> lis
         documents += size
     parts.append(order[begin:])
     return parts
+
+
+def _shards(batch: NDArray[np.int64], sizes: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
+    """The queries in their order, cut into parts of about as many documents each, and about the budget.
+
+    >>> [part.tolist() for part in _shards(np.array([0, 1, 2, 3]), np.array([3, 1, 2, 2]), 4)]
+    [[0, 1], [2, 3]]
+    """
+    ends = np.cumsum(sizes[batch])
+    count = max(1, round(int(ends[-1]) / budget))
+    cuts = np.searchsorted(ends, ends[-1] / count * np.arange(1, count) - 0.5) + 1
+    return [part for part in np.split(batch, cuts) if len(part)]
 
 
 def _rows_of(

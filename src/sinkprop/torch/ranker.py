@@ -63,7 +63,61 @@ _TIMES = 20  # a checkpoint is written when so many times what writing took has 
 
 
 class NeuralRanker(BaseRanker):
-    """A network trained on the expected value of its metric, by Sinkhorn propagation: needs PyTorch."""
+    """A neural ranker trained on the expected value of its metric, by Sinkhorn propagation; needs PyTorch.
+
+    loss            "sinkprop"; "listnet", "approxndcg" or "lambdarank", which are there for comparison; or a
+                    function loss(scores, labels, offsets=..., query_weight=...) that gives the mean over the
+                    queries, as all losses of `sinkprop.torch` do
+    gain            of "sinkprop", with `relaxation`, `n_iter` and `epsilon`: see `SinkPropRanker`
+    sigma           of the relaxation, in units of the network's scores; or two, of the first and of the last
+                    epoch, with those between in geometric progression
+    module          the network: an `nn.Module`, which is copied, or a function that makes one for a number of
+                    features, or None for the default, an `MLP` with these settings:
+    hidden          widths of its hidden layers; () for a linear model
+    activation      "relu", "gelu", "silu", "elu" or "tanh"
+    dropout         the share of a hidden layer's outputs that is left out in training
+    layer_normalization
+                    of hidden layers: "batch", "layer" or None
+    input_transform "log1p": sign(x) log(1 + |x|) of each feature, or "none"
+    normalization   of the features after that: "standard", "query" (then `predict` needs qid) or "none". Both
+                    are part of the model
+    optimizer       "adam" with minibatches, or "lbfgs", whose epochs are `max_iter` iterations on all queries
+    learning_rate   of Adam, constant or falling to 0 as a half cosine: `schedule` "constant" or "cosine"
+    weight_decay    for "adam" the share by which matrices shrink, times the learning rate, at each step; for
+                    "lbfgs" the penalty weight_decay / 2 |W|^2
+    clip_norm       the largest norm of a gradient, longer ones are shortened to it; None for any
+    batch_documents of a minibatch, which has whole queries: as many as fit, or one that is larger. None takes
+                    an eighth of the training documents, but 256 at least and 4096 at most
+    max_epochs      passes over the training queries
+    criterion       metrics whose mean over the judging queries chooses the epoch; None: see `Selection`
+    patience        epochs without improvement after which the fit stops
+    validation_fraction
+                    share of the queries held out to judge where no eval_set is given; 0 trains on all and
+                    takes the last epoch
+    dtype           of the network: "float32" or "float64"
+    metric          of `score`, under `convention`
+    checkpoint      a file to which the fit writes as it goes, and from which it resumes; removed when done
+    on_epoch        a function called with the `Epoch` that was finished, while the fit goes on
+    n_threads       see `expected_gain`        verbose     False: no progress line even on a terminal
+    random_state    of all that is drawn. The same gives the same network, whatever the number of threads
+
+    The module gets rows (N, D) as they are after `normalization` and gives scores (N,) or (N, 1), or (N, 2)
+    for a partitioned measure. One whose `forward` has an argument `offsets` gets the queries as well: query q
+    has the rows offsets[q] to offsets[q + 1]. Then `predict` needs qid. Training is on the CPU.
+
+    After `fit`: `module_`, the network of the best epoch; `scaling_`; `sigma_` and `relaxation_` of its
+    scores, None where the loss has none; `fit_result_`, the record of every epoch. An interrupt from the
+    keyboard ends the fit with the best network so far. Scores that overflow are a `NetworkOverflowError`,
+    after which the ranker has the best network of the epochs before; if there is none, it is what it was.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)
+    >>> y = np.digitize(np.abs(X[:, 0]) + 0.1 * rng.normal(size=400), [0.5, 1.5])
+    >>> ranker = NeuralRanker(max_epochs=40).fit(X, y, qid=qid)
+    >>> ranker.rank([[0, 0, 0], [-2, 0, 0], [1, 0, 0]], qid=[1, 1, 1])
+    array([3, 1, 2])
+    """
 
     def __init__(
         self,
@@ -86,7 +140,7 @@ class NeuralRanker(BaseRanker):
         weight_decay: float = 0.0,
         schedule: str = "constant",
         clip_norm: float | None = None,
-        batch_documents: int = 2048,
+        batch_documents: int | None = None,
         max_epochs: int = 100,
         max_iter: int = 20,
         criterion: str | Sequence[str] | None = None,
@@ -227,13 +281,19 @@ class NeuralRanker(BaseRanker):
             weight_decay=_number("weight_decay", self.weight_decay),
             schedule=self.schedule,
             clip_norm=clip,
-            batch_documents=whole("batch_documents", self.batch_documents, 1),
+            batch_documents=self._budget(len(data.y)),
             max_iter=whole("max_iter", self.max_iter, 1),
             patience=whole("patience", self.patience, 1),
             seed=seed,
             n_threads=threads(self.n_threads, len(data.y)),
             n_outputs=1 if relaxation is None else relaxation.width,
         )
+
+    def _budget(self, n: int) -> int:
+        """Documents of a minibatch, where there are n in all."""
+        if self.batch_documents is None:
+            return int(np.clip(n // 8, 256, 4096))
+        return whole("batch_documents", self.batch_documents, 1)
 
     def _check_mlp(self) -> None:
         if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence | np.ndarray):
@@ -458,7 +518,7 @@ class NeuralRanker(BaseRanker):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as a safetensors file with a checksum; an old file stays until the new is whole."""
-        check_is_fitted(self)
+        check_is_fitted(self, "module_")
         tensors = dict(self.module_.state_dict())
         write_network(path, type(self).__name__, self._record(), tensors, about=self._about())
 
