@@ -124,13 +124,14 @@ def sorted_distances(X: Tensor, Y: Tensor) -> Tensor:
 
 def normalized(log_A: Tensor, method: str, noise: torch.Generator | None = None) -> Tensor:
     """Pi (B, n, n), whose rows sum to 1; with Gumbel noise in training where the method has it."""
+    A = log_A.exp()
     if method in SINKPROP:
-        return sinkhorn(log_A, SINKPROP[method], epsilon=EPSILON, log=True)
-    log_A = torch.logaddexp(log_A, torch.full_like(log_A, EPSILON).log())
+        return sinkhorn(A, SINKPROP[method], epsilon=EPSILON)
+    A = A + EPSILON
     if method == GUMBEL:
         strength = 0.0 if noise is None else 0.3
-        return gumbel_sinkhorn(log_A, noise=strength, n_iter=20, generator=noise)
-    return log_A.softmax(dim=2)
+        return gumbel_sinkhorn(A.log(), noise=strength, n_iter=20, generator=noise)
+    return A / A.sum(dim=2, keepdim=True)
 
 
 def train(method: str, n_steps: int, seed: int, n_outliers: int) -> Matcher:
