@@ -32,6 +32,7 @@ __all__ = [
     "call",
     "expected_gain",
     "forward_mode",
+    "normalization_rev",
     "normalized",
     "partitioned",
     "pre_sinkhorn",
@@ -160,8 +161,8 @@ class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
     @staticmethod
     def forward(y: Tensor, sigma: float, kernel: str) -> Tensor:
         t = _distances(y, sigma, kernel)
-        t = _mul(_mul(t, t), -0.5) if kernel == "gaussian" else _mul(t, -_above(y))
-        return t.exp_() if _in_place() else t.exp()
+        t = _do(_do(t, "mul", t), "mul", -0.5) if kernel == "gaussian" else _do(t, "mul", -_above(y))
+        return _do(t, "exp")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -173,27 +174,24 @@ class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
         y, A = ctx.saved_tensors
         # the derivative of -ln K(t) in t
         slope = _distances(y, ctx.sigma, ctx.kernel) if ctx.kernel == "gaussian" else _above(y)
-        t_bar = _mul(A_bar * A, slope)
+        t_bar = _do(A_bar * A, "mul", slope)
         return (t_bar.sum(-2) - t_bar.sum(-1)) / ctx.sigma, None, None
 
 
 def _distances(y: Tensor, sigma: float, kernel: str) -> Tensor:
     """Distances t[b, i, k] = (y_i - y_k) / sigma, no further than makes K(t) 0 in double precision."""
     limit = 40.0 if kernel == "gaussian" else 750.0
-    t = y.unsqueeze(-1) - y.unsqueeze(-2)
-    if _in_place():
-        return t.div_(sigma).clamp_(-limit, limit)
-    return (t / sigma).clamp(-limit, limit)
+    return _do(_do(y.unsqueeze(-1) - y.unsqueeze(-2), "div", sigma), "clamp", -limit, limit)
 
 
-def _in_place() -> bool:
-    """Whether matrices may be overwritten, as no graph is made: a new one costs more time than a product."""
-    return not (torch.is_grad_enabled() or tracing())
+def _do(x: Tensor, operation: str, *arguments: Any) -> Tensor:
+    """The operation on x, in its place where no graph is made: a new matrix costs more than most operations.
 
-
-def _mul(x: Tensor, y: Tensor | float) -> Tensor:
-    """Product x * y, in the place of x if it may be."""
-    return x.mul_(y) if _in_place() else x * y
+    No argument may have an axis of a vmap that x has not.
+    """
+    in_place = not (torch.is_grad_enabled() or tracing())
+    result: Tensor = getattr(x, operation + "_" * in_place)(*arguments)
+    return result
 
 
 def _above(y: Tensor) -> Tensor:
@@ -220,7 +218,10 @@ def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure)
 
 
 def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Q(k/size) for k = 0, ..., n, infinite at the ends, (B, n + 1) or (n + 1,), and their differences."""
+    """Q(k/size) for k = 0, ..., n, (B, n + 1) or (n + 1,), and their differences.
+
+    The ends are finite, for the derivative by s, and beyond every distribution.
+    """
     # bins are narrow beside the edges between which they lie: their widths need the digits
     dtype = torch.float64 if like.device.type != "mps" else torch.float32
     k = torch.arange(n + 1, device=like.device)
@@ -231,8 +232,8 @@ def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tens
     else:  # from the nearer end, where a quotient keeps its digits
         near = torch.special.ndtri(torch.minimum(i, j) / (i + j))
         Q = torch.where(i < j, near, -near)
-    Q = torch.where(above <= 0, math.inf, torch.where(k == 0, -math.inf, Q))
-    widths = torch.where(above[..., :-1] <= 0, math.inf, Q[..., 1:] - Q[..., :-1])
+    Q = torch.where(above <= 0, 1e35, torch.where(k == 0, -1e35, Q))
+    widths = torch.where(above[..., :-1] <= 0, 1e35, Q[..., 1:] - Q[..., :-1])
     return Q.to(like.dtype), widths.to(like.dtype)
 
 
@@ -245,11 +246,11 @@ class _Masses(torch.autograd.Function):  # type: ignore[misc]
     def forward(theta: Tensor, edges: Tensor, widths: Tensor, family: str) -> Tensor:
         z = _standardized(theta, edges, family)
         lower, upper = z[..., :-1], z[..., 1:]
-        # clamped twice: the derivative by s must not see infinities
-        width = (widths.clamp(max=1e30).unsqueeze(-2) * (-theta[..., 1:]).exp()).clamp(max=1e4)
+        width = _do(widths.unsqueeze(-2) * (-theta[..., 1:]).exp(), "clamp", 0.0, 1e4)
         if family == "logit-logistic":
             # sigmoid(z) - sigmoid(y) = sigmoid(z) sigmoid(-y) (1 - exp(y - z)), without cancellation
-            return upper.sigmoid() * (-lower).sigmoid() * -torch.expm1(-width)
+            A = _do(_do(_do(width, "neg"), "expm1"), "neg")
+            return _do(_do(A, "mul", upper.sigmoid()), "mul", _do(-lower, "sigmoid"))
         # from F below the median and S = 1 - F above it, which keeps the tails
         F, S = _normal_cdf(z), _normal_cdf(-z)
         A = torch.where(F[..., :-1] > 0.5, S[..., :-1] - S[..., 1:], F[..., 1:] - F[..., :-1])
@@ -269,27 +270,29 @@ class _Masses(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, A_bar: Tensor) -> tuple[Tensor, None, None, None]:
         theta, edges = ctx.saved_tensors
         z = _standardized(theta, edges, ctx.family)[..., 1:-1]
-        density = _normal_density(z) if ctx.family == "probit" else z.sigmoid() * (-z).sigmoid()
-        z_bar = (A_bar[..., :-1] - A_bar[..., 1:]) * density  # an edge closes one bin and opens the next
+        if ctx.family == "probit":
+            density = _normal_density(z)
+        else:
+            density = _do(_do(-z, "sigmoid"), "mul", z.sigmoid())
+        # an edge closes one bin and opens the next
+        z_bar = _do(A_bar[..., :-1] - A_bar[..., 1:], "mul", density)
         mu_bar = -z_bar.sum(-1) * (-theta[..., 1]).exp()
-        return torch.stack([mu_bar, -(z_bar * z).sum(-1)], -1), None, None, None
+        return torch.stack([mu_bar, -_do(z_bar, "mul", z).sum(-1)], -1), None, None, None
 
 
 def _standardized(theta: Tensor, edges: Tensor, family: str) -> Tensor:
     """z[b, j, k] = (Q(k/n) - mu_j) / s_j, no further than makes the smaller tail and the density 0."""
     limit = 800.0 if family == "logit-logistic" else 40.0
-    Q = edges.unsqueeze(-2)
-    inner = Q.isfinite()
-    z = (torch.where(inner, Q, 0) - theta[..., :1]) * (-theta[..., 1:]).exp()
-    return torch.where(inner, z, Q).clamp(-limit, limit)
+    z = _do(edges.unsqueeze(-2) - theta[..., :1], "mul", (-theta[..., 1:]).exp())
+    return _do(z, "clamp", -limit, limit)
 
 
 def _normal_density(z: Tensor) -> Tensor:
-    return (z * z * -0.5).exp() / math.sqrt(2 * math.pi)
+    return _do(_do(_do(z * z, "mul", -0.5), "exp"), "div", math.sqrt(2 * math.pi))
 
 
 def _normal_cdf(z: Tensor) -> Tensor:
-    return torch.erfc(-z / math.sqrt(2)) / 2
+    return _do(_do(z / -math.sqrt(2), "erfc"), "div", 2)
 
 
 def _beta_masses(theta: Tensor, mask: Tensor | None) -> Tensor:
@@ -444,7 +447,7 @@ class Normalization(torch.autograd.Function):  # type: ignore[misc]
             q = _scalings(A, rows, columns, half_steps, epsilon, symmetric)
             u, v = _row_and_column(q)
             # u v' first: u A alone can underflow where u A v does not
-            return _mul(u.mT * v, A + epsilon if epsilon else A), torch.cat(q, -2)
+            return _do(u.mT * v, "mul", A + epsilon if epsilon else A), torch.cat(q, -2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -455,13 +458,26 @@ class Normalization(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, Pi_bar: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         A, rows, columns, saved = ctx.saved_tensors
-        _, epsilon, symmetric = ctx.settings
-        with full_precision(A):
-            q = _scalings_again(A, rows, columns, saved, *ctx.settings)
-            u, v = _row_and_column(q)
-            C = Pi_bar * (A + epsilon if epsilon else A)
-            A_bar = _scalings_rev(A, q, v @ C.mT, u @ C, epsilon, symmetric, [], [])
-            return A_bar + _mul(Pi_bar * u.mT, v), None, None, None, None, None
+        return normalization_rev(A, rows, columns, saved, Pi_bar, *ctx.settings), None, None, None, None, None
+
+
+def normalization_rev(
+    A: Tensor,
+    rows: Tensor | None,
+    columns: Tensor | None,
+    saved: Tensor,
+    Pi_bar: Tensor,
+    half_steps: int,
+    epsilon: float,
+    symmetric: bool,
+) -> Tensor:
+    """The reverse pass of `Normalization`, whose scaling vectors were saved."""
+    with full_precision(A):
+        q = _scalings_again(A, rows, columns, saved, half_steps, epsilon, symmetric)
+        u, v = _row_and_column(q)
+        C = Pi_bar * (A + epsilon if epsilon else A)
+        A_bar = _scalings_rev(A, q, v @ C.mT, u @ C, epsilon, symmetric, [], [])
+        return A_bar + _do(Pi_bar * u.mT, "mul", v)
 
 
 # Vectors are rows, (B, 1, n), and several of them (B, U, n): torch multiplies a row by a batch of matrices an

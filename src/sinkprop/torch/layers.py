@@ -53,11 +53,16 @@ def sinkhorn(A: Tensor, n_iter: float = 5, *, epsilon: float = 0.0, log: bool = 
     seen = _can_be_seen(A)
     if seen:
         _check_matrices(matrices.detach(), T, epsilon, log)
-    if log:
-        return dense.call(_LogNormalization, matrices, T)[0].reshape(A.shape)
-    Pi, q = dense.call(dense.Normalization, matrices, None, None, T, epsilon, False)
-    if seen and T and not _within_range(matrices, q):
-        Pi, _ = _WideNormalization.apply(matrices, T, epsilon)
+    if log and seen and T > 2:
+        Pi, _, q = dense.call(_LogBeginning, matrices, T)
+        if not _within_range(q):
+            Pi, _ = dense.call(_LogNormalization, matrices, T)
+    elif log:
+        Pi, _ = dense.call(_LogNormalization, matrices, T)
+    else:
+        Pi, q = dense.call(dense.Normalization, matrices, None, None, T, epsilon, False)
+        if seen and T and not _within_range(q, matrices.detach()):
+            Pi, _ = _WideNormalization.apply(matrices, T, epsilon)
     return Pi.reshape(A.shape)
 
 
@@ -409,11 +414,42 @@ def _check_matrices(A: Tensor, T: int, epsilon: float, log: bool) -> None:
                 )
 
 
-def _within_range(A: Tensor, q: Tensor) -> bool:
+def _within_range(q: Tensor, A: Tensor | None = None) -> bool:
     """Whether no product that gave the scaling vectors overflowed, or lost what matters to underflow."""
-    large = torch.finfo(A.dtype).tiny ** (-1 / 3)
-    fine = (A.detach().amax() < large) & (q.amax() < large) & (q.amin() > 1 / large)
-    return bool(fine)
+    large = torch.finfo(q.dtype).tiny ** (-1 / 3)
+    fine = (q.amax() < large) & (q.amin() > 1 / large)
+    return bool(fine if A is None else fine & (A.amax() < large))
+
+
+class _LogBeginning(torch.autograd.Function):  # type: ignore[misc]
+    """Pi from log A, with plain products from the second iteration on, log scaling vectors, and plain ones.
+
+    After one iteration no entry is above 1 and no sum below 1/n, so that few matrices need logarithms still:
+    those whose plain scaling vectors leave the range in which products are exact to rounding.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(log_A: Tensor, half_steps: int) -> tuple[Tensor, Tensor, Tensor]:
+        log_q = _log_scalings(log_A, 2)
+        K = _log_scaled(log_A, log_q)
+        Pi, q = dense.Normalization.forward(K, None, None, half_steps - 2, 0.0, False)
+        return Pi, torch.stack(log_q, -2), q
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        log_A, ctx.half_steps = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(log_A, *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, Pi_bar: Tensor, *_: Tensor) -> tuple[Tensor, None]:
+        log_A, log_saved, saved = ctx.saved_tensors
+        log_q = _log_scalings(log_A, 2) if torch.is_grad_enabled() else log_saved.unbind(-2)
+        K = _log_scaled(log_A, log_q)
+        K_bar = dense.normalization_rev(K, None, None, saved, Pi_bar, ctx.half_steps - 2, 0.0, False)
+        return _log_scalings_rev(log_A, log_q, K_bar), None
 
 
 class _LogNormalization(torch.autograd.Function):  # type: ignore[misc]
@@ -438,10 +474,7 @@ class _LogNormalization(torch.autograd.Function):  # type: ignore[misc]
         # the saved vectors know nothing of A: a derivative of this pass needs those that do
         again = torch.is_grad_enabled()
         log_q = _log_scalings(log_A, ctx.half_steps) if again else saved.unbind(-2)
-        total = torch.zeros_like(log_A)
-        for coefficient, exponent in _log_terms(log_A, log_q, Pi_bar):
-            total = total + coefficient * (log_A + exponent).exp()
-        return total, None
+        return _log_scalings_rev(log_A, log_q, Pi_bar), None
 
 
 class _WideNormalization(torch.autograd.Function):  # type: ignore[misc]
@@ -483,12 +516,20 @@ def _log_scalings(log_A: Tensor, half_steps: int) -> list[Tensor]:
     return log_q
 
 
-def _log_scaled(log_A: Tensor, log_q: list[Tensor]) -> Tensor:
+def _log_scaled(log_A: Tensor, log_q: Any) -> Tensor:
     T = len(log_q) - 1
     if T == 0:
         return log_A.exp()
     # the last vector by a softmax, whose sums are 1 to the last digit
     return (log_A + log_q[T - 1].unsqueeze(-1 if T % 2 else -2)).softmax(-2 if T % 2 else -1)
+
+
+def _log_scalings_rev(log_A: Tensor, log_q: Any, C: Tensor) -> Tensor:
+    """The gradient of sum(C * Pi) by log A."""
+    total = torch.zeros_like(log_A)
+    for coefficient, exponent in _log_terms(log_A, log_q, C):
+        total = total + coefficient * (log_A + exponent).exp()
+    return total
 
 
 def _log_terms(log_A: Tensor, log_q: Any, C: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
