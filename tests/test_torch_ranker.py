@@ -475,6 +475,7 @@ class TestModules:
         [
             (nn.Linear(5, 3), r"scores of the shape \(\d+,\) or \(\d+, 1\), of floats; it gave a tensor"),
             (nn.Flatten(0), r"scores of the shape"),
+            (nn.Linear(7, 1), r"module must take rows \(N, 5\); Linear says: mat1 and mat2"),
             (lambda n: 7, "must give an nn.Module"),
             (nn.Identity(), "scores of the shape"),
             (lambda n: nn.Linear(n, 1).requires_grad_(False), "has none"),
@@ -592,8 +593,9 @@ class TestRepetition:
             assert torch.get_num_threads() == 2
         finally:
             torch.set_num_threads(before)
-        with torch.no_grad():
-            same_weights(quick(**NETWORKS["torch's dropout"]).fit(X, y, qid=qid), ranker)
+        for mode in (torch.no_grad, torch.inference_mode):
+            with mode():
+                same_weights(quick(**NETWORKS["torch's dropout"]).fit(X, y, qid=qid), ranker)
 
     def test_the_seed_decides(self, data):
         X, y, qid = data

@@ -86,6 +86,10 @@ class Preparation:
             )
         return out
 
+    def kept(self, X: NDArray[Any]) -> Tensor | NDArray[Any]:
+        """The rows prepared, to be used again and again; or as they are, where that takes much memory."""
+        return self(X) if X.size * self.dtype.itemsize <= _KEPT_BYTES else X
+
 
 def transformed(X: NDArray[Any], transform: str) -> NDArray[Any]:
     """sign(x) log(1 + |x|) for "log1p": small numbers as they are, counts and lengths by their logarithms."""
@@ -260,9 +264,7 @@ class _Trainer:
         self._takes_offsets = takes_offsets(module)
         self._parallel: bool | None = None  # not known before the network was run once
         self._queries = _counting(data)
-        kept = self._queries.X.size * preparation.dtype.itemsize <= _KEPT_BYTES
-        self._rows = preparation(self._queries.X) if kept else None
-        self._preparation = preparation
+        self._rows, self._preparation = preparation.kept(self._queries.X), preparation
         self._labels = torch.from_numpy(self._queries.y)
         self._sizes = np.diff(self._queries.groups.offsets)
         self._starts = self._queries.groups.offsets[:-1]
@@ -422,7 +424,8 @@ class _Trainer:
         rows = _rows_of(queries, self._starts, self._sizes)
         offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(self._sizes[queries])]).astype(np.int64))
         index = torch.from_numpy(rows)
-        features = self._preparation(self._queries.X[rows]) if self._rows is None else self._rows[index]
+        kept = self._rows
+        features = kept[index] if isinstance(kept, Tensor) else self._preparation(kept[rows])
         seed = int(rng.integers(2**63))
         if self._parallel is False:
             # torch.manual_seed would do the same for devices that are not used, at a higher price
@@ -433,10 +436,7 @@ class _Trainer:
         with torch.enable_grad(), drawing_from(rng):
             scores = self._scores(features, offsets)
             if not bool(scores.isfinite().all()):
-                raise NetworkOverflowError(
-                    f"the scores of the network became NaN or infinite in epoch {epoch + 1}. Lower "
-                    f"learning_rate ({self._plan.learning_rate:g}), or set clip_norm."
-                )
+                raise self._overflow("scores", epoch)
             value = self._plan.loss(
                 scores,
                 self._labels[index],
@@ -454,11 +454,17 @@ class _Trainer:
             ]
         )
         if not bool(flat.isfinite().all()):
-            raise NetworkOverflowError(
-                f"the gradient became NaN or infinite in epoch {epoch + 1}. Lower learning_rate "
-                f"({self._plan.learning_rate:g})."
-            )
+            raise self._overflow("gradients", epoch)
         return float(value.detach()) * counted, flat
+
+    def _overflow(self, what: str, epoch: int) -> NetworkOverflowError:
+        plan = self._plan
+        advice = f"Lower learning_rate ({plan.learning_rate:g}), or set clip_norm."
+        if plan.optimizer == "lbfgs":
+            advice = f"Raise weight_decay ({plan.weight_decay:g}), or use optimizer='adam'."
+        return NetworkOverflowError(
+            f"the {what} of the network became NaN or infinite in epoch {epoch + 1}. {advice}"
+        )
 
     def _scores(self, features: Tensor, offsets: Tensor) -> Tensor:
         scores = self._module(features, offsets=offsets) if self._takes_offsets else self._module(features)

@@ -188,6 +188,7 @@ class NeuralRanker(BaseRanker):
         self.random_state = random_state
         self.verbose = verbose
 
+    @torch.inference_mode(False)  # type: ignore[untyped-decorator]  # whatever the caller's mode is
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         if data.sample_weight is not None and not data.sample_weight.sum() > 0:
             raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
@@ -406,7 +407,7 @@ class NeuralRanker(BaseRanker):
         self, judging: TrainingSet, preparation: Preparation, relaxation: Relaxation | None, judge: Judge
     ) -> Callable[[nn.Module], float]:
         """The mean criterion of a network on the queries that judge."""
-        rows, groups = preparation(judging.X), judging.groups
+        rows, groups = preparation.kept(judging.X), judging.groups
         weight = judging.query_weight
         weight = weight if weight is not None and weight.sum() > 0 else None
 
@@ -437,7 +438,14 @@ class NeuralRanker(BaseRanker):
             more = {"offsets": torch.tensor([0, n])} if takes_offsets(made) else {}
             made.eval()
             with torch.no_grad():
-                checked_scores(made(preparation(data.X[:n]), **more), n, n_outputs)
+                try:
+                    scores = made(preparation(data.X[:n]), **more)
+                except RuntimeError as error:
+                    raise ValueError(
+                        f"module must take rows (N, {n_features}); {type(made).__name__} says: "
+                        f"{' '.join(str(error).split())}."
+                    ) from error
+                checked_scores(scores, n, n_outputs)
         if not any(p.requires_grad for p in made.parameters()):
             raise ValueError(f"module must have parameters to train; {type(made).__name__} has none.")
         if any(p.device.type != "cpu" for p in made.parameters()):
@@ -457,7 +465,7 @@ class NeuralRanker(BaseRanker):
     def _settings(self, seed: int, criterion: str) -> str:
         """All parameters on which the fit depends, as text that is the same in every process."""
         given = self.get_params(deep=False)
-        for name in ("checkpoint", "on_epoch", "n_threads", "verbose", "module", "random_state"):
+        for name in ("checkpoint", "on_epoch", "n_threads", "verbose", "module", "metric", "random_state"):
             del given[name]
         gain = as_gain(self.gain)
         given["gain"] = _name_of(gain.gain) if isinstance(gain, RankLinear) else str(gain)
