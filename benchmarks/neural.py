@@ -41,10 +41,9 @@ NETWORK: dict[str, Any] = {
     "activation": "relu",
     "dropout": 0.0,
     "layer_normalization": None,
-    "start": "random",
     "input_transform": "log1p",
     "normalization": "standard",
-    "batch_documents": 2048,
+    "batch_documents": None,
     "max_epochs": 60,
     "patience": 20,
 }
@@ -135,7 +134,7 @@ def a_ranker(job: dict[str, Any]) -> Any:
 def summary(found: list[dict[str, Any]], seeds: int) -> list[dict[str, Any]]:
     """A row a method: means over folds and seeds, and the standard deviation of the seeds' means."""
     rows = []
-    for method in dict.fromkeys(fit["method"] for fit in found):
+    for method in (*LOSSES, *(f"linear {name}" for name in LINEAR)):
         fits = [fit for fit in found if fit["method"] == method]
         linear = "seed" not in fits[0]
         by_seed = []
