@@ -210,18 +210,22 @@ def draw(path, embeddings, images, digits, tests):
                     cell.set(xticks=[], yticks=[])
                     cell.spines[:].set(color=vermilion, linewidth=2.2)
     title = (
-        "Test queries: five digits on which pixels do worst, and last the image on which SinkProp does worst"
+        "Test queries on which pixels do worst, of five digits; last, the one on which SinkProp does worst"
     )
     top.suptitle(title, fontsize=11)
-    for column, title in ((0, "query"), (2, "first ten by pixels"), (13, "first ten by SinkProp")):
-        cells[0, column].set_title(title, fontsize=9, loc="left", color=gray).set_in_layout(column == 0)
+    cells[0, 0].set_title("query", fontsize=9, color=gray)
+    for column, title in ((2, "first ten by pixels"), (13, "first ten by SinkProp")):
+        cell = cells[0, column]
+        cell.text(0, 1.15, title, transform=cell.transAxes, fontsize=9, color=gray, in_layout=False)
 
     *bars, scatter = bottom.subplots(1, len(tests) + 1, width_ratios=[*[1] * len(tests), 1.5])
     methods = list(dict.fromkeys(name for rows in tests.values() for name in rows))
     for axis, (test, rows) in zip(bars, tests.items(), strict=True):
         metric = [*next(iter(rows.values()))][-1]
         for y, name in enumerate(methods):
-            if name in rows:
+            if name not in rows:
+                axis.text(0.02, y, "not run", va="center", fontsize=8, color=gray)
+            else:
                 value, is_ours = rows[name][metric], name.startswith("SinkProp")
                 axis.barh(y, value, color=blue if is_ours else "#BBBBBB", height=0.7)
                 ink = "white" if is_ours else "black"
