@@ -126,7 +126,8 @@ def scaling(allowed: Bools, n_sweeps: int = 100, *, power: float = 1.1) -> Scale
         P, log_product = sweep(P, log_product)
         least = np.exp(np.minimum(log_product, 0) - 1e-6)
         P[least[:, None, None, None] > P] = 0.0
-    return Scaled(P, (log_product > 1e-6) | ~P.any(axis=3).all(axis=(1, 2)))
+    # What was struck out last may have left a digit without a place: one more sweep finds that.
+    return Scaled(P, sweep(P, log_product)[1] > 1e-6)
 
 
 def search(allowed: Bools, n_sweeps: int = 100) -> tuple[Grid, npt.NDArray[np.int64]]:
