@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("training", "baselines", "torch")
+PAGES = ("training", "baselines", "torch", "layers", "neural")
 EXAMPLES = [
     pytest.param(code, id=f"{page.name}-{number}")
     for page in (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in PAGES))
@@ -19,7 +19,7 @@ EXAMPLES = [
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 9
+    assert len(EXAMPLES) == 17
 
 
 @pytest.mark.slow
