@@ -109,6 +109,46 @@ def test_the_loop_runs_with_allrank_itself(tmp_path):
     assert ndcg_of(code, tmp_path, files, warn="ignore") > 0.3
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("allrank"), reason="allRank runs where it is installed")
+def test_allranks_own_trainer_takes_the_loss(tmp_path):
+    """As a module, and by name as its configuration gives it; and its metric is ours."""
+    code = """
+import torch, sinkprop
+import allrank.models.losses
+from allrank.models.metrics import ndcg
+from allrank.training.train_utils import loss_batch
+from functools import partial
+from sinkprop.torch import SinkPropLoss, sinkprop_loss
+allrank.models.losses.sinkprop = sinkprop_loss
+
+class Model(torch.nn.Linear):
+    def forward(self, x, mask, indices):
+        return super().forward(x).squeeze(-1)
+
+torch.manual_seed(0)
+model = Model(3, 1)
+x, y = torch.randn(4, 15, 3), torch.randint(0, 3, (4, 15)).float()
+y[1, 4:], y[2] = -1, 0
+by_name = partial(getattr(allrank.models.losses, "sinkprop"), gain="ndcg@10")
+for loss in (SinkPropLoss(gain="ndcg@10"), by_name):
+    before = model.weight.detach().clone()
+    value, count = loss_batch(model, loss, x, y, None, None, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert -1 < value < 0 and count == 4 and not torch.equal(before, model.weight)
+scores = model(x, None, None).detach()
+theirs = ndcg(scores.clone(), y.clone(), ats=[10]).mean().item()
+there = y >= 0
+qid = torch.arange(4)[:, None].expand(4, 15)[there].numpy()
+ours = sinkprop.evaluate(
+    y[there].numpy(), scores[there].numpy(), qid, metrics="ndcg@10", convention="standard", empty=1
+)["ndcg@10"]
+assert abs(theirs - ours) < 1e-6, (theirs, ours)
+print("NDCG@10", ours)
+"""
+    files = {} if importlib.util.find_spec("torchvision") else TORCHVISION
+    ndcg_of(code, tmp_path, files, warn="ignore")
+
+
 def test_the_loss_goes_to_the_same_limit_as_the_table_says():
     """sinkprop_loss with NDCG(10, discount='log2') is minus the standard NDCG@10 as sigma goes to 0."""
     rng = np.random.default_rng(0)
