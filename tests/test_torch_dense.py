@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="sinkprop.torch needs PyTorch")
 from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap  # noqa: E402
 
-from sinkprop.torch import dense  # noqa: E402
+from sinkprop.torch import dense, pre_sinkhorn  # noqa: E402
 
 # torch's own, when the first forward-mode derivative is taken and when a compiler is set up
 pytestmark = [
@@ -273,7 +273,7 @@ def test_single_precision_keeps_narrow_bins():
     # 300 bins of a wide distribution: what a difference of distribution functions would lose
     theta = torch.stack([torch.linspace(-3, 3, 300), torch.full((300,), 1.5)], -1)[None]
     for family in ("logit-logistic", "probit"):
-        A = dense.partitioned(theta, None, PartitionedMeasure(family))[0].double()
+        A = pre_sinkhorn.partitioned(theta, None, PartitionedMeasure(family))[0].double()
         expected = torch.from_numpy(reference.partitioned_measure(theta[0].double().numpy(), family))
         torch.testing.assert_close(A, expected, rtol=2e-5, atol=0)
 
@@ -285,7 +285,7 @@ def test_masses_far_out_keep_their_digits(family):
         theta /= 3
     expected = reference.partitioned_measure(theta, family)
     assert 0 < expected.min() < 1e-12
-    A = dense.partitioned(torch.tensor(theta)[None], None, PartitionedMeasure(family))[0]
+    A = pre_sinkhorn.partitioned(torch.tensor(theta)[None], None, PartitionedMeasure(family))[0]
     np.testing.assert_allclose(A, expected, rtol=1e-10, atol=1e-290)
 
 
@@ -346,8 +346,8 @@ def test_nothing_is_ever_nan(values, sigma, relaxation, dtype, epsilon):
 def test_parameters_beyond_the_limits_count_as_at_them():
     measure = PartitionedMeasure("probit")
     theta = torch.tensor([[[2e30, 0.0], [0.0, 60.0], [0.3, -0.2]]], dtype=torch.float64, requires_grad=True)
-    A = dense.partitioned(theta, None, measure)
-    at = dense.partitioned(
+    A = pre_sinkhorn.partitioned(theta, None, measure)
+    at = pre_sinkhorn.partitioned(
         torch.tensor([[[1e30, 0.0], [0.0, 50.0], [0.3, -0.2]]], dtype=torch.float64), None, measure
     )
     assert torch.equal(A, at)
@@ -368,4 +368,4 @@ def test_a_line_of_zeros_stays_so_as_in_the_native_layer():
 
 def test_a_relaxation_of_another_kind():
     with pytest.raises(TypeError, match="relaxation must be a SmoothedIndicator or a PartitionedMeasure"):
-        dense.pre_sinkhorn(torch.zeros(1, 3), None, "gaussian")
+        pre_sinkhorn.pre_sinkhorn(torch.zeros(1, 3), None, "gaussian")

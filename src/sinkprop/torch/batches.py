@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sinkprop.data import Groups, group_rows
+from sinkprop.torch.modes import tracing
 
-__all__ = ["NO_DOCUMENT", "Layout", "alike", "flat_values", "layout_of", "tracing", "without_last_axis"]
+__all__ = ["NO_DOCUMENT", "Layout", "alike", "flat_values", "layout_of", "without_last_axis"]
 
 NO_DOCUMENT = "mask must leave at least one document; it leaves none."
 
@@ -104,11 +105,6 @@ class Layout:
         mask = i < sizes[:, None]
         places = torch.where(mask, self.offsets[:-1, None] + i, 0)
         return places if self.rows is None else self.rows[places], mask
-
-
-def tracing() -> bool:
-    """Whether values cannot be looked at: torch.compile traces, or a transform of torch.func is at work."""
-    return bool(torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
 
 
 def flat_values(x: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ from sinkprop.gains import NDCG, RBP, Gain, Precision, as_gain
 from sinkprop.objective import Settings, grouped_gain, native_settings
 from sinkprop.relaxations import Relaxation, as_relaxation
 from sinkprop.torch import dense
-from sinkprop.torch.batches import Layout, alike, flat_values, layout_of, tracing, without_last_axis
+from sinkprop.torch.batches import Layout, alike, flat_values, layout_of, without_last_axis
 from sinkprop.torch.checks import check_labels, check_reduction, check_scores, check_values, floating
+from sinkprop.torch.modes import tracing
 from sinkprop.torch.native import (
     Backend,
     Floats,

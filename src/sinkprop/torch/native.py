@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sinkprop.torch.batches import Layout, tracing
-from sinkprop.torch.dense import forward_mode
+from sinkprop.torch.batches import Layout
+from sinkprop.torch.modes import forward_mode, tracing
 
 __all__ = ["Backend", "as_array", "check_backend", "native_threads", "native_values", "takes_native"]
 

@@ -1,0 +1,47 @@
+"""What torch is about: whether it traces, takes derivatives forwards, or halves the digits of products."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+__all__ = ["call", "forward_mode", "full_precision", "in_place", "tracing"]
+
+
+def tracing() -> bool:
+    """Whether values cannot be looked at: torch.compile traces, or a transform of torch.func is at work."""
+    return bool(torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
+
+
+def call(function: Any, *arguments: Any) -> Any:
+    """The function with its own reverse pass; step by step where a forward-mode derivative is being taken.
+
+    torch.compile does not take functions with a rule of their own for that mode, and torch.func applies
+    such a rule wrongly to second derivatives.
+    """
+    return (function.forward if forward_mode() else function.apply)(*arguments)
+
+
+def forward_mode() -> bool:
+    """Whether a derivative is being taken forwards: by torch.func.jvp, or by dual numbers."""
+    return bool(forward_ad._current_level >= 0)
+
+
+def full_precision(x: Tensor) -> Any:
+    """A context in which autocast does not halve the digits of products."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+
+
+def in_place(x: Tensor, operation: str, *arguments: Any) -> Tensor:
+    """The operation on x, in its place where no graph is made: a new matrix costs more than most operations.
+
+    No argument may have an axis of a vmap that x has not.
+    """
+    in_place = not (torch.is_grad_enabled() or tracing())
+    result: Tensor = getattr(x, operation + "_" * in_place)(*arguments)
+    return result
