@@ -204,7 +204,7 @@ def draw(path, net, images, digits, results, *, n, seed):
     reading.set(xlabel="digit, which it is never told", ylabel="reading, scaled to 0 to 9")
     reading.set(xticks=range(10), yticks=range(10))
     ratios = " : ".join(f"{w:.3g}" for w in weights / weights[0])
-    reading.text(0, 8.2, f"the four places weigh\n{ratios}", fontsize=8, color=gray)
+    reading.text(9.3, -0.2, f"the four places weigh\n{ratios}", ha="right", fontsize=8, color=gray)
 
     for axis, which, title in (
         (exact, 0, "Lists sorted exactly"),
@@ -217,12 +217,12 @@ def draw(path, net, images, digits, results, *, n, seed):
             axis.plot(LENGTHS, published, style, color=gray, linewidth=1.2, label=f"{name} (MNIST)")
         axis.set_title(title, fontsize=10)
         axis.set(xlabel="numbers in a list, n", xticks=LENGTHS, ylim=(-0.03, 1.03))
-    element.legend(fontsize=8, frameon=False, loc="lower left", bbox_to_anchor=(0.2, 0.33))
+    exact.legend(fontsize=7.5, frameon=False, loc="lower right", bbox_to_anchor=(1.02, 0.03))
     for axis in (reading, exact, element):
         axis.grid(True, color="#E6E6E6", linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
-    figure.savefig(path, dpi=100)
+    figure.savefig(path, dpi=95)
 
 
 def main(arguments=None):
