@@ -32,7 +32,8 @@ LOSSES = ["sinkprop", "listnet", "approxndcg", "lambdarank"]
 
 
 def quick(loss="sinkprop", **options):
-    return NeuralRanker(loss, **{"hidden": (8,), "max_epochs": 6, **options})
+    settings = {"hidden": (8,), "dropout": 0.0, "learning_rate": 1e-2, "max_epochs": 6}
+    return NeuralRanker(loss, **{**settings, **options})
 
 
 def ranking_data(n_queries=30, seed=0, n_features=5):
@@ -136,8 +137,8 @@ class TestScikitLearn:
 def test_it_learns_what_no_linear_score_ranks(loss):
     train, test = curved_data(60, 1), curved_data(40, 2)
     settings = {"max_epochs": 30, "batch_documents": 150}
-    ranker = NeuralRanker(loss, **settings).fit(*train[:2], qid=train[2])
-    linear = NeuralRanker(loss, hidden=(), **settings).fit(*train[:2], qid=train[2])
+    ranker = quick(loss, hidden=(32,), **settings).fit(*train[:2], qid=train[2])
+    linear = quick(loss, hidden=(), **settings).fit(*train[:2], qid=train[2])
     assert ranker.score(*test[:2], qid=test[2]) > 0.9
     assert linear.score(*test[:2], qid=test[2]) < 0.75
     losses = [epoch.loss for epoch in ranker.fit_result_.epochs]
@@ -272,8 +273,8 @@ class TestAgainstOracles:
         X, y, qid = data
         weight = np.where(X[:, 2] > 0, 0.01, 1.0)
         options = {"hidden": (), "max_epochs": 30, "validation_fraction": 0}
-        plain = NeuralRanker(**options).fit(X, y, qid=qid)
-        weighted = NeuralRanker(**options).fit(X, y, qid=qid, sample_weight=weight)
+        plain = quick(**options).fit(X, y, qid=qid)
+        weighted = quick(**options).fit(X, y, qid=qid, sample_weight=weight)
         third = [m.module_.linear.weight[0, 2].item() for m in (plain, weighted)]
         assert third[1] < third[0] - 0.1
         with pytest.raises(ValueError, match="takes no sample_weight"):
@@ -369,7 +370,7 @@ class TestRelaxations:
     @pytest.mark.parametrize("relaxation", ["laplace", "logit-logistic", "probit", "beta"])
     def test_every_relaxation_learns(self, relaxation):
         X, y, qid = ranking_data(40, 3)
-        ranker = NeuralRanker(relaxation=relaxation, hidden=(8,), max_epochs=25).fit(X, y, qid=qid)
+        ranker = quick(relaxation=relaxation, max_epochs=25).fit(X, y, qid=qid)
         chance = evaluate(y, np.zeros(len(y)), qid, "ndcg@5")["ndcg@5"]
         assert ranker.set_params(metric="ndcg@5").score(X, y, qid=qid) > chance + 0.15
         ranks = ranker.rank(X, qid=qid)

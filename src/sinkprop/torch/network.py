@@ -89,7 +89,7 @@ class MLP(nn.Module):  # type: ignore[misc]
     def __init__(
         self,
         n_features: int,
-        hidden: Sequence[int] = (32,),
+        hidden: Sequence[int] = (64, 32),
         *,
         n_outputs: int = 1,
         activation: str = "relu",

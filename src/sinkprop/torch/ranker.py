@@ -114,7 +114,7 @@ class NeuralRanker(BaseRanker):
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)
     >>> y = np.digitize(np.abs(X[:, 0]) + 0.1 * rng.normal(size=400), [0.5, 1.5])
-    >>> ranker = NeuralRanker(max_epochs=40).fit(X, y, qid=qid)
+    >>> ranker = NeuralRanker(dropout=0.2).fit(X, y, qid=qid)
     >>> ranker.rank([[0, 0, 0], [-2, 0, 0], [1, 0, 0]], qid=[1, 1, 1])
     array([3, 1, 2])
     """
@@ -129,14 +129,14 @@ class NeuralRanker(BaseRanker):
         n_iter: float = 5,
         epsilon: float = 1e-6,
         module: nn.Module | Callable[[int], nn.Module] | None = None,
-        hidden: Sequence[int] = (32,),
+        hidden: Sequence[int] = (64, 32),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float = 0.5,
         layer_normalization: str | None = None,
         input_transform: str = "log1p",
         normalization: str = "standard",
         optimizer: str = "adam",
-        learning_rate: float = 1e-2,
+        learning_rate: float = 3e-3,
         weight_decay: float = 0.0,
         schedule: str = "constant",
         clip_norm: float | None = None,
