@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import os
 import warnings
@@ -19,12 +18,18 @@ from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker, seed_of
 from sinkprop.gains import NDCG, Gain, RankLinear, as_gain
 from sinkprop.judging import Judge, metric_judge
-from sinkprop.linear import TrainingSet, linear_scores, partitioned_ranks
+from sinkprop.linear import TrainingSet, fingerprint, linear_scores, partitioned_ranks
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.objective import expected_gain
 from sinkprop.progress import progress_line
 from sinkprop.ranked import ranking
-from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator, as_relaxation
+from sinkprop.relaxations import (
+    PartitionedMeasure,
+    SmoothedIndicator,
+    as_relaxation,
+    relaxation_from,
+    relaxation_record,
+)
 from sinkprop.scaling import fit_scaling
 from sinkprop.selection import Selection, as_selection, selection_from, selection_record
 from sinkprop.training import Annealing, Finished, FitResult, Recipe, Stage, train
@@ -130,18 +135,18 @@ class AnnealedRanker(BaseRanker):
         if self.checkpoint is None:
             return [], None
         path, kind = self.checkpoint, f"{type(self).__name__}Checkpoint"
-        fingerprint = _fingerprint(data, validation, recipe, self.normalization, self.convention)
+        digest = _fingerprint(data, validation, recipe, self.normalization, self.convention)
 
         def write(finished: Sequence[Finished]) -> None:
             stages = [dataclasses.asdict(record) for record in finished]
             for stage in stages:
                 stage["weights"] = np.stack(stage["weights"])
-            write_model(path, kind, {"fingerprint": fingerprint, "stages": stages})
+            write_model(path, kind, {"fingerprint": digest, "stages": stages})
 
         if not os.path.exists(path):
             return [], write
         state = read_model(path, kind=kind).state
-        if state["fingerprint"] != fingerprint:
+        if state["fingerprint"] != digest:
             raise ModelFileError(
                 f"{os.fspath(path)}: a checkpoint of a fit with other data or parameters, left as it is. "
                 "Give another file, or remove this one."
@@ -159,7 +164,7 @@ class AnnealedRanker(BaseRanker):
         saved = {k: v for k, v in self.get_params(deep=False).items() if k not in of_the_run}
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         if "relaxation" in saved:
-            saved["relaxation"] = _relaxation_record(self.relaxation_)
+            saved["relaxation"] = relaxation_record(self.relaxation_)
         saved["penalty"] = [float(p) for p in numbers("penalty", self.penalty)]
         saved["selection"] = selection_record(self.selection)
         if self.annealing is not None:
@@ -173,7 +178,7 @@ class AnnealedRanker(BaseRanker):
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
         given = dict(saved)
         if "relaxation" in given:
-            given["relaxation"] = _relaxation_from(given["relaxation"])
+            given["relaxation"] = relaxation_from(given["relaxation"])
         given["penalty"] = tuple(given["penalty"])
         if given["annealing"] is not None:
             given["annealing"] = Annealing(**given["annealing"])
@@ -187,7 +192,7 @@ class AnnealedRanker(BaseRanker):
         return {
             "weights": r.weights,
             "sigma": r.sigma,
-            "relaxation": _relaxation_record(self.relaxation_),
+            "relaxation": relaxation_record(self.relaxation_),
             "status": r.status,
             "criterion": r.criterion,
             "judged_by": r.judged_by,
@@ -195,7 +200,7 @@ class AnnealedRanker(BaseRanker):
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        self.relaxation_ = _relaxation_from(state["relaxation"])
+        self.relaxation_ = relaxation_from(state["relaxation"])
         result = FitResult(
             state["status"],
             state["weights"],
@@ -244,7 +249,6 @@ def _fingerprint(
     convention: str,
 ) -> str:
     """A digest of everything on which the stages of a fit depend."""
-    digest = hashlib.sha256()
     # The judge is its criterion and convention; the text of a function holds its address, which changes from
     # one process to the next.
     settings = [
@@ -252,25 +256,4 @@ def _fingerprint(
         for field in dataclasses.fields(recipe)
         if field.name not in ("judge", "n_threads")
     ]
-    digest.update(repr((settings, normalization, convention)).encode())
-    for part in (data, validation):
-        for array in (
-            ()
-            if part is None
-            else (part.X, part.y, part.groups.offsets, part.sample_weight, part.query_weight)
-        ):
-            if array is not None:
-                digest.update(repr((array.shape, array.dtype)).encode())
-                digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
-def _relaxation_record(relaxation: Relaxation) -> dict[str, Any]:
-    return {"type": type(relaxation).__name__, **dataclasses.asdict(relaxation)}  # type: ignore[call-overload]
-
-
-def _relaxation_from(record: dict[str, Any]) -> Relaxation:
-    kinds = {"SmoothedIndicator": SmoothedIndicator, "PartitionedMeasure": PartitionedMeasure}
-    kind = kinds[record["type"]]
-    made: Relaxation = kind(**{name: value for name, value in record.items() if name != "type"})
-    return made
+    return fingerprint(repr((settings, normalization, convention)), data, validation)

@@ -10,7 +10,7 @@ from numbers import Real
 
 import numpy as np
 
-__all__ = ["half_steps", "numbers", "threads", "whole"]
+__all__ = ["half_steps", "number", "numbers", "threads", "whole"]
 
 
 def whole(name: str, value: int, least: int) -> int:
@@ -41,6 +41,16 @@ def half_steps(n_iter: float) -> int:
             f"got {n_iter!r}."
         )
     return int(2 * n_iter)
+
+
+def number(name: str, value: float, *, above: bool = False) -> float:
+    """The value, if it is a finite number, not below 0 or above it."""
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    if not real or not 0 <= value < math.inf or (above and value == 0):
+        raise ValueError(
+            f"{name} must be a finite number, {'above' if above else 'not below'} 0; got {value!r}."
+        )
+    return float(value)
 
 
 def numbers(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,6 +26,7 @@ __all__ = [
     "Objective",
     "TrainingSet",
     "descend",
+    "fingerprint",
     "joined",
     "linear_scores",
     "partitioned_ranks",
@@ -78,6 +80,25 @@ class TrainingSet:
             None if self.sample_weight is None else self.sample_weight[rows],
             None if self.query_weight is None else self.query_weight[chosen],
         )
+
+
+def fingerprint(settings: str, *sets: TrainingSet | None, arrays: Iterable[NDArray[Any]] = ()) -> str:
+    """A digest of all that a fit depends on: its settings as text, its queries, and further arrays."""
+    digest = hashlib.sha256(settings.encode())
+    of_sets = [
+        array
+        for part in sets
+        for array in (
+            (None,)
+            if part is None
+            else (part.X, part.y, part.groups.offsets, part.sample_weight, part.query_weight)
+        )
+    ]
+    for array in (*of_sets, *arrays):
+        digest.update(repr(None if array is None else (array.shape, array.dtype)).encode())
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:

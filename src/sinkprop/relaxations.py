@@ -8,12 +8,20 @@ defines what each one computes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import inf, log
 from numbers import Real
-from typing import Literal, final
+from typing import Any, Literal, final
 
-__all__ = ["RELAXATIONS", "PartitionedMeasure", "Relaxation", "SmoothedIndicator", "as_relaxation"]
+__all__ = [
+    "RELAXATIONS",
+    "PartitionedMeasure",
+    "Relaxation",
+    "SmoothedIndicator",
+    "as_relaxation",
+    "relaxation_from",
+    "relaxation_record",
+]
 
 
 class Relaxation(ABC):
@@ -154,3 +162,20 @@ def as_relaxation(value: str | Relaxation) -> Relaxation:
     if not isinstance(value, Relaxation):
         raise ValueError(f"relaxation must be a name or a Relaxation; got {value!r}.")
     return value
+
+
+def relaxation_record(relaxation: Relaxation) -> dict[str, Any]:
+    """A relaxation as plain data.
+
+    >>> relaxation_record(PartitionedMeasure("beta"))
+    {'type': 'PartitionedMeasure', 'family': 'beta'}
+    """
+    return {"type": type(relaxation).__name__, **asdict(relaxation)}  # type: ignore[call-overload]
+
+
+def relaxation_from(record: dict[str, Any]) -> Relaxation:
+    """The relaxation of a record; a KeyError, TypeError or ValueError where it is none."""
+    kinds = {"SmoothedIndicator": SmoothedIndicator, "PartitionedMeasure": PartitionedMeasure}
+    kind = kinds[record["type"]]
+    made: Relaxation = kind(**{name: value for name, value in record.items() if name != "type"})
+    return made

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sinkprop import _native
-from sinkprop.arguments import half_steps, threads, whole
+from sinkprop.arguments import half_steps, number, threads, whole
 from sinkprop.objective import Settings, native_settings
 from sinkprop.relaxations import PartitionedMeasure, Relaxation, as_relaxation
 from sinkprop.torch import dense, pre_sinkhorn
@@ -93,7 +93,7 @@ def gumbel_sinkhorn(
     (torch.Size([100, 3, 3]), True)
     """
     log_A = floating("log_A", log_A)
-    tau, noise = _number("tau", tau, above=True), _number("noise", noise)
+    tau, noise = number("tau", tau, above=True), number("noise", noise)
     shape = log_A.shape if n_samples is None else (whole("n_samples", n_samples, 1), *log_A.shape)
     noisy = log_A + noise * _gumbel(shape, log_A, generator) if noise else log_A.expand(shape)
     return sinkhorn(noisy / tau, n_iter, log=True)
@@ -130,7 +130,7 @@ def doubly_stochastic(
     relaxation = as_relaxation(relaxation)
     settings = native_settings(relaxation, n_iter, epsilon)
     x, m, shape = _padded("scores", scores, mask, relaxation.width)
-    if _number("gumbel", gumbel):
+    if number("gumbel", gumbel):
         if isinstance(relaxation, PartitionedMeasure):
             raise ValueError(f"gumbel goes with a SmoothedIndicator; got {relaxation}.")
         x = x + gumbel * _gumbel(x.shape, x, generator)
@@ -377,15 +377,6 @@ def _padded(
 def _can_be_seen(x: Tensor) -> bool:
     """Whether there are values to look at."""
     return not (tracing() or x.is_meta)
-
-
-def _number(name: str, value: float, *, above: bool = False) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 <= value < math.inf or (above and not value):
-        raise ValueError(
-            f"{name} must be a finite number, {'above' if above else 'not below'} 0; got {value!r}."
-        )
-    return float(value)
 
 
 def _gumbel(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
