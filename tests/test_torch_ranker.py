@@ -22,11 +22,12 @@ torch = pytest.importorskip("torch", reason="NeuralRanker needs PyTorch")
 from torch import nn  # noqa: E402
 
 from sinkprop.model_files import ModelFileError  # noqa: E402
-from sinkprop.torch import SinkPropLoss, fitting  # noqa: E402
+from sinkprop.torch import SinkPropLoss, checkpoints, fitting, preparation, scoring  # noqa: E402
 from sinkprop.torch.files import read_network  # noqa: E402
-from sinkprop.torch.fitting import NetworkOverflowError, Preparation  # noqa: E402
 from sinkprop.torch.network import MLP, Dropout  # noqa: E402
+from sinkprop.torch.preparation import Preparation  # noqa: E402
 from sinkprop.torch.ranker import NeuralRanker  # noqa: E402
+from sinkprop.torch.scoring import NetworkOverflowError  # noqa: E402
 
 LOSSES = ["sinkprop", "listnet", "approxndcg", "lambdarank"]
 
@@ -543,7 +544,7 @@ class TestRepetition:
     def test_the_same_bits_for_any_number_of_threads(self, name, data, monkeypatch):
         X, y, qid = data
         monkeypatch.setattr(fitting, "_SHARD_DOCUMENTS", 60)
-        monkeypatch.setattr(fitting, "_CHUNK", 100)
+        monkeypatch.setattr(scoring, "_CHUNK", 100)
         torch.manual_seed(5)
         first = quick(**NETWORKS[name], n_threads=1).fit(X, y, qid=qid)
         torch.manual_seed(6)
@@ -608,7 +609,7 @@ class TestRepetition:
     def test_features_prepared_minibatch_by_minibatch_are_the_same(self, data, monkeypatch):
         X, y, qid = data
         first = quick().fit(X, y, qid=qid)
-        monkeypatch.setattr(fitting, "_KEPT_BYTES", 0)
+        monkeypatch.setattr(preparation, "_KEPT_BYTES", 0)
         same_weights(quick().fit(X, y, qid=qid), first)
 
     def test_single_and_double_precision_features(self, data):
@@ -755,10 +756,8 @@ class TestInterruptAndResume:
     def test_a_checkpoint_is_a_small_part_of_the_work(self, tmp_path, data, monkeypatch):
         X, y, qid = data
         writes = []
-        from sinkprop.torch import ranker as module
-
-        real = module.write_network
-        monkeypatch.setattr(module, "write_network", lambda *a, **k: (writes.append(1), real(*a, **k)))
+        real = checkpoints.write_network
+        monkeypatch.setattr(checkpoints, "write_network", lambda *a, **k: (writes.append(1), real(*a, **k)))
         made = quick(checkpoint=tmp_path / "fit", max_epochs=60, patience=60).fit(X, y, qid=qid)
         assert 1 <= len(writes) < len(made.fit_result_.epochs) / 2
 

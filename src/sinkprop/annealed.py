@@ -16,22 +16,19 @@ from numpy.typing import NDArray
 from sinkprop.arguments import half_steps, numbers, whole
 from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker, seed_of
-from sinkprop.gains import NDCG, Gain, RankLinear, as_gain
-from sinkprop.judging import Judge, metric_judge
+from sinkprop.gains import RankLinear, as_gain
+from sinkprop.judging import gain_judge
 from sinkprop.linear import TrainingSet, fingerprint, linear_scores, partitioned_ranks
 from sinkprop.model_files import ModelFileError, read_model, write_model
-from sinkprop.objective import expected_gain
 from sinkprop.progress import progress_line
-from sinkprop.ranked import ranking
 from sinkprop.relaxations import (
     PartitionedMeasure,
-    SmoothedIndicator,
     as_relaxation,
     relaxation_from,
     relaxation_record,
 )
 from sinkprop.scaling import fit_scaling
-from sinkprop.selection import Selection, as_selection, selection_from, selection_record
+from sinkprop.selection import as_selection, selection_from, selection_record
 from sinkprop.training import Annealing, Finished, FitResult, Recipe, Stage, train
 
 __all__ = ["PENALTIES", "AnnealedRanker"]
@@ -104,7 +101,7 @@ class AnnealedRanker(BaseRanker):
         annealing = self._annealing()
         if not isinstance(annealing, Annealing):
             raise ValueError(f"annealing must be an Annealing or None; got {annealing!r}.")
-        judge, criterion = _judge(gain, selection, self.convention, weighted=weighted)
+        judge, criterion = gain_judge(gain, selection, self.convention, weighted=weighted)
         if not isinstance(self.tol, int | float) or not 0 <= self.tol < math.inf:
             raise ValueError(f"tol must be a number, not below 0; got {self.tol!r}.")
         return Recipe(
@@ -213,32 +210,6 @@ class AnnealedRanker(BaseRanker):
         if result.weights.shape != ((rows,) if self.relaxation_.width == 1 else (rows, 2)):
             raise ValueError(f"weights of shape {result.weights.shape} for {self.n_features_in_} features")
         self._set_result(result)
-
-
-def _judge(gain: Gain, selection: Selection, convention: str, *, weighted: bool) -> tuple[Judge, str]:
-    """The function that gives the criterion of each query, and its name."""
-    if selection.criterion is None and (weighted or not isinstance(gain, NDCG)):
-
-        def gain_itself(part: TrainingSet, scores: Floats) -> Floats:
-            # whole numbers, twenty sigmas apart: Pi is the permutation matrix to the last bit
-            apart = -ranking(scores, part.codes).ranks.astype(np.float64)
-            return expected_gain(
-                apart,
-                part.y,
-                part.codes,
-                gain=gain,
-                relaxation=SmoothedIndicator(0.05),
-                n_iter=1,
-                epsilon=0,
-                sample_weight=part.sample_weight,
-            ).per_query
-
-        return gain_itself, "gain" if isinstance(gain, RankLinear) else str(gain)
-    names: Any = selection.criterion
-    if names is None:
-        names = "ndcg@1-10"
-        convention = "letor" if gain.discount == "letor" else "standard"  # type: ignore[attr-defined]
-    return metric_judge(names, convention)
 
 
 def _fingerprint(

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.conventions import Convention
+from sinkprop.gains import NDCG, Gain, RankLinear
 from sinkprop.linear import TrainingSet, joined
 from sinkprop.metrics import evaluate, parse_metrics
+from sinkprop.objective import expected_gain
+from sinkprop.ranked import ranking
+from sinkprop.relaxations import SmoothedIndicator
 from sinkprop.selection import Selection
 
-__all__ = ["Division", "Judge", "divide", "metric_judge"]
+__all__ = ["Division", "Judge", "divide", "gain_judge", "metric_judge"]
 
 Floats = NDArray[np.float64]
 Judge = Callable[[TrainingSet, Floats], Floats]
@@ -81,3 +86,29 @@ def metric_judge(names: str | Sequence[str], convention: str | Convention) -> tu
         return mean
 
     return judge, names if isinstance(names, str) else ",".join(map(str, names))
+
+
+def gain_judge(gain: Gain, selection: Selection, convention: str, *, weighted: bool) -> tuple[Judge, str]:
+    """The function that gives the criterion of each query, and its name: where none is named, the gain's."""
+    if selection.criterion is None and (weighted or not isinstance(gain, NDCG)):
+
+        def gain_itself(part: TrainingSet, scores: Floats) -> Floats:
+            # whole numbers, twenty sigmas apart: Pi is the permutation matrix to the last bit
+            apart = -ranking(scores, part.codes).ranks.astype(np.float64)
+            return expected_gain(
+                apart,
+                part.y,
+                part.codes,
+                gain=gain,
+                relaxation=SmoothedIndicator(0.05),
+                n_iter=1,
+                epsilon=0,
+                sample_weight=part.sample_weight,
+            ).per_query
+
+        return gain_itself, "gain" if isinstance(gain, RankLinear) else str(gain)
+    names: Any = selection.criterion
+    if names is None:
+        names = "ndcg@1-10"
+        convention = "letor" if gain.discount == "letor" else "standard"  # type: ignore[attr-defined]
+    return metric_judge(names, convention)

@@ -9,16 +9,11 @@ threads, and for a fit that was interrupted and resumed.
 
 from __future__ import annotations
 
-import copy
-import inspect
 import math
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,96 +22,22 @@ from torch import Tensor, nn
 
 from sinkprop.linear import TrainingSet, descend
 from sinkprop.progress import Notify, silent
-from sinkprop.scaling import Scaling, fit_scaling
 from sinkprop.torch.network import drawing_from
+from sinkprop.torch.preparation import Preparation
+from sinkprop.torch.scoring import (
+    NetworkOverflowError,
+    checked_scores,
+    cut,
+    one_torch_thread,
+    takes_offsets,
+    thread_pool,
+)
 
-__all__ = [
-    "Epoch",
-    "NetworkFit",
-    "NetworkOverflowError",
-    "Plan",
-    "Preparation",
-    "State",
-    "fit_network",
-    "fit_preparation",
-    "network_scores",
-    "one_torch_thread",
-]
+__all__ = ["Epoch", "NetworkFit", "Plan", "State", "fit_network"]
 
 Floats = NDArray[np.float64]
 
 _SHARD_DOCUMENTS = 2048  # few enough for the caches, many enough for what a step costs beside arithmetic
-_KEPT_BYTES = 1 << 30  # features up to this size are prepared once, larger ones minibatch by minibatch
-_CHUNK = 1 << 13  # rows
-
-TRANSFORMS = ("log1p", "none")
-
-
-@dataclass(frozen=True, eq=False)
-class Preparation:
-    """What happens to features before the network sees them: the transform, then the normalization.
-
-    transform  "log1p": sign(x) log(1 + |x|), or "none". Where the scaling is by query it has been done
-               before, with the scaling
-    """
-
-    transform: str
-    scaling: Scaling
-    dtype: torch.dtype
-
-    def __call__(self, X: NDArray[Any]) -> Tensor:
-        """Rows (N, D) as the network takes them."""
-        out = torch.empty(X.shape, dtype=self.dtype)
-        into = out.numpy()
-        for start in range(0, len(X), _CHUNK):
-            rows = X[start : start + _CHUNK].astype(np.float64)
-            if self.scaling.kind != "query":
-                rows = transformed(rows, self.transform)
-            if self.scaling.kind == "standard":
-                rows -= self.scaling.shift
-                rows *= self.scaling.factor
-            with np.errstate(over="ignore"):
-                into[start : start + _CHUNK] = rows
-        if not bool(out.isfinite().all()):
-            row, column = np.argwhere(~np.isfinite(into))[0].tolist()
-            raise ValueError(
-                f"X holds {X[row, column]!r} in row {row}, column {column}, which is too large for "
-                f"{str(self.dtype).rpartition('.')[2]}. Use input_transform='log1p' or "
-                "normalization='standard', or dtype='float64'."
-            )
-        return out
-
-    def kept(self, X: NDArray[Any]) -> Tensor | NDArray[Any]:
-        """The rows prepared, to be used again and again; or as they are, where that takes much memory."""
-        return self(X) if X.size * self.dtype.itemsize <= _KEPT_BYTES else X
-
-
-def transformed(X: NDArray[Any], transform: str) -> NDArray[Any]:
-    """sign(x) log(1 + |x|) for "log1p": small numbers as they are, counts and lengths by their logarithms."""
-    return np.copysign(np.log1p(np.abs(X)), X) if transform == "log1p" else X
-
-
-class RowsAs:
-    """Rows that go through a function as they are looked at, a slice at a time: no copy of all is made."""
-
-    dtype, itemsize = np.dtype(np.float64), 8
-
-    def __init__(self, X: NDArray[Any], function: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-        self._X, self._function, self.shape = X, function, X.shape
-
-    def __len__(self) -> int:
-        return len(self._X)
-
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
-        return self._function(self._X[rows]).astype(np.float64, copy=False)
-
-
-def fit_preparation(transform: str, normalization: str, X: NDArray[Any], dtype: torch.dtype) -> Preparation:
-    """The preparation named, with what it needs from the training rows (N, D)."""
-    rows: Any = X
-    if normalization != "query":
-        rows = RowsAs(X, lambda part: transformed(part.astype(np.float64), transform))
-    return Preparation(transform, fit_scaling(normalization, rows), dtype)
 
 
 @dataclass(frozen=True)
@@ -202,12 +123,6 @@ class Plan:
         return len(self.sigmas)
 
 
-class NetworkOverflowError(ArithmeticError):
-    """Scores of the network that are NaN or infinite; `result` is what had been done, where there was any."""
-
-    result: NetworkFit | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class State:
     """All that the rest of a fit depends on, after an epoch.
@@ -244,7 +159,7 @@ def fit_network(
     on_state  called after each epoch with its state, and once more with True where the fit is interrupted; a
               state given as `resumed` to a later call continues with the same result
     """
-    with one_torch_thread(), _threads(plan.n_threads) as pool, torch.random.fork_rng(devices=[]):
+    with one_torch_thread(), thread_pool(plan.n_threads) as pool, torch.random.fork_rng(devices=[]):
         trainer = _Trainer(module, data, preparation, plan, pool)
         return trainer.run(
             judge, resumed, on_state, on_epoch, notify, NetworkFit("finished", criterion, judged_by, ())
@@ -344,7 +259,7 @@ class _Trainer:
         """An epoch of Adam; the mean loss."""
         plan = self._plan
         order = np.random.default_rng([plan.seed, 1, number]).permutation(len(self._sizes))
-        batches = _cut(order, self._sizes, plan.batch_documents)
+        batches = cut(order, self._sizes, plan.batch_documents)
         # A query counts the same in a minibatch of few as in one of many.
         share = len(batches) / self._weight.sum()
         total = 0.0
@@ -500,116 +415,6 @@ class _Trainer:
         return part("best.")
 
 
-def network_scores(
-    module: nn.Module,
-    rows: Tensor | NDArray[Any],
-    offsets: NDArray[np.int64] | None,
-    preparation: Preparation,
-    *,
-    n_outputs: int,
-    exact: bool,
-    n_threads: int = 1,
-) -> Floats:
-    """Scores (N,), or (N, 2), of rows that stand query by query where offsets are given.
-
-    exact  whether the module is run in double precision and the scores rounded to single: then documents with
-           the same features have the same score, whatever stands beside them. In single precision the last
-           bits depend on where in a matrix a row stands.
-    """
-    listwise = takes_offsets(module)
-    n = len(rows)
-    if offsets is None:
-        if listwise:
-            raise ValueError("predict needs qid=: the network looks at the documents of a query together.")
-        offsets = np.array([0, n])
-    if listwise:
-        sizes = np.diff(offsets)
-        parts = _cut(np.arange(len(sizes)), sizes, _CHUNK)
-        bounds = [(int(p[0]), int(p[-1]) + 1) for p in parts]
-    else:
-        bounds = [(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK)]
-    out = np.empty((n, n_outputs) if n_outputs > 1 else n)
-    if exact:
-        module = copy.deepcopy(module).double()
-
-    def run(bound: tuple[int, int]) -> None:
-        first, last = bound
-        more: dict[str, Any] = {}
-        if listwise:
-            ends = offsets[first : last + 1]
-            more["offsets"] = torch.from_numpy(ends - ends[0])
-            first, last = int(ends[0]), int(ends[-1])
-        part = rows[first:last]
-        features = part if isinstance(part, Tensor) else preparation(part)
-        with torch.inference_mode():
-            scores = module(features.double() if exact else features, **more)
-            scores = checked_scores(scores, last - first, n_outputs)
-            out[first:last] = (scores.float() if exact else scores).numpy()
-
-    with one_torch_thread(), _threads(min(n_threads, len(bounds))) as pool:
-        if pool is None:
-            for bound in bounds:
-                run(bound)
-        else:
-            list(pool.map(run, bounds))
-    if not np.isfinite(out).all():
-        row = int(np.argmin(np.isfinite(out if out.ndim == 1 else out.sum(axis=1))))
-        raise NetworkOverflowError(
-            f"the score of row {row} is {out[row]}: the network or its features have overflowed."
-        )
-    return out
-
-
-def checked_scores(scores: Any, n: int, n_outputs: int) -> Tensor:
-    """Scores (N,), or (N, 2), of a network that may give them as (N, 1)."""
-    if isinstance(scores, Tensor) and scores.is_floating_point():
-        if n_outputs == 1 and scores.shape == (n, 1):
-            return scores.squeeze(1)
-        if scores.shape == ((n,) if n_outputs == 1 else (n, n_outputs)):
-            return scores
-    expected = f"({n},) or ({n}, 1)" if n_outputs == 1 else f"({n}, {n_outputs})"
-    kind = (
-        f"a tensor of {scores.dtype}, {tuple(scores.shape)}" if isinstance(scores, Tensor) else repr(scores)
-    )
-    raise ValueError(f"module must give {n} rows scores of the shape {expected}, of floats; it gave {kind}.")
-
-
-def takes_offsets(module: nn.Module) -> bool:
-    """Whether the module's forward has an argument `offsets`, for the queries of the rows."""
-    return "offsets" in inspect.signature(module.forward).parameters
-
-
-_lock = threading.Lock()
-_users, _before = 0, 1
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """One thread for each of torch's operations; their number is as before after the last block."""
-    global _users, _before  # noqa: PLW0603
-    with _lock:
-        if not _users:
-            _before = torch.get_num_threads()
-            torch.set_num_threads(1)
-        _users += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _users -= 1
-            if not _users:
-                torch.set_num_threads(_before)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[ThreadPoolExecutor | None]:
-    if count <= 1:
-        yield None
-        return
-    with ThreadPoolExecutor(count, thread_name_prefix="sinkprop") as pool:
-        yield pool
-
-
 def _counting(data: TrainingSet) -> TrainingSet:
     """The queries of some weight."""
     if data.query_weight is None or data.query_weight.all():
@@ -617,22 +422,6 @@ def _counting(data: TrainingSet) -> TrainingSet:
     if not data.query_weight.any():
         raise ValueError("query_weight must have a sum above 0; every weight is zero.")
     return data.select(np.flatnonzero(data.query_weight))
-
-
-def _cut(order: NDArray[np.int64], sizes: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
-    """The queries in their order, cut so that no part has more documents than the budget, or one query.
-
-    >>> [part.tolist() for part in _cut(np.array([2, 0, 1, 3]), np.array([3, 4, 2, 9]), 6)]
-    [[2, 0], [1], [3]]
-    """
-    parts, begin, documents = [], 0, 0
-    for i, size in enumerate(sizes[order].tolist()):
-        if i > begin and documents + size > budget:
-            parts.append(order[begin:i])
-            begin, documents = i, 0
-        documents += size
-    parts.append(order[begin:])
-    return parts
 
 
 def _shards(batch: NDArray[np.int64], sizes: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:

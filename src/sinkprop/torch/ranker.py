@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
 import inspect
 import math
 import os
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Real
@@ -21,36 +19,31 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from sinkprop.annealed import _judge
-from sinkprop.arguments import half_steps, threads, whole
+from sinkprop.arguments import half_steps, number, threads, whole
 from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker, seed_of
 from sinkprop.gains import Gain, RankLinear, as_gain
-from sinkprop.judging import Judge, divide, metric_judge
-from sinkprop.linear import TrainingSet, partitioned_ranks
+from sinkprop.judging import Judge, divide, gain_judge, metric_judge
+from sinkprop.linear import TrainingSet, fingerprint, partitioned_ranks
 from sinkprop.model_files import ModelFileError
 from sinkprop.progress import progress_line
-from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator, as_relaxation
+from sinkprop.relaxations import (
+    PartitionedMeasure,
+    Relaxation,
+    SmoothedIndicator,
+    as_relaxation,
+    relaxation_from,
+    relaxation_record,
+)
 from sinkprop.scaling import SCALINGS
 from sinkprop.selection import Selection, mean_over_queries
+from sinkprop.torch.checkpoints import Checkpoint
 from sinkprop.torch.files import read_network, write_network
-from sinkprop.torch.fitting import (
-    TRANSFORMS,
-    Epoch,
-    NetworkFit,
-    NetworkOverflowError,
-    Plan,
-    Preparation,
-    State,
-    checked_scores,
-    fit_network,
-    fit_preparation,
-    network_scores,
-    takes_offsets,
-    transformed,
-)
+from sinkprop.torch.fitting import Epoch, NetworkFit, Plan, fit_network
 from sinkprop.torch.loss import SinkPropLoss, sinkprop_loss
 from sinkprop.torch.network import ACTIVATIONS, MLP, NORMALIZATIONS
+from sinkprop.torch.preparation import TRANSFORMS, Preparation, fit_preparation, transformed
+from sinkprop.torch.scoring import NetworkOverflowError, checked_scores, network_scores, takes_offsets
 
 __all__ = ["NeuralRanker"]
 
@@ -59,7 +52,6 @@ Floats = NDArray[np.float64]
 _RIVALS = ("listnet", "approxndcg", "lambdarank")
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _TOP = 200  # documents to which the Hungarian algorithm is applied when a partitioned measure ranks
-_TIMES = 20  # a checkpoint is written when so many times what writing took has passed since
 
 
 class NeuralRanker(BaseRanker):
@@ -203,9 +195,9 @@ class NeuralRanker(BaseRanker):
         if self.checkpoint is not None:
             settings = self._settings(plan.seed, criterion)
             kind = f"{type(self).__name__}Checkpoint"
-            checkpoint = _Checkpoint(
-                self.checkpoint, kind, _fingerprint((data, validation), settings, module)
-            )
+            weights = [x.numpy(force=True) for x in module.state_dict().values()]
+            digest = fingerprint(repr((settings, repr(module))), data, validation, arrays=weights)
+            checkpoint = Checkpoint(self.checkpoint, kind, digest)
         mean = None if judging is None else self._judgment(judging, preparation, relaxation, judge)
         try:
             with progress_line(bool(self.verbose)) as notify:
@@ -273,13 +265,13 @@ class NeuralRanker(BaseRanker):
                 "module must be an nn.Module, a function that makes one for a number of features, or None; "
                 f"got {self.module!r}."
             )
-        clip = None if self.clip_norm is None else _number("clip_norm", self.clip_norm, above=True)
+        clip = None if self.clip_norm is None else number("clip_norm", self.clip_norm, above=True)
         return relaxation, Plan(
             loss=loss,
             sigmas=sigmas,
             optimizer=self.optimizer,
-            learning_rate=_number("learning_rate", self.learning_rate, above=True),
-            weight_decay=_number("weight_decay", self.weight_decay),
+            learning_rate=number("learning_rate", self.learning_rate, above=True),
+            weight_decay=number("weight_decay", self.weight_decay),
             schedule=self.schedule,
             clip_norm=clip,
             batch_documents=self._budget(len(data.y)),
@@ -308,7 +300,7 @@ class NeuralRanker(BaseRanker):
                 f"layer_normalization must be {_either(NORMALIZATIONS)} or None; got "
                 f"{self.layer_normalization!r}."
             )
-        if _number("dropout", self.dropout) >= 1:
+        if number("dropout", self.dropout) >= 1:
             raise ValueError(f"dropout must be below 1; got {self.dropout!r}.")
 
     def _loss(self, data: TrainingSet) -> tuple[Relaxation | None, Callable[..., Tensor]]:
@@ -384,7 +376,7 @@ class NeuralRanker(BaseRanker):
         self, data: TrainingSet, validation: TrainingSet | None, seed: int
     ) -> tuple[TrainingSet, TrainingSet | None, str]:
         """The queries to train on, those that judge, and how in words."""
-        share = _number("validation_fraction", self.validation_fraction)
+        share = number("validation_fraction", self.validation_fraction)
         if share >= 1:
             raise ValueError(f"validation_fraction must be below 1; got {self.validation_fraction!r}.")
         if validation is None and share == 0:
@@ -400,7 +392,7 @@ class NeuralRanker(BaseRanker):
             criterion = tuple(criterion)
         if isinstance(self.loss, str) and self.loss == "sinkprop":
             selection = Selection(criterion=criterion)
-            return _judge(as_gain(self.gain), selection, self.convention, weighted=weighted)
+            return gain_judge(as_gain(self.gain), selection, self.convention, weighted=weighted)
         return metric_judge("ndcg@1-10" if criterion is None else criterion, self.convention)
 
     def _judgment(
@@ -560,7 +552,7 @@ class NeuralRanker(BaseRanker):
         saved["module"] = None if self.module is None else type(self.module_).__name__
         saved["loss"] = _name_of(self.loss)
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
-        saved["relaxation"] = _relaxation_record(as_relaxation(self.relaxation))
+        saved["relaxation"] = relaxation_record(as_relaxation(self.relaxation))
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
         if not isinstance(saved["random_state"], int):
             saved["random_state"] = None
@@ -569,7 +561,7 @@ class NeuralRanker(BaseRanker):
     @classmethod
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
-        given["relaxation"] = _relaxation_from(saved["relaxation"])
+        given["relaxation"] = relaxation_from(saved["relaxation"])
         if given["gain"] is None:  # a function of the user's own is not data; predictions do not need it
             given["gain"] = "ndcg"
         return given
@@ -577,7 +569,7 @@ class NeuralRanker(BaseRanker):
     def _fitted_state(self) -> dict[str, Any]:
         r = self.fit_result_
         return {
-            "relaxation": None if self.relaxation_ is None else _relaxation_record(self.relaxation_),
+            "relaxation": None if self.relaxation_ is None else relaxation_record(self.relaxation_),
             "status": r.status,
             "criterion": r.criterion,
             "judged_by": r.judged_by,
@@ -587,7 +579,7 @@ class NeuralRanker(BaseRanker):
     def _restore(self, state: dict[str, Any]) -> None:
         epochs = tuple(Epoch(**epoch) for epoch in state["epochs"])
         result = NetworkFit(state["status"], state["criterion"], state["judged_by"], epochs)
-        relaxation = None if state["relaxation"] is None else _relaxation_from(state["relaxation"])
+        relaxation = None if state["relaxation"] is None else relaxation_from(state["relaxation"])
         n_outputs = 1 if relaxation is None else relaxation.width
         preparation = Preparation(self.input_transform, self.scaling_, _DTYPES[self.dtype])
         one = Groups(np.array([0, 1]), None, np.zeros(1, np.int64), 1)
@@ -598,61 +590,6 @@ class NeuralRanker(BaseRanker):
         except RuntimeError as error:
             raise ValueError(f"its weights are not of this network: {' '.join(str(error).split())}") from None
         self._set_fitted(module, preparation, relaxation, result)
-
-
-class _Checkpoint:
-    """A file of the state after an epoch, written as often as keeps it a small part of the work."""
-
-    def __init__(self, path: str | os.PathLike[str], kind: str, fingerprint: str) -> None:
-        self._path, self._kind, self._fingerprint = path, kind, fingerprint
-        self._written = -1
-        self._next = -math.inf
-
-    def read(self) -> State | None:
-        """The state of an earlier, unfinished fit."""
-        if not os.path.exists(self._path):
-            return None
-        model, tensors = read_network(self._path, kind=self._kind)
-        state = model.state
-        if state["fingerprint"] != self._fingerprint:
-            raise ModelFileError(
-                f"{os.fspath(self._path)}: a checkpoint of a fit with other data or parameters, left as it "
-                "is. Give another file, or remove this one."
-            )
-        epochs = tuple(Epoch(**epoch) for epoch in state["epochs"])
-        self._written = len(epochs)
-        return State(tensors, epochs, state["best"], state["steps"])
-
-    def __call__(self, state: State, last: bool) -> None:
-        began = time.perf_counter()
-        if len(state.epochs) == self._written or (began < self._next and not last):
-            return
-        record = {
-            "fingerprint": self._fingerprint,
-            "epochs": [dataclasses.asdict(epoch) for epoch in state.epochs],
-            "best": state.best,
-            "steps": state.steps,
-        }
-        write_network(self._path, self._kind, record, state.tensors)
-        self._written = len(state.epochs)
-        now = time.perf_counter()
-        self._next = now + _TIMES * (now - began)
-
-
-def _fingerprint(sets: Sequence[TrainingSet | None], settings: str, module: nn.Module) -> str:
-    """A digest of everything on which the epochs of a fit depend."""
-    digest = hashlib.sha256(repr((settings, repr(module))).encode())
-    arrays: list[Any] = []
-    for part in sets:
-        if part is not None:
-            arrays += [part.X, part.y, part.groups.offsets, part.sample_weight, part.query_weight]
-        arrays.append(None)
-    arrays += [x.numpy(force=True) for x in module.state_dict().values()]
-    for array in arrays:
-        digest.update(repr(None if array is None else (array.shape, array.dtype)).encode())
-        if array is not None:
-            digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
 
 
 def _geometric(sigma: Any, n_epochs: int) -> tuple[float, ...]:
@@ -669,15 +606,6 @@ def _geometric(sigma: Any, n_epochs: int) -> tuple[float, ...]:
         )
     first, last = (float(s) for s in ends)
     return tuple(first * (last / first) ** (i / max(n_epochs - 1, 1)) for i in range(n_epochs))
-
-
-def _number(name: str, value: Any, *, above: bool = False) -> float:
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not 0 <= float(value) < math.inf or (above and float(value) == 0):
-        raise ValueError(
-            f"{name} must be a finite number, {'above 0' if above else 'not below 0'}; got {value!r}."
-        )
-    return float(value)
 
 
 def _either(names: Any) -> str:
@@ -701,14 +629,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | tuple | list):
         return [_plain(item) for item in value]
     return value
-
-
-def _relaxation_record(relaxation: Relaxation) -> dict[str, Any]:
-    return {"type": type(relaxation).__name__, **dataclasses.asdict(relaxation)}  # type: ignore[call-overload]
-
-
-def _relaxation_from(record: dict[str, Any]) -> Relaxation:
-    kinds = {"SmoothedIndicator": SmoothedIndicator, "PartitionedMeasure": PartitionedMeasure}
-    kind = kinds[record["type"]]
-    made: Relaxation = kind(**{name: value for name, value in record.items() if name != "type"})
-    return made
