@@ -42,7 +42,16 @@ from numpy.typing import NDArray
 
 from sinkprop.atomic import StrPath, write_atomically
 
-__all__ = ["FORMAT_VERSION", "MAX_BYTES", "Model", "ModelFileError", "read_model", "write_model"]
+__all__ = [
+    "FORMAT_VERSION",
+    "MAX_BYTES",
+    "Model",
+    "ModelFileError",
+    "model_bytes",
+    "parse_model",
+    "read_model",
+    "write_model",
+]
 
 FORMAT_VERSION = 1
 MAX_BYTES = 2**28  # JSON is for models of thousands of numbers; this is some ten million
@@ -105,7 +114,7 @@ def write_model(
     >>> model.state, model.about["gain"]
     ({'weights': array([ 0.1, -0. ])}, 'ndcg@10')
     """
-    write_atomically(path, _file_bytes(kind, state, {} if about is None else about))
+    write_atomically(path, model_bytes(kind, state, {} if about is None else about))
 
 
 def read_model(path: StrPath, *, kind: str | None = None) -> Model:
@@ -123,7 +132,7 @@ def read_model(path: StrPath, *, kind: str | None = None) -> Model:
     if max(size, len(data)) > MAX_BYTES:
         raise ModelFileError(f"{name!r} is larger than the {MAX_BYTES} bytes that a model file may have.")
     try:
-        model = _parse(data)
+        model = parse_model(data)
     except ModelFileError as error:
         raise ModelFileError(f"{name!r} {error}") from None
     if kind is not None and model.kind != kind:
@@ -131,7 +140,8 @@ def read_model(path: StrPath, *, kind: str | None = None) -> Model:
     return model
 
 
-def _file_bytes(kind: str, state: dict[str, Any], about: dict[str, Any]) -> bytes:
+def model_bytes(kind: str, state: dict[str, Any], about: dict[str, Any]) -> bytes:
+    """What `write_model` writes."""
     from sinkprop import __version__
 
     if not _is_kind(kind):
@@ -279,7 +289,7 @@ def _check_text_array(strings: list[str], where: str) -> None:
         )
 
 
-def _parse(data: bytes) -> Model:
+def parse_model(data: bytes) -> Model:
     """The model in the bytes of a file; a ModelFileError, as yet without its name, says what is wrong."""
     from sinkprop import __version__
 

@@ -22,11 +22,16 @@ from sinkprop.torch.loss import SinkPropLoss, sinkprop_loss
 from sinkprop.torch.rivals import approx_ndcg_loss, lambda_loss, listnet_loss
 
 if TYPE_CHECKING:
+    from sinkprop.torch.fitting import Epoch, NetworkFit
     from sinkprop.torch.network import MLP
     from sinkprop.torch.ranker import NeuralRanker
+    from sinkprop.torch.scoring import NetworkOverflowError
 
 __all__ = [
     "MLP",
+    "Epoch",
+    "NetworkFit",
+    "NetworkOverflowError",
     "NeuralRanker",
     "SinkPropLoss",
     "approx_ndcg_loss",
@@ -41,7 +46,14 @@ __all__ = [
     "top_k",
 ]
 
-_LAZY = {"MLP": "sinkprop.torch.network", "NeuralRanker": "sinkprop.torch.ranker"}  # what needs scikit-learn
+# what needs scikit-learn
+_LAZY = {
+    "Epoch": "sinkprop.torch.fitting",
+    "MLP": "sinkprop.torch.network",
+    "NetworkFit": "sinkprop.torch.fitting",
+    "NetworkOverflowError": "sinkprop.torch.scoring",
+    "NeuralRanker": "sinkprop.torch.ranker",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from sinkprop.atomic import StrPath, replacing
-from sinkprop.model_files import Model, ModelFileError, _file_bytes, _parse
+from sinkprop.model_files import Model, ModelFileError, model_bytes, parse_model
 
 __all__ = ["read_network", "write_network"]
 
@@ -81,7 +81,7 @@ def write_network(
         }
         end += block.nbytes
         blocks.append(block)
-    text = _file_bytes(kind, state, {} if about is None else about).decode("utf-8")
+    text = model_bytes(kind, state, {} if about is None else about).decode("utf-8")
     metadata = {
         "sha256": "0" * 64, "format": "sinkprop-network", "version": str(FORMAT_VERSION), "model": text
     }  # fmt: skip
@@ -184,4 +184,4 @@ def _contents(fields: dict[str, Any], body: bytes) -> tuple[Model, dict[str, Ten
         end = last
     if end != len(body):
         raise ValueError(f"{len(body)} bytes of tensors where the header has {end}")
-    return _parse(metadata["model"].encode("utf-8")), tensors
+    return parse_model(metadata["model"].encode("utf-8")), tensors
