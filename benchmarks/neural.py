@@ -4,12 +4,16 @@
     python benchmarks/neural.py OHSUMED --cache FOLDER     the same, keeping each fit: a second run resumes
     python benchmarks/neural.py OHSUMED --json FILE        everything as JSON too
     python benchmarks/neural.py OHSUMED --seeds 1          a first look
+    python benchmarks/neural.py OHSUMED --within           the losses by no test query
 
 OHSUMED is a folder with Fold1 to Fold5 of train.txt, vali.txt and test.txt. Every loss has the same network,
 optimizer and number of epochs, and four settings: two learning rates, each with two settings of the loss's
 own. In every fold and with every seed the validation queries choose the epoch and the setting; the test
 queries are looked at after that. A row is the mean of five folds and five seeds, with the standard deviation
 of the seeds' five-fold means. The linear models have no seed.
+
+`--within` trains on two thirds of a fold's training queries, lets the last third choose, and reports on the
+validation queries; each third is the last in turn.
 """
 
 from __future__ import annotations
@@ -65,11 +69,12 @@ LOSSES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 LINEAR = ("sinkprop", "sinkprop-best", "ridge")
 
 
-def jobs(seeds: int) -> Iterator[dict[str, Any]]:
-    for name in LINEAR:
-        for fold in FOLDS:
-            yield {"method": f"linear {name}", "fold": fold}
-    for seed, fold in itertools.product(range(seeds), FOLDS):
+def jobs(seeds: int, within: bool) -> Iterator[dict[str, Any]]:
+    """Every fit; `fold` is a number, or with a third held out, as 1.2, the fold and the third."""
+    folds = [f"{fold}.{third}" for fold in FOLDS for third in range(3)] if within else list(FOLDS)
+    for name, fold in itertools.product(LINEAR, folds):
+        yield {"method": f"linear {name}", "fold": fold}
+    for seed, fold in itertools.product(range(seeds), folds):
         for name, rate in itertools.product(LOSSES, LEARNING_RATES):
             for own in LOSSES[name]:
                 settings = NETWORK | own | {"learning_rate": rate}
@@ -77,10 +82,19 @@ def jobs(seeds: int) -> Iterator[dict[str, Any]]:
 
 
 @lru_cache(maxsize=1)
-def data(folder: str, fold: int) -> Any:
+def data(folder: str, fold: int | str) -> Any:
+    """The queries to train on, those that choose, and those that are reported on."""
     from sinkprop import load_letor
 
-    return tuple(load_letor(f"{folder}/Fold{fold}/{part}.txt") for part in ("train", "vali", "test"))
+    number, _, third = str(fold).partition(".")
+    train, vali, test = (
+        load_letor(f"{folder}/Fold{number}/{part}.txt") for part in ("train", "vali", "test")
+    )
+    if not third:
+        return train, vali, test
+    queries = np.unique(train.qid, return_inverse=True)[1]
+    last = queries % 3 == int(third)
+    return train.take(np.flatnonzero(~last)), train.take(np.flatnonzero(last)), vali
 
 
 def one_fit(folder: str, cache: str, job: dict[str, Any]) -> dict[str, Any]:
@@ -143,7 +157,7 @@ def summary(found: list[dict[str, Any]], seeds: int) -> list[dict[str, Any]]:
             of_seed = [fit for fit in fits if fit.get("seed") == seed]
             best = [
                 max((f for f in of_seed if f["fold"] == fold), key=lambda f: f.get("criterion", 0.0))
-                for fold in FOLDS
+                for fold in dict.fromkeys(f["fold"] for f in of_seed)
             ]
             chosen += best
             by_seed.append([np.mean([fit["test"][metric] for fit in best]) for metric in METRICS])
@@ -187,13 +201,14 @@ def main() -> None:
     parser.add_argument("folder", help="of Fold1 to Fold5")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
+    parser.add_argument("--within", action="store_true", help="look at no test query")
     parser.add_argument("--cache", type=Path, help="folder that keeps every fit")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as nowhere:
         cache = Path(nowhere) if options.cache is None else options.cache
         cache.mkdir(parents=True, exist_ok=True)
-        todo = list(jobs(options.seeds))
+        todo = list(jobs(options.seeds, options.within))
         found: list[dict[str, Any] | None] = [None] * len(todo)
         began = time.perf_counter()
         with ProcessPoolExecutor(options.jobs) as pool:
@@ -212,6 +227,7 @@ def main() -> None:
             "losses": LOSSES,
             "criterion": CRITERION,
             "seeds": options.seeds,
+            "within": options.within,
             "rows": rows,
         }
         options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
