@@ -1,9 +1,10 @@
 """The same network trained by SinkProp and by the losses in use: five folds, five seeds, one budget.
 
-    python benchmarks/neural.py OHSUMED                    the table; ten minutes on two idle cores
+    python benchmarks/neural.py OHSUMED                    the table, for NeuralRanker's default network; 15 minutes
     python benchmarks/neural.py OHSUMED --cache FOLDER     the same, keeping each fit: a second run resumes
     python benchmarks/neural.py OHSUMED --json FILE        everything as JSON too
     python benchmarks/neural.py OHSUMED --seeds 1          a first look
+    python benchmarks/neural.py OHSUMED --network small    one hidden layer of 32 units, no dropout
     python benchmarks/neural.py OHSUMED --within           the losses by no test query
 
 OHSUMED is a folder with Fold1 to Fold5 of train.txt, vali.txt and test.txt. Every loss has the same network,
@@ -39,17 +40,18 @@ import numpy as np
 METRICS = ("ndcg@3", "ndcg@5", "ndcg@10", "map")
 CRITERION = "ndcg@1-10"
 FOLDS = range(1, 6)
-# what is the same for all, chosen by the validation queries alone
-NETWORK: dict[str, Any] = {
-    "hidden": (32,),
+# what is the same for all losses, chosen by the validation queries alone
+COMMON: dict[str, Any] = {
     "activation": "relu",
-    "dropout": 0.0,
     "layer_normalization": None,
     "input_transform": "log1p",
     "normalization": "standard",
     "batch_documents": None,
-    "max_epochs": 60,
     "patience": 20,
+}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "default": COMMON | {"hidden": (64, 32), "dropout": 0.5, "max_epochs": 100},
+    "small": COMMON | {"hidden": (32,), "dropout": 0.0, "max_epochs": 60},
 }
 LEARNING_RATES = (3e-3, 1e-2)
 # two settings of each loss: its sharpness where it has one
@@ -69,7 +71,7 @@ LOSSES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 LINEAR = ("sinkprop", "sinkprop-best", "ridge")
 
 
-def jobs(seeds: int, within: bool) -> Iterator[dict[str, Any]]:
+def jobs(network: dict[str, Any], seeds: int, within: bool) -> Iterator[dict[str, Any]]:
     """Every fit; `fold` is a number, or with a third held out, as 1.2, the fold and the third."""
     folds = [f"{fold}.{third}" for fold in FOLDS for third in range(3)] if within else list(FOLDS)
     for name, fold in itertools.product(LINEAR, folds):
@@ -77,7 +79,7 @@ def jobs(seeds: int, within: bool) -> Iterator[dict[str, Any]]:
     for seed, fold in itertools.product(range(seeds), folds):
         for name, rate in itertools.product(LOSSES, LEARNING_RATES):
             for own in LOSSES[name]:
-                settings = NETWORK | own | {"learning_rate": rate}
+                settings = network | own | {"learning_rate": rate}
                 yield {"method": name, "fold": fold, "settings": settings, "seed": seed}
 
 
@@ -172,7 +174,7 @@ def summary(found: list[dict[str, Any]], seeds: int) -> list[dict[str, Any]]:
                 "seconds": float(np.mean([fit["seconds"] for fit in fits])),
                 "chosen": [
                     {"seed": f.get("seed"), "fold": f["fold"], "epoch": f.get("epoch")}
-                    | {k: v for k, v in f.get("settings", {}).items() if k not in NETWORK}
+                    | {k: v for k, v in f.get("settings", {}).items() if k not in NETWORKS["small"]}
                     for f in chosen
                 ],
             }
@@ -199,6 +201,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", help="of Fold1 to Fold5")
+    parser.add_argument("--network", choices=list(NETWORKS), default="default")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
     parser.add_argument("--within", action="store_true", help="look at no test query")
@@ -208,7 +211,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as nowhere:
         cache = Path(nowhere) if options.cache is None else options.cache
         cache.mkdir(parents=True, exist_ok=True)
-        todo = list(jobs(options.seeds, options.within))
+        todo = list(jobs(NETWORKS[options.network], options.seeds, options.within))
         found: list[dict[str, Any] | None] = [None] * len(todo)
         began = time.perf_counter()
         with ProcessPoolExecutor(options.jobs) as pool:
@@ -222,7 +225,7 @@ def main() -> None:
     print(as_text(rows))
     if options.json:
         record = {
-            "network": NETWORK,
+            "network": NETWORKS[options.network],
             "learning_rates": LEARNING_RATES,
             "losses": LOSSES,
             "criterion": CRITERION,
