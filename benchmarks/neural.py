@@ -1,6 +1,6 @@
 """The same network trained by SinkProp and by the losses in use: five folds, five seeds, one budget.
 
-    python benchmarks/neural.py OHSUMED                    the table, for NeuralRanker's default network; 15 minutes
+    python benchmarks/neural.py OHSUMED                    the table, default network; some 15 minutes
     python benchmarks/neural.py OHSUMED --cache FOLDER     the same, keeping each fit: a second run resumes
     python benchmarks/neural.py OHSUMED --json FILE        everything as JSON too
     python benchmarks/neural.py OHSUMED --seeds 1          a first look
