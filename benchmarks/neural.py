@@ -5,7 +5,7 @@
     python benchmarks/neural.py OHSUMED --json FILE        everything as JSON too
     python benchmarks/neural.py OHSUMED --seeds 1          a first look
     python benchmarks/neural.py OHSUMED --network small    one hidden layer of 32 units, no dropout
-    python benchmarks/neural.py OHSUMED --within           the losses by no test query
+    python benchmarks/neural.py OHSUMED --within           a second look, without a fold's test queries
 
 OHSUMED is a folder with Fold1 to Fold5 of train.txt, vali.txt and test.txt. Every loss has the same network,
 optimizer and number of epochs, and four settings: two learning rates, each with two settings of the loss's
@@ -14,7 +14,8 @@ queries are looked at after that. A row is the mean of five folds and five seeds
 of the seeds' five-fold means. The linear models have no seed.
 
 `--within` trains on two thirds of a fold's training queries, lets the last third choose, and reports on the
-validation queries; each third is the last in turn.
+validation queries; each third is the last in turn. A fold's validation queries are another fold's test
+queries, so over five folds these are the same queries again, ranked by other networks.
 """
 
 from __future__ import annotations
@@ -163,12 +164,14 @@ def summary(found: list[dict[str, Any]], seeds: int) -> list[dict[str, Any]]:
             ]
             chosen += best
             by_seed.append([np.mean([fit["test"][metric] for fit in best]) for metric in METRICS])
-        spread = np.std(by_seed, axis=0, ddof=1) if len(by_seed) > 1 else np.full(len(METRICS), np.nan)
+        spread = None
+        if len(by_seed) > 1:
+            spread = dict(zip(METRICS, np.std(by_seed, axis=0, ddof=1).tolist(), strict=True))
         rows.append(
             {
                 "method": method,
                 "test": dict(zip(METRICS, np.mean(by_seed, axis=0).tolist(), strict=True)),
-                "spread": None if linear else dict(zip(METRICS, spread.tolist(), strict=True)),
+                "spread": spread,
                 "by_seed": [list(map(float, row)) for row in by_seed],
                 "criterion": None if linear else float(np.mean([fit["criterion"] for fit in chosen])),
                 "seconds": float(np.mean([fit["seconds"] for fit in fits])),
@@ -204,7 +207,7 @@ def main() -> None:
     parser.add_argument("--network", choices=list(NETWORKS), default="default")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
-    parser.add_argument("--within", action="store_true", help="look at no test query")
+    parser.add_argument("--within", action="store_true", help="leave the test queries of each fold alone")
     parser.add_argument("--cache", type=Path, help="folder that keeps every fit")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
