@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,7 +28,13 @@ from sinkprop.torch.files import read_network  # noqa: E402
 from sinkprop.torch.network import MLP, Dropout  # noqa: E402
 from sinkprop.torch.preparation import Preparation  # noqa: E402
 from sinkprop.torch.ranker import NeuralRanker  # noqa: E402
+from sinkprop.torch.rivals import approx_ndcg_loss  # noqa: E402
 from sinkprop.torch.scoring import NetworkOverflowError  # noqa: E402
+
+
+def _stop(epoch):
+    raise SystemExit
+
 
 LOSSES = ["sinkprop", "listnet", "approxndcg", "lambdarank"]
 
@@ -752,6 +759,16 @@ class TestInterruptAndResume:
         path.write_bytes(before[:-5])
         with pytest.raises(ModelFileError, match="damaged"):
             quick(checkpoint=path).fit(X, y, qid=qid)
+
+    def test_a_checkpoint_knows_the_settings_of_a_loss(self, tmp_path, data):
+        X, y, qid = data
+        path = tmp_path / "fit"
+        with pytest.raises(SystemExit):
+            quick(partial(approx_ndcg_loss, alpha=1.0), checkpoint=path, on_epoch=_stop).fit(X, y, qid=qid)
+        with pytest.raises(ModelFileError, match="other data or parameters"):
+            quick(partial(approx_ndcg_loss, alpha=2.0), checkpoint=path).fit(X, y, qid=qid)
+        quick(partial(approx_ndcg_loss, alpha=1.0), checkpoint=path).fit(X, y, qid=qid)
+        assert not path.exists()
 
     def test_a_checkpoint_is_a_small_part_of_the_work(self, tmp_path, data, monkeypatch):
         X, y, qid = data

@@ -9,6 +9,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -613,9 +614,11 @@ def _either(names: Any) -> str:
 
 
 def _name_of(function: Any) -> str:
-    """The name of a function or of an object's class, with its settings where it is a module of torch."""
+    """The name of a function or of an object's class, with its settings where they can be seen."""
     if isinstance(function, str):
         return function
+    if isinstance(function, partial):
+        return f"{_name_of(function.func)}{function.args}{sorted(function.keywords.items())}"
     if isinstance(function, nn.Module):
         return repr(function)
     named = function if hasattr(function, "__qualname__") else type(function)
