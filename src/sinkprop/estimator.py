@@ -327,7 +327,7 @@ def load_model(path: str | os.PathLike[str]) -> BaseRanker:
             from sinkprop.torch.ranker import NeuralRanker
         except ImportError as error:
             raise ImportError(
-                f'{os.fspath(path)}: holds a network, which needs PyTorch: pip install "sinkprop[torch]".'
+                'the file holds a network, which needs PyTorch: pip install "sinkprop[torch]"'
             ) from error
         return NeuralRanker.load(path)
     kind = read_model(path).kind
