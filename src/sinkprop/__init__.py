@@ -32,6 +32,7 @@ from sinkprop.training import Annealing, FitResult
 
 if TYPE_CHECKING:
     from sinkprop import baselines, datasets
+    from sinkprop import gbdt as gbdt
     from sinkprop import torch as torch
     from sinkprop.estimator import load_model
     from sinkprop.ranker import SinkPropRanker
@@ -91,6 +92,7 @@ _LAZY = {
     "load_model": "sinkprop.estimator",
     "baselines": "sinkprop.baselines",
     "datasets": "sinkprop.datasets",
+    "gbdt": "sinkprop.gbdt",
     "torch": "sinkprop.torch",
 }
 
