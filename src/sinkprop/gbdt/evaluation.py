@@ -14,12 +14,21 @@ from sinkprop.conventions import Convention, as_convention
 from sinkprop.data import Groups, as_labels, as_query_weight
 from sinkprop.forms import digits, one_of, text_form
 from sinkprop.gains import NDCG, Gain, Precision, RankLinear
-from sinkprop.gbdt.for_lightgbm import groups_of, rows_of
+from sinkprop.gbdt import for_lightgbm, for_xgboost
+from sinkprop.gbdt.layouts import present
 from sinkprop.measures import Metric, parse_metrics
 from sinkprop.metrics import evaluate
 from sinkprop.ranked import Ranked, Ties, as_one_score_a_row
 
-__all__ = ["LightGBMMetric", "RankingMetrics", "gain_name", "gain_values", "lightgbm_metric"]
+__all__ = [
+    "LightGBMMetric",
+    "RankingMetrics",
+    "XGBoostMetric",
+    "gain_name",
+    "gain_values",
+    "lightgbm_metric",
+    "xgboost_metric",
+]
 
 Floats = NDArray[np.float64]
 Metrics = str | Metric | Gain | Iterable[str | Metric | Gain]
@@ -63,8 +72,8 @@ class LightGBMMetric:
         self, y_true: Any, y_pred: Any, weight: Any = None, group: Any = None
     ) -> list[tuple[str, float, bool]]:
         """[(name, value, True), ...]: f(y_true, y_pred, weight, group), or for `train`, f(preds, dataset)."""
-        scores, labels, weight, group, _ = rows_of(y_true, y_pred, weight, group)
-        groups = groups_of(group, len(labels))
+        scores, labels, weight, group, _ = for_lightgbm.rows_of(y_true, y_pred, weight, group)
+        groups = for_lightgbm.groups_of(group, len(labels))
         # LightGBM drops weights that are all ones
         weights = None if self.query_weight is None or weight is None else np.asarray(weight)
         found = self.metrics.values(labels, scores, groups, weights)
@@ -73,6 +82,46 @@ class LightGBMMetric:
     def __repr__(self) -> str:
         weights = "" if self.query_weight is None else f", query_weight={self.query_weight!r}"
         return f"lightgbm_metric({self.metrics.text()}{weights})"
+
+
+def xgboost_metric(
+    metrics: Metrics = "ndcg@10",
+    *,
+    convention: str | Convention = "standard",
+    query_weight: Literal["dataset"] | None = "dataset",
+    **options: Any,
+) -> XGBoostMetric:
+    """Metrics for XGBoost: `custom_metric` of `xgboost.train` and of `xgboost.cv`.
+
+    query_weight  "dataset": means weighted by the DMatrix's `weight`, one number a query, where it has one;
+                  None: plain means
+
+    The other arguments are those of `lightgbm_metric`. XGBoost goes by the name where it stops early, and
+    takes what does not begin as "ndcg" or "map" for a loss: pass maximize=True. It looks at the last metric.
+    """
+    one_of("query_weight", query_weight or "dataset", ("dataset",))
+    return XGBoostMetric(RankingMetrics.of(metrics, convention, options), query_weight=query_weight)
+
+
+class XGBoostMetric:
+    """Metrics of a DMatrix under a model's scores: see `xgboost_metric`."""
+
+    def __init__(
+        self, metrics: RankingMetrics, *, query_weight: Literal["dataset"] | None = "dataset"
+    ) -> None:
+        self.metrics, self.query_weight = metrics, query_weight
+
+    def __call__(self, preds: Any, dmatrix: Any) -> list[tuple[str, float]]:
+        """[(name, value), ...]: called as f(preds, dmatrix)."""
+        labels, weight, pointers = for_xgboost.rows_of(dmatrix)
+        groups = for_xgboost.groups_of(pointers, len(labels))
+        if weight is not None:
+            weight = None if self.query_weight is None else present(weight, groups, len(pointers) - 1)
+        return self.metrics.values(labels, preds, groups, weight)
+
+    def __repr__(self) -> str:
+        weights = ", query_weight=None" if self.query_weight is None else ""
+        return f"xgboost_metric({self.metrics.text()}{weights})"
 
 
 @dataclass(frozen=True)

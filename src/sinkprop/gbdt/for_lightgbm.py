@@ -13,7 +13,7 @@ from sinkprop.arguments import threads
 from sinkprop.data import Groups
 from sinkprop.gains import Gain, as_gain
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
-from sinkprop.gbdt.layouts import Layouts, consecutive, settings_text, tree_loss
+from sinkprop.gbdt.layouts import Layouts, consecutive, present, settings_text, tree_loss
 
 __all__ = ["LightGBMObjective", "lightgbm_objective"]
 
@@ -137,11 +137,6 @@ def groups_of(group: Any, n: int) -> Groups:
             "lightgbm.Dataset or to LGBMRanker.fit: the sizes of the queries, whose rows stand together."
         )
     return consecutive(group, n, owner="the Dataset")
-
-
-def present(query_weight: NDArray[Any], groups: Groups, n_sizes: int) -> NDArray[Any]:
-    """The weights of the queries that have documents, where there is one for each size."""
-    return np.asarray(query_weight[groups.queries] if query_weight.shape == (n_sizes,) else query_weight)
 
 
 def _check_whole_queries(dataset: Any) -> None:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from sinkprop.data import Groups
 from sinkprop.gains import Gain
-from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
+from sinkprop.gbdt.derivatives import TreeLoss
 
-__all__ = ["Layouts", "consecutive", "settings_text", "tree_loss"]
+__all__ = ["Layouts", "consecutive", "present", "settings_text", "tree_loss"]
 
 Arrays = tuple[NDArray[Any] | None, ...]
 Prepared = TypeVar("Prepared")
@@ -66,6 +66,11 @@ def consecutive(sizes: NDArray[Any], n: int, *, owner: str) -> Groups:
     return Groups(offsets, None, places, int(kept.max()) if len(kept) else 0)
 
 
+def present(query_weight: NDArray[Any], groups: Groups, n_sizes: int) -> NDArray[Any]:
+    """The weights of the queries that have documents, where there is one for each size."""
+    return np.asarray(query_weight[groups.queries] if query_weight.shape == (n_sizes,) else query_weight)
+
+
 @dataclass(frozen=True, eq=False)
 class _Layout(Generic[Prepared]):
     """What was prepared, and copies of the arrays that it was prepared from."""
@@ -105,6 +110,3 @@ class Layouts(Generic[Prepared]):
 
     def __reduce__(self) -> tuple[type[Layouts[Prepared]], tuple[()]]:
         return Layouts, ()
-
-
-DerivativeLayouts = Layouts[Derivatives]
