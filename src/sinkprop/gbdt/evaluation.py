@@ -15,15 +15,18 @@ from sinkprop.data import Groups, as_labels, as_query_weight
 from sinkprop.forms import digits, one_of, text_form
 from sinkprop.gains import NDCG, Gain, Precision, RankLinear
 from sinkprop.gbdt import for_lightgbm, for_xgboost
+from sinkprop.gbdt.for_catboost import CatBoostObjective
 from sinkprop.gbdt.layouts import present
 from sinkprop.measures import Metric, parse_metrics
 from sinkprop.metrics import evaluate
 from sinkprop.ranked import Ranked, Ties, as_one_score_a_row
 
 __all__ = [
+    "CatBoostMetric",
     "LightGBMMetric",
     "RankingMetrics",
     "XGBoostMetric",
+    "catboost_metric",
     "gain_name",
     "gain_values",
     "lightgbm_metric",
@@ -122,6 +125,68 @@ class XGBoostMetric:
     def __repr__(self) -> str:
         weights = ", query_weight=None" if self.query_weight is None else ""
         return f"xgboost_metric({self.metrics.text()}{weights})"
+
+
+def catboost_metric(
+    metric: str | Metric | Gain = "ndcg@10",
+    *,
+    objective: CatBoostObjective,
+    convention: str | Convention = "standard",
+    **options: Any,
+) -> CatBoostMetric:
+    """A metric for CatBoost: the `eval_metric` that belongs to a `catboost_objective`.
+
+    metric      a name such as "ndcg@10", a `Metric`, or a `Gain`: what its objective makes large
+    objective   that of the same training, which gets the scores of each round from here, and has the queries
+    convention  see `evaluate`
+    options     in place of the convention's: `empty`, `ties`, `threshold` and the others of `Convention`
+
+    CatBoost takes one metric of this kind; it is what early stopping and `use_best_model` go by. In
+    `evals_result_` it has the name of its class, "CatBoostMetric".
+    """
+    metrics = RankingMetrics.of(metric, convention, options)
+    if len(metrics.metrics) != 1:
+        raise ValueError(f"metric must be one metric, as CatBoost takes no more; got {metric!r}.")
+    if not isinstance(objective, CatBoostObjective):
+        raise TypeError(f"objective must be a catboost_objective; got {objective!r}.")
+    return CatBoostMetric(metrics, objective)
+
+
+class CatBoostMetric:
+    """A metric of the data sets of an objective: see `catboost_metric`."""
+
+    no_jit = True
+
+    def __init__(self, metrics: RankingMetrics, objective: CatBoostObjective) -> None:
+        self.metrics, self.objective = metrics, objective
+
+    def is_max_optimal(self) -> bool:
+        return True
+
+    def evaluate(self, approxes: Any, target: Any, weight: Any) -> tuple[float, float]:
+        """The mean over queries, and 1, as CatBoost calls it with the scores of a whole data set."""
+        for rows in (self.objective.rows, *self.objective.eval_rows):
+            order = rows.find(target)
+            if order is not None:
+                scores = self.objective.see(rows, order, np.asarray(approxes[0]))
+                ((_, value),) = self.metrics.values(rows.labels, scores, rows.groups)
+                return value, 1.0
+        raise ValueError(
+            "the labels of the Pools must be the objective's `label` and `eval_labels`, which tell the rows."
+        )
+
+    def get_final_error(self, error: float, weight: float) -> float:
+        return error / weight
+
+    # as the objective's
+    def __copy__(self) -> CatBoostMetric:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CatBoostMetric:
+        return self
+
+    def __repr__(self) -> str:
+        return f"catboost_metric({self.metrics.text()}, objective={self.objective!r})"
 
 
 @dataclass(frozen=True)
