@@ -125,6 +125,7 @@ class CatBoostObjective:
     """Derivatives of the expected gain, for CatBoost: see `catboost_objective`."""
 
     no_jit = True  # CatBoost would have numba compile the methods, and warn that it cannot
+    _current: tuple[Singles, Singles] | None  # the derivatives at _scores, once they are asked for
 
     def __init__(
         self,
@@ -206,7 +207,7 @@ class CatBoostObjective:
     def _begin(self) -> None:
         self._lock = Lock()
         self._scores = self._start
-        self._current: tuple[Singles, Singles] | None = None
+        self._current = None
 
     def _at(self, rows: Index, scores: Floats) -> tuple[Singles, Singles]:
         """Derivatives of all rows in this round, for a call that names the scores of some."""
