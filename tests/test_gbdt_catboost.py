@@ -229,6 +229,9 @@ def test_training_starts_from_a_model_or_a_baseline():
     assert_allclose(second.predict(X), whole.predict(X), atol=1e-7)
     rest = train(objective, X, pool={"baseline": scores}, **BARE, iterations=5)
     assert_allclose(scores + rest.predict(X), whole.predict(X), atol=1e-5)  # a baseline is float32
+    constant = objective_of(y, sizes, init_score=np.full(len(y), 0.1))
+    same = train(constant, X, pool={"baseline": np.full(len(y), 0.1)}, **BARE, iterations=9)
+    assert_allclose(same.predict(X), whole.predict(X), atol=1e-6)
     with pytest.raises(catboost.CatBoostError, match="init_score"):
         train(objective_of(y, sizes), X, fit={"init_model": first})
 

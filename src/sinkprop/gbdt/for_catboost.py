@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sinkprop.arguments import threads
 from sinkprop.data import Groups, as_labels, as_scores, group_rows
 from sinkprop.gains import Gain
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
@@ -35,6 +36,7 @@ _UNIT = 2.0**-24  # of the targets, which CatBoost keeps in float32: exact below
 # versions of, one to go on from and one for the model, whose scores differ by about a five hundredth of it;
 # what would cut queries apart differs by a tenth and more within the first rounds.
 _SAME = 5e-3
+_SINGLE = 1e-6  # of a score: a baseline is kept in float32
 
 
 def catboost_objective(
@@ -121,11 +123,22 @@ class CatBoostRows:
         return self.rows[places]
 
 
+class _Round:
+    """The scores of all rows between two trees, and the derivatives at them once they are asked for."""
+
+    def __init__(self, scores: Floats) -> None:
+        self.scores = scores
+        self.derivatives: tuple[Singles, Singles] | None = None
+        self._tolerance = _SAME * np.ptp(scores) + _SINGLE * np.abs(scores).max()
+
+    def has(self, rows: Index, scores: Floats) -> bool:
+        return bool((np.abs(self.scores[rows] - scores) <= self._tolerance).all())
+
+
 class CatBoostObjective:
     """Derivatives of the expected gain, for CatBoost: see `catboost_objective`."""
 
     no_jit = True  # CatBoost would have numba compile the methods, and warn that it cannot
-    _current: tuple[Singles, Singles] | None  # the derivatives at _scores, once they are asked for
 
     def __init__(
         self,
@@ -138,6 +151,7 @@ class CatBoostObjective:
         init_score: ArrayLike | None = None,
         n_threads: int | None = None,
     ) -> None:
+        threads(n_threads, 0)
         self.loss, self.rows, n = loss, rows, len(rows.labels)
         self._derivatives = Derivatives(
             loss,
@@ -156,14 +170,11 @@ class CatBoostObjective:
                 )
             self.eval_rows.append(CatBoostRows.of(f"eval_set[{i}]", *pair, first))
             first += len(self.eval_rows[-1].labels)
-        self._start = np.zeros(n)
-        if init_score is not None:
-            self._start = as_scores(init_score, 1)
-            if len(self._start) != n:
-                raise ValueError(
-                    f"init_score must have one value a row: {n} rows, but {len(self._start)} scores."
-                )
-        self._begin()
+        start = np.zeros(n) if init_score is None else as_scores(init_score, 1)
+        if len(start) != n:
+            raise ValueError(f"init_score must have one value a row: {n} rows, but {len(start)} scores.")
+        self._start = _Round(start)
+        self._now, self._lock = self._start, Lock()
 
     @property
     def label(self) -> Floats:
@@ -201,28 +212,19 @@ class CatBoostObjective:
         sorted_scores[order] = scores
         if rows is self.rows:
             with self._lock:
-                self._scores, self._current = sorted_scores, None
+                self._now = _Round(sorted_scores)
         return sorted_scores
-
-    def _begin(self) -> None:
-        self._lock = Lock()
-        self._scores = self._start
-        self._current = None
 
     def _at(self, rows: Index, scores: Floats) -> tuple[Singles, Singles]:
         """Derivatives of all rows in this round, for a call that names the scores of some."""
-        if not self._same(self._scores, rows, scores):
-            if not self._same(self._start, rows, scores):
-                _refuse(self._scores is self._start)
-            self._scores, self._current = self._start, None  # another training has begun
-        if self._current is None:
-            gradient, hessian = self._derivatives(self._scores)
-            self._current = -gradient, -hessian  # CatBoost climbs
-        return self._current
-
-    def _same(self, known: Floats, rows: Index, scores: Floats) -> bool:
-        difference = float(np.abs(known[rows] - scores).max(initial=0.0))
-        return difference == 0 or difference <= _SAME * float(np.ptp(known))
+        if not self._now.has(rows, scores):
+            if not self._start.has(rows, scores):
+                _refuse(self._now is self._start)
+            self._now = self._start  # another training has begun
+        if self._now.derivatives is None:
+            gradient, hessian = self._derivatives(self._now.scores)
+            self._now.derivatives = -gradient, -hessian  # CatBoost climbs
+        return self._now.derivatives
 
     # CatBoost copies its parameters, but the metric and the objective have to stay together.
     def __copy__(self) -> CatBoostObjective:
@@ -232,11 +234,11 @@ class CatBoostObjective:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: x for name, x in vars(self).items() if name not in ("_lock", "_scores", "_current")}
+        return {name: x for name, x in vars(self).items() if name not in ("_lock", "_now")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._begin()
+        self._now, self._lock = self._start, Lock()
 
     def __repr__(self) -> str:
         return f"catboost_objective({settings_text(self.loss)}, labels=..., qid=...)"
