@@ -290,6 +290,21 @@ def test_the_metric_under_a_convention_and_of_a_gain():
     assert repr(metric).startswith("catboost_metric('ndcg(discount=letor,gain=exponential)@3'")
 
 
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("kind", ["Base", "Exp"])
+def test_the_metric_is_catboosts_ndcg_under_its_convention(kind, tied):
+    """Linear gain unless it is told otherwise, 1 for a query without a relevant document, ties at worst."""
+    from catboost.utils import eval_metric
+
+    _, y, sizes = queries()
+    scores = np.random.default_rng(0).normal(size=len(y)).round(0 if tied else 9)
+    theirs = eval_metric(y, scores, f"NDCG:top=5;type={kind}", group_id=qid_of(sizes))
+    gain = {"Base": "linear", "Exp": "exponential"}[kind]
+    objective = objective_of(y, sizes)
+    ours = catboost_metric("ndcg@5", objective=objective, gain=gain, empty=1, ties="worst")
+    assert_allclose(ours.evaluate([scores], objective.label, None)[0], theirs[0], rtol=1e-12)
+
+
 def test_queries_need_not_stand_together():
     rng = np.random.default_rng(0)
     y, scores = rng.integers(0, 3, 30), rng.normal(size=30)

@@ -142,6 +142,15 @@ def test_labels_have_no_limit_of_31_and_any_value():
     assert ends[1] > ends[0] + 0.1
 
 
+def test_labels_beyond_31_need_lightgbms_own_metrics_off():
+    X, y, sizes = queries(30, labels="real")
+    given = {"eval_metric": lightgbm_metric("ndcg@5"), **validation_of(X, y, sizes)}
+    with pytest.raises(lightgbm.basic.LightGBMError, match="label"):
+        ranker(lightgbm_objective()).fit(X, y, group=sizes, **given)
+    fitted = ranker(lightgbm_objective(), metric="None").fit(X, y, group=sizes, **given)
+    assert list(fitted.best_score_["training"]) == ["ndcg@5"]
+
+
 def test_lists_longer_than_lightgbm_takes():
     X, y, sizes = queries(sizes=[5, 5, 12_000])
     with pytest.raises(lightgbm.basic.LightGBMError, match="10000"):
