@@ -332,9 +332,10 @@ def load_model(path: str | os.PathLike[str]) -> BaseRanker:
         return NeuralRanker.load(path)
     kind = read_model(path).kind
     from sinkprop import baselines
+    from sinkprop.gbdt.ranker import BoostedRanker
     from sinkprop.ranker import SinkPropRanker
 
-    rankers = (SinkPropRanker, *(getattr(baselines, name) for name in baselines.__all__))
+    rankers = (SinkPropRanker, BoostedRanker, *(getattr(baselines, name) for name in baselines.__all__))
     kinds: dict[str, type[BaseRanker]] = {ranker.__name__: ranker for ranker in rankers}
     if kind not in kinds:
         raise ModelFileError(

@@ -1,0 +1,144 @@
+"""LightGBM's parameters as keyword arguments: its names, all their aliases, and which of them are refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+from sinkprop.gbdt.boosters import lightgbm_module
+
+__all__ = ["OWN", "canonical", "check_names", "resolved"]
+
+# what a ranker has as parameters of its own: LightGBM's name and the ranker's
+OWN = {
+    "num_iterations": "n_estimators",
+    "learning_rate": "learning_rate",
+    "num_leaves": "num_leaves",
+    "min_data_in_leaf": "min_child_samples",
+    "early_stopping_round": "early_stopping_rounds",
+    "num_threads": "n_threads",
+    "seed": "random_state",
+}
+
+_GAIN = "the trees are grown on the derivatives of an expected gain: set gain="
+_OTHER = f"it belongs to another objective; {_GAIN}"
+_COMMAND = "it is for LightGBM's command line, which reads and writes files"
+_NETWORK = "a query's derivatives are computed in one process"
+_PREDICTION = "it is for predictions: give it to booster_.predict"
+_REFUSED = {
+    **dict.fromkeys(("objective",), _GAIN),
+    **dict.fromkeys(
+        ("metric", "eval_at", "first_metric_only", "metric_freq", "is_provide_training_metric"),
+        "trees are judged by sinkprop's metrics: set criterion=, as 'ndcg@10'",
+    ),
+    "label_gain": "the gain says what labels are worth: gain='ndcg(gain=linear)'",
+    **dict.fromkeys(
+        (
+            "lambdarank_truncation_level", "lambdarank_norm", "lambdarank_position_bias_regularization",
+            "sigmoid", "objective_seed", "num_class", "is_unbalance", "scale_pos_weight", "reg_sqrt", "alpha",
+            "fair_c", "poisson_max_delta_step", "tweedie_variance_power", "auc_mu_weights",
+            "multi_error_top_k", "pos_bagging_fraction", "neg_bagging_fraction", "boost_from_average",
+        ),
+        _OTHER,
+    ),
+    "class_weight": "labels are degrees of relevance, not classes: give fit sample_weight= or query_weight=",
+    "categorical_feature": "it is known with the data: give it to fit",
+    **dict.fromkeys(("group_column", "label_column", "weight_column", "ignore_column", "header"), _COMMAND),
+    **dict.fromkeys(
+        (
+            "config", "task", "data", "valid", "input_model", "output_model", "output_result",
+            "convert_model", "convert_model_language", "save_binary", "snapshot_freq", "two_round",
+            "parser_config_file", "precise_float_parser", "refit_decay_rate",
+        ),
+        _COMMAND,
+    ),
+    **dict.fromkeys(
+        ("machines", "num_machines", "machine_list_filename", "local_listen_port", "time_out"), _NETWORK
+    ),
+    **dict.fromkeys(("pre_partition", "top_k"), _NETWORK),
+    **dict.fromkeys(
+        (
+            "predict_contrib", "predict_leaf_index", "predict_raw_score", "predict_disable_shape_check",
+            "num_iteration_predict", "start_iteration_predict", "pred_early_stop", "pred_early_stop_freq",
+            "pred_early_stop_margin",
+        ),
+        _PREDICTION,
+    ),
+}  # fmt: skip
+
+_KEPT = {"tree_learner": ("serial",), "boosting": ("gbdt", "gbrt", "dart", "goss")}
+
+
+@lru_cache(maxsize=1)
+def _canonical_names() -> dict[str, str]:
+    from lightgbm.basic import _ConfigAliases
+
+    table = _ConfigAliases._get_all_param_aliases()
+    return {alias: name for name, aliases in table.items() for alias in (name, *aliases)}
+
+
+def canonical(name: str) -> str | None:
+    """LightGBM's first name of what has this name or alias; None for what it does not have.
+
+    >>> canonical("reg_lambda"), canonical("min_child_samples"), canonical("num_leafs")
+    ('lambda_l2', 'min_data_in_leaf', None)
+    """
+    if name == "class_weight":  # of LightGBM's estimators, not of LightGBM
+        return name
+    lightgbm_module()
+    return _canonical_names().get(name)
+
+
+def check_names(names: Iterable[str], known: Iterable[str]) -> None:
+    """A TypeError for a name that neither the ranker nor LightGBM has."""
+    for name in names:
+        if canonical(name) is None:
+            close = get_close_matches(name, [*known, *_canonical_names()], n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise TypeError(
+                f"BoostedRanker got an unexpected keyword argument {name!r}: neither it nor LightGBM has "
+                f"such a parameter.{hint}"
+            )
+
+
+def resolved(
+    given: Mapping[str, Any], own: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The ranker's own parameters, with what aliases say of them, and all others by LightGBM's first names.
+
+    given     what LightGBM is to get, by any of its names; None leaves LightGBM's default
+    own       the ranker's values, by its names, and their `defaults`
+    """
+    mine, others = dict(own), {}
+    said: dict[str, str] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        first = canonical(name)
+        if first is None or first in _REFUSED:
+            raise ValueError(f"BoostedRanker takes no {name}: {_REFUSED.get(first or '', 'it is unknown')}.")
+        if first in _KEPT and str(value).lower() not in _KEPT[first]:
+            why = _NETWORK if first == "tree_learner" else "LightGBM has it for objectives of its own only"
+            choices = " or ".join(map(repr, _KEPT[first]))
+            raise ValueError(f"BoostedRanker takes no {name}={value!r}: {why}. Take {choices}.")
+        if first in said and said[first] != name and given[said[first]] != value:
+            raise ValueError(f"{said[first]} and {name} are the same to LightGBM; give one of them.")
+        said[first] = name
+        if first not in OWN:
+            others[first] = value
+            continue
+        attribute = OWN[first]
+        mine[attribute] = _processors(value) if attribute == "n_threads" else value
+        if own[attribute] not in (defaults[attribute], mine[attribute]):
+            raise ValueError(f"{attribute} and {name} are the same; give one of them.")
+    return mine, others
+
+
+def _processors(n_jobs: Any) -> Any:
+    """scikit-learn's n_jobs as a number of threads: -1 is all processors, 0 what LightGBM would take."""
+    if not isinstance(n_jobs, int) or n_jobs > 0:
+        return n_jobs
+    return None if n_jobs == 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)

@@ -1,0 +1,477 @@
+"""BoostedRanker: boosted trees on the expected gain, as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sinkprop.arguments import number, whole
+from sinkprop.data import Groups
+from sinkprop.estimator import BaseRanker, Ids, seed_of
+from sinkprop.gains import Gain, RankLinear, as_gain
+from sinkprop.gbdt.bagging import bagged
+from sinkprop.gbdt.boosters import (
+    as_booster,
+    booster_names,
+    booster_of,
+    booster_text,
+    lightgbm_module,
+    lightgbm_threads,
+)
+from sinkprop.gbdt.boosting import BoostingFit, grow
+from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
+from sinkprop.gbdt.parameters import check_names, resolved
+from sinkprop.gbdt.rows import (
+    NO_CATEGORIES,
+    Categories,
+    SparseRows,
+    categories_of,
+    encoded,
+    joined_rows,
+    plain_rows,
+)
+from sinkprop.judging import divide, gain_judge
+from sinkprop.linear import TrainingSet
+from sinkprop.metrics import evaluate
+from sinkprop.progress import progress_line
+from sinkprop.scaling import fit_scaling
+from sinkprop.selection import Selection, mean_over_queries
+
+__all__ = ["DEFAULTS", "BoostedRanker"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Defaults:
+    """What a `BoostedRanker` does unless told otherwise; those of the loss are `TreeLoss`'s own."""
+
+    n_estimators: int = 300
+    learning_rate: float = 0.05
+    num_leaves: int = 15
+    min_child_samples: int = 20
+    early_stopping_rounds: int | None = 50
+
+
+DEFAULTS = _Defaults()
+
+
+class BoostedRanker(BaseRanker):
+    """Boosted trees that maximize an expected metric, grown by LightGBM: `pip install "sinkprop[lightgbm]"`.
+
+    gain                what is maximized, see `expected_gain`; with `width`, `curvature`, `n_iter` and
+                        `epsilon`, see `TreeLoss`
+    n_estimators        trees, at most
+    learning_rate, num_leaves, min_child_samples
+                        as in LightGBM
+    early_stopping_rounds
+                        trees without improvement on the evaluation set after which no more are grown; the
+                        model has those up to the best. None grows and keeps all
+    criterion           metrics whose mean over the evaluation set's queries says what is best; None takes the
+                        gain's own, see `Selection`
+    validation_fraction share of the queries to hold out as an evaluation set where fit gets none; None trains
+                        on all and grows every tree
+    metric              of `score`, under `convention`
+    importance_type     of `feature_importances_`: "split", how often a feature splits, or "gain", what its
+                        splits gained
+    n_threads           see `expected_gain`. The trees are the same whatever their number
+    random_state        of all that is drawn. The same gives the same trees
+    verbose             False, or a number below 1: no progress line even on a terminal
+    lightgbm_parameters all others of LightGBM, by its names or any alias: `max_depth`, `reg_lambda`,
+                        `colsample_bytree`, `subsample`, `monotone_constraints`, ...
+
+    The parameters of a `lightgbm.LGBMRanker` can be given as they are, but for those of its objective.
+    `subsample` draws whole queries, every `subsample_freq` trees, 1 unless it is given, or rows as LightGBM
+    does with `bagging_by_query=False`.
+
+    X may be an array, a SciPy sparse matrix or a data frame, may hold NaN for missing values, and columns of
+    categories: those of a frame with that type, and what `categorical_feature` of `fit` names.
+
+    After `fit`: `booster_`, the `lightgbm.Booster`; `n_trees_`; `best_iteration_`, the round that is the
+    model; `history_`, the criterion after each round; `feature_importances_`; `fit_result_`, the record. An
+    interrupt from the keyboard ends the fit with the best trees so far.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)
+    >>> y = np.digitize(np.abs(X[:, 0]) + 0.1 * rng.normal(size=400), [0.5, 1.5])
+    >>> ranker = BoostedRanker(n_estimators=50).fit(X, y, qid=qid)
+    >>> ranker.rank([[0, 0, 0], [-2, 0, 0], [1, 0, 0]], qid=[1, 1, 1])
+    array([3, 1, 2])
+    """
+
+    def __init__(
+        self,
+        gain: str | Gain = "ndcg",
+        *,
+        n_estimators: int = DEFAULTS.n_estimators,
+        learning_rate: float = DEFAULTS.learning_rate,
+        num_leaves: int = DEFAULTS.num_leaves,
+        min_child_samples: int = DEFAULTS.min_child_samples,
+        width: float = TreeLoss.width,
+        curvature: str = TreeLoss.curvature,
+        n_iter: float = TreeLoss.n_iter,
+        epsilon: float = TreeLoss.epsilon,
+        early_stopping_rounds: int | None = DEFAULTS.early_stopping_rounds,
+        criterion: str | Sequence[str] | None = None,
+        validation_fraction: float | None = None,
+        metric: str = "ndcg@10",
+        convention: str = "letor",
+        importance_type: str = "split",
+        n_threads: int | None = None,
+        random_state: int | None = 0,
+        verbose: bool | int = True,
+        **lightgbm_parameters: Any,
+    ) -> None:
+        self.gain = gain
+        self.n_estimators = n_estimators
+        self.learning_rate = learning_rate
+        self.num_leaves = num_leaves
+        self.min_child_samples = min_child_samples
+        self.width = width
+        self.curvature = curvature
+        self.n_iter = n_iter
+        self.epsilon = epsilon
+        self.early_stopping_rounds = early_stopping_rounds
+        self.criterion = criterion
+        self.validation_fraction = validation_fraction
+        self.metric = metric
+        self.convention = convention
+        self.importance_type = importance_type
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+        self._lightgbm_parameters: dict[str, Any] = {}
+        self._add(lightgbm_parameters)
+
+    def _add(self, lightgbm_parameters: dict[str, Any]) -> None:
+        check_names(lightgbm_parameters, self._get_param_names())
+        self._lightgbm_parameters = {**self._lightgbm_parameters, **lightgbm_parameters}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name, those of LightGBM that were given among them."""
+        return {**super().get_params(deep=deep), **self._lightgbm_parameters}
+
+    def set_params(self, **parameters: Any) -> BoostedRanker:
+        """Set parameters by name, those of LightGBM among them."""
+        own = set(self._get_param_names())
+        others = {name: value for name, value in parameters.items() if name.partition("__")[0] not in own}
+        try:
+            self._add(others)
+        except TypeError as error:
+            raise ValueError(f"Invalid parameter for estimator {type(self).__name__}: {error}") from None
+        super().set_params(**{name: value for name, value in parameters.items() if name not in others})
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        # a parameter of LightGBM is an attribute as any other parameter is
+        given = self.__dict__.get("_lightgbm_parameters", {})
+        if name in given:
+            return given[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        qid: Ids | None = None,
+        group: ArrayLike | None = None,
+        eval_set: Sequence[tuple[ArrayLike, ArrayLike]] | None = None,
+        eval_qid: Sequence[Ids] | None = None,
+        eval_group: Sequence[ArrayLike] | None = None,
+        sample_weight: ArrayLike | None = None,
+        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
+        categorical_feature: str | Sequence[str | int] = "auto",
+        init_model: Any = None,
+    ) -> BoostedRanker:
+        """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,).
+
+        eval_set             [(X, y)], with eval_qid or eval_group: queries that say when to stop, not trained
+                             on
+        sample_weight        (N,) row weights
+        query_weight         (Q,) by first appearance, (N,) by row, or {id: weight}
+        categorical_feature  names or numbers of the features whose values are categories, whole numbers from
+                             0; "auto" takes a frame's unordered columns of categories
+        init_model           a `BoostedRanker`, `lightgbm.Booster` or `lightgbm.LGBMModel` whose trees come
+                             first; `best_iteration_` counts those grown after them
+        """
+        evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
+        data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
+        sets = self._evaluation_sets(eval_set, eval_qid, eval_group)
+        categorical = self._categorical(categorical_feature)
+        self._grow(data, reduce(joined_rows, sets) if sets else None, categorical, init_model)
+        self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
+        return self
+
+    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
+        self._grow(data, validation, [], None)
+
+    def _grow(
+        self, data: TrainingSet, validation: TrainingSet | None, categorical: list[int], init_model: Any
+    ) -> None:
+        lightgbm = lightgbm_module()
+        if data.row_weight is not None and not data.row_weight.sum() > 0:
+            raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
+        own, others = self._settings()
+        n_rounds = whole("n_estimators", own["n_estimators"], 1)
+        patience = own["early_stopping_rounds"]
+        patience = None if patience is None else whole("early_stopping_rounds", patience, 1)
+        seed = seed_of(own["random_state"])
+        min_delta = number("early_stopping_min_delta", others.pop("early_stopping_min_delta", 0.0))
+        part, judging, judged_by = self._division(data, validation, seed)
+        judge, criterion = gain_judge(
+            as_gain(self.gain),
+            Selection(criterion=self._named_criterion()),
+            self.convention,
+            weighted=data.sample_weight is not None,
+        )
+        part = _counting(part)
+        n_threads = lightgbm_threads(own["n_threads"], len(part.y))
+        derivatives: Any = Derivatives(
+            self._loss(),
+            part.y,
+            part.groups,
+            sample_weight=part.sample_weight,
+            query_weight=part.query_weight,
+            n_threads=own["n_threads"],
+        )
+        derivatives, bagging = bagged(derivatives, part.groups, others, seed)
+        parameters = {
+            "objective": "none",
+            "metric": "none",
+            "learning_rate": number("learning_rate", own["learning_rate"], above=True),
+            "num_leaves": whole("num_leaves", own["num_leaves"], 2),
+            "min_data_in_leaf": whole("min_child_samples", own["min_child_samples"], 0),
+            "seed": seed % 2**31,
+            "num_threads": n_threads,
+            # One thread sums a feature's histogram, so that no rounding depends on their number.
+            "deterministic": True,
+            **({} if others.get("force_row_wise") else {"force_col_wise": True}),
+            "verbosity": -1,
+            **others,
+            **bagging,
+        }
+        shared = {"params": parameters, "free_raw_data": init_model is None}
+        rows = lightgbm.Dataset(
+            plain_rows(part.X),
+            np.zeros(len(part.y), np.float32),  # derivatives know the labels, of which LightGBM wants some
+            feature_name=booster_names(getattr(self, "feature_names_in_", ())),
+            categorical_feature=categorical,
+            **shared,
+        )
+        held, mean = None, None
+        if judging is not None:
+            held = lightgbm.Dataset(
+                plain_rows(judging.X), np.zeros(len(judging.y), np.float32), reference=rows, **shared
+            )
+            mean = _mean(judge, judging)
+        try:
+            with progress_line(self.verbose > 0) as notify:
+                text, result = grow(
+                    parameters,
+                    rows,
+                    held,
+                    derivatives,
+                    judge=mean,
+                    n_rounds=n_rounds,
+                    patience=patience,
+                    min_delta=min_delta,
+                    init_model=as_booster(init_model),
+                    notify=notify,
+                    criterion="" if judging is None else criterion,
+                    judged_by=judged_by,
+                )
+        except lightgbm.basic.LightGBMError as error:
+            raise ValueError(f"LightGBM refuses this: {' '.join(str(error).split())}") from error
+        if result.status == "interrupted":
+            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=3)
+        self.scaling_ = fit_scaling("none", part.X)
+        self._set_fitted(text, result)
+
+    def _set_fitted(self, text: str, result: BoostingFit) -> None:
+        self.booster_, self.fit_result_ = booster_of(text), result
+        if self._categories.values:
+            # then the booster takes frames as the ranker does
+            self.booster_.pandas_categorical = list(self._categories.values.values())
+        self.n_trees_, self.best_iteration_ = self.booster_.num_trees(), result.best
+
+    def _settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The ranker's own parameters and LightGBM's others, whatever alias they came by."""
+        defaults = {
+            **dataclasses.asdict(DEFAULTS),
+            "n_threads": None,
+            "random_state": 0,
+        }
+        own = {name: getattr(self, name) for name in defaults}
+        return resolved(self._lightgbm_parameters, own, defaults)
+
+    def _loss(self) -> TreeLoss:
+        return TreeLoss(**{field.name: getattr(self, field.name) for field in dataclasses.fields(TreeLoss)})
+
+    def _named_criterion(self) -> Any:
+        if self.criterion is None or isinstance(self.criterion, str):
+            return self.criterion
+        return tuple(self.criterion)
+
+    def _division(
+        self, data: TrainingSet, validation: TrainingSet | None, seed: int
+    ) -> tuple[TrainingSet, TrainingSet | None, str]:
+        """The queries to train on, those that judge, and how in words."""
+        share = self.validation_fraction
+        if share is not None and number("validation_fraction", share) >= 1:
+            raise ValueError(f"validation_fraction must be below 1; got {share!r}.")
+        if validation is None and not share:
+            return data, None, ""
+        selection = Selection("validation", fraction=share or 0.5)
+        division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
+        return division.parts[0], division.judges[0][1], division.judged_by
+
+    def _features(self, X: Any, *, reset: bool = False, name: str = "X") -> Any:
+        if reset:
+            self._categories = categories_of(X)
+        else:
+            check_is_fitted(self, "n_features_in_")
+        if not hasattr(X, "tocsr"):
+            return super()._features(encoded(X, self._categories, name), reset=reset, name=name)
+        matrix = validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=(np.float64, np.float32),
+            ensure_all_finite=False,
+        )
+        if np.isinf(matrix.data).any():
+            place = int(np.argmax(np.isinf(matrix.data)))
+            row = int(np.searchsorted(matrix.indptr, place, side="right")) - 1
+            raise ValueError(
+                f"{name} must be finite, or NaN for missing; row {row}, column {matrix.indices[place]} holds "
+                f"{matrix.data[place]}."
+            )
+        return SparseRows(matrix)
+
+    def _categorical(self, given: str | Sequence[str | int]) -> list[int]:
+        """The numbers of the features whose values are categories."""
+        if isinstance(given, str):
+            if given != "auto":
+                raise ValueError(
+                    "categorical_feature must be 'auto', or a list of names or numbers of features; got "
+                    f"{given!r}. Use [{given!r}]."
+                )
+            return list(self._categories.unordered)
+        names = list(getattr(self, "feature_names_in_", ()))
+        found = []
+        for feature in given:
+            if isinstance(feature, str):
+                if feature not in names:
+                    raise ValueError(f"categorical_feature: {feature!r} is not the name of a feature of X.")
+                found.append(names.index(feature))
+            else:
+                column = whole("categorical_feature", feature, 0)
+                if column >= self.n_features_in_:
+                    raise ValueError(
+                        f"categorical_feature: there is no feature {column}; X has {self.n_features_in_}, "
+                        "counted from 0."
+                    )
+                found.append(column)
+        return sorted(set(found))
+
+    def _score_rows(self, X: Any, groups: Groups | None) -> Floats:
+        check_is_fitted(self, "booster_")
+        own, _ = self._settings()
+        scores: Floats = self.booster_.predict(
+            plain_rows(X), raw_score=True, num_threads=lightgbm_threads(own["n_threads"], len(X))
+        )
+        return scores
+
+    @property
+    def history_(self) -> dict[str, list[float]]:
+        """The criterion after each round, by its name; empty where there were no queries to judge."""
+        check_is_fitted(self, "booster_")
+        record = self.fit_result_
+        return {record.criterion: list(record.values)} if record.values else {}
+
+    @property
+    def feature_importances_(self) -> NDArray[Any]:
+        """(D,) how often each feature splits, or what its splits gained: see `importance_type`."""
+        check_is_fitted(self, "booster_")
+        if self.importance_type not in ("split", "gain"):
+            raise ValueError(f"importance_type must be 'split' or 'gain'; got {self.importance_type!r}.")
+        found: NDArray[Any] = self.booster_.feature_importance(importance_type=self.importance_type)
+        return found
+
+    def _parameters_to_save(self) -> dict[str, Any]:
+        saved = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
+        saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
+        if not isinstance(saved["random_state"], int):
+            saved["random_state"] = None
+        del saved["n_threads"]
+        return saved
+
+    @classmethod
+    def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
+        # a function of the user's own is not data; predictions do not need it
+        return {**saved, "gain": "ndcg" if saved["gain"] is None else saved["gain"]}
+
+    def _fitted_state(self) -> dict[str, Any]:
+        return {
+            **dataclasses.asdict(self.fit_result_),
+            "categories": {str(i): values for i, values in self._categories.values.items()},
+            "unordered": list(self._categories.unordered),
+            "lightgbm": booster_text(self.booster_).split("\n"),
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        fields = {field.name: state[field.name] for field in dataclasses.fields(BoostingFit)}
+        values = {int(i): list(items) for i, items in state["categories"].items()}
+        self._categories = Categories(values, tuple(state["unordered"])) if values else NO_CATEGORIES
+        self._set_fitted("\n".join(state["lightgbm"]), BoostingFit(**fields))
+        if self.booster_.num_feature() != self.n_features_in_:
+            raise ValueError(f"trees of {self.booster_.num_feature()} features for {self.n_features_in_}")
+
+
+def _counting(data: TrainingSet) -> TrainingSet:
+    """The queries of some weight: documents of others would count in leaves, and where features are cut."""
+    if data.query_weight is None or data.query_weight.all():
+        return data
+    return data.select(np.flatnonzero(data.query_weight))
+
+
+def _mean(judge: Any, judging: TrainingSet) -> Any:
+    """The mean criterion of scores over the queries that judge."""
+    weight = judging.query_weight
+    weight = weight if weight is not None and weight.sum() > 0 else None
+
+    def mean(scores: Floats) -> float:
+        return float(mean_over_queries(judge(judging, scores), weight))
+
+    return mean
+
+
+def _plain(value: Any) -> Any:
+    """The value as a model file can hold it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray | tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if value is None or isinstance(value, bool | int | float | str | RankLinear):
+        return value
+    return str(value)

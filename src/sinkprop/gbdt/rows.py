@@ -1,0 +1,182 @@
+"""Features as LightGBM takes them: sparse rows, and the categories of data frames as numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.linear import TrainingSet, joined
+
+__all__ = [
+    "NO_CATEGORIES",
+    "Categories",
+    "SparseRows",
+    "categories_of",
+    "encoded",
+    "joined_rows",
+    "plain_rows",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """A sparse matrix (N, D) as a sequence of rows: scipy's own has no length."""
+
+    matrix: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.matrix.shape[0]), int(self.matrix.shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> SparseRows:
+        return SparseRows(self.matrix[rows])
+
+
+def plain_rows(X: Any) -> Any:
+    """The rows as LightGBM takes them."""
+    return X.matrix if isinstance(X, SparseRows) else X
+
+
+def joined_rows(a: TrainingSet, b: TrainingSet) -> TrainingSet:
+    """Both sets, their features of whatever kind; sparse where those of one are."""
+    bare = [replace(part, X=np.empty((len(part.y), 0))) for part in (a, b)]
+    parts = [a.X, b.X]
+    if not any(isinstance(X, SparseRows) for X in parts):
+        return replace(joined(*bare), X=np.concatenate(parts))
+    from scipy.sparse import csr_matrix, vstack
+
+    rows: Any = SparseRows(vstack([csr_matrix(plain_rows(X)) for X in parts], format="csr"))
+    return replace(joined(*bare), X=rows)
+
+
+@dataclass(frozen=True)
+class Categories:
+    """The categories of a frame's columns, by the numbers of the columns; their places are the codes.
+
+    unordered  the columns whose codes have no order: what LightGBM splits as categories unless told otherwise
+    """
+
+    values: dict[int, list[Any]]
+    unordered: tuple[int, ...]
+
+
+NO_CATEGORIES = Categories({}, ())
+
+
+def is_frame(X: Any) -> bool:
+    """Whether it is a pandas or polars DataFrame or a pyarrow Table."""
+    return _is_pandas(X) or _is_polars(X) or _is_arrow(X)
+
+
+def _is_pandas(X: Any) -> bool:
+    return hasattr(X, "iloc") and hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
+def _is_polars(X: Any) -> bool:
+    return hasattr(X, "get_column") and hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
+def _is_arrow(X: Any) -> bool:
+    return hasattr(X, "column_names") and hasattr(X, "schema")
+
+
+def _names(X: Any) -> list[Any]:
+    return list(X.column_names if _is_arrow(X) else X.columns)
+
+
+def _kind(X: Any, column: int) -> str:
+    """Of a column of categories "unordered" or "ordered", of any other the empty text."""
+    if _is_pandas(X):
+        dtype = X.dtypes.iloc[column]
+        if str(dtype) != "category":
+            return ""
+        return "ordered" if dtype.ordered else "unordered"
+    if _is_polars(X):
+        return "unordered" if str(X.dtypes[column]).partition("(")[0] in ("Categorical", "Enum") else ""
+    kind = X.schema.field(column).type
+    if not str(kind).startswith("dictionary<"):
+        return ""
+    return "ordered" if kind.ordered else "unordered"
+
+
+def categories_of(X: Any) -> Categories:
+    """The categories of a frame's columns; none for anything else."""
+    if not is_frame(X):
+        return NO_CATEGORIES
+    kinds = {i: kind for i in range(len(_names(X))) if (kind := _kind(X, i))}
+    values = {i: _plain(_column_categories(X, i), _names(X)[i]) for i in kinds}
+    return Categories(values, tuple(i for i, kind in kinds.items() if kind == "unordered"))
+
+
+def _column_categories(X: Any, column: int) -> list[Any]:
+    if _is_pandas(X):
+        return list(X.iloc[:, column].cat.categories)
+    if _is_polars(X) and str(X.dtypes[column]).startswith("Enum"):
+        return list(X.dtypes[column].categories)
+    found = {value for value in _column_values(X, column) if value is not None}
+    # in an order that does not depend on which came first, as pandas has it
+    return sorted(found, key=lambda value: (type(value).__name__, value))
+
+
+def _column_values(X: Any, column: int) -> list[Any]:
+    if _is_polars(X):
+        import polars as pl
+
+        return list(X.to_series(column).cast(pl.String).to_list())
+    return list(X.column(column).to_pylist())
+
+
+def _plain(values: list[Any], name: Any) -> list[Any]:
+    found = [value.item() if isinstance(value, np.generic) else value for value in values]
+    for value in found:
+        if not isinstance(value, bool | int | float | str):
+            raise ValueError(
+                f"the categories of column {name!r} must be text or numbers, which a model file can hold; "
+                f"got {value!r}. Convert them, as by .cat.rename_categories(str)."
+            )
+    return found
+
+
+def encoded(X: Any, known: Categories, name: str) -> Any:
+    """A frame with the places of the categories in those known, NaN for others, as its columns of categories.
+
+    Anything else than a frame stays as it is: its numbers are the places.
+    """
+    if not is_frame(X):
+        return X
+    for i, column in enumerate(_names(X)):
+        if bool(_kind(X, i)) != (i in known.values):
+            was, now = ("was", "is not") if i in known.values else ("was not", "is")
+            raise ValueError(
+                f"column {column!r} of {name} {was} one of categories when the ranker was fitted, and {now} "
+                "here. Give it the same type."
+            )
+    if not known.values:
+        return X
+    if _is_pandas(X):
+        X = X.copy(deep=False)
+        for i, values in known.values.items():
+            codes = X.iloc[:, i].cat.set_categories(values).cat.codes.to_numpy(dtype=np.float64)
+            X.isetitem(i, np.where(codes < 0, np.nan, codes))
+        return X
+    columns = {i: _codes(_column_values(X, i), values) for i, values in known.values.items()}
+    if _is_polars(X):
+        import polars as pl
+
+        return X.with_columns([pl.Series(X.columns[i], codes) for i, codes in columns.items()])
+    import pyarrow as pa
+
+    for i, codes in columns.items():
+        X = X.set_column(i, X.column_names[i], pa.array(codes))
+    return X
+
+
+def _codes(values: list[Any], known: list[Any]) -> NDArray[np.float64]:
+    places = {value: float(place) for place, value in enumerate(known)}
+    return np.array([places.get(value, np.nan) for value in values])
