@@ -48,17 +48,17 @@ class QueryBagging:
 def bagged(
     derivatives: Function, groups: Groups, others: dict[str, Any], seed: int
 ) -> tuple[Function, dict[str, Any]]:
-    """The derivatives of the queries that each round draws, and what of this LightGBM is to know.
+    """The derivatives of the queries that each round draws, and LightGBM's parameters for them.
 
     Where rows are drawn, LightGBM does it.
     """
-    fraction = others.get("bagging_fraction", 1.0)
-    every = others.get("bagging_freq", 1)
+    others, fraction = dict(others), others.get("bagging_fraction", 1.0)
+    every = whole("bagging_freq", others.get("bagging_freq", 1), 0)
     by_query = others.pop("bagging_by_query", True)
-    if number("bagging_fraction", fraction, above=True) >= 1 or whole("bagging_freq", every, 0) == 0:
-        return derivatives, {}
+    if number("bagging_fraction", fraction, above=True) >= 1 or every == 0:
+        return derivatives, others
     if not by_query:
-        return derivatives, {"bagging_freq": every}
-    drawn_by = whole("bagging_seed", others.get("bagging_seed", seed), 0)
-    bagging = QueryBagging(derivatives, groups, fraction=fraction, every=every, seed=drawn_by)
-    return bagging, {"bagging_fraction": 1.0, "bagging_freq": 0}
+        return derivatives, {**others, "bagging_freq": every}
+    seed = whole("bagging_seed", others.get("bagging_seed", seed), 0)
+    drawn = QueryBagging(derivatives, groups, fraction=fraction, every=every, seed=seed)
+    return drawn, {**others, "bagging_fraction": 1.0, "bagging_freq": 0}

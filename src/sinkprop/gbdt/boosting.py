@@ -1,8 +1,8 @@
-"""The growing of trees, round by round: derivatives, judgment, early stopping, the record of it."""
+"""The growing of trees, round by round: derivatives, judgment, early stopping, and the record of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.gbdt.boosters import booster_text, lightgbm_module
+from sinkprop.gbdt.judgment import Judgment
+from sinkprop.gbdt.rows import plain_rows
 from sinkprop.progress import Notify, silent
 
-__all__ = ["BoostingFit", "grow"]
+__all__ = ["Boosting", "BoostingFit", "grow"]
 
 Floats = NDArray[np.float64]
 Function = Callable[[Floats], tuple[Any, Any]]
@@ -48,102 +50,174 @@ class BoostingFit:
         return _SENTENCES[self.status]
 
 
-def grow(
-    parameters: Mapping[str, Any],
-    rows: Any,
-    validation: Any,
-    derivatives: Function,
-    *,
-    judge: Callable[[Floats], float] | None,
-    n_rounds: int,
-    patience: int | None,
-    min_delta: float = 0.0,
-    init_model: Any = None,
-    notify: Notify = silent,
-    criterion: str = "",
-    judged_by: str = "",
-) -> tuple[str, BoostingFit]:
-    """The trees as LightGBM writes them, and the record of how they were grown.
+@dataclass(frozen=True, eq=False)
+class Boosting:
+    """The settings of a fit, checked.
 
-    rows, validation  `lightgbm.Dataset`s; without `validation` nothing judges
-    judge             the criterion of scores of the validation rows
-    patience          rounds without improvement after which the fit stops, and the trees are those of the
-                      best; None grows and keeps all
-    init_model        a booster whose trees come first
+    parameters   LightGBM's, by its own names
+    n_rounds     trees, at most
+    patience     rounds without improvement after which no more are grown, and the trees are those of the best
+                 round; None grows and keeps all
+    min_delta    by how much a round must be better to be the best
+    names        of the features, or "auto"
+    categorical  numbers of the features that are categories
+    init_model   a booster whose trees come first, or None
+    callbacks    LightGBM's, called as `lightgbm.train` calls them
+    """
+
+    parameters: dict[str, Any]
+    n_rounds: int
+    patience: int | None
+    min_delta: float = 0.0
+    names: Sequence[str] | str = "auto"
+    categorical: Sequence[int] = ()
+    init_model: Any = None
+    callbacks: Sequence[Callable[[Any], Any]] = ()
+
+    @property
+    def dart(self) -> bool:
+        return str(self.parameters.get("boosting", "")).lower() == "dart"
+
+
+def grow(
+    X: Any,
+    derivatives: Function,
+    plan: Boosting,
+    judgment: Judgment | None = None,
+    *,
+    notify: Notify = silent,
+) -> tuple[str, BoostingFit]:
+    """The trees for rows X as LightGBM writes them, and the record of how they were grown.
 
     An interrupt from the keyboard ends the fit with the best so far.
     """
-    lightgbm = lightgbm_module()
-    dart = str(parameters.get("boosting", "")).lower() == "dart"
-    stops = judge is not None and patience is not None and not dart
-
-    def fobj(scores: Floats, _: object) -> tuple[Any, Any]:
-        return derivatives(scores)
-
-    judged = np.nan
-
-    def feval(scores: Floats, _: object) -> tuple[str, float, bool]:
-        nonlocal judged
-        judged = np.nan if judge is None else judge(scores)
-        return "criterion", judged, True
-
-    # none where all features are constant to LightGBM, which fails to grow a tree then
-    splittable = any(map(rows.construct().feature_num_bin, range(rows.num_feature())))
-    values: list[float] = []
-    trees: list[int] = []
-    best, status = 0, "finished"
-    booster: Any = None
+    growth = _Growth(X, derivatives, plan, judgment)
     try:
-        for number in range(n_rounds if splittable else 1):
-            if number:
-                booster.update(fobj=fobj)
-            elif init_model is not None:
-                booster = _continued(lightgbm, parameters, rows, validation, fobj, init_model, splittable)
-            else:
-                booster = lightgbm.Booster(dict(parameters), rows)
-                if validation is not None:
-                    booster.add_valid(validation, "validation")
-                if splittable:
-                    booster.update(fobj=fobj)
-            if judge is not None:
-                booster.eval_valid(feval)
-                values.append(judged)
-            trees.append(booster.num_trees())
-            if not stops or number == 0 or values[number] > values[best] + min_delta:
-                best = number
-            at = f", {criterion} {values[best]:.4f}" if stops else ""
-            notify(number + 1, n_rounds, f"tree {number + 1}{at}")
-            if stops and number - best >= (patience or 0):
-                status = "stopped early"
-                break
+        status = growth.run(notify)
     except KeyboardInterrupt:
-        # dart takes trees back while it grows one, so what it left unfinished is no model
-        if not trees or dart:
+        # dart takes trees back while it grows one: what it leaves unfinished is no model
+        if not growth.trees or plan.dart:
             raise
         status = "interrupted"
-    record = BoostingFit(
-        status, criterion, judged_by, tuple(values[: len(trees)]), n_rounds=len(trees), best=best + 1
-    )
-    return booster_text(booster, trees[best]), record
+    return booster_text(growth.booster, growth.trees[growth.best]), growth.record(status)
 
 
-def _continued(
-    lightgbm: Any,
-    parameters: Mapping[str, Any],
-    rows: Any,
-    validation: Any,
-    fobj: Any,
-    init_model: Any,
-    splittable: bool,
-) -> Any:
-    """A booster that goes on from another, after its first round."""
-    objective: dict[str, Any] = {"objective": fobj} if splittable else {}
-    return lightgbm.train(
-        {**parameters, **objective},
-        rows,
-        num_boost_round=1,
-        init_model=init_model,
-        keep_training_booster=True,
-        valid_sets=None if validation is None else [validation],
-        valid_names=None if validation is None else ["validation"],
-    )
+class _Growth:
+    """A booster and what was seen of it after each round that was finished."""
+
+    def __init__(self, X: Any, derivatives: Function, plan: Boosting, judgment: Judgment | None) -> None:
+        self._lightgbm = lightgbm_module()
+        self._derivatives, self._plan, self._judgment = derivatives, plan, judgment
+        self._parameters = dict(plan.parameters)  # a callback may change them
+        # a booster that comes first has to see the rows themselves
+        shared = {"params": plan.parameters, "free_raw_data": plan.init_model is None}
+        self._rows = self._dataset(
+            X, feature_name=plan.names, categorical_feature=list(plan.categorical), **shared
+        )
+        self._validation = None
+        if judgment is not None:
+            self._validation = self._dataset(judgment.X, reference=self._rows, **shared)
+        self.booster: Any = None
+        self.trees: list[int] = []
+        self._values: list[float] = []
+        self.best = 0
+
+    def _dataset(self, X: Any, **options: Any) -> Any:
+        # the derivatives know the labels, and LightGBM, which wants some, would round them
+        return self._lightgbm.Dataset(plain_rows(X), np.zeros(len(X), np.float32), **options)
+
+    def run(self, notify: Notify) -> str:
+        """Grow the trees; "finished" or "stopped early"."""
+        plan, judgment = self._plan, self._judgment
+        # none where all features are constant to LightGBM, which fails to grow a tree then
+        splittable = any(map(self._rows.construct().feature_num_bin, range(self._rows.num_feature())))
+        n_rounds = plan.n_rounds if splittable else 1
+        patience = None if judgment is None or plan.dart else plan.patience
+        try:
+            for number in range(n_rounds):
+                if number:
+                    self._call(number, before=True)
+                    self.booster.update(fobj=self._objective)
+                else:
+                    self._begin(splittable)
+                judged: list[Any] = []
+                value = np.nan
+                if judgment is not None:
+                    judged = self.booster.eval_valid(self._criterion)
+                    value = judged[-1][2]
+                self._values.append(value)
+                self.trees.append(self.booster.num_trees())
+                if patience is None or value > self._values[self.best] + plan.min_delta:
+                    self.best = number
+                self._call(number, before=False, judged=judged)
+                at = f", {judgment.criterion} {self._values[self.best]:.4f}" if judgment else ""
+                notify(number + 1, n_rounds, f"tree {number + 1}{at}")
+                if patience is not None and number - self.best >= patience:
+                    return "stopped early"
+        except self._lightgbm.callback.EarlyStopException as stop:
+            self.best = min(int(stop.best_iteration), len(self.trees) - 1)
+        # LightGBM's early stopping says at the end, too, which round was the best
+        return "finished" if len(self.trees) == n_rounds else "stopped early"
+
+    def _begin(self, splittable: bool) -> None:
+        """The booster after its first round."""
+        plan, validation = self._plan, self._validation
+        if plan.init_model is not None:
+            objective: dict[str, Any] = {"objective": self._objective} if splittable else {}
+            self.booster = self._lightgbm.train(
+                {**self._parameters, **objective},
+                self._rows,
+                num_boost_round=1,
+                init_model=plan.init_model,
+                keep_training_booster=True,
+                valid_sets=None if validation is None else [validation],
+                valid_names=None if validation is None else ["validation"],
+                callbacks=self._callbacks(before=True),
+            )
+            return
+        self.booster = self._lightgbm.Booster(dict(self._parameters), self._rows)
+        if validation is not None:
+            self.booster.add_valid(validation, "validation")
+        if splittable:
+            self._call(0, before=True)
+            self.booster.update(fobj=self._objective)
+
+    def _objective(self, scores: Floats, _: object) -> tuple[Any, Any]:
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                f"the scores of {len(self.trees)} trees overflowed. Lower learning_rate, or raise reg_lambda."
+            )
+        return self._derivatives(scores)
+
+    def _criterion(self, scores: Floats, _: object) -> tuple[str, float, bool]:
+        judgment = self._judgment
+        return (judgment.criterion, judgment.mean(scores), True) if judgment else ("", np.nan, True)
+
+    def _callbacks(self, *, before: bool) -> list[Callable[[Any], Any]]:
+        chosen = [each for each in self._plan.callbacks if getattr(each, "before_iteration", False) == before]
+        return sorted(chosen, key=lambda each: getattr(each, "order", -1))
+
+    def _call(self, number: int, *, before: bool, judged: Sequence[Any] | None = None) -> None:
+        """LightGBM's callbacks before or after a round."""
+        for callback in self._callbacks(before=before):
+            callback(
+                self._lightgbm.callback.CallbackEnv(
+                    model=self.booster,
+                    params=self._parameters,
+                    iteration=number,
+                    begin_iteration=0,
+                    end_iteration=self._plan.n_rounds,
+                    evaluation_result_list=judged,
+                )
+            )
+
+    def record(self, status: str) -> BoostingFit:
+        judgment, n_rounds = self._judgment, len(self.trees)
+        return BoostingFit(
+            status,
+            "" if judgment is None else judgment.criterion,
+            "" if judgment is None else judgment.judged_by,
+            () if judgment is None else tuple(float(value) for value in self._values[:n_rounds]),
+            n_rounds,
+            self.best + 1,
+        )

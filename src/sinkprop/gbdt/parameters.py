@@ -8,9 +8,10 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
+from sinkprop.arguments import number, whole
 from sinkprop.gbdt.boosters import lightgbm_module
 
-__all__ = ["OWN", "canonical", "check_names", "resolved"]
+__all__ = ["OWN", "booster_parameters", "canonical", "check_names", "resolved"]
 
 # what a ranker has as parameters of its own: LightGBM's name and the ranker's
 OWN = {
@@ -135,6 +136,26 @@ def resolved(
         if own[attribute] not in (defaults[attribute], mine[attribute]):
             raise ValueError(f"{attribute} and {name} are the same; give one of them.")
     return mine, others
+
+
+def booster_parameters(
+    own: Mapping[str, Any], others: Mapping[str, Any], *, seed: int, n_threads: int
+) -> dict[str, Any]:
+    """What a booster is made with: the ranker's own parameters, checked, and all others as they are."""
+    return {
+        "objective": "none",
+        "metric": "none",
+        "learning_rate": number("learning_rate", own["learning_rate"], above=True),
+        "num_leaves": whole("num_leaves", own["num_leaves"], 2),
+        "min_data_in_leaf": whole("min_child_samples", own["min_child_samples"], 0),
+        "seed": seed % 2**31,
+        "num_threads": n_threads,
+        # One thread sums a feature's histogram, so that no rounding depends on their number.
+        "deterministic": True,
+        **({} if others.get("force_row_wise") else {"force_col_wise": True}),
+        "verbosity": -1,
+        **others,
+    }
 
 
 def _processors(n_jobs: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -26,24 +26,24 @@ from sinkprop.gbdt.boosters import (
     lightgbm_module,
     lightgbm_threads,
 )
-from sinkprop.gbdt.boosting import BoostingFit, grow
+from sinkprop.gbdt.boosting import Boosting, BoostingFit, grow
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
-from sinkprop.gbdt.parameters import check_names, resolved
+from sinkprop.gbdt.judgment import counting, divided
+from sinkprop.gbdt.parameters import booster_parameters, check_names, resolved
 from sinkprop.gbdt.rows import (
     NO_CATEGORIES,
     Categories,
     SparseRows,
+    categorical_columns,
     categories_of,
     encoded,
     joined_rows,
     plain_rows,
 )
-from sinkprop.judging import divide, gain_judge
 from sinkprop.linear import TrainingSet
 from sinkprop.metrics import evaluate
 from sinkprop.progress import progress_line
 from sinkprop.scaling import fit_scaling
-from sinkprop.selection import Selection, mean_over_queries
 
 __all__ = ["DEFAULTS", "BoostedRanker"]
 
@@ -149,16 +149,18 @@ class BoostedRanker(BaseRanker):
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
-        self._lightgbm_parameters: dict[str, Any] = {}
+        self._others: tuple[str, ...] = ()  # the names of LightGBM's parameters that were given
         self._add(lightgbm_parameters)
 
     def _add(self, lightgbm_parameters: dict[str, Any]) -> None:
         check_names(lightgbm_parameters, self._get_param_names())
-        self._lightgbm_parameters = {**self._lightgbm_parameters, **lightgbm_parameters}
+        for name, value in lightgbm_parameters.items():
+            setattr(self, name, value)
+        self._others = tuple(dict.fromkeys((*self._others, *lightgbm_parameters)))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name, those of LightGBM that were given among them."""
-        return {**super().get_params(deep=deep), **self._lightgbm_parameters}
+        return {**super().get_params(deep=deep), **{name: getattr(self, name) for name in self._others}}
 
     def set_params(self, **parameters: Any) -> BoostedRanker:
         """Set parameters by name, those of LightGBM among them."""
@@ -170,13 +172,6 @@ class BoostedRanker(BaseRanker):
             raise ValueError(f"Invalid parameter for estimator {type(self).__name__}: {error}") from None
         super().set_params(**{name: value for name, value in parameters.items() if name not in others})
         return self
-
-    def __getattr__(self, name: str) -> Any:
-        # a parameter of LightGBM is an attribute as any other parameter is
-        given = self.__dict__.get("_lightgbm_parameters", {})
-        if name in given:
-            return given[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -198,6 +193,7 @@ class BoostedRanker(BaseRanker):
         query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
         categorical_feature: str | Sequence[str | int] = "auto",
         init_model: Any = None,
+        callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> BoostedRanker:
         """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,).
 
@@ -209,39 +205,41 @@ class BoostedRanker(BaseRanker):
                              0; "auto" takes a frame's unordered columns of categories
         init_model           a `BoostedRanker`, `lightgbm.Booster` or `lightgbm.LGBMModel` whose trees come
                              first; `best_iteration_` counts those grown after them
+        callbacks            LightGBM's, as `lightgbm.log_evaluation()`
         """
+        # a wrong metric or convention fails before the work rather than after it
         evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
         data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
         sets = self._evaluation_sets(eval_set, eval_qid, eval_group)
-        categorical = self._categorical(categorical_feature)
-        self._grow(data, reduce(joined_rows, sets) if sets else None, categorical, init_model)
+        names, found = getattr(self, "feature_names_in_", ()), self._categories
+        self._grow(
+            data,
+            reduce(joined_rows, sets) if sets else None,
+            names=booster_names(names),
+            categorical=categorical_columns(categorical_feature, found, names, self.n_features_in_),
+            init_model=self._first_trees(init_model),
+            callbacks=list(callbacks or ()),
+        )
         self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
         return self
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
-        self._grow(data, validation, [], None)
+        self._grow(data, validation)
 
-    def _grow(
-        self, data: TrainingSet, validation: TrainingSet | None, categorical: list[int], init_model: Any
-    ) -> None:
-        lightgbm = lightgbm_module()
+    def _grow(self, data: TrainingSet, validation: TrainingSet | None, **plan: Any) -> None:
         if data.row_weight is not None and not data.row_weight.sum() > 0:
             raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
         own, others = self._settings()
-        n_rounds = whole("n_estimators", own["n_estimators"], 1)
-        patience = own["early_stopping_rounds"]
-        patience = None if patience is None else whole("early_stopping_rounds", patience, 1)
-        seed = seed_of(own["random_state"])
-        min_delta = number("early_stopping_min_delta", others.pop("early_stopping_min_delta", 0.0))
-        part, judging, judged_by = self._division(data, validation, seed)
-        judge, criterion = gain_judge(
-            as_gain(self.gain),
-            Selection(criterion=self._named_criterion()),
-            self.convention,
-            weighted=data.sample_weight is not None,
+        seed, patience = seed_of(own["random_state"]), own["early_stopping_rounds"]
+        part, judgment = divided(
+            counting(data),
+            validation,
+            gain=as_gain(self.gain),
+            criterion=self.criterion,
+            convention=self.convention,
+            fraction=self.validation_fraction,
+            seed=seed,
         )
-        part = _counting(part)
-        n_threads = lightgbm_threads(own["n_threads"], len(part.y))
         derivatives: Any = Derivatives(
             self._loss(),
             part.y,
@@ -250,58 +248,33 @@ class BoostedRanker(BaseRanker):
             query_weight=part.query_weight,
             n_threads=own["n_threads"],
         )
-        derivatives, bagging = bagged(derivatives, part.groups, others, seed)
-        parameters = {
-            "objective": "none",
-            "metric": "none",
-            "learning_rate": number("learning_rate", own["learning_rate"], above=True),
-            "num_leaves": whole("num_leaves", own["num_leaves"], 2),
-            "min_data_in_leaf": whole("min_child_samples", own["min_child_samples"], 0),
-            "seed": seed % 2**31,
-            "num_threads": n_threads,
-            # One thread sums a feature's histogram, so that no rounding depends on their number.
-            "deterministic": True,
-            **({} if others.get("force_row_wise") else {"force_col_wise": True}),
-            "verbosity": -1,
-            **others,
-            **bagging,
-        }
-        shared = {"params": parameters, "free_raw_data": init_model is None}
-        rows = lightgbm.Dataset(
-            plain_rows(part.X),
-            np.zeros(len(part.y), np.float32),  # derivatives know the labels, of which LightGBM wants some
-            feature_name=booster_names(getattr(self, "feature_names_in_", ())),
-            categorical_feature=categorical,
-            **shared,
+        min_delta = number("early_stopping_min_delta", others.pop("early_stopping_min_delta", 0.0))
+        derivatives, others = bagged(derivatives, part.groups, others, seed)
+        n_threads = lightgbm_threads(own["n_threads"], len(part.y))
+        settings = Boosting(
+            booster_parameters(own, others, seed=seed, n_threads=n_threads),
+            n_rounds=whole("n_estimators", own["n_estimators"], 1),
+            patience=whole("early_stopping_rounds", patience, 1) if patience else None,
+            min_delta=min_delta,
+            **plan,
         )
-        held, mean = None, None
-        if judging is not None:
-            held = lightgbm.Dataset(
-                plain_rows(judging.X), np.zeros(len(judging.y), np.float32), reference=rows, **shared
-            )
-            mean = _mean(judge, judging)
         try:
-            with progress_line(self.verbose > 0) as notify:
-                text, result = grow(
-                    parameters,
-                    rows,
-                    held,
-                    derivatives,
-                    judge=mean,
-                    n_rounds=n_rounds,
-                    patience=patience,
-                    min_delta=min_delta,
-                    init_model=as_booster(init_model),
-                    notify=notify,
-                    criterion="" if judging is None else criterion,
-                    judged_by=judged_by,
-                )
-        except lightgbm.basic.LightGBMError as error:
+            with progress_line(bool(self.verbose) and self.verbose > 0) as notify:
+                text, result = grow(part.X, derivatives, settings, judgment, notify=notify)
+        except lightgbm_module().basic.LightGBMError as error:
             raise ValueError(f"LightGBM refuses this: {' '.join(str(error).split())}") from error
         if result.status == "interrupted":
             warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=3)
         self.scaling_ = fit_scaling("none", part.X)
         self._set_fitted(text, result)
+
+    def _first_trees(self, model: Any) -> Any:
+        """The booster whose trees come first; a ValueError where its categories are others."""
+        booster = as_booster(model)
+        ours = list(self._categories.values.values())
+        if booster is not None and (booster.pandas_categorical or []) != ours:
+            raise ValueError("init_model must have been fitted to the same categories as X has.")
+        return booster
 
     def _set_fitted(self, text: str, result: BoostingFit) -> None:
         self.booster_, self.fit_result_ = booster_of(text), result
@@ -312,34 +285,12 @@ class BoostedRanker(BaseRanker):
 
     def _settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The ranker's own parameters and LightGBM's others, whatever alias they came by."""
-        defaults = {
-            **dataclasses.asdict(DEFAULTS),
-            "n_threads": None,
-            "random_state": 0,
-        }
+        defaults = {**dataclasses.asdict(DEFAULTS), "n_threads": None, "random_state": 0}
         own = {name: getattr(self, name) for name in defaults}
-        return resolved(self._lightgbm_parameters, own, defaults)
+        return resolved({name: getattr(self, name) for name in self._others}, own, defaults)
 
     def _loss(self) -> TreeLoss:
         return TreeLoss(**{field.name: getattr(self, field.name) for field in dataclasses.fields(TreeLoss)})
-
-    def _named_criterion(self) -> Any:
-        if self.criterion is None or isinstance(self.criterion, str):
-            return self.criterion
-        return tuple(self.criterion)
-
-    def _division(
-        self, data: TrainingSet, validation: TrainingSet | None, seed: int
-    ) -> tuple[TrainingSet, TrainingSet | None, str]:
-        """The queries to train on, those that judge, and how in words."""
-        share = self.validation_fraction
-        if share is not None and number("validation_fraction", share) >= 1:
-            raise ValueError(f"validation_fraction must be below 1; got {share!r}.")
-        if validation is None and not share:
-            return data, None, ""
-        selection = Selection("validation", fraction=share or 0.5)
-        division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
-        return division.parts[0], division.judges[0][1], division.judged_by
 
     def _features(self, X: Any, *, reset: bool = False, name: str = "X") -> Any:
         if reset:
@@ -356,40 +307,9 @@ class BoostedRanker(BaseRanker):
             dtype=(np.float64, np.float32),
             ensure_all_finite=False,
         )
-        if np.isinf(matrix.data).any():
-            place = int(np.argmax(np.isinf(matrix.data)))
-            row = int(np.searchsorted(matrix.indptr, place, side="right")) - 1
-            raise ValueError(
-                f"{name} must be finite, or NaN for missing; row {row}, column {matrix.indices[place]} holds "
-                f"{matrix.data[place]}."
-            )
-        return SparseRows(matrix)
-
-    def _categorical(self, given: str | Sequence[str | int]) -> list[int]:
-        """The numbers of the features whose values are categories."""
-        if isinstance(given, str):
-            if given != "auto":
-                raise ValueError(
-                    "categorical_feature must be 'auto', or a list of names or numbers of features; got "
-                    f"{given!r}. Use [{given!r}]."
-                )
-            return list(self._categories.unordered)
-        names = list(getattr(self, "feature_names_in_", ()))
-        found = []
-        for feature in given:
-            if isinstance(feature, str):
-                if feature not in names:
-                    raise ValueError(f"categorical_feature: {feature!r} is not the name of a feature of X.")
-                found.append(names.index(feature))
-            else:
-                column = whole("categorical_feature", feature, 0)
-                if column >= self.n_features_in_:
-                    raise ValueError(
-                        f"categorical_feature: there is no feature {column}; X has {self.n_features_in_}, "
-                        "counted from 0."
-                    )
-                found.append(column)
-        return sorted(set(found))
+        rows = SparseRows(matrix)
+        rows.check_finite(name)
+        return rows
 
     def _score_rows(self, X: Any, groups: Groups | None) -> Floats:
         check_is_fitted(self, "booster_")
@@ -444,24 +364,6 @@ class BoostedRanker(BaseRanker):
         self._set_fitted("\n".join(state["lightgbm"]), BoostingFit(**fields))
         if self.booster_.num_feature() != self.n_features_in_:
             raise ValueError(f"trees of {self.booster_.num_feature()} features for {self.n_features_in_}")
-
-
-def _counting(data: TrainingSet) -> TrainingSet:
-    """The queries of some weight: documents of others would count in leaves, and where features are cut."""
-    if data.query_weight is None or data.query_weight.all():
-        return data
-    return data.select(np.flatnonzero(data.query_weight))
-
-
-def _mean(judge: Any, judging: TrainingSet) -> Any:
-    """The mean criterion of scores over the queries that judge."""
-    weight = judging.query_weight
-    weight = weight if weight is not None and weight.sum() > 0 else None
-
-    def mean(scores: Floats) -> float:
-        return float(mean_over_queries(judge(judging, scores), weight))
-
-    return mean
 
 
 def _plain(value: Any) -> Any:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.arguments import whole
 from sinkprop.linear import TrainingSet, joined
 
 __all__ = [
     "NO_CATEGORIES",
     "Categories",
     "SparseRows",
+    "categorical_columns",
     "categories_of",
     "encoded",
     "joined_rows",
@@ -36,6 +39,17 @@ class SparseRows:
 
     def __getitem__(self, rows: Any) -> SparseRows:
         return SparseRows(self.matrix[rows])
+
+    def check_finite(self, name: str) -> None:
+        """A ValueError for an infinite entry; NaN is a missing one."""
+        X = self.matrix
+        if np.isinf(X.data).any():
+            place = int(np.argmax(np.isinf(X.data)))
+            row = int(np.searchsorted(X.indptr, place, side="right")) - 1
+            raise ValueError(
+                f"{name} must be finite, or NaN for missing; row {row}, column {X.indices[place]} holds "
+                f"{X.data[place]}."
+            )
 
 
 def plain_rows(X: Any) -> Any:
@@ -180,3 +194,30 @@ def encoded(X: Any, known: Categories, name: str) -> Any:
 def _codes(values: list[Any], known: list[Any]) -> NDArray[np.float64]:
     places = {value: float(place) for place, value in enumerate(known)}
     return np.array([places.get(value, np.nan) for value in values])
+
+
+def categorical_columns(
+    given: str | Sequence[str | int], found: Categories, names: Sequence[str], n_features: int
+) -> list[int]:
+    """The numbers of the features that are split as categories: those given, or a frame's unordered ones."""
+    if isinstance(given, str):
+        if given != "auto":
+            raise ValueError(
+                "categorical_feature must be 'auto', or a list of names or numbers of features; got "
+                f"{given!r}. Use [{given!r}]."
+            )
+        return list(found.unordered)
+    columns = set()
+    for feature in given:
+        if isinstance(feature, str):
+            if feature not in names:
+                raise ValueError(f"categorical_feature: {feature!r} is not the name of a feature of X.")
+            columns.add(list(names).index(feature))
+        else:
+            column = whole("categorical_feature", feature, 0)
+            if column >= n_features:
+                raise ValueError(
+                    f"categorical_feature: there is no feature {column}; X has {n_features}, counted from 0."
+                )
+            columns.add(column)
+    return sorted(columns)

@@ -1,0 +1,65 @@
+"""Which queries trees are grown on, and which say when there are enough of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.arguments import number
+from sinkprop.gains import Gain
+from sinkprop.judging import divide, gain_judge
+from sinkprop.linear import TrainingSet
+from sinkprop.selection import Selection, mean_over_queries
+
+__all__ = ["Judgment", "counting", "divided"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Judgment:
+    """The rows of the queries that judge, the mean criterion of their scores, its name, and how in words."""
+
+    X: Any
+    mean: Callable[[Floats], float]
+    criterion: str
+    judged_by: str
+
+
+def counting(data: TrainingSet) -> TrainingSet:
+    """The queries of some weight: documents of others would count in leaves, and where features are cut."""
+    if data.query_weight is None or data.query_weight.all():
+        return data
+    return data.select(np.flatnonzero(data.query_weight))
+
+
+def divided(
+    data: TrainingSet,
+    validation: TrainingSet | None,
+    *,
+    gain: Gain,
+    criterion: str | Sequence[str] | None,
+    convention: str,
+    fraction: float | None,
+    seed: int,
+) -> tuple[TrainingSet, Judgment | None]:
+    """The queries to train on, and those that judge: the validation set's, a fraction held out, or none."""
+    if fraction is not None and number("validation_fraction", fraction) >= 1:
+        raise ValueError(f"validation_fraction must be below 1; got {fraction!r}.")
+    names = criterion if criterion is None or isinstance(criterion, str) else tuple(criterion)
+    weighted = data.sample_weight is not None
+    judge, name = gain_judge(gain, Selection(criterion=names), convention, weighted=weighted)
+    if validation is None and not fraction:
+        return data, None
+    selection = Selection("validation", fraction=fraction or 0.5)
+    division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
+    ((_, judging),), weight = division.judges, division.weight
+
+    def mean(scores: Floats) -> float:
+        return float(mean_over_queries(judge(judging, scores), weight))
+
+    return division.parts[0], Judgment(judging.X, mean, name, division.judged_by)
