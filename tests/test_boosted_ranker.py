@@ -15,7 +15,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from sinkprop import RBP, RankLinear, evaluate, group_rows
+from sinkprop import RBP, RankLinear, evaluate
+from sinkprop.data import group_rows
 from sinkprop.gbdt import Derivatives, TreeLoss
 
 lightgbm = pytest.importorskip(
@@ -100,7 +101,7 @@ class TestItIsLightGBM:
         assert_array_equal(ranker.predict(X), expected.predict(X))
         assert ranker.n_trees_ == ranker.best_iteration_ == 12
 
-    @pytest.mark.parametrize("gain", ["ndcg@5", "p@3", RBP(0.8), RankLinear(lambda r, k: r / k)])
+    @pytest.mark.parametrize("gain", ["ndcg@5", "p@3", RBP(0.8), RankLinear(table=lambda r, k: r / k)])
     def test_for_any_gain(self, data, gain):
         X, y, qid = data
         ranker = BoostedRanker(gain, width=0.5, n_iter=2, **SMALL).fit(X, y, qid=qid)
@@ -123,7 +124,6 @@ class TestItIsLightGBM:
     @pytest.mark.parametrize(
         "given",
         [
-            {"boosting_type": "dart", "drop_rate": 0.5},
             {"data_sample_strategy": "goss", "learning_rate": 0.5},
             {"extra_trees": True},
             {"linear_tree": True},
@@ -140,6 +140,29 @@ class TestItIsLightGBM:
         expected = by_hand(X, y, qid, **{"force_col_wise": "force_row_wise" not in given, **given})
         assert trees(ranker.booster_) == trees(expected)
         assert trees(ranker.booster_) != trees(by_hand(X, y, qid)) or "force_row_wise" in given
+
+    def test_dart_draws_the_same_whatever_was_in_memory(self, data):
+        X, y, qid = data
+        ranker = BoostedRanker(**SMALL, boosting_type="dart", drop_rate=0.5).fit(X, y, qid=qid)
+        derivatives = Derivatives(TreeLoss(), y, group_rows(qid, len(y)))
+        given = {
+            "objective": "none", "boosting": "dart", "drop_rate": 0.5, "drop_seed": 0, "num_leaves": 5,
+            "learning_rate": 0.1, "min_data_in_leaf": 5, "deterministic": True, "force_col_wise": True,
+            "seed": 0, "num_threads": 1, "verbosity": -1,
+        }  # fmt: skip
+        booster = lightgbm.Booster(given, lightgbm.Dataset(X, np.zeros(len(y)), params=given))
+
+        def objective(scores, _):
+            if booster.current_iteration() == 0:
+                booster.reset_parameter({"drop_seed": 0})
+            return derivatives(scores)
+
+        for _ in range(12):
+            booster.update(fobj=objective)
+        shrinkage = [tree["shrinkage"] for tree in booster.dump_model()["tree_info"]]
+        assert len(set(shrinkage)) > 1, "no tree was dropped"
+        assert trees(ranker.booster_) == trees(booster)
+        assert_array_equal(ranker.predict(X), booster.predict(X))
 
     def test_every_setting_of_the_loss_is_a_parameter(self):
         import dataclasses
@@ -187,7 +210,7 @@ class TestParameters:
             ({"num_leaves": 1}, "num_leaves must be at least 2"),
             ({"learning_rate": 0}, "learning_rate must be a finite number, above 0"),
             ({"early_stopping_rounds": -1}, "early_stopping_rounds must be at least 1"),
-            ({"reg_lambda": "much"}, "LightGBM refuses this: .*lambda_l2"),
+            ({"reg_lambda": "much"}, "LightGBM refuses this: .*much"),
             ({"max_bin": 1}, "LightGBM refuses this: .*max_bin"),
             ({"subsample": 0}, "bagging_fraction must be"),
             ({"gain": "nope"}, "nope"),
@@ -208,7 +231,7 @@ class TestParameters:
         with pytest.raises(TypeError, match=r"'num_leafs': neither .* Did you mean 'num_leaves'\?"):
             BoostedRanker(num_leafs=3)
         ranker = BoostedRanker(reg_lambda=1)
-        with pytest.raises(ValueError, match="Invalid parameter .*'reg_lamda'"):
+        with pytest.raises(ValueError, match=r"Invalid parameter .*'reg_lamda'"):
             ranker.set_params(num_leaves=3, reg_lamda=2)
         assert ranker.num_leaves == DEFAULTS.num_leaves
 
@@ -418,7 +441,7 @@ class TestData:
         X = X.copy()
         X[:, 2] = np.random.default_rng(4).integers(0, 6, len(y))
         y = (np.isin(X[:, 2], [1, 4]) + (X[:, 0] > 0)).astype(float)
-        given = {"cat_smooth": 1, "min_data_per_group": 5}
+        given = {"cat_smooth": 1, "min_data_per_group": 5, "cat_l2": 0.1}
         ranker = BoostedRanker(**SMALL, **given).fit(X, y, qid=qid, categorical_feature=[2])
         groups = group_rows(qid, len(y))
         derivatives = Derivatives(TreeLoss(), y, groups)
@@ -536,7 +559,7 @@ class TestData:
 
 class TestBagging:
     def test_queries_are_drawn_whole(self, data):
-        X, y, qid = data
+        _, y, qid = data
         groups = group_rows(qid, len(y))
         plain = Derivatives(TreeLoss(), y, groups)
         bagging = QueryBagging(plain, groups, fraction=0.3, every=2, seed=1)
@@ -701,7 +724,10 @@ class TestFitted:
         both = BoostedRanker(**SMALL).fit(X, y, qid=qid, init_model=warm)
         assert both.n_trees_ == 17
         assert_allclose(both.booster_.predict(X, num_iteration=5), warm.booster_.predict(X))
-        flat = BoostedRanker(**SMALL).fit(np.zeros_like(X), y, qid=qid, init_model=warm)
+        flat = BoostedRanker(**SMALL).fit(
+            np.zeros_like(X), y, qid=qid, init_model=warm, **evaluation(validation)
+        )
+        assert flat.n_trees_ == 5
         assert_allclose(flat.predict(X), warm.booster_.predict(X))
         with pytest.raises(ValueError, match="init_model must be a BoostedRanker"):
             BoostedRanker().fit(X, y, qid=qid, init_model="model.txt")

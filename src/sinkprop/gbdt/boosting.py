@@ -131,6 +131,8 @@ class _Growth:
         plan, judgment = self._plan, self._judgment
         # none where all features are constant to LightGBM, which fails to grow a tree then
         splittable = any(map(self._rows.construct().feature_num_bin, range(self._rows.num_feature())))
+        if not splittable and plan.init_model is not None:
+            return self._keep(plan.init_model)
         n_rounds = plan.n_rounds if splittable else 1
         patience = None if judgment is None or plan.dart else plan.patience
         try:
@@ -159,13 +161,24 @@ class _Growth:
         # LightGBM's early stopping says at the end, too, which round was the best
         return "finished" if len(self.trees) == n_rounds else "stopped early"
 
+    def _keep(self, booster: Any) -> str:
+        """A booster as it is, to which nothing can be added."""
+        self.booster, self.trees = booster, [booster.num_trees()]
+        if self._judgment is not None:
+            scores = booster.predict(plain_rows(self._judgment.X), raw_score=True)
+            self._values = [self._judgment.mean(scores)]
+        return "finished"
+
     def _begin(self, splittable: bool) -> None:
         """The booster after its first round."""
         plan, validation = self._plan, self._validation
         if plan.init_model is not None:
-            objective: dict[str, Any] = {"objective": self._objective} if splittable else {}
+
+            def objective(scores: Floats, rows: object) -> tuple[Any, Any]:  # `train` would copy a method
+                return self._objective(scores, rows)
+
             self.booster = self._lightgbm.train(
-                {**self._parameters, **objective},
+                {**self._parameters, "objective": objective},
                 self._rows,
                 num_boost_round=1,
                 init_model=plan.init_model,
@@ -187,6 +200,10 @@ class _Growth:
             raise ValueError(
                 f"the scores of {len(self.trees)} trees overflowed. Lower learning_rate, or raise reg_lambda."
             )
+        if self._plan.dart and not self.trees and self.booster is not None:
+            # LightGBM asks a flag that it never set whether to draw for the first round, in which there is no
+            # tree to drop: seeded anew after that, it draws the same for all others
+            self.booster.reset_parameter({"drop_seed": self._parameters["drop_seed"]})
         return self._derivatives(scores)
 
     def _criterion(self, scores: Floats, _: object) -> tuple[str, float, bool]:

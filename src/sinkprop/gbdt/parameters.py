@@ -97,7 +97,9 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
     """A TypeError for a name that neither the ranker nor LightGBM has."""
     for name in names:
         if canonical(name) is None:
-            close = get_close_matches(name, [*known, *_canonical_names()], n=1)
+            names = _canonical_names()
+            firsts = [*known, *names.values()]
+            close = get_close_matches(name, firsts, n=1) or get_close_matches(name, names, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise TypeError(
                 f"BoostedRanker got an unexpected keyword argument {name!r}: neither it nor LightGBM has "
@@ -149,6 +151,7 @@ def booster_parameters(
         "num_leaves": whole("num_leaves", own["num_leaves"], 2),
         "min_data_in_leaf": whole("min_child_samples", own["min_child_samples"], 0),
         "seed": seed % 2**31,
+        "drop_seed": seed % 2**31,
         "num_threads": n_threads,
         # One thread sums a feature's histogram, so that no rounding depends on their number.
         "deterministic": True,

@@ -299,6 +299,8 @@ class BoostedRanker(BaseRanker):
             check_is_fitted(self, "n_features_in_")
         if not hasattr(X, "tocsr"):
             return super()._features(encoded(X, self._categories, name), reset=reset, name=name)
+        from scipy.sparse import csr_matrix
+
         matrix = validate_data(
             self,
             X,
@@ -307,7 +309,7 @@ class BoostedRanker(BaseRanker):
             dtype=(np.float64, np.float32),
             ensure_all_finite=False,
         )
-        rows = SparseRows(matrix)
+        rows = SparseRows(csr_matrix(matrix))  # LightGBM knows matrices, not arrays
         rows.check_finite(name)
         return rows
 
