@@ -29,7 +29,7 @@ from sinkprop.gbdt.boosters import (
 from sinkprop.gbdt.boosting import Boosting, BoostingFit, grow
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
 from sinkprop.gbdt.judgment import counting, divided
-from sinkprop.gbdt.parameters import booster_parameters, check_names, resolved
+from sinkprop.gbdt.parameters import booster_parameters, canonical, check_names, resolved
 from sinkprop.gbdt.rows import (
     NO_CATEGORIES,
     Categories,
@@ -298,7 +298,8 @@ class BoostedRanker(BaseRanker):
         else:
             check_is_fitted(self, "n_features_in_")
         if not hasattr(X, "tocsr"):
-            return super()._features(encoded(X, self._categories, name), reset=reset, name=name)
+            names = None if reset else getattr(self, "feature_names_in_", None)
+            return super()._features(encoded(X, self._categories, name, names=names), reset=reset, name=name)
         from scipy.sparse import csr_matrix
 
         matrix = validate_data(
@@ -339,12 +340,12 @@ class BoostedRanker(BaseRanker):
 
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        del saved["n_threads"]
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
         if not isinstance(saved["random_state"], int):
             saved["random_state"] = None
-        del saved["n_threads"]
-        return saved
+        return {name: value for name, value in saved.items() if canonical(name) != "num_threads"}
 
     @classmethod
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:

@@ -157,12 +157,13 @@ def _plain(values: list[Any], name: Any) -> list[Any]:
     return found
 
 
-def encoded(X: Any, known: Categories, name: str) -> Any:
+def encoded(X: Any, known: Categories, name: str, *, names: Sequence[str] | None = None) -> Any:
     """A frame with the places of the categories in those known, NaN for others, as its columns of categories.
 
-    Anything else than a frame stays as it is: its numbers are the places.
+    Anything else than a frame stays as it is, its numbers being the places; so does a frame with other names
+    than those given, about which scikit-learn has its own words.
     """
-    if not is_frame(X):
+    if not is_frame(X) or (names is not None and list(names) != _names(X)):
         return X
     for i, column in enumerate(_names(X)):
         if bool(_kind(X, i)) != (i in known.values):
