@@ -25,7 +25,7 @@ lightgbm = pytest.importorskip(
 
 from sinkprop.gbdt import BoostedRanker  # noqa: E402
 from sinkprop.gbdt.bagging import QueryBagging  # noqa: E402
-from sinkprop.gbdt.ranker import DEFAULTS  # noqa: E402
+from sinkprop.gbdt.defaults import DEFAULTS  # noqa: E402
 
 SMALL = {"n_estimators": 12, "num_leaves": 5, "learning_rate": 0.1, "min_child_samples": 5}
 

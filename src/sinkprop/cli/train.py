@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from sinkprop.cli.inputs import (
     Reading,
-    Scorer,
     data_options,
     data_path,
     file_name,
@@ -24,15 +23,14 @@ from sinkprop.cli.shared import (
     check_new_file,
     check_saved_file,
     complain,
-    console,
-    counted,
+    installed,
     is_stdout,
     keep_apart,
     notes_on_stderr,
     working,
     write_output,
 )
-from sinkprop.console import plain, print_columns, say
+from sinkprop.cli.training_report import print_report, training_report
 from sinkprop.conventions import CONVENTIONS
 
 if TYPE_CHECKING:
@@ -40,24 +38,24 @@ if TYPE_CHECKING:
 
     from sinkprop.data import Queries
     from sinkprop.estimator import BaseRanker
-    from sinkprop.training import FitResult, Stage
 
 __all__ = ["train_command"]
 
 _RELAXATIONS = ("gaussian", "laplace", "logit-logistic", "probit", "beta")
-_SINKPROP_ONLY = (
-    "gain", "relaxation", "penalty", "selection", "criterion", "resample", "checkpoint", "seed", "threads"
-)  # fmt: skip
-_FEATURES = {
-    "standard": "standardized features",
-    "query": "features scaled within queries",
-    "none": "features as they are",
+_METHODS = ("sinkprop", "boosted", "regression")
+_OPTIONS_OF = {
+    **dict.fromkeys(("relaxation", "penalty", "selection", "resample", "checkpoint"), ("sinkprop",)),
+    **dict.fromkeys(("gain", "criterion", "seed", "threads"), ("sinkprop", "boosted")),
+    **dict.fromkeys(("trees", "leaves", "rate"), ("boosted",)),
+    "normalization": ("sinkprop", "regression"),
 }
 _INTERRUPTED = 130
 
 
 def train_command() -> click.Command:
     import click
+
+    from sinkprop.gbdt.defaults import DEFAULTS
 
     @click.command("train", short_help="Train a ranker on a LETOR or Parquet file and save it.")
     @click.argument("train", type=data_path())
@@ -70,13 +68,17 @@ def train_command() -> click.Command:
         help="Where to save the model.",
     )
     @click.option(
-        "--vali", type=data_path(stdin=False), metavar="FILE", help="Queries that help to choose the model."
+        "--vali",
+        type=data_path(stdin=False),
+        metavar="FILE",
+        help="Queries that help to choose the model, or say how many trees are enough.",
     )
     @click.option(
         "--method",
-        type=click.Choice(["sinkprop", "regression"]),
+        type=click.Choice(_METHODS),
         default="sinkprop",
-        help="The expected metric, or least squares on the labels.  [default: sinkprop]",
+        help="The expected metric of a linear ranker or of boosted trees, or least squares on the labels.  "
+        "[default: sinkprop]",
     )
     @click.option(
         "--gain",
@@ -120,6 +122,24 @@ def train_command() -> click.Command:
         default=0,
         metavar="N",
         help="Copies of each query with its documents drawn anew; 20 in the paper.  [default: 0]",
+    )
+    @click.option(
+        "--trees",
+        type=click.IntRange(1),
+        metavar="N",
+        help=f"Boosted trees, at most.  [default: {DEFAULTS.n_estimators}]",
+    )
+    @click.option(
+        "--leaves",
+        type=click.IntRange(2),
+        metavar="N",
+        help=f"Leaves of a boosted tree, at most.  [default: {DEFAULTS.num_leaves}]",
+    )
+    @click.option(
+        "--rate",
+        type=click.FloatRange(0, min_open=True),
+        metavar="X",
+        help=f"Learning rate of boosted trees.  [default: {DEFAULTS.learning_rate}]",
     )
     @click.option(
         "--metric",
@@ -187,7 +207,8 @@ def train_command() -> click.Command:
 
         TRAIN is LETOR or SVMlight text, plain or compressed (.gz, .xz, .bz2), or Parquet by its suffix; - is
         stdin. Training starts at least squares on the labels and maximizes the expected metric at ever less
-        smoothing. Ctrl-C ends it with the best so far, which is saved; the exit code is then 130.
+        smoothing, or grows boosted trees on it. Ctrl-C ends it with the best so far, which is saved; the exit
+        code is then 130.
 
         \b
         sinkprop train train.txt --model m.model
@@ -197,6 +218,7 @@ def train_command() -> click.Command:
         sinkprop train train.txt --model p5.model --gain p@5 --metric p@5
         sinkprop train big.txt --model m.model --checkpoint m.check
         sinkprop train train.txt --model ls.model --method regression
+        sinkprop train train.txt --vali vali.txt.gz --model t.model --method boosted
         sinkprop train train.txt --model m.model --json - | jq .metrics
         """  # noqa: D301
         if vali is None and vali_group is not None:
@@ -211,10 +233,9 @@ def train_command() -> click.Command:
             },
         )
         reading = Reading(**{field.name: options.pop(field.name) for field in dataclasses.fields(Reading)})
-        shared = {"metric": metric, "convention": convention}
-        if normalization is not None:
-            shared["normalization"] = normalization
-        ranker = _ranker(context, method, options | {"checkpoint": checkpoint}, shared)
+        options |= {"normalization": normalization, "checkpoint": checkpoint}
+        _check_options(context, method)
+        ranker = _ranker(context, method, options, {"metric": metric, "convention": convention})
         began = time.perf_counter()
         data = read_queries(train, reading)
         validation = None
@@ -222,12 +243,13 @@ def train_command() -> click.Command:
             validation = read_queries(vali, dataclasses.replace(reading, group=vali_group))
             validation = _like(data, validation, file_name(train), file_name(vali))
         read = time.perf_counter()
-        _check_memory(data, file_name(train))
+        if method != "boosted":
+            _check_memory(data, file_name(train))
         status = _fit(ranker, data, validation)
         fitted = time.perf_counter()
         ranker.save(model)
         with working("evaluating"), notes_on_stderr():
-            report = _report(
+            report = training_report(
                 ranker,
                 data,
                 validation,
@@ -238,32 +260,55 @@ def train_command() -> click.Command:
         if json_file is not None:
             write_output(json_file, as_json(report))
         if not is_stdout(json_file):
-            _print(report, _result(ranker), json_file)
+            print_report(report, ranker, json_file)
         if status == "interrupted":
             resume = f" Give the same command to resume from {checkpoint}." if checkpoint else ""
-            return complain(
-                f"interrupted: {model} holds the best of the {len(report['stages'])} stages finished."
-                + resume,
-                _INTERRUPTED,
-            )
+            n, what = len(report["stages"]), "stages finished"
+            if method == "boosted":
+                n, what = report["boosting"]["n_rounds"], "trees grown"
+            return complain(f"interrupted: {model} holds the best of the {n} {what}.{resume}", _INTERRUPTED)
         return 0
 
     return train
+
+
+def _check_options(context: click.Context, method: str) -> None:
+    import click
+    from click.core import ParameterSource
+
+    for name, methods in _OPTIONS_OF.items():
+        given = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
+        if given and method not in methods:
+            raise click.UsageError(f"--{name} is an option of --method {' or '.join(methods)}.", ctx=context)
 
 
 def _ranker(
     context: click.Context, method: str, options: dict[str, Any], shared: dict[str, Any]
 ) -> BaseRanker:
     import click
-    from click.core import ParameterSource
 
+    if options["normalization"] is not None:
+        shared = {**shared, "normalization": options["normalization"]}
     if method == "regression":
-        for name in _SINKPROP_ONLY:
-            if context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None):
-                raise click.UsageError(f"--{name} is an option of --method sinkprop.", ctx=context)
         from sinkprop.baselines import RegressionRanker
 
         return RegressionRanker(**shared)
+    if method == "boosted":
+        if not installed("lightgbm"):
+            raise click.UsageError(
+                '--method boosted needs lightgbm: pip install "sinkprop[lightgbm]".', ctx=context
+            )
+        from sinkprop.gbdt.ranker import BoostedRanker
+
+        names = {"trees": "n_estimators", "leaves": "num_leaves", "rate": "learning_rate"}
+        return BoostedRanker(
+            options["gain"],
+            criterion=options["criterion"],
+            random_state=options["seed"],
+            n_threads=options["threads"],
+            **{name: options[option] for option, name in names.items() if options[option] is not None},
+            **shared,
+        )
     from sinkprop.ranker import SinkPropRanker
     from sinkprop.selection import Selection
 
@@ -282,7 +327,7 @@ def _ranker(
 
 
 def _fit(ranker: BaseRanker, data: Queries, validation: Queries | None) -> str:
-    """The ranker fitted, with the names of its features; "finished" or "interrupted"."""
+    """The ranker fitted, with the names of its features; its status, as "finished" or "interrupted"."""
     given: dict[str, Any] = {}
     if validation is not None:
         given = {"eval_set": [(validation.X, validation.y)], "eval_qid": [validation.qid]}
@@ -292,16 +337,7 @@ def _fit(ranker: BaseRanker, data: Queries, validation: Queries | None) -> str:
         import numpy as np
 
         ranker.feature_names_in_ = np.array(data.feature_names, dtype=object)
-    result = _result(ranker)
-    return "finished" if result is None else result.status
-
-
-def _result(ranker: BaseRanker) -> FitResult | None:
-    """The record of the stages; the regression has none."""
-    from sinkprop.training import FitResult
-
-    result = ranker.fit_result_
-    return result if isinstance(result, FitResult) else None
+    return getattr(ranker.fit_result_, "status", "finished")
 
 
 def _like(data: Queries, other: Queries, name: str, other_name: str) -> Queries:
@@ -330,109 +366,6 @@ def _check_memory(data: Queries, name: str) -> None:
             f"{needed / 1e9:,.0f} GB of memory, and there are {there / 1e9:,.0f}. Leave out features, or map "
             "them to fewer."
         )
-
-
-def _report(
-    ranker: BaseRanker,
-    data: Queries,
-    validation: Queries | None,
-    names: dict[str, str | None],
-    *,
-    seconds: dict[str, float],
-) -> dict[str, Any]:
-    """Everything that the table and the JSON say."""
-    from sinkprop.baselines import RegressionRanker
-
-    start = ranker
-    if not isinstance(ranker, RegressionRanker):
-        start = RegressionRanker(
-            normalization=ranker.normalization, metric=ranker.metric, convention=ranker.convention
-        )
-        start.fit(data.X, data.y, qid=data.qid)
-    metrics: dict[str, dict[str, float]] = {}
-    for part, queries in (("training", data), ("validation", validation)):
-        if queries is not None:
-            metrics[part] = {
-                label: Scorer(one, queries.X, queries.qid).metric(queries.y)
-                for label, one in (("regression", start), ("model", ranker))
-            }
-    result = _result(ranker)
-    stages = () if result is None else result.stages
-    return {
-        "data": {
-            part: None
-            if queries is None
-            else {
-                "file": names[part],
-                "rows": len(queries),
-                "queries": queries.n_queries,
-                "features": queries.n_features,
-            }
-            for part, queries in (("train", data), ("vali", validation))
-        },
-        "parameters": {
-            name: vars(value) if dataclasses.is_dataclass(value) else value
-            for name, value in ranker.get_params(deep=False).items()
-            if name not in ("checkpoint", "verbose")
-        },
-        "metric": str(ranker.metric),
-        "convention": str(ranker.convention),
-        "metrics": metrics,
-        "criterion": None if result is None else result.criterion,
-        "judged_by": None if result is None else result.judged_by,
-        "stages": [dataclasses.asdict(stage) for stage in stages],
-        "seconds": seconds,
-    }
-
-
-def _print(report: dict[str, Any], result: FitResult | None, json_file: Path | None) -> None:
-    from rich.table import Table
-
-    out = console()
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column(overflow="fold")
-
-    def add(label: str, text: str) -> None:
-        facts.add_row(label, plain(out, text))
-
-    for label, part in (("Data", "train"), ("Validation", "vali")):
-        if (size := report["data"][part]) is not None:
-            numbers = (
-                counted(size[what], one, what)
-                for what, one in (("rows", "row"), ("queries", "query"), ("features", "feature"))
-            )
-            add(label, f"{', '.join(numbers)}  ({size['file']})")
-    parameters = report["parameters"]
-    features = _FEATURES[parameters["normalization"]]
-    if result is None:
-        add("Model", f"least squares on the labels, {features}")
-    else:
-        add("Model", f"expected {parameters['gain']}, {parameters['relaxation']}, {features}")
-        add("Chosen", _chosen(result.stages))
-        add("by", f"{result.criterion}, {result.judged_by}")
-        first, best = result.stages[0].criterion, max(s.criterion for s in result.stages)
-        add("Criterion", f"{first:.4f} of the regression, {best:.4f} of the best stage")
-    seconds = report["seconds"]
-    add("Seconds", f"{seconds['reading']:.1f} reading, {seconds['training']:.1f} training")
-    out.print(facts)
-    out.print()
-    rows = [["least squares", *(f"{values['regression']:.4f}" for values in report["metrics"].values())]]
-    if result is not None:
-        rows.append(["sinkprop", *(f"{values['model']:.4f}" for values in report["metrics"].values())])
-    print_columns(out, [f"{report['metric']}, {report['convention']}", *report["metrics"]], rows)
-    for path in (report["model"], json_file):
-        if path is not None:
-            say(out, f"Wrote {path}")
-
-
-def _chosen(stages: tuple[Stage, ...]) -> str:
-    """The stage that is the model, in words."""
-    stage = next(stage for stage in stages if stage.chosen)
-    if not math.isfinite(stage.penalty):
-        return "the regression itself: no stage was better"
-    sigma = "" if stage.sigma is None else f", sigma {stage.sigma:g}"
-    return f"penalty {stage.penalty:g}{sigma}, 1 of {len(stages)} stages"
 
 
 def _check_gain(context: click.Context, option: click.Parameter, text: str) -> str:

@@ -27,6 +27,7 @@ from sinkprop.gbdt.boosters import (
     lightgbm_threads,
 )
 from sinkprop.gbdt.boosting import Boosting, BoostingFit, grow
+from sinkprop.gbdt.defaults import DEFAULTS
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
 from sinkprop.gbdt.judgment import counting, divided
 from sinkprop.gbdt.parameters import booster_parameters, canonical, check_names, resolved
@@ -45,23 +46,9 @@ from sinkprop.metrics import evaluate
 from sinkprop.progress import progress_line
 from sinkprop.scaling import fit_scaling
 
-__all__ = ["DEFAULTS", "BoostedRanker"]
+__all__ = ["BoostedRanker"]
 
 Floats = NDArray[np.float64]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Defaults:
-    """What a `BoostedRanker` does unless told otherwise; those of the loss are `TreeLoss`'s own."""
-
-    n_estimators: int = 300
-    learning_rate: float = 0.05
-    num_leaves: int = 15
-    min_child_samples: int = 20
-    early_stopping_rounds: int | None = 50
-
-
-DEFAULTS = _Defaults()
 
 
 class BoostedRanker(BaseRanker):

@@ -1,0 +1,162 @@
+"""What `sinkprop train` says of a fit, as a table and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sinkprop.cli.inputs import Scorer
+from sinkprop.cli.shared import console, counted
+from sinkprop.console import plain, print_columns, say
+
+if TYPE_CHECKING:
+    from sinkprop.data import Queries
+    from sinkprop.estimator import BaseRanker
+    from sinkprop.gbdt.boosting import BoostingFit
+    from sinkprop.training import FitResult, Stage
+
+__all__ = ["print_report", "training_report"]
+
+_FEATURES = {
+    "standard": "standardized features",
+    "query": "features scaled within queries",
+    "none": "features as they are",
+}
+
+
+def training_report(
+    ranker: BaseRanker,
+    data: Queries,
+    validation: Queries | None,
+    names: dict[str, str | None],
+    *,
+    seconds: dict[str, float],
+) -> dict[str, Any]:
+    """Everything that the table and the JSON say."""
+    from sinkprop.baselines import RegressionRanker
+
+    boosting = _boosting(ranker)
+    start: BaseRanker | None = ranker
+    if boosting is not None:
+        start = None  # trees do not start at least squares
+    elif not isinstance(ranker, RegressionRanker):
+        start = RegressionRanker(
+            normalization=ranker.normalization, metric=ranker.metric, convention=ranker.convention
+        )
+        start.fit(data.X, data.y, qid=data.qid)
+    metrics: dict[str, dict[str, float]] = {}
+    for part, queries in (("training", data), ("validation", validation)):
+        if queries is not None:
+            metrics[part] = {
+                label: Scorer(one, queries.X, queries.qid).metric(queries.y)
+                for label, one in (("regression", start), ("model", ranker))
+                if one is not None
+            }
+    result = _result(ranker)
+    stages = () if result is None else result.stages
+    judged: Any = result or boosting
+    return {
+        "data": {
+            part: None
+            if queries is None
+            else {
+                "file": names[part],
+                "rows": len(queries),
+                "queries": queries.n_queries,
+                "features": queries.n_features,
+            }
+            for part, queries in (("train", data), ("vali", validation))
+        },
+        "parameters": {
+            name: vars(value) if dataclasses.is_dataclass(value) else value
+            for name, value in ranker.get_params(deep=False).items()
+            if name not in ("checkpoint", "verbose")
+        },
+        "metric": str(ranker.metric),
+        "convention": str(ranker.convention),
+        "metrics": metrics,
+        "criterion": (judged.criterion or None) if judged else None,
+        "judged_by": (judged.judged_by or None) if judged else None,
+        "stages": [dataclasses.asdict(stage) for stage in stages],
+        "boosting": None if boosting is None else {**dataclasses.asdict(boosting), "trees": ranker.n_trees_},
+        "seconds": seconds,
+    }
+
+
+def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | None) -> None:
+    from rich.table import Table
+
+    out, result = console(), _result(ranker)
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+
+    def add(label: str, text: str) -> None:
+        facts.add_row(label, plain(out, text))
+
+    for label, part in (("Data", "train"), ("Validation", "vali")):
+        if (size := report["data"][part]) is not None:
+            numbers = (
+                counted(size[what], one, what)
+                for what, one in (("rows", "row"), ("queries", "query"), ("features", "feature"))
+            )
+            add(label, f"{', '.join(numbers)}  ({size['file']})")
+    parameters, boosting = report["parameters"], report["boosting"]
+    features = _FEATURES[parameters.get("normalization", "none")]
+    if boosting is not None:
+        add("Model", f"expected {parameters['gain']}, {counted(boosting['trees'], 'tree', 'trees')}")
+        if boosting["values"]:
+            best = boosting["values"][boosting["best"] - 1]
+            add("Chosen", f"round {boosting['best']} of {boosting['n_rounds']}")
+            add("by", f"{boosting['criterion']}, {boosting['judged_by']}")
+            add("Criterion", f"{boosting['values'][0]:.4f} of the first round, {best:.4f} of the best")
+    elif result is None:
+        add("Model", f"least squares on the labels, {features}")
+    else:
+        add("Model", f"expected {parameters['gain']}, {parameters['relaxation']}, {features}")
+        add("Chosen", _chosen(result.stages))
+        add("by", f"{result.criterion}, {result.judged_by}")
+        first, best = result.stages[0].criterion, max(s.criterion for s in result.stages)
+        add("Criterion", f"{first:.4f} of the regression, {best:.4f} of the best stage")
+    seconds = report["seconds"]
+    add("Seconds", f"{seconds['reading']:.1f} reading, {seconds['training']:.1f} training")
+    out.print(facts)
+    out.print()
+    rows = []
+    if boosting is None:
+        rows.append(
+            ["least squares", *(f"{values['regression']:.4f}" for values in report["metrics"].values())]
+        )
+    if result is not None or boosting is not None:
+        rows.append([report["method"], *(f"{values['model']:.4f}" for values in report["metrics"].values())])
+    print_columns(out, [f"{report['metric']}, {report['convention']}", *report["metrics"]], rows)
+    for path in (report["model"], json_file):
+        if path is not None:
+            say(out, f"Wrote {path}")
+
+
+def _chosen(stages: tuple[Stage, ...]) -> str:
+    """The stage that is the model, in words."""
+    stage = next(stage for stage in stages if stage.chosen)
+    if not math.isfinite(stage.penalty):
+        return "the regression itself: no stage was better"
+    sigma = "" if stage.sigma is None else f", sigma {stage.sigma:g}"
+    return f"penalty {stage.penalty:g}{sigma}, 1 of {len(stages)} stages"
+
+
+def _result(ranker: BaseRanker) -> FitResult | None:
+    """The record of the stages; the regression and boosted trees have none."""
+    from sinkprop.training import FitResult
+
+    result = ranker.fit_result_
+    return result if isinstance(result, FitResult) else None
+
+
+def _boosting(ranker: BaseRanker) -> BoostingFit | None:
+    """The record of the rounds of boosted trees; None for other rankers."""
+    from sinkprop.gbdt.boosting import BoostingFit
+
+    result = ranker.fit_result_
+    return result if isinstance(result, BoostingFit) else None
