@@ -1,7 +1,9 @@
-"""Data that comes with the package: pydocs, search over the documentation of Python's standard library.
+"""Data that comes with the package, and data that it makes.
 
-160 queries, 50 to 198 documents each, 50 features, grades 0 to 2, five folds. `datasets/pydocs/README.md` is
-its data card: where the documents, queries and grades come from, and what simple rankers reach on it.
+`make_ranking` simulates queries, any number of them. Pydocs is search over the documentation of Python's
+standard library: 160 queries, 50 to 198 documents each, 50 features, grades 0 to 2, five folds.
+`datasets/pydocs/README.md` is its data card: where the documents, queries and grades come from, and what
+simple rankers reach on it.
 
 >>> fold = load_pydocs(fold=1)
 >>> fold.train.n_queries, fold.vali.n_queries, fold.test.n_queries
@@ -24,8 +26,9 @@ from typing import SupportsIndex
 import numpy as np
 
 from sinkprop.data import Fold, Queries
+from sinkprop.datasets.simulated import make_ranking
 
-__all__ = ["load_pydocs", "pydocs_folds", "pydocs_queries", "write_pydocs"]
+__all__ = ["load_pydocs", "make_ranking", "pydocs_folds", "pydocs_queries", "write_pydocs"]
 
 _N_PARTS = 5
 _FOLDER = files(__name__) / "pydocs"
