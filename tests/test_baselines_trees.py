@@ -1,5 +1,6 @@
 """LightGBMRanker, against LightGBM itself; the loss of pairs has its own tests."""
 
+import io
 import pickle
 import subprocess
 import sys
@@ -7,13 +8,17 @@ import sys
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from rich.console import Console
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import sinkprop
 from sinkprop import Selection, evaluate
-from sinkprop.baselines import LightGBMRanker
+from sinkprop.baselines import LightGBMRanker, XGBoostRanker
+from sinkprop.data import group_rows
 from sinkprop.experiment import METHODS, compare, parse_methods
+from sinkprop.experiment.tables import print_comparison
+from sinkprop.gbdt import Derivatives, TreeLoss
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.pairwise import PairwiseLogistic
 
@@ -21,7 +26,7 @@ lightgbm = pytest.importorskip(
     "lightgbm", reason="lightgbm is not installed: it comes with the extra lightgbm"
 )
 
-OBJECTIVES = ["lambdarank", "rank_xendcg", "ranknet"]
+OBJECTIVES = ["lambdarank", "rank_xendcg", "ranknet", "sinkprop"]
 ONE = {"num_leaves": 5, "min_child_samples": 10, "learning_rate": 0.1, "n_estimators": 15, "step": 15}
 FEW = {"num_leaves": (3, 6), "min_child_samples": (30, 10), "n_estimators": 12, "step": 5}
 
@@ -106,6 +111,47 @@ def test_ranknet_is_lightgbm_with_the_derivatives_of_the_pairs(data, weighted):
 
     model = LightGBMRanker("ranknet", **ONE).fit(X, y, qid=qid, sample_weight=rows, query_weight=queries)
     assert_allclose(model.predict(X), direct(X, y, qid, by_hand)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("loss", [None, {"gain": "p@3", "n_iter": 3}], ids=["default", "other"])
+def test_sinkprop_is_lightgbm_with_the_derivatives_of_the_expected_gain(data, weighted, loss):
+    X, y, qid = data
+    rng = np.random.default_rng(3)
+    rows, queries = (rng.uniform(0.5, 2, len(y)), rng.uniform(0.5, 2, 20)) if weighted else (None, None)
+    of = Derivatives(
+        TreeLoss(**(loss or {})), y, group_rows(qid, len(y)), sample_weight=rows, query_weight=queries
+    )
+    model = LightGBMRanker("sinkprop", **ONE, loss=loss).fit(
+        X, y, qid=qid, sample_weight=rows, query_weight=queries
+    )
+    expected, _ = direct(X, y, qid, lambda scores, _: of(scores))
+    assert_array_equal(model.predict(X), expected)
+    assert model.fit_result_.chosen.value == of.value(model.predict(X))
+
+
+def test_further_parameters_are_lightgbms(data, tmp_path):
+    X, y, qid = data
+    further = {"reg_lambda": 5.0, "max_depth": 2}
+    model = LightGBMRanker(**ONE, params=further).fit(X, y, qid=qid)
+    expected, _ = direct(X, y, qid, "lambdarank", lambda_l2=5.0, max_depth=2)
+    assert_array_equal(model.predict(X), expected)
+    assert not np.array_equal(expected, LightGBMRanker(**ONE).fit(X, y, qid=qid).predict(X))
+    model.save(tmp_path / "m.model")
+    loaded = LightGBMRanker.load(tmp_path / "m.model")
+    assert loaded.params == further
+    assert_array_equal(clone(loaded).fit(X, y, qid=qid).predict(X), expected)
+
+
+def test_a_saved_loss(data, tmp_path):
+    X, y, qid = data
+    path = tmp_path / "m.model"
+    own = sinkprop.RankLinear(gain=np.sqrt, discount=lambda ranks: 1 / ranks)
+    for gain, kept in (("ndcg@5", {"gain": "ndcg@5"}), (sinkprop.NDCG(3), {"gain": "ndcg@3"}), (own, {})):
+        model = LightGBMRanker("sinkprop", **ONE, loss={"gain": gain, "n_iter": np.int64(3)})
+        model.fit(X, y, qid=qid).save(path)
+        assert LightGBMRanker.load(path).loss == {**kept, "n_iter": 3}
+        assert_array_equal(LightGBMRanker.load(path).predict(X), model.predict(X))
 
 
 def test_the_record_says_what_was_minimized(data):
@@ -239,7 +285,7 @@ def test_queries_longer_than_lightgbm_takes(capfd):
     ):
         LightGBMRanker(**ONE).fit(X, y, qid=qid)
     assert capfd.readouterr() == ("", "")
-    for objective in ("ranknet", "rank_xendcg"):
+    for objective in ("ranknet", "rank_xendcg", "sinkprop"):
         model = LightGBMRanker(objective, **{**ONE, "n_estimators": 2, "step": 2}).fit(X, y, qid=qid)
         assert model.score(X, y, qid=qid) > 0.9
     judged = LightGBMRanker(**FEW).fit(X[-10:], y[-10:], qid=qid[-10:], eval_set=[(X, y)], eval_qid=[qid])
@@ -368,7 +414,7 @@ def test_files_that_are_not_such_a_model(tmp_path, data):
     [
         (
             {"objective": "lambdamart"},
-            "objective must be 'lambdarank' or 'rank_xendcg' or 'ranknet'; got 'lambdamart'",
+            "objective must be 'lambdarank' or 'rank_xendcg' or 'ranknet' or 'sinkprop'; got 'lambdamart'",
         ),
         ({"num_leaves": 1}, "num_leaves must be at least 2"),
         ({"num_leaves": (4, 2.5)}, "num_leaves must be a whole number"),
@@ -383,6 +429,17 @@ def test_files_that_are_not_such_a_model(tmp_path, data):
         ({"normalization": "standard"}, "normalization must be 'none' or 'query'"),
         ({"metric": "ndcg@"}, "ndcg@"),
         ({"selection": "loo"}, "method must be"),
+        ({"loss": {"width": 2}}, "loss is for objective='sinkprop'; got .* with objective='lambdarank'"),
+        ({"objective": "sinkprop", "loss": "ndcg"}, "loss must be a mapping from names to values"),
+        ({"objective": "sinkprop", "loss": {"widht": 2}}, "loss has 'widht'.* Did you mean 'width'"),
+        ({"objective": "sinkprop", "loss": {"gain": "f1"}}, "f1"),
+        ({"params": [1]}, "params must be a mapping"),
+        (
+            {"params": {"lambda_l3": 1}},
+            "params has 'lambda_l3', which LightGBM does not know.*'lambda_l",
+        ),
+        ({"params": {"n_jobs": 1}}, "params has 'n_jobs', which this ranker sets; set n_threads="),
+        ({"params": {"eta": 1}}, "params has 'eta', which this ranker sets; set learning_rate="),
     ],
 )
 def test_wrong_parameters_are_errors(data, parameters, message):
@@ -418,18 +475,60 @@ def test_an_interrupt_keeps_the_best_model_so_far(monkeypatch, data, validation)
     assert np.isfinite(model.predict(X)).all()
 
 
+NAMES = {
+    "boosted": "sinkprop",
+    "lambdamart": "lambdarank",
+    "ranknet-trees": "ranknet",
+    "xendcg-trees": "rank_xendcg",
+}
+
+
 def test_the_methods_of_compare():
     def queries(seed):
         return sinkprop.Queries(*ranking_data(8, seed))
 
     fold = sinkprop.Fold("f", queries(1), queries(2), queries(3))
-    names = {"lambdamart": "lambdarank", "ranknet-trees": "ranknet", "xendcg-trees": "rank_xendcg"}
-    methods = {name: METHODS[name].make().set_params(**FEW) for name in names}
+    methods = {name: METHODS[name].make().set_params(**FEW) for name in NAMES}
     found = compare([fold], methods, metrics="ndcg@5", n_jobs=1)
-    for name, objective in names.items():
+    for name, objective in NAMES.items():
         assert methods[name].objective == objective
         assert 0 < found.mean("data", name, "ndcg@5") <= 1
-    assert found.results[0].summary["candidates"] == 12
+        summary = found.result("data", name, "f").summary
+        assert summary["candidates"] == 12
+        assert summary["tried"] == {
+            "num_leaves": [3, 6],
+            "min_child_samples": [30, 10],
+            "learning_rate": [0.05],
+            "trees": [5, 10, 12],
+        }
+    printed = Console(file=io.StringIO(), width=200)
+    print_comparison(printed, found)
+    assert (
+        "boosted, lambdamart, ranknet-trees and xendcg-trees chose each from 12 candidates: num_leaves 3, 6; "
+        "min_child_samples 30, 10; learning_rate 0.05; trees 5, 10, 12."
+    ) in " ".join(printed.file.getvalue().split())
+
+
+def test_every_method_of_compare_has_the_same_budget():
+    rankers = {name: METHODS[name].make() for name in NAMES}
+    ours = rankers["boosted"]
+    for name, ranker in rankers.items():
+        assert ranker.get_params() == {**ours.get_params(), "objective": NAMES[name]}, name
+        assert (ranker._grid(), ranker._sizes()) == (ours._grid(), ours._sizes()), name
+        assert METHODS[name].make().params is None
+    xgboost = METHODS["xgboost-ndcg"].make()
+    assert type(xgboost) is XGBoostRanker
+    assert xgboost._sizes() == ours._sizes()
+    # XGBoost's least weight of a leaf has its default, 1, where LightGBM's least number of documents has 20
+    assert xgboost._grid() == [
+        {
+            "num_leaves": setting["num_leaves"],
+            "min_child_weight": setting["min_child_samples"] / 20,
+            "learning_rate": setting["learning_rate"],
+        }
+        for setting in ours._grid()
+    ]
+    assert ours._checked() == rankers["lambdamart"]._checked() == 180
 
 
 def test_where_lightgbm_is_missing(monkeypatch, data, tmp_path):

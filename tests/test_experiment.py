@@ -505,7 +505,11 @@ class TestMethods:
         here = [n for n in here if n not in neural]
         assert list(parse_methods("all")) == here
         rivals = list(parse_methods("rivals,sinkprop"))
-        assert rivals == [*(n for n in here if not n.startswith("sinkprop")), "sinkprop"]
+        assert rivals == [*(n for n in here if not n.startswith(("sinkprop", "boosted"))), "sinkprop"]
+        trees = [n for n in here if METHODS[n].needs in ("lightgbm", "xgboost")]
+        if trees:
+            assert list(parse_methods("trees")) == trees
+            assert {"boosted", "lambdamart"} <= set(trees)
         if neural:
             assert list(parse_methods("neural")) == neural
             assert neural[0] == "sinkprop-neural"

@@ -8,6 +8,7 @@ from sinkprop.baselines.regression import RegressionRanker
 from sinkprop.baselines.smoothrank import SmoothRankRanker
 from sinkprop.baselines.softrank import SoftRankRanker
 from sinkprop.baselines.trees import LightGBMRanker
+from sinkprop.baselines.xgboost_trees import XGBoostRanker
 
 __all__ = [
     "AdaRankRanker",
@@ -18,4 +19,5 @@ __all__ = [
     "RegressionRanker",
     "SmoothRankRanker",
     "SoftRankRanker",
+    "XGBoostRanker",
 ]

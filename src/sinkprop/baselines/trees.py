@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -16,7 +18,7 @@ from sklearn.utils import Tags
 from sinkprop.arguments import threads, whole
 from sinkprop.baselines.base import TunedRanker
 from sinkprop.data import Groups
-from sinkprop.gains import NDCG
+from sinkprop.gains import NDCG, RankLinear
 from sinkprop.linear import LinearProblem, TrainingSet
 from sinkprop.metrics import evaluate
 from sinkprop.pairwise import PairwiseLogistic
@@ -27,8 +29,28 @@ __all__ = ["LightGBMRanker"]
 
 Floats = NDArray[np.float64]
 
-OBJECTIVES = ("lambdarank", "rank_xendcg", "ranknet")
+OBJECTIVES = ("lambdarank", "rank_xendcg", "ranknet", "sinkprop")
+_OURS = ("ranknet", "sinkprop")  # whose derivatives LightGBM is given
 _LONGEST = 10_000  # documents of a query that LightGBM's lambdarank takes
+# what the ranker decides itself: LightGBM's name, and what to set instead
+_DECIDED = {
+    "objective": "objective=",
+    "num_iterations": "n_estimators=",
+    "num_leaves": "num_leaves=",
+    "learning_rate": "learning_rate=",
+    "min_data_in_leaf": "min_child_samples=",
+    "num_threads": "n_threads=",
+    "seed": "random_state=",
+    "verbosity": "verbose=",
+    "lambdarank_truncation_level": "truncation_level=",
+    "metric": "selection=Selection(criterion=...)",
+    "early_stopping_round": "n_estimators= and step=: the candidates choose the number of trees",
+    "label_gain": "nothing: the gain of a label r is 2^r - 1",
+    "deterministic": "nothing: the model is the same for any number of threads",
+    "force_col_wise": "nothing: the model is the same for any number of threads",
+    "force_row_wise": "nothing: the model is the same for any number of threads",
+    "feature_pre_filter": "nothing: the candidates share the data",
+}
 
 
 class LightGBMRanker(TunedRanker):
@@ -38,11 +60,16 @@ class LightGBMRanker(TunedRanker):
                                      changes in NDCG (Burges 2010)
                        "rank_xendcg" a cross-entropy that bounds NDCG (Bruch 2021)
                        "ranknet"     the pairwise logistic loss alone (Burges et al. 2005)
+                       "sinkprop"    the expected gain, as `sinkprop.gbdt.BoostedRanker`, here with the same
+                                     candidates as the others
     n_estimators       trees that are grown
     num_leaves, learning_rate, min_child_samples
                        as in LightGBM; one value of each, or several, of which every combination is tried
     step               a candidate is every this many trees
     truncation_level   of "lambdarank": pairs count that have a document among so many first ones
+    loss               of "sinkprop": fields of `sinkprop.gbdt.TreeLoss`, as {"gain": "ndcg@10"}; None takes
+                       its defaults
+    params             further parameters of LightGBM, by its names or their aliases: {"lambda_l2": 1.0}
     selection          how one of the candidates is chosen: a `Selection`, or the name of its method
     normalization      "none" or "query" (see `SinkPropRanker`); any other changes nothing for trees
     metric             of `score`, under `convention`
@@ -55,7 +82,8 @@ class LightGBMRanker(TunedRanker):
     queries of up to 10,000 documents.
 
     A row's weight is its own times its query's; LightGBM multiplies the row's derivatives by it. With
-    "ranknet" a pair counts as the product of its rows' weights, times its query's.
+    "ranknet" a pair counts as the product of its rows' weights, times its query's. With "sinkprop" they mean
+    what they mean to `expected_gain`.
 
     After `fit`: `booster_`, the `lightgbm.Booster` with the trees that were chosen, `n_trees_`, how many they
     are, and `fit_result_`, the record of the choice.
@@ -71,6 +99,8 @@ class LightGBMRanker(TunedRanker):
         min_child_samples: int | Sequence[int] = (100, 20),
         step: int = 10,
         truncation_level: int = 30,
+        loss: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
         selection: str | Selection = "validation",
         normalization: str = "none",
         metric: str = "ndcg@10",
@@ -86,6 +116,8 @@ class LightGBMRanker(TunedRanker):
         self.min_child_samples = min_child_samples
         self.step = step
         self.truncation_level = truncation_level
+        self.loss = loss
+        self.params = params
         self.selection = selection
         self.normalization = normalization
         self.metric = metric
@@ -110,38 +142,69 @@ class LightGBMRanker(TunedRanker):
             raise ValueError(
                 f"objective must be {' or '.join(map(repr, OBJECTIVES))}; got {self.objective!r}."
             )
-        if self.normalization not in ("none", "query"):
-            raise ValueError(
-                "normalization must be 'none' or 'query': trees split by the order of values, which no other "
-                f"changes; got {self.normalization!r}."
-            )
+        check_normalization(self.normalization)
         whole("truncation_level", self.truncation_level, 1)
+        if self.loss is not None and self.objective != "sinkprop":
+            raise ValueError(
+                f"loss is for objective='sinkprop'; got {self.loss!r} with objective={self.objective!r}."
+            )
+        self._tree_loss()
+        self._further()
         return len(self._grid()) * len(self._sizes())
 
     def _grid(self) -> list[dict[str, Any]]:
         """The combinations, few leaves of many documents first."""
-        leaves = sorted({whole("num_leaves", n, 2) for n in _several(self.num_leaves)})
-        rates = sorted({_rate(rate) for rate in _several(self.learning_rate)})
-        least = sorted({whole("min_child_samples", n, 1) for n in _several(self.min_child_samples)})
-        for name, values in (("num_leaves", leaves), ("learning_rate", rates), ("min_child_samples", least)):
-            if not values:
-                raise ValueError(f"{name} must be a number, or several; got none.")
-        return [
-            {"num_leaves": n, "min_child_samples": m, "learning_rate": rate}
-            for n, m, rate in itertools.product(leaves, least[::-1], rates)
-        ]
+        return grid(
+            num_leaves=leaves(self.num_leaves),
+            min_child_samples=one_or_more(
+                "min_child_samples", self.min_child_samples, lambda n: whole("min_child_samples", n, 1)
+            )[::-1],
+            learning_rate=rates(self.learning_rate),
+        )
 
     def _sizes(self) -> list[int]:
         """The numbers of trees that candidates have."""
-        most, step = whole("n_estimators", self.n_estimators, 1), whole("step", self.step, 1)
-        return [*range(step, most, step), most]
+        return sizes(self.n_estimators, self.step)
+
+    def _tree_loss(self) -> Any:
+        """How scores become derivatives with "sinkprop"; None with the others."""
+        if self.objective != "sinkprop":
+            return None
+        from sinkprop.gbdt import TreeLoss
+
+        given = {} if self.loss is None else self.loss
+        known = [field.name for field in dataclasses.fields(TreeLoss)]
+        for name in _mapping("loss", given):
+            if name not in known:
+                raise ValueError(f"loss has {name!r}; TreeLoss has {', '.join(known)}.{_hint(name, known)}")
+        return TreeLoss(**given)
+
+    def _further(self) -> dict[str, Any]:
+        """What LightGBM is given besides, by its own names."""
+        if not self.params:
+            return {}
+        from lightgbm.basic import _ConfigAliases
+
+        aliases = _ConfigAliases._get_all_param_aliases()
+        first = {alias: name for name, others in aliases.items() for alias in (name, *others)}
+        found: dict[str, Any] = {}
+        for name, value in _mapping("params", self.params).items():
+            own = first.get(name)
+            if own is None:
+                raise ValueError(
+                    f"params has {name!r}, which LightGBM does not know.{_hint(name, list(first))}"
+                )
+            if own in _DECIDED:
+                raise ValueError(f"params has {name!r}, which this ranker sets; set {_DECIDED[own]}.")
+            found[own] = value
+        return found
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
         lightgbm = _lightgbm()
-        data, sizes = _counting(problem.data), self._sizes()
+        data, n_trees = counting(problem.data), self._sizes()
         labels, gains = self._labels(data)
         shared = {
-            "objective": "none" if self.objective == "ranknet" else self.objective,
+            "objective": "none" if self.objective in _OURS else self.objective,
             "metric": "none",
             "seed": seed % 2**31,
             "num_threads": threads(self.n_threads, len(data.y)),
@@ -150,15 +213,16 @@ class LightGBMRanker(TunedRanker):
             "force_col_wise": True,
             "feature_pre_filter": False,  # it depends on min_child_samples, and the grid shares the data
             "verbosity": -1,
+            **self._further(),
         }
         if self.objective == "lambdarank":
             shared |= {"label_gain": gains, "lambdarank_truncation_level": self.truncation_level}
         rows = lightgbm.Dataset(
             data.X,
             labels,
-            # the pairs' own function knows the queries, and has no limit to their length
-            group=None if self.objective == "ranknet" else np.diff(data.groups.offsets),
-            weight=None if self.objective == "ranknet" else data.row_weight,
+            # our own functions know the queries, and have no limit to their length
+            group=None if self.objective in _OURS else np.diff(data.groups.offsets),
+            weight=None if self.objective in _OURS else data.row_weight,
             params=shared,
         ).construct()
         # none where all are constant to LightGBM, which fails to change the objective then
@@ -167,7 +231,7 @@ class LightGBMRanker(TunedRanker):
         for number, setting in enumerate(self._grid()):
             booster = lightgbm.Booster({**shared, **setting}, rows)
             grown = 0
-            for i, size in enumerate(sizes):
+            for i, size in enumerate(n_trees):
                 for _ in range(grown, size if splittable else grown):
                     booster.update(fobj=derivatives)
                 grown = size
@@ -179,7 +243,7 @@ class LightGBMRanker(TunedRanker):
     def _labels(self, data: TrainingSet) -> tuple[Floats, list[float]]:
         """Labels as LightGBM takes them, and the gain of each label from 0 on."""
         y = data.y
-        if self.objective == "ranknet":
+        if self.objective in _OURS:
             return y, []
         NDCG().gains(y)  # refuses labels whose gain is too large a number
         if self.objective == "rank_xendcg":
@@ -187,15 +251,15 @@ class LightGBMRanker(TunedRanker):
             if len(odd):
                 raise ValueError(
                     "labels must be whole numbers for objective='rank_xendcg', which rounds them down; there "
-                    f"is {y[odd[0]]}. Take 'lambdarank' or 'ranknet'."
+                    f"is {y[odd[0]]}. Take 'lambdarank', 'ranknet' or 'sinkprop'."
                 )
             return y, []
         if data.groups.longest > _LONGEST:
-            sizes = np.diff(data.groups.offsets)
-            query = data.groups.queries.tolist()[int(sizes.argmax())]
+            n_docs = np.diff(data.groups.offsets)
+            query = data.groups.queries.tolist()[int(n_docs.argmax())]
             raise ValueError(
-                f"query {query!r} has {sizes.max()} documents; LightGBM's lambdarank takes {_LONGEST}. Give "
-                "fewer of them, or objective='ranknet' or 'rank_xendcg'."
+                f"query {query!r} has {n_docs.max()} documents; LightGBM's lambdarank takes {_LONGEST}. Give "
+                "fewer of them, or objective='sinkprop', 'ranknet' or 'rank_xendcg'."
             )
         # LightGBM wants whole labels below 31, and uses of them their order and the gains in a table: the
         # numbers of the distinct labels do as well, with these labels' gains.
@@ -204,12 +268,13 @@ class LightGBMRanker(TunedRanker):
 
     def _functions(
         self, data: TrainingSet
-    ) -> tuple[Callable[..., tuple[Floats, Floats]] | None, Callable[..., tuple[str, float, bool]]]:
+    ) -> tuple[Callable[..., tuple[Any, Any]] | None, Callable[..., tuple[str, float, bool]]]:
         """What LightGBM calls for the derivatives, None for its own, and what gives a candidate's value.
 
-        The value is the mean loss of a pair for "ranknet", and NDCG for the others, which have no loss.
+        The value is the mean loss of a pair for "ranknet", the mean expected gain for "sinkprop", and NDCG
+        for the others, which have no loss.
         """
-        if self.objective != "ranknet":
+        if self.objective not in _OURS:
 
             def ndcg(scores: Floats, _: object) -> tuple[str, float, bool]:
                 weight = data.query_weight
@@ -217,6 +282,8 @@ class LightGBMRanker(TunedRanker):
                 return "ndcg", found["ndcg"], True
 
             return None, ndcg
+        if self.objective == "sinkprop":
+            return self._expected_gain(data)
         loss = PairwiseLogistic(data.y, data.groups.offsets, data.sample_weight, data.query_weight)
         n_threads, n_pairs = threads(self.n_threads, len(data.y)), max(loss.n_pairs, 1)
 
@@ -227,6 +294,21 @@ class LightGBMRanker(TunedRanker):
             return "loss", float(loss.values(scores, n_threads=n_threads).sum()) / n_pairs, False
 
         return derivatives, mean_loss
+
+    def _expected_gain(
+        self, data: TrainingSet
+    ) -> tuple[Callable[..., tuple[Any, Any]], Callable[..., tuple[str, float, bool]]]:
+        from sinkprop.gbdt import Derivatives
+
+        of = Derivatives(
+            self._tree_loss(),
+            data.y,
+            data.groups,
+            sample_weight=data.sample_weight,
+            query_weight=data.query_weight,
+            n_threads=threads(self.n_threads, len(data.y)),
+        )
+        return lambda scores, _: of(scores), lambda scores, _: ("gain", of.value(scores), True)
 
     def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
         booster, n_trees = model
@@ -244,6 +326,15 @@ class LightGBMRanker(TunedRanker):
 
     def _model(self) -> Any:
         return self.booster_, self.n_trees_
+
+    def _parameters_to_save(self) -> dict[str, Any]:
+        saved = super()._parameters_to_save()
+        for name in ("loss", "params"):
+            given = getattr(self, name) or {}
+            # a gain of the user's own functions is not data; predictions do not need it
+            kept = {key: _saved(value) for key, value in given.items() if not isinstance(value, RankLinear)}
+            saved[name] = None if getattr(self, name) is None else kept
+        return saved
 
     def _model_state(self) -> Any:
         return {"lightgbm": self._text.split("\n")}
@@ -263,11 +354,75 @@ def _lightgbm() -> Any:
     return lightgbm
 
 
-def _counting(data: TrainingSet) -> TrainingSet:
+def counting(data: TrainingSet) -> TrainingSet:
     """The queries of some weight: documents of others would count in leaves, and where features are cut."""
     if data.query_weight is None or data.query_weight.all() or not data.query_weight.any():
         return data
     return data.select(np.flatnonzero(data.query_weight))
+
+
+def check_normalization(name: str) -> None:
+    """A ValueError for a normalization that does nothing to trees."""
+    if name not in ("none", "query"):
+        raise ValueError(
+            "normalization must be 'none' or 'query': trees split by the order of values, which no other "
+            f"changes; got {name!r}."
+        )
+
+
+def grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every combination of the values, the last name's changing first."""
+    return [
+        dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())
+    ]
+
+
+def one_or_more(name: str, given: Any, check: Callable[[Any], Any]) -> list[Any]:
+    """The values given, one or several, each checked and once, in their order."""
+    found = sorted({check(value) for value in _several(given)})
+    if not found:
+        raise ValueError(f"{name} must be a number, or several; got none.")
+    return found
+
+
+def leaves(given: Any) -> list[int]:
+    return one_or_more("num_leaves", given, lambda n: whole("num_leaves", n, 2))
+
+
+def rates(given: Any) -> list[float]:
+    return one_or_more("learning_rate", given, lambda rate: positive("learning_rate", rate))
+
+
+def sizes(n_estimators: int, step: int) -> list[int]:
+    """The numbers of trees that candidates have: every `step`-th, and the last."""
+    most, every = whole("n_estimators", n_estimators, 1), whole("step", step, 1)
+    return [*range(every, most, every), most]
+
+
+def positive(name: str, value: Any) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
+        raise ValueError(f"{name} must be a finite number above 0, or several; got {value!r}.")
+    return float(value)
+
+
+def _mapping(name: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{name} must be a mapping from names to values; got {given!r}.")
+    return given
+
+
+def _hint(name: Any, known: Sequence[str]) -> str:
+    close = get_close_matches(str(name), known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _saved(value: Any) -> Any:
+    """A value as a model file can hold it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray | tuple | list):
+        return [_saved(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def _text(booster: Any, n_trees: int) -> str:
@@ -286,9 +441,3 @@ def _several(values: Any) -> list[Any]:
         if isinstance(values, Sequence | np.ndarray) and not isinstance(values, str)
         else [values]
     )
-
-
-def _rate(rate: Any) -> float:
-    if not isinstance(rate, Real) or isinstance(rate, bool) or not 0 < float(rate) < math.inf:
-        raise ValueError(f"learning_rate must be a finite number above 0, or several; got {rate!r}.")
-    return float(rate)

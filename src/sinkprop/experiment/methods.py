@@ -101,9 +101,18 @@ METHODS: dict[str, Method] = {
         "that, with potentials of pairs", _baseline("BoltzRankRanker", potential="pair"), 60
     ),
     "ridge": Method("regression with a penalty", _RIDGE, cost=1),
+    "boosted": Method(
+        "boosted trees, the expected gain; lambdamart's candidates", _trees("sinkprop"), 400, "lightgbm"
+    ),
     "lambdamart": Method("boosted trees, LambdaMART", _trees("lambdarank"), 400, "lightgbm"),
     "ranknet-trees": Method("boosted trees, pairwise logistic loss", _trees("ranknet"), 200, "lightgbm"),
     "xendcg-trees": Method("boosted trees, cross-entropy NDCG", _trees("rank_xendcg"), 200, "lightgbm"),
+    "xgboost-ndcg": Method(
+        "boosted trees, XGBoost's LambdaMART; as many candidates",
+        _baseline("XGBoostRanker"),
+        400,
+        "xgboost",
+    ),
     "best-feature": Method("the one feature that is best in training", _baseline("FeatureRanker"), cost=2),
     "sinkprop-neural": Method("NeuralRanker with its defaults", _neural("sinkprop"), 30, "torch"),
     "neural-listnet": Method("that network, ListNet's loss", _neural("listnet"), 30, "torch"),
@@ -111,9 +120,11 @@ METHODS: dict[str, Method] = {
     "neural-lambdarank": Method("that network, LambdaRank's loss", _neural("lambdarank"), 40, "torch"),
 }
 _NEURAL = tuple(name for name, method in METHODS.items() if method.needs == "torch")
+_OURS = ("sinkprop", "boosted")  # how the names of our own methods begin
 # names for several of them
 GROUPS: dict[str, tuple[str, ...]] = {
-    "rivals": tuple(name for name in METHODS if not name.startswith("sinkprop") and name not in _NEURAL),
+    "rivals": tuple(name for name in METHODS if not name.startswith(_OURS) and name not in _NEURAL),
+    "trees": tuple(name for name, method in METHODS.items() if method.needs in ("lightgbm", "xgboost")),
     "neural": _NEURAL,
     "all": tuple(name for name in METHODS if name not in _NEURAL),
 }
@@ -125,6 +136,7 @@ def described() -> dict[str, str]:
     """Every name with its description."""
     groups = {
         "rivals": "every method above that is not sinkprop's or neural, and whose package is installed",
+        "trees": "boosted trees of every kind: boosted, and LightGBM's and XGBoost's own",
         "neural": "one network by four losses: sinkprop-neural and those that begin with neural",
         "all": "every method above that is not neural, and whose package is installed",
     }

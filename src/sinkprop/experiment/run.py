@@ -402,6 +402,11 @@ def _summary(ranker: Any) -> dict[str, Any]:
     if trials is not None:
         found["candidates"] = len(trials)
         found["setting"] = next(dict(trial.setting) for trial in trials if trial.chosen)
+        tried: dict[str, dict[Any, None]] = {}
+        for trial in trials:
+            for name, value in trial.setting.items():
+                tried.setdefault(name, {})[value] = None
+        found["tried"] = {name: list(values) for name, values in tried.items()}
     feature = getattr(ranker, "feature_", None)
     if feature is not None:
         found["feature"] = int(cast("int", feature))

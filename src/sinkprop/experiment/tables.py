@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from sinkprop.console import print_columns
@@ -79,6 +80,8 @@ def _print_data_set(
             f"{page.marks[1]} better, {page.marks[-1]} worse than {comparison.against}: p < .05 by the "
             "randomization test, Holm-corrected. fit s: seconds of a fit, the mean of the folds."
         )
+    for text in _budgets(comparison, dataset):
+        page.note(text)
     page.console.print()
     if len(folds) > 1:
         for metric in comparison.metrics if per_fold else (main_metric(comparison),):
@@ -110,6 +113,29 @@ def _print_means(page: _Page, comparison: Comparison, dataset: str) -> None:
         rows.append([*row, page.number(comparison.fit_seconds(dataset, method), 2)])
     heads = [metric + (" " if several else "") for metric in comparison.metrics]
     print_columns(page.console, ["method", *heads, "fit s"], rows)
+
+
+def _budgets(comparison: Comparison, dataset: str) -> list[str]:
+    """What the methods that grow trees chose from, a line for those that chose from as much."""
+    alike: dict[str, list[str]] = {}
+    for method in comparison.methods:
+        summary = comparison.result(dataset, method, comparison.folds(dataset)[0]).summary
+        tried = summary.get("tried", {})
+        if "trees" in tried:
+            values = "; ".join(f"{name} {_spanned(own)}" for name, own in tried.items())
+            alike.setdefault(f"{summary['candidates']} candidates: {values}.", []).append(method)
+    return [
+        f"{listed(methods)} chose{' each' if len(methods) > 1 else ''} from {budget}"
+        for budget, methods in alike.items()
+    ]
+
+
+def _spanned(values: Sequence[float]) -> str:
+    """A few values, or the ends of many in equal steps."""
+    steps = {b - a for a, b in pairwise(values)}
+    if len(values) > 3 and len(steps) == 1:
+        return f"{values[0]:g}, {values[1]:g}, ..., {values[-1]:g}"
+    return ", ".join(f"{value:g}" for value in values)
 
 
 def _print_folds(page: _Page, comparison: Comparison, dataset: str, metric: str) -> None:

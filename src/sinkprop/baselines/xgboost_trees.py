@@ -1,0 +1,209 @@
+"""Boosted trees as XGBoost grows them, with the candidates of `LightGBMRanker`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import Tags
+
+from sinkprop.arguments import threads
+from sinkprop.baselines.base import TunedRanker
+from sinkprop.baselines.trees import (
+    check_normalization,
+    counting,
+    grid,
+    leaves,
+    one_or_more,
+    positive,
+    rates,
+    sizes,
+)
+from sinkprop.data import Groups
+from sinkprop.gains import NDCG
+from sinkprop.linear import LinearProblem, TrainingSet
+from sinkprop.metrics import evaluate
+from sinkprop.selection import Selection
+from sinkprop.tuning import Candidate
+
+__all__ = ["XGBoostRanker"]
+
+Floats = NDArray[np.float64]
+
+_OBJECTIVE = "rank:ndcg"
+_LARGEST_LABEL = 31  # that XGBoost takes as a grade
+
+
+class XGBoostRanker(TunedRanker):
+    """Boosted trees by XGBoost's LambdaMART, "rank:ndcg": `pip install "sinkprop[xgboost]"`.
+
+    n_estimators       trees that are grown
+    num_leaves         of a tree, which is grown by the leaf that gains most, as LightGBM does: max_leaves
+    learning_rate      eta
+    min_child_weight   the least sum of curvatures in a leaf. XGBoost has no least number of documents: 1, its
+                       default, stands for LightGBM's default of 20, and so 5 for 100
+                       One value of each of the three, or several, of which every combination is tried
+    step               a candidate is every this many trees
+    selection          how one of the candidates is chosen: a `Selection`, or the name of its method
+    normalization      "none" or "query" (see `SinkPropRanker`); any other changes nothing for trees
+    metric             of `score`, under `convention`
+    n_threads          see `expected_gain`
+    random_state       of splits
+    verbose            False: no progress line even on a terminal
+
+    All else is XGBoost's default. X may hold NaN, for missing. Labels are any numbers not below 0: XGBoost
+    takes whole ones to 31, and is given the gains 2^r - 1 in place of others. It weighs queries, not rows.
+
+    After `fit`: `booster_`, the `xgboost.Booster` with the trees that were chosen, `n_trees_`, how many they
+    are, and `fit_result_`, the record of the choice.
+    """
+
+    no_row_weights = "XGBoost weighs queries, not documents"
+
+    def __init__(
+        self,
+        *,
+        n_estimators: int = 300,
+        num_leaves: int | Sequence[int] = (4, 10, 31),
+        learning_rate: float | Sequence[float] = 0.05,
+        min_child_weight: float | Sequence[float] = (5.0, 1.0),
+        step: int = 10,
+        selection: str | Selection = "validation",
+        normalization: str = "none",
+        metric: str = "ndcg@10",
+        convention: str = "letor",
+        n_threads: int | None = None,
+        random_state: int | None = 0,
+        verbose: bool = True,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.num_leaves = num_leaves
+        self.learning_rate = learning_rate
+        self.min_child_weight = min_child_weight
+        self.step = step
+        self.selection = selection
+        self.normalization = normalization
+        self.metric = metric
+        self.convention = convention
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _checked(self) -> int:
+        _xgboost()
+        check_normalization(self.normalization)
+        return len(self._grid()) * len(self._sizes())
+
+    def _grid(self) -> list[dict[str, Any]]:
+        """The combinations, few heavy leaves first."""
+        return grid(
+            num_leaves=leaves(self.num_leaves),
+            min_child_weight=one_or_more(
+                "min_child_weight", self.min_child_weight, lambda x: positive("min_child_weight", x)
+            )[::-1],
+            learning_rate=rates(self.learning_rate),
+        )
+
+    def _sizes(self) -> list[int]:
+        """The numbers of trees that candidates have."""
+        return sizes(self.n_estimators, self.step)
+
+    def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
+        xgboost = _xgboost()
+        data = counting(problem.data)
+        labels, exponential = _labels(data)
+        n_threads = threads(self.n_threads, len(data.y))
+        shared = {
+            "objective": _OBJECTIVE,
+            "ndcg_exp_gain": exponential,
+            "disable_default_eval_metric": True,
+            "tree_method": "hist",
+            "grow_policy": "lossguide",
+            "max_depth": 0,
+            "seed": seed % 2**31,
+            "nthread": n_threads,
+            "verbosity": 0,
+        }
+        rows = xgboost.DMatrix(
+            data.X,
+            labels,
+            group=np.diff(data.groups.offsets),
+            weight=data.query_weight,
+            nthread=n_threads,
+        )
+        for number, setting in enumerate(self._grid()):
+            own = {
+                "max_leaves": setting["num_leaves"],
+                "min_child_weight": setting["min_child_weight"],
+                "eta": setting["learning_rate"],
+            }
+            booster = xgboost.Booster({**shared, **own}, [rows])
+            grown = 0
+            for i, size in enumerate(self._sizes()):
+                for tree in range(grown, size):
+                    booster.update(rows, tree)
+                grown = size
+                model = booster, size
+                scores = self._scores_of(model, data.X, None)
+                at = evaluate(data.y, scores, data.codes, metrics=["ndcg"], query_weight=data.query_weight)
+                yield Candidate({**setting, "trees": size}, model, at["ndcg"], (2 * number, i))
+
+    def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
+        booster, n_trees = model
+        n_threads = threads(self.n_threads, len(X))
+        rows = _xgboost().DMatrix(X, nthread=n_threads)
+        found = booster.predict(rows, output_margin=True, iteration_range=(0, n_trees))
+        return np.asarray(found, dtype=np.float64)
+
+    def _set_model(self, model: Any) -> None:
+        booster, n_trees = model
+        # without the training data, and with no more trees than were chosen
+        self._text = bytes(booster[:n_trees].save_raw("json")).decode("utf-8")
+        self.booster_ = _booster(self._text)
+        self.n_trees_ = int(self.booster_.num_boosted_rounds())
+
+    def _model(self) -> Any:
+        return self.booster_, self.n_trees_
+
+    def _model_state(self) -> Any:
+        return {"xgboost": self._text}
+
+    def _model_from(self, state: Any) -> Any:
+        booster = _booster(state["xgboost"])
+        if booster.num_features() != self.n_features_in_:
+            raise ValueError(f"trees of {booster.num_features()} features for {self.n_features_in_}")
+        return booster, int(booster.num_boosted_rounds())
+
+
+def _labels(data: TrainingSet) -> tuple[Floats, bool]:
+    """Labels as XGBoost takes them, and whether it is to make gains 2^r - 1 of them."""
+    gains = NDCG().gains(data.y)
+    if data.y.max() <= _LARGEST_LABEL and np.array_equal(data.y, np.floor(data.y)):
+        return data.y, True
+    # NDCG does not change where all gains are divided by one number; XGBoost keeps them in single precision
+    return gains / gains.max(), False
+
+
+def _booster(text: str) -> Any:
+    xgboost = _xgboost()
+    booster = xgboost.Booster()
+    try:
+        booster.load_model(bytearray(text.encode("utf-8")))
+    except xgboost.core.XGBoostError as error:
+        raise ValueError(f"not trees that XGBoost wrote: {str(error).splitlines()[0]}") from None
+    return booster
+
+
+def _xgboost() -> Any:
+    try:
+        import xgboost
+    except ImportError as error:
+        raise ImportError('XGBoostRanker needs xgboost: pip install "sinkprop[xgboost]"') from error
+    return xgboost
