@@ -268,6 +268,7 @@ def fit_ours(job: Job, train: Queries, vali: Queries) -> tuple[Any, int]:
     given = setting(job.trial)
     if given:
         given |= {"n_estimators": job.rounds, "early_stopping_rounds": job.patience}
+        given |= {"criterion": METRICS, "convention": "standard"}
     ranker = BoostedRanker(n_threads=1, verbose=False, **given)
     ranker.fit(train.X, train.y, qid=train.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
     return ranker.predict, int(ranker.booster_.num_trees())

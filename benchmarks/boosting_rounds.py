@@ -5,10 +5,11 @@
     python benchmarks/boosting_rounds.py --features 136 --leaves 63 --threads 1
 
 Both have the same data, already in LightGBM's bins, and the same parameters of trees. Rounds take turns,
-after some that are not counted, so that what else the machine does falls on all alike; the medians are
-compared. The third in turn is given the derivatives that ours has just computed and grows the same tree from
-them: the difference of ours to it is what the derivatives cost, and that of lambdarank, whose trees are
-others, about what its own cost. Ours are also timed alone, with the scores of the last round.
+after some that are not counted, so that what else the machine does falls on all alike. Times are medians;
+ratios are medians over rounds that stood side by side, with the quartiles. The third in turn is given the
+derivatives that ours has just computed and grows the same tree from them: the difference of ours to it is
+what the derivatives cost, and that of lambdarank, whose trees are others, about what its own cost. Ours are
+also timed alone, with the scores of the last round.
 
 The last lines are of as many documents in lists of 20,000, which lambdarank refuses.
 """
@@ -40,8 +41,8 @@ def problem(n_queries: int, size: int, n_features: int) -> tuple[Any, Any, Any]:
 
 def rounds(
     X: Any, y: Any, sizes: Any, objectives: dict[str, Any], options: argparse.Namespace
-) -> dict[str, float]:
-    """Median seconds of a round for each objective: a name of LightGBM's, or a function of ours."""
+) -> dict[str, Any]:
+    """Seconds of the rounds of each objective: a name of LightGBM's, or a function of ours."""
     shared = {
         "num_leaves": options.leaves,
         "num_threads": options.threads,
@@ -65,7 +66,7 @@ def rounds(
             update()
             if number >= options.warm:
                 times[name].append(time.perf_counter() - began)
-    return {name: float(np.median(own)) for name, own in times.items()}
+    return {name: np.array(own) for name, own in times.items()}
 
 
 class Kept:
@@ -118,13 +119,14 @@ def main() -> None:
     groups = group_rows(np.repeat(np.arange(len(sizes)), sizes), len(y))
     of = Derivatives(TreeLoss(), y, groups, n_threads=options.threads)
     gradient = alone(of, np.array(ours.scores, dtype=np.float64), options.rounds)
-    tree = found["tree"]
-    print(f"{'':28}{'a round':>12}{'beyond the tree':>18}{'derivatives alone':>20}")
-    print(f"{'sinkprop':28}{found['ours']:10.3f} s{found['ours'] - tree:16.3f} s{gradient:18.3f} s")
-    print(f"{'lambdarank':28}{found['lambdarank']:10.3f} s{found['lambdarank'] - tree:16.3f} s")
-    print(f"{'our trees alone':28}{tree:10.3f} s")
-    print(f"a round of ours takes {found['ours'] / found['lambdarank']:.2f} of lambdarank's")
-    print(f"our derivatives take {gradient / found['ours']:.0%} of our round")
+    seconds = {name: float(np.median(own)) for name, own in found.items()}
+    beyond = {name: float(np.median(found[name] - found["tree"])) for name in ("ours", "lambdarank")}
+    print(f"{'':18}{'a round':>12}{'beyond the tree':>18}{'derivatives alone':>20}")
+    print(f"{'sinkprop':18}{seconds['ours']:10.3f} s{beyond['ours']:16.3f} s{gradient:18.3f} s")
+    print(f"{'lambdarank':18}{seconds['lambdarank']:10.3f} s{beyond['lambdarank']:16.3f} s")
+    print(f"{'our trees alone':18}{seconds['tree']:10.3f} s")
+    print(f"a round of ours takes {ratio(found['ours'], found['lambdarank'])} of lambdarank's")
+    print(f"our derivatives take {gradient / seconds['ours']:.0%} of our round")
 
     n_long = len(y) // LONG
     if not n_long:
@@ -137,10 +139,12 @@ def main() -> None:
         refused = f"refuses: {error}"
     found = rounds(X, y, sizes, {"ours": ours, "rank_xendcg": "rank_xendcg"}, options)
     print(f"{n_long} lists of {LONG} documents: lambdarank {refused}")
-    print(
-        f"a round of ours takes {found['ours']:.3f} s, one of rank_xendcg {found['rank_xendcg']:.3f} s: "
-        f"{found['ours'] / found['rank_xendcg']:.2f}"
-    )
+    print(f"a round of ours takes {ratio(found['ours'], found['rank_xendcg'])} of rank_xendcg's")
+
+
+def ratio(a: Any, b: Any) -> str:
+    low, middle, high = np.quantile(a / b, [0.25, 0.5, 0.75])
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 if __name__ == "__main__":
