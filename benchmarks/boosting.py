@@ -29,8 +29,7 @@ From the second trial on everyone has the same settings: leaves, least documents
 are drawn from one grid by a seed (XGBoost, which has no such count, gets a twentieth of it as the least sum
 of curvatures: 1, its default, for 20, LightGBM's). Everyone has the same number of rounds and the same early
 stopping; only `boosted`, and the first trial of `boosted-tuned`, have BoostedRanker's own. The validation
-queries choose the round and the trial, by the mean of NDCG@1, 3, 5 and 10; the test queries are looked at
-after that.
+queries choose the round and the trial, by the mean of NDCG@1, 3, 5 and 10; the test queries choose nothing.
 
 Differences are tested per query: the mean of the four metrics, of `boosted` less that of each other row.
 """
