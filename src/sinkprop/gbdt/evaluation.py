@@ -200,7 +200,7 @@ class RankingMetrics:
     def of(metrics: Metrics, convention: str | Convention, options: dict[str, Any]) -> RankingMetrics:
         chosen: dict[Metric | Gain, None] = {}
         for item in [metrics] if isinstance(metrics, str | Metric | Gain) else metrics:
-            chosen.update(dict.fromkeys([item] if isinstance(item, Gain) else parse_metrics(item)))
+            chosen.update(dict.fromkeys([item] if isinstance(item, Gain) else parse_metrics([item])))
         if not chosen:
             parse_metrics([])  # says what there is
         names = [_name(metric) for metric in chosen]
@@ -221,12 +221,9 @@ class RankingMetrics:
         weights = None if query_weight is None else as_query_weight(query_weight, groups, len(x))
         found: dict[str, float] = {}
         if plain := [metric for metric in self.metrics if isinstance(metric, Metric)]:
-            qid = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
-            if groups.rows is not None:
-                qid = qid[np.argsort(groups.rows)]
-                if weights is not None:  # `evaluate` takes queries as they first appear
-                    first = groups.rows[groups.offsets[:-1]]
-                    weights = weights[np.argsort(first)]
+            codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
+            qid = np.empty_like(codes)
+            qid[slice(None) if groups.rows is None else groups.rows] = codes
             found.update(evaluate(y, x, qid, plain, self.convention, query_weight=weights))
         for gain in self.metrics:
             if isinstance(gain, Gain):

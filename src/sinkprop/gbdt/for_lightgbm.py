@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from sinkprop.arguments import threads
 from sinkprop.data import Groups
 from sinkprop.gains import Gain, as_gain
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
-from sinkprop.gbdt.layouts import Layouts, consecutive, present, settings_text, tree_loss
+from sinkprop.gbdt.layouts import Layouts, consecutive, kept, present, settings_text, tree_loss
 
 __all__ = ["LightGBMObjective", "lightgbm_objective"]
 
@@ -45,38 +46,30 @@ def lightgbm_objective(
     >>> gradient.shape, bool((curvature > 0).all())
     ((2,), True)
     """
-    return LightGBMObjective(
-        tree_loss("lightgbm_objective", gain, loss), query_weight=query_weight, n_threads=n_threads
-    )
+    return LightGBMObjective(tree_loss("lightgbm_objective", gain, loss), query_weight, n_threads)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class LightGBMObjective:
     """Gradient and curvature of minus the expected gain, for LightGBM: see `lightgbm_objective`."""
 
-    def __init__(
-        self,
-        loss: TreeLoss,
-        *,
-        query_weight: ArrayLike | Literal["dataset"] | None = None,
-        n_threads: int | None = None,
-    ) -> None:
-        if isinstance(query_weight, str) and query_weight != "dataset":
-            raise ValueError(
-                f"query_weight must be one weight a query, 'dataset' or None; got {query_weight!r}."
-            )
-        if isinstance(query_weight, Mapping):
+    loss: TreeLoss
+    query_weight: NDArray[Any] | Literal["dataset"] | None = None
+    n_threads: int | None = None
+    _layouts: Layouts[Derivatives] = field(default_factory=Layouts, init=False)
+
+    def __post_init__(self) -> None:
+        weights = self.query_weight
+        if isinstance(weights, str) and weights != "dataset":
+            raise ValueError(f"query_weight must be one weight a query, 'dataset' or None; got {weights!r}.")
+        if isinstance(weights, Mapping):
             raise ValueError(
                 "query_weight must be one weight a query, in the order of the Dataset's queries; got a "
                 "mapping, but LightGBM keeps no query ids."
             )
-        threads(n_threads, 0)
-        self.loss, self.n_threads = loss, n_threads
-        self.query_weight = (
-            query_weight
-            if query_weight is None or isinstance(query_weight, str)
-            else (np.array(query_weight))
-        )
-        self._layouts: Layouts[Derivatives] = Layouts()
+        if weights is not None and not isinstance(weights, str):
+            object.__setattr__(self, "query_weight", kept(weights))
+        threads(self.n_threads, 0)
 
     # LightGBM counts the parameters: four make LGBMRanker pass the weights and the groups as well.
     def __call__(

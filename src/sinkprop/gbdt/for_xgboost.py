@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sinkprop.arguments import threads
 from sinkprop.data import Groups
 from sinkprop.gains import Gain
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
-from sinkprop.gbdt.layouts import Layouts, consecutive, present, settings_text, tree_loss
+from sinkprop.gbdt.layouts import Layouts, consecutive, kept, present, settings_text, tree_loss
 
 __all__ = ["XGBoostObjective", "xgboost_objective"]
 
@@ -41,21 +42,23 @@ def xgboost_objective(
     >>> xgboost_objective("ndcg@10")
     xgboost_objective('ndcg@10')
     """
-    return XGBoostObjective(
-        tree_loss("xgboost_objective", gain, loss), sample_weight=sample_weight, n_threads=n_threads
-    )
+    weights = None if sample_weight is None else np.asarray(sample_weight)
+    return XGBoostObjective(tree_loss("xgboost_objective", gain, loss), weights, n_threads)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class XGBoostObjective:
     """Gradient and curvature of minus the expected gain, for XGBoost: see `xgboost_objective`."""
 
-    def __init__(
-        self, loss: TreeLoss, *, sample_weight: ArrayLike | None = None, n_threads: int | None = None
-    ) -> None:
-        threads(n_threads, 0)
-        self.loss, self.n_threads = loss, n_threads
-        self.sample_weight = None if sample_weight is None else np.array(sample_weight)
-        self._layouts: Layouts[Derivatives] = Layouts()
+    loss: TreeLoss
+    sample_weight: NDArray[Any] | None = None
+    n_threads: int | None = None
+    _layouts: Layouts[Derivatives] = field(default_factory=Layouts, init=False)
+
+    def __post_init__(self) -> None:
+        if self.sample_weight is not None:
+            object.__setattr__(self, "sample_weight", kept(self.sample_weight))
+        threads(self.n_threads, 0)
 
     def __call__(self, preds: Any, dtrain: Any) -> tuple[Singles, Singles]:
         """(N,) each: called as f(preds, dtrain)."""

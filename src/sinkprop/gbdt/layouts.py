@@ -8,13 +8,13 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.data import Groups
 from sinkprop.gains import Gain
 from sinkprop.gbdt.derivatives import TreeLoss
 
-__all__ = ["Layouts", "consecutive", "present", "settings_text", "tree_loss"]
+__all__ = ["Layouts", "consecutive", "kept", "present", "settings_text", "tree_loss"]
 
 Arrays = tuple[NDArray[Any] | None, ...]
 Prepared = TypeVar("Prepared")
@@ -64,6 +64,13 @@ def consecutive(sizes: NDArray[Any], n: int, *, owner: str) -> Groups:
     kept = counts[places]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
     return Groups(offsets, None, places, int(kept.max()) if len(kept) else 0)
+
+
+def kept(weights: ArrayLike) -> NDArray[Any]:
+    """A copy of weights that stays as it is: what was prepared with them is not made anew."""
+    array = np.array(weights)
+    array.flags.writeable = False
+    return array
 
 
 def present(query_weight: NDArray[Any], groups: Groups, n_sizes: int) -> NDArray[Any]:
