@@ -5,7 +5,9 @@ import gc
 import inspect
 import pickle
 import weakref
+from dataclasses import FrozenInstanceError
 
+import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -394,7 +396,7 @@ def test_no_data_set_is_kept_alive():
     assert gone() is None
 
 
-def test_copies_and_pickles():
+def test_copies_and_pickles(tmp_path):
     X, y, sizes = queries(10)
     objective = lightgbm_objective("ndcg@5", query_weight=np.arange(10.0), n_threads=1)
     scores = np.random.default_rng(0).normal(size=len(y))
@@ -403,9 +405,12 @@ def test_copies_and_pickles():
         assert_array_equal(other(y, scores, None, sizes)[0], expected[0])
     assert len(pickle.dumps(objective)) < 1000  # not the data it has seen
     fitted = clone(ranker(objective)).fit(X, y, group=sizes)
-    again = pickle.loads(pickle.dumps(fitted))
+    joblib.dump(fitted, tmp_path / "ranker")
+    again = joblib.load(tmp_path / "ranker")
     assert_array_equal(again.predict(X), fitted.predict(X))
     assert_array_equal(clone(again).fit(X, y, group=sizes).predict(X), fitted.predict(X))
+    with pytest.raises(FrozenInstanceError):
+        objective.query_weight = None  # or what was prepared with it would stay
     metric = pickle.loads(pickle.dumps(lightgbm_metric("ndcg@5", convention="letor", ties="average")))
     assert metric(y, scores, None, sizes)[0][0] == "ndcg@5"
 
