@@ -9,6 +9,8 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
@@ -328,6 +330,7 @@ class TestEarlyStopping:
             by_hand(X[kept], y[kept], qid[kept], rounds=ranker.best_iteration_)
         )
         assert BoostedRanker(**SMALL).fit(X, y, qid=qid).history_ == {}
+        assert BoostedRanker(**SMALL).fit(X, y, qid=qid).evals_result_ == {}
 
     def test_several_evaluation_sets_judge_together(self, data, validation):
         X, y, qid = data
@@ -380,7 +383,8 @@ class TestEarlyStopping:
                 lightgbm.reset_parameter(learning_rate=rates),
             ],
         )
-        assert seen["validation"]["ndcg@1-10"] == ranker.history_["ndcg@1-10"]
+        assert seen == ranker.evals_result_
+        assert seen["validation"] == ranker.history_
         best = int(np.argmax(ranker.history_["ndcg@1-10"]))
         assert ranker.best_iteration_ == ranker.n_trees_ == best + 1
         shrinkage = [tree["shrinkage"] for tree in ranker.booster_.dump_model()["tree_info"]]
@@ -405,6 +409,23 @@ class TestData:
         assert_array_equal(ranker.predict(X)[order], ranker.predict(X[order]))
         third = BoostedRanker(**SMALL).fit(X[order], y[order], qid=names[order], **evaluation(validation))
         assert trees(third.booster_) == trees(ranker.booster_)
+
+    @given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 2**32 - 1))
+    def test_the_law_of_grouping(self, queries, seed):
+        """Rows in any order make the trees of the rows grouped stably, queries as they first appear."""
+        rng = np.random.default_rng(seed)
+        qid = np.array(queries)
+        X = rng.integers(0, 5, size=(len(qid), 2)).astype(float)
+        y = rng.integers(0, 3, len(qid)).astype(float)
+        grouped = np.concatenate([np.flatnonzero(qid == q) for q in dict.fromkeys(queries)])
+        given_ = {"n_estimators": 3, "num_leaves": 4, "min_child_samples": 1, "min_data_in_bin": 1}
+        ranker = BoostedRanker(**given_).fit(X, y, qid=qid)
+        again = BoostedRanker(**given_).fit(X[grouped], y[grouped], qid=qid[grouped])
+        assert ranker.booster_.model_to_string() == again.booster_.model_to_string()
+        assert_array_equal(ranker.predict(X), ranker.booster_.predict(X))
+        ranks = ranker.rank(X, qid=qid)
+        for q in set(queries):
+            assert sorted(ranks[qid == q]) == list(range(1, queries.count(q) + 1))
 
     @pytest.mark.parametrize(
         "kind", [sparse.csr_matrix, sparse.csc_matrix, sparse.coo_array, sparse.csr_array]

@@ -39,7 +39,7 @@ class QueryBagging:
             out[order[: self._count]] = False
             self._out = np.repeat(out, self._sizes)
         self._round += 1
-        gradient, hessian = self._derivatives(scores)
+        gradient, hessian = (np.array(each) for each in self._derivatives(scores))
         gradient[self._out] = 0
         hessian[self._out] = 0
         return gradient, hessian

@@ -317,6 +317,11 @@ class BoostedRanker(BaseRanker):
         return {record.criterion: list(record.values)} if record.values else {}
 
     @property
+    def evals_result_(self) -> dict[str, dict[str, list[float]]]:
+        """`history_` as LightGBM's estimators have it: by the name of the set that judged, "validation"."""
+        return {"validation": self.history_} if self.history_ else {}
+
+    @property
     def feature_importances_(self) -> NDArray[Any]:
         """(D,) how often each feature splits, or what its splits gained: see `importance_type`."""
         check_is_fitted(self, "booster_")
