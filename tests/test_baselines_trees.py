@@ -18,7 +18,7 @@ from sinkprop.baselines import LightGBMRanker, XGBoostRanker
 from sinkprop.data import group_rows
 from sinkprop.experiment import METHODS, compare, parse_methods
 from sinkprop.experiment.tables import print_comparison
-from sinkprop.gbdt import Derivatives, TreeLoss
+from sinkprop.gbdt import BoostedRanker, Derivatives, TreeLoss
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.pairwise import PairwiseLogistic
 
@@ -489,12 +489,18 @@ def test_the_methods_of_compare():
 
     fold = sinkprop.Fold("f", queries(1), queries(2), queries(3))
     methods = {name: METHODS[name].make().set_params(**FEW) for name in NAMES}
+    default = METHODS["boosted-default"].make()
+    assert default.get_params() == BoostedRanker().get_params()
+    methods["boosted-default"] = default.set_params(n_estimators=5)
     found = compare([fold], methods, metrics="ndcg@5", n_jobs=1)
+    assert found.result("data", "boosted-default", "f").summary["judged_by"] == "8 validation queries"
+    assert 1 <= found.result("data", "boosted-default", "f").summary["trees"] <= 5
     for name, objective in NAMES.items():
         assert methods[name].objective == objective
         assert 0 < found.mean("data", name, "ndcg@5") <= 1
         summary = found.result("data", name, "f").summary
         assert summary["candidates"] == 12
+        assert summary["trees"] == summary["setting"]["trees"]
         assert summary["tried"] == {
             "num_leaves": [3, 6],
             "min_child_samples": [30, 10],

@@ -509,7 +509,7 @@ class TestMethods:
         trees = [n for n in here if METHODS[n].needs in ("lightgbm", "xgboost")]
         if trees:
             assert list(parse_methods("trees")) == trees
-            assert {"boosted", "lambdamart"} <= set(trees)
+            assert {"boosted", "boosted-default", "lambdamart"} <= set(trees)
         if neural:
             assert list(parse_methods("neural")) == neural
             assert neural[0] == "sinkprop-neural"

@@ -62,6 +62,12 @@ def _trees(objective: str) -> Callable[[], Any]:
     return _baseline("LightGBMRanker", objective=objective)
 
 
+def _boosted() -> Any:
+    from sinkprop.gbdt import BoostedRanker
+
+    return BoostedRanker()
+
+
 def _neural(loss: str) -> Callable[[], Any]:
     def make() -> Any:
         from sinkprop.torch import NeuralRanker
@@ -104,6 +110,7 @@ METHODS: dict[str, Method] = {
     "boosted": Method(
         "boosted trees, the expected gain; lambdamart's candidates", _trees("sinkprop"), 400, "lightgbm"
     ),
+    "boosted-default": Method("BoostedRanker with its defaults", _boosted, 100, "lightgbm"),
     "lambdamart": Method("boosted trees, LambdaMART", _trees("lambdarank"), 400, "lightgbm"),
     "ranknet-trees": Method("boosted trees, pairwise logistic loss", _trees("ranknet"), 200, "lightgbm"),
     "xendcg-trees": Method("boosted trees, cross-entropy NDCG", _trees("rank_xendcg"), 200, "lightgbm"),
@@ -136,7 +143,7 @@ def described() -> dict[str, str]:
     """Every name with its description."""
     groups = {
         "rivals": "every method above that is not sinkprop's or neural, and whose package is installed",
-        "trees": "boosted trees of every kind: boosted, and LightGBM's and XGBoost's own",
+        "trees": "boosted trees of every kind: boosted, boosted-default, and LightGBM's and XGBoost's own",
         "neural": "one network by four losses: sinkprop-neural and those that begin with neural",
         "all": "every method above that is not neural, and whose package is installed",
     }

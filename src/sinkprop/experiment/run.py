@@ -407,6 +407,9 @@ def _summary(ranker: Any) -> dict[str, Any]:
             for name, value in trial.setting.items():
                 tried.setdefault(name, {})[value] = None
         found["tried"] = {name: list(values) for name, values in tried.items()}
+    n_trees = getattr(ranker, "n_trees_", None)
+    if n_trees is not None:
+        found["trees"] = int(cast("int", n_trees))
     feature = getattr(ranker, "feature_", None)
     if feature is not None:
         found["feature"] = int(cast("int", feature))
