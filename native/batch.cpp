@@ -50,11 +50,11 @@ std::atomic<Method> forced_method{Method::automatic};
 // ---- memory
 
 struct Workspace {
-    Buffer index, scores, gains, scratch, sorting;
+    Buffer index, scores, gains, scratch, sorting, blocks;
     std::vector<std::size_t> present;
     std::vector<std::int32_t> classes, local;  // local: number of a class within the query, -1 if it is not there
     void shrink() {
-        for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting}) b->shrink();
+        for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &blocks}) b->shrink();
     }
 };
 
@@ -156,6 +156,21 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
     return {n, scores, rows, gains, 1, w.classes.data(), batch.D, w.present.data(), w.present.size(), batch.stride};
 }
 
+// Calls work(q, query, workspace) for every query
+template <class Work>
+void each_arranged(const Batch& batch, const Settings& settings, int n_threads, Work&& work) {
+    const bool cubic = settings.relaxation == Relaxation::rank_binomial;
+    if (batch.offsets[batch.n_queries] < 4000 && settings.smoothed()) n_threads = 1;
+    in_parallel(batch.n_queries, cubic ? 1 : piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
+        Workspace& w = workspace();
+        for (std::size_t q = from; q < to; ++q) {
+            Query query = arrange(batch, settings, q, w);
+            work(q, query, w);
+        }
+        w.shrink();
+    });
+}
+
 // Calls work(q, query, settings, plan, scratch, kernels) for every query
 template <class Work>
 void each_query(const Batch& batch, Settings settings, int n_threads, Work&& work) {
@@ -163,17 +178,68 @@ void each_query(const Batch& batch, Settings settings, int n_threads, Work&& wor
     settings.method = forced_method;
     settings.cells = settings.exact ? cell_table<16>() : cell_table<12>();
     settings.fine_cells = cell_table<8>();
-    const bool cubic = settings.relaxation == Relaxation::rank_binomial;
-    if (batch.offsets[batch.n_queries] < 4000 && settings.smoothed()) n_threads = 1;
-    in_parallel(batch.n_queries, cubic ? 1 : piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
-        Workspace& w = workspace();
-        for (std::size_t q = from; q < to; ++q) {
-            Query query = arrange(batch, settings, q, w);
-            const Plan plan = kernels.plan(query, settings);
-            work(q, query, settings, plan, w.scratch.doubles(plan.scratch), kernels);
-        }
-        w.shrink();
+    each_arranged(batch, settings, n_threads, [&](std::size_t q, Query& query, Workspace& w) {
+        const Plan plan = kernels.plan(query, settings);
+        work(q, query, settings, plan, w.scratch.doubles(plan.scratch), kernels);
     });
+}
+
+// A query's tied documents as blocks, and what is found for them
+struct BlockSpace {
+    Blocks blocks;
+    double *total, *own, *slope;  // (n,), (n_classes, n), (documents,)
+};
+
+BlockSpace find_blocks(const Query& query, Workspace& w) {
+    const std::size_t n = query.n, C = query.n_classes;
+    if (n > SIZE_MAX / (4 * (C + 1)) / sizeof(double)) throw std::bad_alloc();
+    double *scores = w.blocks.doubles(n * (4 + 4 * C)), *count = scores + n, *total = count + n, *slope = total + n;
+    std::size_t m = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        if (!i || query.scores[i] != scores[m - 1]) {
+            scores[m] = query.scores[i];
+            count[m++] = 0;
+        }
+        ++count[m - 1];
+    }
+    double *gains = slope + n, *D = gains + C * m, *spread = D + C * m, *own = spread + C * m;
+    for (std::size_t i = 0; i < m; ++i) total[i] = 0;
+    for (std::size_t i = 0; i < C * m; ++i) gains[i] = own[i] = 0;
+    for (std::size_t b = 0, from = 0; b < m; ++b) {
+        const std::size_t size = std::size_t(count[b]), to = from + size;
+        for (std::size_t i = from; i < to; ++i)
+            gains[(C > 1 ? std::size_t(query.classes[i]) : 0) * m + b] += query.gains[i] / query.ideal;
+        for (std::size_t c = 0; c < C; ++c) {
+            const double* discount = query.discount(c);
+            double sum = 0, differences = 0;
+            for (std::size_t i = from; i < to; ++i) {
+                sum += discount[i];
+                differences += discount[i] * (double(size - 1) - 2 * double(i - from));
+            }
+            gains[c * m + b] /= count[b];
+            D[c * m + b] = sum / count[b];
+            spread[c * m + b] = size > 1 ? differences / (0.5 * count[b] * (count[b] - 1)) : 0;
+        }
+        from = to;
+    }
+    return {{m, C, scores, count, gains, D, spread}, total, own, slope};
+}
+
+// What the blocks were found to have, to their documents: slope (documents,)
+void distribute(const Query& query, const BlockSpace& s) {
+    const std::size_t m = s.blocks.n, C = query.n_classes;
+    for (std::size_t b = 0, from = 0; b < m; ++b) {
+        const std::size_t to = from + std::size_t(s.blocks.count[b]);
+        double own = 0;
+        for (std::size_t i = from; i < to; ++i) {
+            const std::size_t c = C > 1 ? std::size_t(query.classes[i]) : 0;
+            s.slope[i] = query.gains[i] / query.ideal * s.own[c * m + b];
+            own += s.slope[i];
+        }
+        const double shared = (s.total[b] - own) / s.blocks.count[b];
+        for (std::size_t i = from; i < to; ++i) s.slope[i] += shared;
+        from = to;
+    }
 }
 
 // Calls work(q, query, its weight, its rows, scratch) for every query; scratch has 3 (n + slack) doubles.
@@ -260,6 +326,42 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
                 per_query[q] = kernels.expected_gain(query, s, plan, factor, scratch, gradient);
             }
         });
+}
+
+void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLoss& loss, bool normalize,
+                      const double* query_weight, float least, int n_threads, double* per_query, float* gradient,
+                      float* hessian) {
+    const Kernels& kernels = *in_use();
+    const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
+    each_arranged(batch, settings, n_threads, [&](std::size_t q, Query& query, Workspace& w) {
+        if (normalize) query.ideal = ideal(query.gains, query.n);
+        per_query[q] = 0;
+        if (query.ideal == 0) {
+            for (std::size_t i = 0; i < query.n; ++i) {
+                gradient[query.rows[i]] = 0;
+                hessian[query.rows[i]] = least;
+            }
+            return;
+        }
+        const BlockSpace s = find_blocks(query, w);
+        Settings of_width = settings;
+        of_width.method = forced_method;
+        double* scratch = w.scratch.doubles(kernels.blocks_scratch(s.blocks, of_width));
+        for (std::size_t i = 0; i < loss.n_widths; ++i) {
+            of_width.sigma = loss.widths[i];
+            per_query[q] +=
+                loss.shares[i] * kernels.blocks_gain(s.blocks, of_width, loss.shares[i], scratch, s.total, s.own);
+        }
+        distribute(query, s);
+        double mean = 0;
+        for (std::size_t i = 0; i < query.n; ++i) mean += std::abs(s.slope[i]);
+        mean *= loss.blend / double(query.n);
+        const double weight = query_weight ? query_weight[q] : 1, rest = 1 - loss.blend;
+        for (std::size_t i = 0; i < query.n; ++i) {
+            gradient[query.rows[i]] = float(-weight * s.slope[i]);
+            hessian[query.rows[i]] = std::max(least, float(weight * (mean + rest * std::abs(s.slope[i]))));
+        }
+    });
 }
 
 void project(const Batch& batch, const Settings& settings, int n_threads, double* out) {

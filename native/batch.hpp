@@ -33,6 +33,20 @@ struct Batch {
 // mean.
 void expected_gain(const Batch&, const Settings&, bool normalize, int n_threads, double* per_query, double* gradient);
 
+// What trees are grown on. The expected gain is a mean over widths of the Laplace kernel, tied documents count as a
+// mean over their orders (blocks.hpp), and a document's curvature is the absolute value of its derivative, of which a
+// part `blend` is taken as the mean over the query.
+struct TreeLoss {
+    const double *widths, *shares;  // (n_widths,)
+    std::size_t n_widths;
+    double blend;
+};
+
+// per_query as above; gradient and hessian (N,): the derivative of minus the sum over queries of weight times gain, and
+// the curvature, not below `least`
+void tree_derivatives(const Batch&, const Settings&, const TreeLoss&, bool normalize, const double* query_weight,
+                      float least, int n_threads, double* per_query, float* gradient, float* hessian);
+
 // out (N, n_classes) = sum_k Pi[j, k] D[c, k]
 void project(const Batch&, const Settings&, int n_threads, double* out);
 

@@ -39,6 +39,15 @@ struct Query {
     const double* discount(std::size_t c) const { return D + present[c] * stride; }
 };
 
+// A query whose tied documents make one block each, in decreasing order of their scores; see blocks.hpp.
+struct Blocks {
+    std::size_t n, n_classes;
+    const double *scores, *count;  // (n,)
+    const double* gains;           // (n_classes, n) sum of the gains of the class's documents, over the block's count
+    const double* D;               // (n_classes, n) mean discount of the block's ranks
+    const double* spread;  // (n_classes, n) mean difference of the discounts of two of its ranks, upper less lower
+};
+
 // How a query is to be computed
 struct Plan {
     Method method;
@@ -61,6 +70,10 @@ struct Kernels {
     // The value; gradient (rows, width) = factor * its gradient.
     double (*expected_gain)(const Query&, const Settings&, const Plan&, double factor, double* scratch,
                             double* gradient);
+    // The value under the Laplace kernel; adds to total (n,) factor * the sum of the derivatives of a block's
+    // documents, and to own (n_classes, n) factor * how each of them grows with its gain. Takes blocks_scratch doubles.
+    double (*blocks_gain)(const Blocks&, const Settings&, double factor, double* scratch, double* total, double* own);
+    std::size_t (*blocks_scratch)(const Blocks&, const Settings&);
     // out (rows, n_classes) = sum_k Pi[j, k] D[c, k]; gains and classes are not read.
     void (*project)(const Query&, const Settings&, const Plan&, double* scratch, double* out);
     // ListNet's loss of the first k places, of n documents with scores z whose target has the scores y; gradient (n,) =

@@ -19,6 +19,10 @@
 //   each_remembered(t, f)   f(i, m) for each block i of what is remembered under t
 //   each_document(f)        f(i, slot): where in the vectors the i-th document by score stands
 //   each_padding(f)         f(slot) for the others
+// An operator of blocks, each of several documents with the same score (see blocks.hpp), has their numbers in its mask,
+// so that every vector holds the sum over a block. It offers further
+//   inverse                 1 / mask, 0 in the padding
+//   note(c, i, z, u, v)     to be called for each block of z = (A + epsilon) x, x = v * D[c]
 // For a positive x the products are positive in the padding too, so that mask / k is 0 there.
 #pragma once
 
@@ -38,12 +42,15 @@ SINKPROP_INLINE Block load(const double* p, std::size_t i) {
     return Block::load(p + i);
 }
 
+template <class Operator>
+constexpr bool of_blocks = false;
+
 // A gain sum_jk g_j D[c_j, k] Pi_jk. A separable gain has one class of documents, and D is its discount.
 // The arrays are in the operator's order, padded like its vectors.
 struct GainView {
-    const double* g;              // (size,)
-    const double* D;              // (n_classes, size)
-    const std::int32_t* classes;  // (size,); read only if there are several classes
+    const double* g;              // (size,); (n_classes, size) for blocks, the mean of each class's documents
+    const double* D;              // (n_classes, size); for blocks, the mean of their ranks
+    const std::int32_t* classes;  // (size,); read only if there are several classes, and not for blocks
     std::size_t n_classes;
 };
 
@@ -70,6 +77,13 @@ inline void scale(const Operator& A, int T, double epsilon, double* q) {
     }
 }
 
+// How r = mask / w changes with w: -r^2 / mask
+template <class Operator>
+SINKPROP_INLINE Block squared(const Operator& A, Block r, std::size_t i) {
+    if constexpr (of_blocks<Operator>) return r * r * load(A.inverse, i);
+    return r * r;
+}
+
 constexpr std::size_t expected_gain_scratch(std::size_t size, int T, std::size_t n_classes) {
     return (std::size_t(T) + (n_classes > 1 ? 7 : 6)) * size;
 }
@@ -93,7 +107,9 @@ inline double expected_gain(const Operator& A, const GainView& gain, int T, doub
     double value = 0;
     for (std::size_t c = 0; c < gain.n_classes; ++c) {
         const double *d = gain.D + c * N, *g = gain.g;
-        if (gain.n_classes > 1) {
+        if constexpr (of_blocks<Operator>) {
+            g += c * N;
+        } else if (gain.n_classes > 1) {
             for (std::size_t i = 0; i < N; ++i) g_class[i] = gain.classes[i] == std::int32_t(c) ? gain.g[i] : 0;
             g = g_class;
         }
@@ -112,6 +128,7 @@ inline double expected_gain(const Operator& A, const GainView& gain, int T, doub
             const Block z = k + shift;
             f = fma(load(z_bar, i), z, f);
             fma(load(g, i), z, load(u_bar, i)).store(u_bar + i);
+            if constexpr (of_blocks<Operator>) A.note(c, i, z, load(u, i), load(v, i));
         });
         value += sum(f);
         A.prepare(z_bar);
@@ -129,7 +146,7 @@ inline double expected_gain(const Operator& A, const GainView& gain, int T, doub
     double* p = z_bar;
     Block total = Block::all(0);
     A.each_remembered(T - 1, [&](std::size_t i, Block m) SINKPROP_LAMBDA {
-        const Block r = load(last, i), pi = -(load(last_bar, i) * r * r);
+        const Block pi = -(load(last_bar, i) * squared(A, load(last, i), i));
         pi.store(p + i);
         (load(gradient, i) + pi * m).store(gradient + i);
         total = total + pi;
@@ -144,7 +161,7 @@ inline double expected_gain(const Operator& A, const GainView& gain, int T, doub
             const Block r = load(qt, i);
             Block q_bar = k + shift;
             if (direct) q_bar = q_bar + load(before_bar, i);
-            const Block next = -(q_bar * r * r);
+            const Block next = -(q_bar * squared(A, r, i));
             next.store(out);
             (load(gradient, i) + (next * m + r * dk)).store(gradient + i);
             total = total + next;

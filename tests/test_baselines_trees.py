@@ -429,9 +429,9 @@ def test_files_that_are_not_such_a_model(tmp_path, data):
         ({"normalization": "standard"}, "normalization must be 'none' or 'query'"),
         ({"metric": "ndcg@"}, "ndcg@"),
         ({"selection": "loo"}, "method must be"),
-        ({"loss": {"width": 2}}, "loss is for objective='sinkprop'; got .* with objective='lambdarank'"),
+        ({"loss": {"widths": 2}}, "loss is for objective='sinkprop'; got .* with objective='lambdarank'"),
         ({"objective": "sinkprop", "loss": "ndcg"}, "loss must be a mapping from names to values"),
-        ({"objective": "sinkprop", "loss": {"widht": 2}}, "loss has 'widht'.* Did you mean 'width'"),
+        ({"objective": "sinkprop", "loss": {"widht": 2}}, "loss has 'widht'.* Did you mean 'widths'"),
         ({"objective": "sinkprop", "loss": {"gain": "f1"}}, "f1"),
         ({"params": [1]}, "params must be a mapping"),
         (

@@ -89,7 +89,7 @@ def test_the_gradient_is_that_of_the_weighted_sum(gain, weighted):
     objective = lightgbm_objective(gain, query_weight=weights)
     gradient, curvature = objective(scores, dataset(X, y, sizes, weight=rows).construct())
     value = by_hand(y, sizes, gain, sample_weight=rows, query_weight=weights).value
-    total = len(sizes) if weights is None else weights.sum()
+    total = len(y) if weights is None else weights @ sizes
     assert gradient.dtype == curvature.dtype == np.float32
     assert_allclose(gradient, -total * slopes(value, scores), rtol=2e-4, atol=1e-7)
     assert (curvature >= 0).all()
@@ -101,7 +101,13 @@ def test_query_weights_are_in_the_order_of_the_queries():
     scores = np.random.default_rng(0).normal(size=len(y))
     gradient, _ = lightgbm_objective(query_weight=np.arange(8.0))(y, scores, None, sizes)
     plain, _ = lightgbm_objective()(y, scores, None, sizes)
-    assert_allclose(gradient, np.arange(8.0)[qid_of(sizes)] * plain, rtol=1e-6)
+    weights = np.arange(8)
+    documents = np.average(sizes, weights=weights) / np.mean(sizes)  # a loss counts those of a query
+    assert_allclose(gradient, documents * weights[qid_of(sizes)] * plain, rtol=1e-6)
+    order = np.repeat(np.arange(8), weights)
+    rows = np.concatenate([np.flatnonzero(qid_of(sizes) == q) for q in order])
+    copied, _ = lightgbm_objective()(y[rows], scores[rows], None, np.asarray(sizes)[order])
+    assert_allclose(gradient[rows], weights[qid_of(sizes)[rows]] * copied, rtol=1e-6)
 
 
 def test_the_weights_of_the_dataset_can_be_those_of_queries():
@@ -285,7 +291,7 @@ def test_a_query_of_no_document_changes_nothing():
 
 
 def test_arguments_that_do_not_fit():
-    with pytest.raises(TypeError, match=r"lightgbm_objective\(\) has no argument 'widht'.*width"):
+    with pytest.raises(TypeError, match=r"lightgbm_objective\(\) has no argument 'widht'.*widths"):
         lightgbm_objective("ndcg", widht=2)
     with pytest.raises(ValueError, match="gain 'ndgc'"):
         lightgbm_objective("ndgc")
@@ -416,8 +422,8 @@ def test_copies_and_pickles(tmp_path):
 
 
 def test_the_repr_makes_it_again():
-    text = "lightgbm_objective('ndcg@10', width=2.0, curvature='constant')"
-    assert repr(lightgbm_objective("ndcg@10", width=2.0, curvature="constant")) == text
+    text = "lightgbm_objective('ndcg@10', widths=(2.0,), blend=1.0)"
+    assert repr(lightgbm_objective("ndcg@10", widths=2.0, blend=1.0)) == text
     assert repr(eval(text)) == text
     assert (
         repr(lightgbm_objective(query_weight="dataset"))

@@ -92,7 +92,7 @@ def test_the_gradient_is_that_of_the_weighted_sum(gain, weighted):
     objective = xgboost_objective(gain, sample_weight=rows)
     gradient, curvature = objective(scores, matrix(X, y, sizes, weight=weights))
     value = by_hand(y, sizes, gain, sample_weight=rows, query_weight=weights).value
-    total = len(sizes) if weights is None else weights.sum()
+    total = len(y) if weights is None else weights @ sizes
     assert gradient.dtype == curvature.dtype == np.float32
     assert_allclose(gradient, -total * slopes(value, scores), rtol=2e-4, atol=1e-7)
     assert (curvature >= 0).all()
@@ -282,12 +282,12 @@ def test_two_matrices_alternately_each_prepared_once(monkeypatch):
 
 def test_no_matrix_is_kept_alive_and_none_is_pickled():
     X, y, sizes = queries()
-    objective, data = xgboost_objective("p@5", width=2.0), matrix(X, y, sizes)
+    objective, data = xgboost_objective("p@5", widths=2.0), matrix(X, y, sizes)
     scores = np.random.default_rng(0).normal(size=len(y))
     expected = objective(scores, data)
     for other in (copy.deepcopy(objective), pickle.loads(pickle.dumps(objective))):
         assert_array_equal(other(scores, data)[0], expected[0])
-        assert repr(other) == "xgboost_objective('p@5', width=2.0)"
+        assert repr(other) == "xgboost_objective('p@5', widths=(2.0,))"
     assert len(pickle.dumps(objective)) < 1000
     gone = weakref.ref(data)
     del data

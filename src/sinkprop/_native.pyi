@@ -74,6 +74,27 @@ def pairwise_derivatives(
     gradient: Floats,
     hessian: Floats,
 ) -> None: ...
+def tree_derivatives(
+    scores: Floats,
+    offsets: Index,
+    rows: Index | None,
+    gains: Floats,
+    exponential: bool,
+    classes: NDArray[np.int32] | None,
+    discounts: Floats,
+    normalize: bool,
+    widths: Floats,
+    shares: Floats,
+    blend: float,
+    half_steps: int,
+    epsilon: float,
+    query_weight: Floats | None,
+    least: float,
+    n_threads: int,
+    per_query: Floats,
+    gradient: NDArray[np.float32],
+    hessian: NDArray[np.float32],
+) -> None: ...
 def use_method(name: str) -> None: ...
 def instruction_sets() -> list[str]: ...
 def instruction_set() -> str: ...

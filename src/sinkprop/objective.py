@@ -127,15 +127,7 @@ def grouped_gain(
 
     Rows of x that belong to no query have the gradient 0. Their labels must be such as the gain takes.
     """
-    longest = groups.longest
-    if gain.separable:
-        weights, exponential = gain.native_gains(y)
-        classes, discounts = None, gain.discounts(longest).reshape(1, longest)
-    else:
-        classes, discounts = gain.class_discounts(y, longest)
-        weights, exponential = np.ones(len(x)), False
-    if row_weights is not None:
-        weights, exponential = (gain.gains(y) if gain.separable else 1.0) * row_weights, False
+    weights, exponential, classes, discounts = native_weights(gain, y, groups, row_weights)
     covered = groups.offsets[-1] == len(x)
     per_query, gradient = np.empty(len(groups.offsets) - 1), np.empty_like(x) if covered else np.zeros_like(x)
     _native.expected_gain(
@@ -148,11 +140,31 @@ def grouped_gain(
         discounts,
         gain.normalized,
         *settings,
-        threads(n_threads, len(x) * longest ** (power - 1)),
+        threads(n_threads, len(x) * groups.longest ** (power - 1)),
         per_query,
         gradient,
     )
     return per_query, gradient
+
+
+def native_weights(
+    gain: Gain, y: Floats, groups: Groups, row_weights: Floats | None
+) -> tuple[Floats, bool, NDArray[np.int32] | None, Floats]:
+    """A gain of these labels in the native layer's terms.
+
+    Gains or labels (N,), whether they are labels of gain 2^r - 1, the class (N,) of each document, and the
+    discounts (classes, longest) of each class.
+    """
+    longest = groups.longest
+    if gain.separable:
+        weights, exponential = gain.native_gains(y)
+        classes, discounts = None, gain.discounts(longest).reshape(1, longest)
+    else:
+        classes, discounts = gain.class_discounts(y, longest)
+        weights, exponential = np.ones(len(y)), False
+    if row_weights is not None:
+        weights, exponential = (gain.gains(y) if gain.separable else 1.0) * row_weights, False
+    return weights, exponential, classes, discounts
 
 
 def _scale_queries(gradient: Floats, factors: Floats, groups: Groups) -> None:

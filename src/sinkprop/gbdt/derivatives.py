@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sinkprop import _native
+from sinkprop.arguments import number, numbers, threads
 from sinkprop.data import Groups, as_labels, as_query_weight, as_sample_weight, as_scores
 from sinkprop.gains import Gain, as_gain
-from sinkprop.objective import grouped_gain, native_settings
+from sinkprop.objective import native_settings, native_weights
 from sinkprop.relaxations import SmoothedIndicator
 
 __all__ = ["Derivatives", "TreeLoss"]
@@ -19,7 +21,8 @@ __all__ = ["Derivatives", "TreeLoss"]
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
-CURVATURES = ("gradient", "constant")
+# Boosters divide by a sum of curvatures, which must not be 0 in a leaf of documents without a derivative.
+_LEAST = 1e-16
 
 
 @dataclass(frozen=True)
@@ -27,29 +30,52 @@ class TreeLoss:
     """How the scores of a query become derivatives.
 
     gain       what is to be large: see `expected_gain`
-    width      of the Laplace kernel
-    curvature  "gradient": the absolute value of the gradient; "constant"
+    widths     of the Laplace kernel, one or several: the expected gain is the mean over them. Small ones see
+               who stands before whom, large ones who might; a tree moves scores by the learning rate or less
+    blend      a document's curvature is the absolute value of its derivative: this part of it is taken as the
+               mean over its query. 0 leaves every document its own; with 1 it is the same for all of a query
     n_iter     Sinkhorn iterations
     epsilon    added to every entry of the matrix before them
+
+    >>> TreeLoss("ndcg@10", widths=0.5).widths
+    (0.5,)
     """
 
     gain: str | Gain = "ndcg"
-    width: float = 1.0
-    curvature: str = "gradient"
+    widths: float | Sequence[float] = (0.1, 0.3, 1.0)
+    blend: float = 0.5
     n_iter: float = 5
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gain", as_gain(self.gain))
-        if self.curvature not in CURVATURES:
-            raise ValueError(
-                f"curvature must be {' or '.join(map(repr, CURVATURES))}; got {self.curvature!r}."
-            )
-        native_settings(SmoothedIndicator(self.width, kernel="laplace"), self.n_iter, self.epsilon)
+        put = object.__setattr__
+        put(self, "gain", as_gain(self.gain))
+        put(self, "widths", numbers("widths", self.widths, least=math.ulp(0.0)))
+        put(self, "blend", number("blend", self.blend))
+        if self.blend > 1:
+            raise ValueError(f"blend must be from 0 to 1; got {self.blend!r}.")
+        native_settings(SmoothedIndicator(kernel="laplace"), self.n_iter, self.epsilon)
 
 
 class Derivatives:
-    """The derivatives of minus the sum over queries of their expected gains, for scores of these rows."""
+    """The derivatives of minus the mean expected gain times the number of documents.
+
+    So a document's is of the order of 1, as boosters expect. Where queries have weights, they count their
+    documents too: a query of weight 2 is as two of it.
+
+    groups         the queries of the rows
+    sample_weight  (N,) row weights and
+    query_weight   query weights: see `expected_gain`
+
+    Documents with the same score count as a mean over the orders in which they might stand, so that trees may
+    start with every score tied and no order of the rows matters.
+
+    >>> from sinkprop.data import group_rows
+    >>> derivatives = Derivatives(TreeLoss("ndcg@10"), [0, 2, 1, 0], group_rows([7, 7, 7, 7], 4))
+    >>> gradient, curvature = derivatives([0.0, 0.0, 0.0, 0.0])
+    >>> print(gradient.round(3), curvature.round(3))
+    [ 0.744 -1.488 -0.     0.744] [0.744 1.116 0.372 0.744]
+    """
 
     def __init__(
         self,
@@ -66,38 +92,58 @@ class Derivatives:
         self.labels = as_labels(labels, n)
         self.sample_weight = None if sample_weight is None else as_sample_weight(sample_weight, n)
         self.query_weight = None if query_weight is None else as_query_weight(query_weight, groups, n)
-        as_gain(loss.gain).gains(self.labels) if as_gain(loss.gain).separable else None
-        relaxation = SmoothedIndicator(loss.width, kernel="laplace")
-        self._settings = native_settings(relaxation, loss.n_iter, loss.epsilon)
+        gain = as_gain(loss.gain)
+        self._gains = native_weights(gain, self.labels, groups, self.sample_weight)
+        self._normalized = gain.normalized
+        self._widths = np.array(loss.widths)
+        self._shares = np.full(len(self._widths), 1 / len(self._widths))
+        _, _, _, self._half_steps, self._epsilon = native_settings(
+            SmoothedIndicator(kernel="laplace"), loss.n_iter, loss.epsilon
+        )
+        sizes = np.diff(groups.offsets)
+        weights = np.ones(len(sizes)) if self.query_weight is None else self.query_weight
+        self._shares_of_queries = weights / math.fsum(weights)
+        self._factors = weights * math.fsum(self._shares_of_queries * sizes)
 
     def __call__(self, scores: ArrayLike) -> tuple[Singles, Singles]:
         """Gradient and curvature (N,), as boosters take them."""
-        _, gradient = self._gain(scores)
-        gradient *= -len(self.groups.queries)
-        if self.query_weight is not None:
-            by_row = np.repeat(self.query_weight, np.diff(self.groups.offsets))
-            if self.groups.rows is not None:
-                unsorted = np.empty_like(by_row)
-                unsorted[self.groups.rows] = by_row
-                by_row = unsorted
-            gradient *= by_row
-        hessian = np.abs(gradient) if self.loss.curvature == "gradient" else np.full_like(gradient, 0.1)
-        return gradient.astype(np.float32), np.maximum(hessian, 1e-16).astype(np.float32)
+        return self._evaluate(scores)[1:]
 
     def value(self, scores: ArrayLike) -> float:
-        """The weighted mean of the expected gains."""
-        per_query, _ = self._gain(scores)
-        if self.query_weight is None:
-            return math.fsum(per_query) / len(per_query)
-        return math.fsum(per_query * self.query_weight) / math.fsum(self.query_weight)
+        """The mean of the expected gains, weighted where queries are."""
+        per_query = self._evaluate(scores)[0]
+        return math.fsum(per_query * self._shares_of_queries)
 
-    def _gain(self, scores: ArrayLike) -> tuple[Floats, Floats]:
-        x = as_scores(scores, 1)
-        if len(x) != len(self.labels):
-            raise ValueError(
-                f"scores must have one value a row: {len(self.labels)} rows, but {len(x)} scores."
-            )
-        gain = as_gain(self.loss.gain)
-        return grouped_gain(
-            x, self.labels, self.groups, gain, self._settings, self.sample_weight, self.n_threads
+    def _evaluate(self, scores: ArrayLike) -> tuple[Floats, Singles, Singles]:
+        x, n = as_scores(scores, 1), len(self.labels)
+        if len(x) != n:
+            raise ValueError(f"scores must have one value a row: {n} rows, but {len(x)} scores.")
+        weights, exponential, classes, discounts = self._gains
+        per_query, gradient, hessian = np.empty(len(self._factors)), np.empty(n, "f4"), np.empty(n, "f4")
+        _native.tree_derivatives(
+            x,
+            self.groups.offsets,
+            self.groups.rows,
+            weights,
+            exponential,
+            classes,
+            discounts,
+            self._normalized,
+            self._widths,
+            self._shares,
+            self.loss.blend,
+            self._half_steps,
+            self._epsilon,
+            self._factors,
+            _LEAST,
+            threads(self.n_threads, n),
+            per_query,
+            gradient,
+            hessian,
         )
+        if not hessian.max() < math.inf:
+            raise ValueError(
+                "the gain's derivatives are too large for the 32-bit numbers that boosters take; give a "
+                "gain, or weights, of smaller values."
+            )
+        return per_query, gradient, hessian

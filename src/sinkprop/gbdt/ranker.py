@@ -54,7 +54,7 @@ Floats = NDArray[np.float64]
 class BoostedRanker(BaseRanker):
     """Boosted trees that maximize an expected metric, grown by LightGBM: `pip install "sinkprop[lightgbm]"`.
 
-    gain                what is maximized, see `expected_gain`; with `width`, `curvature`, `n_iter` and
+    gain                what is maximized, see `expected_gain`; with `widths`, `blend`, `n_iter` and
                         `epsilon`, see `TreeLoss`
     n_estimators        trees, at most
     learning_rate, num_leaves, min_child_samples
@@ -103,8 +103,8 @@ class BoostedRanker(BaseRanker):
         learning_rate: float = DEFAULTS.learning_rate,
         num_leaves: int = DEFAULTS.num_leaves,
         min_child_samples: int = DEFAULTS.min_child_samples,
-        width: float = TreeLoss.width,
-        curvature: str = TreeLoss.curvature,
+        widths: float | Sequence[float] = TreeLoss.widths,
+        blend: float = TreeLoss.blend,
         n_iter: float = TreeLoss.n_iter,
         epsilon: float = TreeLoss.epsilon,
         early_stopping_rounds: int | None = DEFAULTS.early_stopping_rounds,
@@ -123,8 +123,8 @@ class BoostedRanker(BaseRanker):
         self.learning_rate = learning_rate
         self.num_leaves = num_leaves
         self.min_child_samples = min_child_samples
-        self.width = width
-        self.curvature = curvature
+        self.widths = widths
+        self.blend = blend
         self.n_iter = n_iter
         self.epsilon = epsilon
         self.early_stopping_rounds = early_stopping_rounds
