@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -115,8 +116,48 @@ std::size_t piece_of(const Batch& batch) {
     return std::max<std::size_t>(1, 1000 / per_query);
 }
 
+// What is added to the scores of a query, the same for the same scores and seed: nearly normal, of the given standard
+// deviation. A bit more or less in any score makes all of it anew.
+class Noise {
+  public:
+    Noise(const Batch& batch, std::size_t q, double deviation, std::uint64_t seed) : scale_(0) {
+        if (!(deviation > 0)) return;
+        // the sum of four 16-bit uniform numbers has a variance of 4 (2^32 - 1) / 12
+        scale_ = deviation / std::sqrt((65536.0 * 65536.0 - 1) / 3);
+        key_ = mixed(seed ^ mixed(q + 1));
+        const std::size_t n = std::size_t(batch.offsets[q + 1] - batch.offsets[q]);
+        for (std::size_t i = 0; i < n; ++i) {
+            std::uint64_t bits;
+            const double score = batch.scores[batch.row(q, i)] + 0.0;  // one zero only
+            std::memcpy(&bits, &score, sizeof bits);
+            key_ = (key_ ^ bits) * 0x9E3779B97F4A7C15u;
+            key_ ^= key_ >> 29;
+        }
+    }
+
+    double operator()(std::size_t i) const {
+        if (scale_ == 0) return 0;
+        const std::uint64_t z = mixed(key_ + i * 0xD1342543DE82EF95u);
+        const std::uint64_t sum = (z & 0xFFFF) + (z >> 16 & 0xFFFF) + (z >> 32 & 0xFFFF) + (z >> 48);
+        return scale_ * (double(sum) - 2 * 65535.0);
+    }
+
+  private:
+    // Steele, Lea and Flood's splitmix64
+    static std::uint64_t mixed(std::uint64_t z) {
+        z += 0x9E3779B97F4A7C15u;
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+        return z ^ z >> 31;
+    }
+    double scale_;
+    std::uint64_t key_ = 0;
+};
+
 // The query's documents in the order the kernels want: by decreasing score, or as they come for a partitioned measure.
-Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w) {
+// noise(i) is added to the score of the i-th.
+template <class Added>
+Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w, const Added& noise) {
     const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin, width = settings.width();
     auto row = [&](std::size_t i) { return batch.row(q, i); };
     std::size_t* rows = static_cast<std::size_t*>(w.index.bytes(n * sizeof(std::size_t)));
@@ -128,7 +169,7 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
             scores[2 * i + 1] = batch.scores[2 * rows[i] + 1];
         }
     } else {
-        sort_rows(n, [&](std::size_t i) { return batch.scores[row(i)]; }, row, w.sorting, scores, rows);
+        sort_rows(n, [&](std::size_t i) { return batch.scores[row(i)] + noise(i); }, row, w.sorting, scores, rows);
     }
     double* gains = w.gains.doubles(n);
     if (batch.gains)
@@ -156,15 +197,15 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
     return {n, scores, rows, gains, 1, w.classes.data(), batch.D, w.present.data(), w.present.size(), batch.stride};
 }
 
-// Calls work(q, query, workspace) for every query
-template <class Work>
-void each_arranged(const Batch& batch, const Settings& settings, int n_threads, Work&& work) {
+// Calls work(q, query, workspace) for every query, with noise_of(q) added to its scores
+template <class NoiseOf, class Work>
+void each_arranged(const Batch& batch, const Settings& settings, int n_threads, NoiseOf&& noise_of, Work&& work) {
     const bool cubic = settings.relaxation == Relaxation::rank_binomial;
     if (batch.offsets[batch.n_queries] < 4000 && settings.smoothed()) n_threads = 1;
     in_parallel(batch.n_queries, cubic ? 1 : piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         for (std::size_t q = from; q < to; ++q) {
-            Query query = arrange(batch, settings, q, w);
+            Query query = arrange(batch, settings, q, w, noise_of(q));
             work(q, query, w);
         }
         w.shrink();
@@ -178,7 +219,8 @@ void each_query(const Batch& batch, Settings settings, int n_threads, Work&& wor
     settings.method = forced_method;
     settings.cells = settings.exact ? cell_table<16>() : cell_table<12>();
     settings.fine_cells = cell_table<8>();
-    each_arranged(batch, settings, n_threads, [&](std::size_t q, Query& query, Workspace& w) {
+    const auto none = [](std::size_t) { return [](std::size_t) { return 0.0; }; };
+    each_arranged(batch, settings, n_threads, none, [&](std::size_t q, Query& query, Workspace& w) {
         const Plan plan = kernels.plan(query, settings);
         work(q, query, settings, plan, w.scratch.doubles(plan.scratch), kernels);
     });
@@ -225,9 +267,15 @@ BlockSpace find_blocks(const Query& query, Workspace& w) {
     return {{m, C, scores, count, gains, D, spread}, total, own, slope};
 }
 
-// What the blocks were found to have, to their documents: slope (documents,)
+// What the blocks were found to have, to their documents: slope (documents,). Documents that are all worth the same
+// have no derivative: what an incomplete normalization leaves them is an error, and no order is better than another.
 void distribute(const Query& query, const BlockSpace& s) {
     const std::size_t m = s.blocks.n, C = query.n_classes;
+    const double* last = query.gains + query.n;
+    if (C == 1 && std::adjacent_find(query.gains, last, std::not_equal_to<double>()) == last) {
+        std::fill(s.slope, s.slope + query.n, 0.0);
+        return;
+    }
     for (std::size_t b = 0, from = 0; b < m; ++b) {
         const std::size_t to = from + std::size_t(s.blocks.count[b]);
         double own = 0;
@@ -333,7 +381,8 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
                       float* hessian) {
     const Kernels& kernels = *in_use();
     const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
-    each_arranged(batch, settings, n_threads, [&](std::size_t q, Query& query, Workspace& w) {
+    const auto noise = [&](std::size_t q) { return Noise(batch, q, loss.noise, loss.seed); };
+    each_arranged(batch, settings, n_threads, noise, [&](std::size_t q, Query& query, Workspace& w) {
         if (normalize) query.ideal = ideal(query.gains, query.n);
         per_query[q] = 0;
         if (query.ideal == 0) {

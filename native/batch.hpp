@@ -40,6 +40,8 @@ struct TreeLoss {
     const double *widths, *shares;  // (n_widths,)
     std::size_t n_widths;
     double blend;
+    double noise;  // standard deviation of what is added to every score, anew for other scores
+    std::uint64_t seed;
 };
 
 // per_query as above; gradient and hessian (N,): the derivative of minus the sum over queries of weight times gain, and

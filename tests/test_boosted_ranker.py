@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from sinkprop import RBP, RankLinear, evaluate
+from sinkprop import RBP, RankLinear, SmoothedIndicator, evaluate, expected_gain
 from sinkprop.data import group_rows
 from sinkprop.gbdt import Derivatives, TreeLoss
 
@@ -29,6 +29,7 @@ from sinkprop.gbdt import BoostedRanker  # noqa: E402
 from sinkprop.gbdt.bagging import QueryBagging  # noqa: E402
 from sinkprop.gbdt.defaults import DEFAULTS  # noqa: E402
 
+OWN = RankLinear(gain=lambda r: r, discount=lambda k: 1 / k)
 SMALL = {"n_estimators": 12, "num_leaves": 5, "learning_rate": 0.1, "min_child_samples": 5}
 
 
@@ -171,6 +172,8 @@ class TestItIsLightGBM:
 
         own = BoostedRanker().get_params()
         for field in dataclasses.fields(TreeLoss):
+            if field.name == "seed":  # is random_state
+                continue
             assert own[field.name] == field.default, field.name
 
     def test_a_parameter_of_lgbmranker_that_stays_has_its_meaning(self, data):
@@ -259,13 +262,13 @@ class TestEarlyStopping:
     @pytest.mark.parametrize(
         ("gain", "criterion", "convention", "metrics", "under"),
         [
-            ("ndcg", None, "letor", "ndcg@1-10", "letor"),
-            ("ndcg(discount=log2)@5", None, "letor", "ndcg@1-10", "standard"),
+            ("ndcg", "ndcg@1-10", "letor", "ndcg@1-10", "letor"),
+            ("ndcg(discount=log2)@5", "ndcg@5", "standard", "ndcg@5", "standard"),
             ("ndcg", "map", "standard", "map", "standard"),
-            ("p@5", None, "letor", "p@5", "letor"),
+            ("p@5", "ndcg@10", "letor", "ndcg@10", "letor"),
         ],
     )
-    def test_by_the_gains_own_metric(self, data, validation, gain, criterion, convention, metrics, under):
+    def test_by_a_metric(self, data, validation, gain, criterion, convention, metrics, under):
         X, y, qid = data
         given = {**SMALL, "n_estimators": 60, "early_stopping_rounds": 6}
         ranker = BoostedRanker(gain, criterion=criterion, convention=convention, **given)
@@ -290,12 +293,34 @@ class TestEarlyStopping:
             ranker.predict(validation[0]), whole.predict(validation[0], num_iteration=best + 1)
         )
 
-    def test_row_weights_make_the_gain_the_criterion(self, data, validation):
+    @pytest.mark.parametrize("gain", ["ndcg", "p@5", OWN], ids=["ndcg", "p", "own"])
+    def test_by_the_expected_gain(self, data, validation, gain):
         X, y, qid = data
-        ranker = BoostedRanker(**SMALL).fit(
-            X, y, qid=qid, sample_weight=np.linspace(1, 2, len(y)), **evaluation(validation)
-        )
-        assert list(ranker.history_) == ["ndcg"]
+        given = {**SMALL, "n_estimators": 30, "early_stopping_rounds": 5, "learning_rate": 0.5}
+        ranker = BoostedRanker(gain, widths=(0.2, 0.5), **given)
+        ranker.fit(X, y, qid=qid, **evaluation(validation))
+        whole = by_hand(X, y, qid, rounds=30, loss=TreeLoss(gain, widths=(0.2, 0.5)), learning_rate=0.5)
+        values = [
+            np.mean(
+                [
+                    expected_gain(
+                        whole.predict(validation[0], num_iteration=n),
+                        validation[1],
+                        validation[2],
+                        gain=gain,
+                        relaxation=SmoothedIndicator(width, kernel="laplace"),
+                        n_iter=TreeLoss.n_iter,
+                    ).value
+                    for width in (0.2, 0.5)
+                ]
+            )
+            for n in range(1, 31)
+        ]
+        (name,) = ranker.history_
+        assert name == ("expected gain" if isinstance(gain, RankLinear) else f"expected {gain}")
+        assert_allclose(ranker.history_[name], values[: len(ranker.history_[name])], rtol=1e-12)
+        assert len(ranker.history_[name]) < 30, "the example must stop early"
+        assert ranker.best_iteration_ == np.argmax(ranker.history_[name]) + 1
 
     def test_without_patience_all_trees_are_kept(self, data, validation):
         X, y, qid = data
@@ -305,14 +330,14 @@ class TestEarlyStopping:
             )
             ranker.fit(X, y, qid=qid, **evaluation(validation))
             assert ranker.n_trees_ == 40
-            assert len(ranker.history_["ndcg@1-10"]) == 40
-            assert np.argmax(ranker.history_["ndcg@1-10"]) < 39, "the last is not the best"
+            assert len(ranker.history_["expected ndcg(discount=log2)"]) == 40
+            assert np.argmax(ranker.history_["expected ndcg(discount=log2)"]) < 39, "the last is not the best"
 
     def test_dart_keeps_all_trees(self, data, validation):
         X, y, qid = data
         ranker = BoostedRanker(**SMALL, boosting="dart", early_stopping_rounds=2)
         ranker.fit(X, y, qid=qid, **evaluation(validation))
-        assert ranker.n_trees_ == len(ranker.history_["ndcg@1-10"]) == 12
+        assert ranker.n_trees_ == len(ranker.history_["expected ndcg(discount=log2)"]) == 12
 
     def test_a_least_improvement(self, data, validation):
         X, y, qid = data
@@ -387,7 +412,7 @@ class TestEarlyStopping:
         )
         assert seen == ranker.evals_result_
         assert seen["validation"] == ranker.history_
-        best = int(np.argmax(ranker.history_["ndcg@1-10"]))
+        best = int(np.argmax(ranker.history_["expected ndcg(discount=log2)"]))
         assert ranker.best_iteration_ == ranker.n_trees_ == best + 1
         shrinkage = [tree["shrinkage"] for tree in ranker.booster_.dump_model()["tree_info"]]
         assert shrinkage == rates[: best + 1]
@@ -731,19 +756,12 @@ class TestFitted:
             assert ranker.n_trees_ == kept
             assert_allclose(ranker.predict(X), whole.predict(X, num_iteration=kept), rtol=1e-6)
             judged = [
-                np.mean(
-                    list(
-                        evaluate(
-                            validation[1],
-                            whole.predict(validation[0], num_iteration=13 + i),
-                            validation[2],
-                            metrics="ndcg@1-10",
-                        ).values()
-                    )
+                Derivatives(TreeLoss(), validation[1], group_rows(validation[2], len(validation[1]))).value(
+                    whole.predict(validation[0], num_iteration=13 + i)
                 )
                 for i in range(ranker.fit_result_.n_rounds)
             ]
-            assert_allclose(ranker.history_["ndcg@1-10"], judged, rtol=1e-6)
+            assert_allclose(ranker.history_["expected ndcg(discount=log2)"], judged, rtol=1e-6)
         warm = lightgbm.LGBMRanker(n_estimators=5, verbose=-1, num_threads=1).fit(
             X, y, group=np.bincount(qid)
         )

@@ -18,8 +18,8 @@ pytest.importorskip("lightgbm", reason="lightgbm is not installed: it comes with
 from sinkprop.gbdt import BoostedRanker
 from sinkprop.gbdt.defaults import DEFAULTS
 
-FAST = ["--method", "boosted", "--trees", "20", "--leaves", "4", "--rate", "0.2"]
-SAME = {"n_estimators": 20, "num_leaves": 4, "learning_rate": 0.2, "verbose": False}
+FAST = ["--method", "boosted", "--trees", "20", "--leaves", "4", "--rate", "1.5"]
+SAME = {"n_estimators": 20, "num_leaves": 4, "learning_rate": 1.5, "verbose": False}
 
 
 def problem(seed=0, n_queries=30):
@@ -71,7 +71,7 @@ def test_it_saves_the_model_that_python_would(files, tmp_path, run):
     assert 1 < direct.n_trees_ < 20
     assert re.search(rf"^Model +expected ndcg@5, {direct.n_trees_} trees *$", out, re.MULTILINE)
     assert re.search(rf"^Chosen +round {direct.best_iteration_} of 20 *$", out, re.MULTILINE)
-    assert re.search(r"^by +ndcg@1-10, 30 validation queries *$", out, re.MULTILINE)
+    assert re.search(r"^by +expected ndcg@5, 30 validation queries *$", out, re.MULTILINE)
     means = re.findall(r"^boosted +([\d. ]+)$", out, re.MULTILINE)[0].split()
     expected = [direct.score(X, y, qid=qid), direct.score(Xv, yv, qid=qv)]
     assert means == [f"{value:.4f}" for value in expected]
@@ -92,7 +92,7 @@ def test_without_validation_queries_all_trees_are_grown(files, tmp_path, run):
     record = tmp_path / "r.json"
     status, out, error = run("train", files / "train.txt", "--model", tmp_path / "m", *FAST, "--json", record)
     assert (status, error) == (0, "")
-    assert "expected ndcg, 20 trees" in out
+    assert "expected ndcg(discount=log2), 20 trees" in out
     found = json.loads(record.read_text())
     assert (found["method"], found["status"], found["criterion"]) == ("boosted", "finished", None)
     assert found["boosting"]["trees"] == found["boosting"]["n_rounds"] == found["boosting"]["best"] == 20

@@ -14,6 +14,7 @@ from tree_problems import by_hand, hard_gain, qid_of, queries, slopes
 
 from sinkprop import NDCG, evaluate
 from sinkprop.gbdt import catboost_metric, catboost_objective
+from sinkprop.gbdt.derivatives import GAIN
 from sinkprop.gbdt.for_catboost import CatBoostRows
 
 catboost = pytest.importorskip(
@@ -32,7 +33,7 @@ SMALL = {
 BARE = {"bootstrap_type": "No", "random_strength": 0, "l2_leaf_reg": 0.5}
 
 
-def objective_of(y, sizes, gain="ndcg", **more):
+def objective_of(y, sizes, gain=GAIN, **more):
     return catboost_objective(gain, labels=y, qid=qid_of(sizes), **more)
 
 
@@ -112,7 +113,9 @@ def test_the_derivatives_are_those_of_the_weighted_sum(gain, weighted):
     rows = rng.uniform(0.5, 2, len(y)) if weighted in ("rows", "both") else None
     weights = np.array([1, 0, 2, 0.5, 3, 1.5]) if weighted in ("queries", "both") else None
     named = None if weights is None else dict(enumerate(weights))
-    objective = objective_of(y, sizes, gain, sample_weight=rows, query_weight=named, init_score=scores)
+    objective = objective_of(
+        y, sizes, gain, sample_weight=rows, query_weight=named, init_score=scores, noise=0
+    )
     found = np.array(objective.calc_ders_range(scores, objective.label, None))
     value = by_hand(y, sizes, gain, sample_weight=rows, query_weight=weights).value
     total = len(y) if weights is None else weights @ sizes
@@ -122,9 +125,10 @@ def test_the_derivatives_are_those_of_the_weighted_sum(gain, weighted):
 
 def test_leaves_are_newton_steps_of_the_right_rows():
     X, y, sizes = queries(30)
-    objective = objective_of(y, sizes, init_score=(start := np.random.default_rng(0).normal(size=len(y))))
+    start = np.random.default_rng(0).normal(size=len(y))
+    objective = objective_of(y, sizes, init_score=start, noise=0)  # a pool rounds them, and draws other noise
     model = train(objective, X, pool={"baseline": start}, iterations=1, depth=2, **BARE)
-    gradient, hessian = by_hand(y, sizes)(start)
+    gradient, hessian = by_hand(y, sizes, loss={"noise": 0})(start)
     leaf = model.calc_leaf_indexes(X)[:, 0]
     sums = [np.bincount(leaf, weights=d, minlength=4) for d in (gradient, hessian)]
     step = -0.3 * sums[0] / (sums[1] + BARE["l2_leaf_reg"])
@@ -135,10 +139,10 @@ def test_leaves_are_newton_steps_of_the_right_rows():
 def test_the_order_of_the_rows_does_not_matter():
     X, y, sizes = queries(80)
     rng = np.random.default_rng(0)
-    start, order = rng.normal(size=len(y)), rng.permutation(len(y))  # no ties, which go by the order
+    start, order = rng.normal(size=len(y)), rng.permutation(len(y))
     models = []
     for o in (np.arange(len(y)), order):
-        objective = catboost_objective(labels=y[o], qid=qid_of(sizes)[o], init_score=start[o])
+        objective = catboost_objective(labels=y[o], qid=qid_of(sizes)[o], init_score=start[o], noise=0)
         models.append(train(objective, X[o], pool={"baseline": start[o]}, **BARE))
     assert_allclose(models[0].predict(X), models[1].predict(X), atol=1e-9)
     assert np.ptp(models[0].predict(X)) > 0.5
@@ -220,16 +224,16 @@ def test_missing_features_are_catboosts_matter():
 
 def test_training_starts_from_a_model_or_a_baseline():
     X, y, sizes = queries(80)
-    first = train(objective_of(y, sizes), X, **BARE, iterations=4)
-    whole = train(objective_of(y, sizes), X, **BARE, iterations=9)
+    first = train(objective_of(y, sizes, noise=0), X, **BARE, iterations=4)
+    whole = train(objective_of(y, sizes, noise=0), X, **BARE, iterations=9)
     scores = first.predict(X)
-    objective = objective_of(y, sizes, init_score=scores)
+    objective = objective_of(y, sizes, init_score=scores, noise=0)
     second = train(objective, X, fit={"init_model": first}, **BARE, iterations=5)
     assert second.tree_count_ == 9
     assert_allclose(second.predict(X), whole.predict(X), atol=1e-7)
     rest = train(objective, X, pool={"baseline": scores}, **BARE, iterations=5)
     assert_allclose(scores + rest.predict(X), whole.predict(X), atol=1e-5)  # a baseline is float32
-    constant = objective_of(y, sizes, init_score=np.full(len(y), 0.1))
+    constant = objective_of(y, sizes, init_score=np.full(len(y), 0.1), noise=0)
     same = train(constant, X, pool={"baseline": np.full(len(y), 0.1)}, **BARE, iterations=9)
     assert_allclose(same.predict(X), whole.predict(X), atol=1e-6)
     with pytest.raises(catboost.CatBoostError, match="init_score"):
@@ -391,7 +395,7 @@ def test_copies_stay_together_and_pickles_too():
         model = catboost.CatBoost({**SMALL, **given}).fit(catboost.Pool(X, objective.label))
         assert_array_equal(model.predict(X), expected)
     assert copy.copy(objective) is objective
-    assert repr(objective) == "catboost_objective('ndcg', labels=..., qid=...)"
+    assert repr(objective) == "catboost_objective('ndcg(discount=log2)', labels=..., qid=...)"
 
 
 def test_a_saved_model_predicts_the_same(tmp_path):

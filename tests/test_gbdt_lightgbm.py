@@ -86,7 +86,7 @@ def test_the_gradient_is_that_of_the_weighted_sum(gain, weighted):
     scores = rng.normal(size=len(y))
     rows = rng.uniform(0.5, 2, len(y)).astype(np.float32) if weighted in ("rows", "both") else None
     weights = np.array([1, 0, 2, 0.5, 3, 1.5]) if weighted in ("queries", "both") else None
-    objective = lightgbm_objective(gain, query_weight=weights)
+    objective = lightgbm_objective(gain, query_weight=weights, noise=0)
     gradient, curvature = objective(scores, dataset(X, y, sizes, weight=rows).construct())
     value = by_hand(y, sizes, gain, sample_weight=rows, query_weight=weights).value
     total = len(y) if weights is None else weights @ sizes
@@ -99,14 +99,14 @@ def test_query_weights_are_in_the_order_of_the_queries():
     """A query of weight 3 is as three copies of it, and one of weight 0 as none."""
     _, y, sizes = queries(8)
     scores = np.random.default_rng(0).normal(size=len(y))
-    gradient, _ = lightgbm_objective(query_weight=np.arange(8.0))(y, scores, None, sizes)
-    plain, _ = lightgbm_objective()(y, scores, None, sizes)
+    gradient, _ = lightgbm_objective(query_weight=np.arange(8.0), noise=0)(y, scores, None, sizes)
+    plain, _ = lightgbm_objective(noise=0)(y, scores, None, sizes)
     weights = np.arange(8)
     documents = np.average(sizes, weights=weights) / np.mean(sizes)  # a loss counts those of a query
     assert_allclose(gradient, documents * weights[qid_of(sizes)] * plain, rtol=1e-6)
     order = np.repeat(np.arange(8), weights)
     rows = np.concatenate([np.flatnonzero(qid_of(sizes) == q) for q in order])
-    copied, _ = lightgbm_objective()(y[rows], scores[rows], None, np.asarray(sizes)[order])
+    copied, _ = lightgbm_objective(noise=0)(y[rows], scores[rows], None, np.asarray(sizes)[order])
     assert_allclose(gradient[rows], weights[qid_of(sizes)[rows]] * copied, rtol=1e-6)
 
 
@@ -427,7 +427,7 @@ def test_the_repr_makes_it_again():
     assert repr(eval(text)) == text
     assert (
         repr(lightgbm_objective(query_weight="dataset"))
-        == "lightgbm_objective('ndcg', query_weight='dataset')"
+        == "lightgbm_objective('ndcg(discount=log2)', query_weight='dataset')"
     )
     assert repr(lightgbm_metric("map,p@3")) == "lightgbm_metric('map,p@3', convention='standard')"
 

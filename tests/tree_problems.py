@@ -4,6 +4,7 @@ import numpy as np
 
 from sinkprop.data import group_rows
 from sinkprop.gbdt import Derivatives, TreeLoss
+from sinkprop.gbdt.derivatives import GAIN
 
 
 def queries(n_queries=20, seed=0, *, sizes=None, labels="graded"):
@@ -28,7 +29,7 @@ def qid_of(sizes):
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
-def by_hand(y, sizes, gain="ndcg", *, loss=None, **weights):
+def by_hand(y, sizes, gain=GAIN, *, loss=None, **weights):
     """The derivatives, without a library between."""
     return Derivatives(TreeLoss(gain=gain, **(loss or {})), y, group_rows(qid_of(sizes), len(y)), **weights)
 

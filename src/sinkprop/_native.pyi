@@ -86,6 +86,8 @@ def tree_derivatives(
     widths: Floats,
     shares: Floats,
     blend: float,
+    noise: float,
+    seed: int,
     half_steps: int,
     epsilon: float,
     query_weight: Floats | None,

@@ -82,10 +82,10 @@ def train_command() -> click.Command:
     )
     @click.option(
         "--gain",
-        default="ndcg",
         metavar="GAIN",
         callback=_check_gain,
-        help="What is maximized: ndcg, ndcg@10, p@5, rbp@0.8.  [default: ndcg]",
+        help="What is maximized: ndcg, ndcg@10, p@5, rbp@0.8.  "
+        "[default: ndcg, ndcg(discount=log2) for trees]",
     )
     @click.option(
         "--relaxation",
@@ -300,9 +300,13 @@ def _ranker(
             )
         from sinkprop.gbdt.ranker import BoostedRanker
 
-        names = {"trees": "n_estimators", "leaves": "num_leaves", "rate": "learning_rate"}
+        names = {
+            "gain": "gain",
+            "trees": "n_estimators",
+            "leaves": "num_leaves",
+            "rate": "learning_rate",
+        }
         return BoostedRanker(
-            options["gain"],
             criterion=options["criterion"],
             random_state=options["seed"],
             n_threads=options["threads"],
@@ -314,7 +318,7 @@ def _ranker(
 
     given = {} if options["penalty"] is None else {"penalty": options["penalty"]}
     return SinkPropRanker(
-        options["gain"],
+        options["gain"] or "ndcg",
         options["relaxation"],
         selection=Selection(options["selection"], criterion=options["criterion"]),
         resample=options["resample"],
@@ -368,13 +372,14 @@ def _check_memory(data: Queries, name: str) -> None:
         )
 
 
-def _check_gain(context: click.Context, option: click.Parameter, text: str) -> str:
+def _check_gain(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
     import click
 
     from sinkprop.gains import parse_gain
 
     try:
-        parse_gain(text)
+        if text is not None:
+            parse_gain(text)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx=context, param=option) from None
     return text

@@ -21,6 +21,8 @@ __all__ = ["Derivatives", "TreeLoss"]
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
+# LETOR's discount is the same for the first two ranks: nothing would tell the second document from the first.
+GAIN = "ndcg(discount=log2)"
 # Boosters divide by a sum of curvatures, which must not be 0 in a leaf of documents without a derivative.
 _LEAST = 1e-16
 
@@ -29,11 +31,15 @@ _LEAST = 1e-16
 class TreeLoss:
     """How the scores of a query become derivatives.
 
-    gain       what is to be large: see `expected_gain`
+    gain       what is to be large: see `expected_gain`. The default has the discount 1 / log2(k + 1), which
+               tells the first rank from the second, as LETOR's does not
     widths     of the Laplace kernel, one or several: the expected gain is the mean over them. Small ones see
                who stands before whom, large ones who might; a tree moves scores by the learning rate or less
     blend      a document's curvature is the absolute value of its derivative: this part of it is taken as the
                mean over its query. 0 leaves every document its own; with 1 it is the same for all of a query
+    noise      standard deviation of what is added to every score before its derivatives are taken, anew in
+               each round: trees that see other orders of near documents agree less on their mistakes
+    seed       of the noise, which depends on nothing else but the scores
     n_iter     Sinkhorn iterations
     epsilon    added to every entry of the matrix before them
 
@@ -41,10 +47,12 @@ class TreeLoss:
     (0.5,)
     """
 
-    gain: str | Gain = "ndcg"
-    widths: float | Sequence[float] = (0.1, 0.3, 1.0)
+    gain: str | Gain = GAIN
+    widths: float | Sequence[float] = (0.1, 1.0)
     blend: float = 0.5
-    n_iter: float = 5
+    noise: float = 0.4
+    seed: int = 0
+    n_iter: float = 2
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -54,6 +62,9 @@ class TreeLoss:
         put(self, "blend", number("blend", self.blend))
         if self.blend > 1:
             raise ValueError(f"blend must be from 0 to 1; got {self.blend!r}.")
+        put(self, "noise", number("noise", self.noise))
+        if not isinstance(self.seed, int | np.integer) or isinstance(self.seed, bool) or self.seed < 0:
+            raise ValueError(f"seed must be a whole number, not below 0; got {self.seed!r}.")
         native_settings(SmoothedIndicator(kernel="laplace"), self.n_iter, self.epsilon)
 
 
@@ -71,10 +82,10 @@ class Derivatives:
     start with every score tied and no order of the rows matters.
 
     >>> from sinkprop.data import group_rows
-    >>> derivatives = Derivatives(TreeLoss("ndcg@10"), [0, 2, 1, 0], group_rows([7, 7, 7, 7], 4))
+    >>> derivatives = Derivatives(TreeLoss("ndcg@10", noise=0), [0, 2, 1, 0], group_rows([7, 7, 7, 7], 4))
     >>> gradient, curvature = derivatives([0.0, 0.0, 0.0, 0.0])
     >>> print(gradient.round(3), curvature.round(3))
-    [ 0.744 -1.488 -0.     0.744] [0.744 1.116 0.372 0.744]
+    [ 0.857 -1.713 -0.     0.857] [0.857 1.285 0.428 0.857]
     """
 
     def __init__(
@@ -107,14 +118,14 @@ class Derivatives:
 
     def __call__(self, scores: ArrayLike) -> tuple[Singles, Singles]:
         """Gradient and curvature (N,), as boosters take them."""
-        return self._evaluate(scores)[1:]
+        return self._evaluate(scores, self.loss.noise)[1:]
 
     def value(self, scores: ArrayLike) -> float:
-        """The mean of the expected gains, weighted where queries are."""
-        per_query = self._evaluate(scores)[0]
+        """The mean of the expected gains, weighted where queries are; without noise."""
+        per_query = self._evaluate(scores, 0.0)[0]
         return math.fsum(per_query * self._shares_of_queries)
 
-    def _evaluate(self, scores: ArrayLike) -> tuple[Floats, Singles, Singles]:
+    def _evaluate(self, scores: ArrayLike, noise: float) -> tuple[Floats, Singles, Singles]:
         x, n = as_scores(scores, 1), len(self.labels)
         if len(x) != n:
             raise ValueError(f"scores must have one value a row: {n} rows, but {len(x)} scores.")
@@ -132,6 +143,8 @@ class Derivatives:
             self._widths,
             self._shares,
             self.loss.blend,
+            noise,
+            int(self.loss.seed) % 2**64,
             self._half_steps,
             self._epsilon,
             self._factors,

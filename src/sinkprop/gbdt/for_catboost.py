@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from sinkprop.arguments import threads
 from sinkprop.data import Groups, as_labels, as_scores, group_rows
 from sinkprop.gains import Gain
-from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
+from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
 from sinkprop.gbdt.layouts import settings_text, tree_loss
 
 __all__ = ["CatBoostObjective", "CatBoostRows", "catboost_objective"]
@@ -40,7 +40,7 @@ _SINGLE = 1e-6  # of a score: a baseline is kept in float32
 
 
 def catboost_objective(
-    gain: str | Gain = "ndcg",
+    gain: str | Gain = GAIN,
     *,
     labels: ArrayLike,
     qid: ArrayLike | Sequence[Hashable],

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sinkprop.arguments import threads
 from sinkprop.data import Groups
 from sinkprop.gains import Gain, as_gain
-from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
+from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
 from sinkprop.gbdt.layouts import Layouts, consecutive, kept, present, settings_text, tree_loss
 
 __all__ = ["LightGBMObjective", "lightgbm_objective"]
@@ -22,7 +22,7 @@ Singles = NDArray[np.float32]
 
 
 def lightgbm_objective(
-    gain: str | Gain = "ndcg",
+    gain: str | Gain = GAIN,
     *,
     query_weight: ArrayLike | Literal["dataset"] | None = None,
     n_threads: int | None = None,

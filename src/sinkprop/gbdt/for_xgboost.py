@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sinkprop.arguments import threads
 from sinkprop.data import Groups
 from sinkprop.gains import Gain
-from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
+from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
 from sinkprop.gbdt.layouts import Layouts, consecutive, kept, present, settings_text, tree_loss
 
 __all__ = ["XGBoostObjective", "xgboost_objective"]
@@ -20,7 +20,7 @@ Singles = NDArray[np.float32]
 
 
 def xgboost_objective(
-    gain: str | Gain = "ndcg",
+    gain: str | Gain = GAIN,
     *,
     sample_weight: ArrayLike | None = None,
     n_threads: int | None = None,

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.arguments import number
-from sinkprop.gains import Gain
-from sinkprop.judging import divide, gain_judge
+from sinkprop.gains import RankLinear
+from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
+from sinkprop.judging import divide, metric_judge
 from sinkprop.linear import TrainingSet
 from sinkprop.selection import Selection, mean_over_queries
 
@@ -41,23 +42,37 @@ def divided(
     data: TrainingSet,
     validation: TrainingSet | None,
     *,
-    gain: Gain,
+    loss: TreeLoss,
     criterion: str | Sequence[str] | None,
     convention: str,
     fraction: float | None,
     seed: int,
+    n_threads: int | None,
 ) -> tuple[TrainingSet, Judgment | None]:
     """The queries to train on, and those that judge: the validation set's, a fraction held out, or none."""
     if fraction is not None and number("validation_fraction", fraction) >= 1:
         raise ValueError(f"validation_fraction must be below 1; got {fraction!r}.")
-    names = criterion if criterion is None or isinstance(criterion, str) else tuple(criterion)
-    weighted = data.sample_weight is not None
-    judge, name = gain_judge(gain, Selection(criterion=names), convention, weighted=weighted)
+    named = None
+    if criterion is not None:
+        named = metric_judge(criterion if isinstance(criterion, str) else tuple(criterion), convention)
     if validation is None and not fraction:
         return data, None
     selection = Selection("validation", fraction=fraction or 0.5)
     division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
     ((_, judging),), weight = division.judges, division.weight
+
+    if named is None:
+        expected = Derivatives(
+            loss,
+            judging.y,
+            judging.groups,
+            sample_weight=judging.sample_weight,
+            query_weight=weight,
+            n_threads=n_threads,
+        )
+        name = "expected gain" if isinstance(loss.gain, RankLinear) else f"expected {loss.gain}"
+        return division.parts[0], Judgment(judging.X, expected.value, name, division.judged_by)
+    judge, name = named
 
     def mean(scores: Floats) -> float:
         return float(mean_over_queries(judge(judging, scores), weight))

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sinkprop.arguments import number, whole
 from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker, Ids, seed_of
-from sinkprop.gains import Gain, RankLinear, as_gain
+from sinkprop.gains import Gain, RankLinear
 from sinkprop.gbdt.bagging import bagged
 from sinkprop.gbdt.boosters import (
     as_booster,
@@ -28,7 +28,7 @@ from sinkprop.gbdt.boosters import (
 )
 from sinkprop.gbdt.boosting import Boosting, BoostingFit, grow
 from sinkprop.gbdt.defaults import DEFAULTS
-from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
+from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
 from sinkprop.gbdt.judgment import counting, divided
 from sinkprop.gbdt.parameters import booster_parameters, canonical, check_names, resolved
 from sinkprop.gbdt.rows import (
@@ -54,8 +54,8 @@ Floats = NDArray[np.float64]
 class BoostedRanker(BaseRanker):
     """Boosted trees that maximize an expected metric, grown by LightGBM: `pip install "sinkprop[lightgbm]"`.
 
-    gain                what is maximized, see `expected_gain`; with `widths`, `blend`, `n_iter` and
-                        `epsilon`, see `TreeLoss`
+    gain                what is maximized, see `expected_gain`; with `widths`, `blend`, `noise`, `n_iter`
+                        and `epsilon`, see `TreeLoss`
     n_estimators        trees, at most
     learning_rate, num_leaves, min_child_samples
                         as in LightGBM
@@ -63,7 +63,7 @@ class BoostedRanker(BaseRanker):
                         trees without improvement on the evaluation set after which no more are grown; the
                         model has those up to the best. None grows and keeps all
     criterion           metrics whose mean over the evaluation set's queries says what is best; None takes the
-                        gain's own, see `Selection`
+                        expected gain, which is less noisy than any metric of the one ranking
     validation_fraction share of the queries to hold out as an evaluation set where fit gets none; None trains
                         on all and grows every tree
     metric              of `score`, under `convention`
@@ -97,7 +97,7 @@ class BoostedRanker(BaseRanker):
 
     def __init__(
         self,
-        gain: str | Gain = "ndcg",
+        gain: str | Gain = GAIN,
         *,
         n_estimators: int = DEFAULTS.n_estimators,
         learning_rate: float = DEFAULTS.learning_rate,
@@ -105,6 +105,7 @@ class BoostedRanker(BaseRanker):
         min_child_samples: int = DEFAULTS.min_child_samples,
         widths: float | Sequence[float] = TreeLoss.widths,
         blend: float = TreeLoss.blend,
+        noise: float = TreeLoss.noise,
         n_iter: float = TreeLoss.n_iter,
         epsilon: float = TreeLoss.epsilon,
         early_stopping_rounds: int | None = DEFAULTS.early_stopping_rounds,
@@ -125,6 +126,7 @@ class BoostedRanker(BaseRanker):
         self.min_child_samples = min_child_samples
         self.widths = widths
         self.blend = blend
+        self.noise = noise
         self.n_iter = n_iter
         self.epsilon = epsilon
         self.early_stopping_rounds = early_stopping_rounds
@@ -221,14 +223,15 @@ class BoostedRanker(BaseRanker):
         part, judgment = divided(
             counting(data),
             validation,
-            gain=as_gain(self.gain),
+            loss=self._loss(seed),
             criterion=self.criterion,
             convention=self.convention,
             fraction=self.validation_fraction,
             seed=seed,
+            n_threads=own["n_threads"],
         )
         derivatives: Any = Derivatives(
-            self._loss(),
+            self._loss(seed),
             part.y,
             part.groups,
             sample_weight=part.sample_weight,
@@ -276,8 +279,9 @@ class BoostedRanker(BaseRanker):
         own = {name: getattr(self, name) for name in defaults}
         return resolved({name: getattr(self, name) for name in self._others}, own, defaults)
 
-    def _loss(self) -> TreeLoss:
-        return TreeLoss(**{field.name: getattr(self, field.name) for field in dataclasses.fields(TreeLoss)})
+    def _loss(self, seed: int) -> TreeLoss:
+        names = [field.name for field in dataclasses.fields(TreeLoss) if field.name != "seed"]
+        return TreeLoss(**{name: getattr(self, name) for name in names}, seed=seed)
 
     def _features(self, X: Any, *, reset: bool = False, name: str = "X") -> Any:
         if reset:
@@ -342,7 +346,7 @@ class BoostedRanker(BaseRanker):
     @classmethod
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
         # a function of the user's own is not data; predictions do not need it
-        return {**saved, "gain": "ndcg" if saved["gain"] is None else saved["gain"]}
+        return {**saved, "gain": GAIN if saved["gain"] is None else saved["gain"]}
 
     def _fitted_state(self) -> dict[str, Any]:
         return {
