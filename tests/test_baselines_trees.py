@@ -1,6 +1,7 @@
 """LightGBMRanker, against LightGBM itself; the loss of pairs has its own tests."""
 
 import io
+import multiprocessing
 import pickle
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from rich.console import Console
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from tree_problems import evaluation, exit_of_a_fork, ranking_data
 
 import sinkprop
 from sinkprop import Selection, evaluate
@@ -31,14 +33,6 @@ ONE = {"num_leaves": 5, "min_child_samples": 10, "learning_rate": 0.1, "n_estima
 FEW = {"num_leaves": (3, 6), "min_child_samples": (30, 10), "n_estimators": 12, "step": 5}
 
 
-def ranking_data(n_queries=20, seed=0, n_features=4):
-    """Labels by a product of features, which no linear ranker learns."""
-    rng = np.random.default_rng(seed)
-    qid = np.repeat(np.arange(n_queries), rng.integers(10, 30, n_queries))
-    X = rng.normal(size=(len(qid), n_features))
-    return X, np.digitize(2 * X[:, 0] * X[:, 1] + rng.normal(size=len(qid)), [0.5, 2.0]).astype(float), qid
-
-
 @pytest.fixture(scope="module")
 def data():
     return ranking_data()
@@ -47,10 +41,6 @@ def data():
 @pytest.fixture(scope="module")
 def validation():
     return ranking_data(15, 1)
-
-
-def evaluation(validation):
-    return {"eval_set": [validation[:2]], "eval_qid": [validation[2]]}
 
 
 def direct(X, y, qid, objective, *, weight=None, rounds=15, **parameters):
@@ -391,6 +381,11 @@ def test_the_trees_before_saving_are_those_that_were_trained(data):
     model._set_model = kept
     model.fit(X, y, qid=qid)
     assert_array_equal(model.predict(X), found[0])
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+def test_it_survives_a_fork():
+    assert exit_of_a_fork(LightGBMRanker, **ONE) == "0"
 
 
 def test_files_that_are_not_such_a_model(tmp_path, data):

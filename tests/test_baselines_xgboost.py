@@ -1,5 +1,6 @@
 """XGBoostRanker, against XGBoost itself."""
 
+import multiprocessing
 import pickle
 import sys
 
@@ -8,7 +9,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from test_baselines_trees import AWKWARD, evaluation, ranking_data
+from test_baselines_trees import AWKWARD
+from tree_problems import evaluation, exit_of_a_fork, ranking_data
 
 import sinkprop
 from sinkprop import Selection, evaluate
@@ -192,6 +194,11 @@ def test_a_saved_model_is_the_same_model(tmp_path, data):
         loaded.save(tmp_path / "again.model")
         assert (tmp_path / "again.model").read_bytes() == path.read_bytes()
         assert_array_equal(clone(loaded).fit(X, y, qid=qid).predict(X), model.predict(X))
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+def test_it_survives_a_fork():
+    assert exit_of_a_fork(XGBoostRanker, **ONE) == "0"
 
 
 def test_files_that_are_not_such_a_model(tmp_path, data):

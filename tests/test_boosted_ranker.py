@@ -16,6 +16,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
+from tree_problems import evaluation, exit_of_a_fork, ranking_data
 
 from sinkprop import RBP, RankLinear, SmoothedIndicator, evaluate, expected_gain
 from sinkprop.data import group_rows
@@ -33,14 +34,6 @@ OWN = RankLinear(gain=lambda r: r, discount=lambda k: 1 / k)
 SMALL = {"n_estimators": 12, "num_leaves": 5, "learning_rate": 0.1, "min_child_samples": 5}
 
 
-def ranking_data(n_queries=20, seed=0, n_features=4):
-    """Labels by a product of features, which no linear ranker learns."""
-    rng = np.random.default_rng(seed)
-    qid = np.repeat(np.arange(n_queries), rng.integers(10, 30, n_queries))
-    X = rng.normal(size=(len(qid), n_features))
-    return X, np.digitize(2 * X[:, 0] * X[:, 1] + rng.normal(size=len(qid)), [0.5, 2.0]).astype(float), qid
-
-
 @pytest.fixture(scope="module")
 def data():
     return ranking_data()
@@ -55,10 +48,6 @@ def validation():
 def fitted(data):
     X, y, qid = data
     return BoostedRanker(**SMALL).fit(X, y, qid=qid)
-
-
-def evaluation(validation):
-    return {"eval_set": [validation[:2]], "eval_qid": [validation[2]]}
 
 
 def by_hand(X, y, qid, *, rounds=12, loss=None, rows=None, queries=None, **parameters):
@@ -681,35 +670,8 @@ class TestRepeating:
         BoostedRanker(**SMALL, random_state=None).fit(X, y, qid=qid)
 
     @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
-    @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
     def test_it_survives_a_fork(self):
-        """OpenMP's threads do not go along, and LightGBM would wait for them."""
-        code = """
-import multiprocessing, sys
-import numpy as np
-from sinkprop.gbdt import BoostedRanker
-
-rng = np.random.default_rng(0)
-X, qid = rng.normal(size=(6000, 4)), np.repeat(np.arange(60), 100)
-y = (X[:, 0] > 0.5).astype(float)
-ranker = BoostedRanker(n_estimators=5, n_threads=2).fit(X, y, qid=qid)
-scores = ranker.predict(X)
-
-def child():
-    again = BoostedRanker(n_estimators=5, n_threads=2).fit(X, y, qid=qid)
-    same = (again.predict(X) == scores).all() and (ranker.predict(X) == scores).all()
-    sys.exit(0 if same else 3)
-
-process = multiprocessing.get_context("fork").Process(target=child)
-process.start()
-process.join(100)
-print(process.exitcode)
-process.kill()
-"""
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=200
-        )
-        assert done.stdout.split() == ["0"], done.stderr
+        assert exit_of_a_fork(BoostedRanker, n_estimators=5) == "0"
 
     def test_pickles_and_copies(self, data, fitted):
         X, _, _ = data

@@ -1,5 +1,8 @@
 """Data sets for the tests of tree libraries, and what the definitions give for them, one query at a time."""
 
+import subprocess
+import sys
+
 import numpy as np
 
 from sinkprop.data import group_rows
@@ -23,6 +26,52 @@ def queries(n_queries=20, seed=0, *, sizes=None, labels="graded"):
         y = y.astype(np.float32).astype(np.float64)  # as the libraries keep them
     y[sizes[:1].sum() : sizes[:2].sum()] = 0
     return X, y, sizes
+
+
+def ranking_data(n_queries=20, seed=0, n_features=4):
+    """Labels by a product of features, which no linear ranker learns."""
+    rng = np.random.default_rng(seed)
+    qid = np.repeat(np.arange(n_queries), rng.integers(10, 30, n_queries))
+    X = rng.normal(size=(len(qid), n_features))
+    return X, np.digitize(2 * X[:, 0] * X[:, 1] + rng.normal(size=len(qid)), [0.5, 2.0]).astype(float), qid
+
+
+def evaluation(validation):
+    """What `fit` takes of queries that judge, from their features, labels and qid."""
+    return {"eval_set": [validation[:2]], "eval_qid": [validation[2]]}
+
+
+def exit_of_a_fork(kind, **parameters):
+    """How a forked process ends that fits and predicts after its parent did: 0 with the parent's scores.
+
+    OpenMP's threads do not go along, and a library that counts on them waits for ever.
+    """
+    code = f"""
+import multiprocessing, sys
+import numpy as np
+from {kind.__module__} import {kind.__name__} as Ranker
+
+rng = np.random.default_rng(0)
+X, qid = rng.normal(size=(6000, 4)), np.repeat(np.arange(60), 100)
+y = (X[:, 0] > 0.5).astype(float)
+ranker = Ranker(**{parameters!r}, n_threads=2).fit(X, y, qid=qid)
+scores = ranker.predict(X)
+
+def child():
+    again = Ranker(**{parameters!r}, n_threads=2).fit(X, y, qid=qid)
+    same = (again.predict(X) == scores).all() and (ranker.predict(X) == scores).all()
+    sys.exit(0 if same else 3)
+
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join(60)
+print(process.exitcode)
+process.kill()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    return done.stdout.strip() or done.stderr
 
 
 def qid_of(sizes):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.data import Groups
-from sinkprop.estimator import BaseRanker, seed_of
+from sinkprop.estimator import BaseRanker, plain, seed_of
 from sinkprop.gains import RankLinear
 from sinkprop.judging import metric_judge
 from sinkprop.linear import LinearProblem, TrainingSet, linear_scores
@@ -105,7 +105,9 @@ class TunedRanker(BaseRanker):
         return self._scores_of(self._model(), X, groups)
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        saved = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        saved = {
+            name: plain(value, Selection, RankLinear) for name, value in self.get_params(deep=False).items()
+        }
         saved["selection"] = selection_record(self.selection)
         if isinstance(saved.get("gain"), RankLinear):
             saved["gain"] = None
@@ -163,14 +165,3 @@ class LinearBaseline(TunedRanker):
         if np.shape(state) != (self.n_features_in_,):
             raise ValueError(f"weights of shape {np.shape(state)} for {self.n_features_in_} features")
         return state
-
-
-def _plain(value: Any) -> Any:
-    """The value as a model file can hold it."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray | tuple | list):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str | Selection | RankLinear):
-        return value
-    return str(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Real
@@ -18,7 +17,11 @@ from sklearn.utils import Tags
 from sinkprop.arguments import threads, whole
 from sinkprop.baselines.base import TunedRanker
 from sinkprop.data import Groups
+from sinkprop.estimator import plain
 from sinkprop.gains import NDCG, RankLinear
+from sinkprop.gbdt.boosters import booster_of, booster_text, lightgbm_module, openmp_threads
+from sinkprop.gbdt.judgment import check_row_weight, counting
+from sinkprop.gbdt.parameters import first_names
 from sinkprop.linear import LinearProblem, TrainingSet
 from sinkprop.metrics import evaluate
 from sinkprop.pairwise import PairwiseLogistic
@@ -53,7 +56,24 @@ _DECIDED = {
 }
 
 
-class LightGBMRanker(TunedRanker):
+class TreeRanker(TunedRanker):
+    """A tuned ranker whose model is a booster, and how many of its trees."""
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _sizes(self) -> list[int]:
+        """The numbers of trees that candidates have: every `step`-th, and the last."""
+        most, every = whole("n_estimators", self.n_estimators, 1), whole("step", self.step, 1)
+        return [*range(every, most, every), most]
+
+    def _model(self) -> Any:
+        return self.booster_, self.n_trees_
+
+
+class LightGBMRanker(TreeRanker):
     """Boosted trees for ranking, grown by LightGBM: `pip install "sinkprop[lightgbm]"`.
 
     objective          "lambdarank"  LambdaMART: RankNet's gradients, each pair's times what its exchange
@@ -126,18 +146,12 @@ class LightGBMRanker(TunedRanker):
         self.random_state = random_state
         self.verbose = verbose
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
-        if data.row_weight is not None and not data.row_weight.sum() > 0:
-            raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
+        check_row_weight(data)
         super()._fit(data, validation)
 
     def _checked(self) -> int:
-        _lightgbm()
+        lightgbm_module("LightGBMRanker")
         if self.objective not in OBJECTIVES:
             raise ValueError(
                 f"objective must be {' or '.join(map(repr, OBJECTIVES))}; got {self.objective!r}."
@@ -162,10 +176,6 @@ class LightGBMRanker(TunedRanker):
             learning_rate=rates(self.learning_rate),
         )
 
-    def _sizes(self) -> list[int]:
-        """The numbers of trees that candidates have."""
-        return sizes(self.n_estimators, self.step)
-
     def _tree_loss(self) -> Any:
         """How scores become derivatives with "sinkprop"; None with the others."""
         if self.objective != "sinkprop":
@@ -183,10 +193,7 @@ class LightGBMRanker(TunedRanker):
         """What LightGBM is given besides, by its own names."""
         if not self.params:
             return {}
-        from lightgbm.basic import _ConfigAliases
-
-        aliases = _ConfigAliases._get_all_param_aliases()
-        first = {alias: name for name, others in aliases.items() for alias in (name, *others)}
+        first = first_names()
         found: dict[str, Any] = {}
         for name, value in _mapping("params", self.params).items():
             own = first.get(name)
@@ -200,14 +207,14 @@ class LightGBMRanker(TunedRanker):
         return found
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
-        lightgbm = _lightgbm()
+        lightgbm = lightgbm_module("LightGBMRanker")
         data, n_trees = counting(problem.data), self._sizes()
         labels, gains = self._labels(data)
         shared = {
             "objective": "none" if self.objective in _OURS else self.objective,
             "metric": "none",
             "seed": seed % 2**31,
-            "num_threads": threads(self.n_threads, len(data.y)),
+            "num_threads": openmp_threads(self.n_threads, len(data.y)),
             # One thread sums a feature's histogram, so that no rounding depends on their number.
             "deterministic": True,
             "force_col_wise": True,
@@ -313,26 +320,23 @@ class LightGBMRanker(TunedRanker):
     def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
         booster, n_trees = model
         scores: Floats = booster.predict(
-            X, num_iteration=n_trees, raw_score=True, num_threads=threads(self.n_threads, len(X))
+            X, num_iteration=n_trees, raw_score=True, num_threads=openmp_threads(self.n_threads, len(X))
         )
         return scores
 
     def _set_model(self, model: Any) -> None:
         booster, n_trees = model
-        self._text = _text(booster, n_trees)
+        self._text = booster_text(booster, n_trees)
         # without the training data, and with no more trees than were chosen
-        self.booster_ = _booster(self._text)
+        self.booster_ = booster_of(self._text, "LightGBMRanker")
         self.n_trees_ = self.booster_.num_trees()
-
-    def _model(self) -> Any:
-        return self.booster_, self.n_trees_
 
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = super()._parameters_to_save()
         for name in ("loss", "params"):
             given = getattr(self, name) or {}
             # a gain of the user's own functions is not data; predictions do not need it
-            kept = {key: _saved(value) for key, value in given.items() if not isinstance(value, RankLinear)}
+            kept = {key: plain(value) for key, value in given.items() if not isinstance(value, RankLinear)}
             saved[name] = None if getattr(self, name) is None else kept
         return saved
 
@@ -340,25 +344,10 @@ class LightGBMRanker(TunedRanker):
         return {"lightgbm": self._text.split("\n")}
 
     def _model_from(self, state: Any) -> Any:
-        booster = _booster("\n".join(state["lightgbm"]))
+        booster = booster_of("\n".join(state["lightgbm"]), "LightGBMRanker")
         if booster.num_feature() != self.n_features_in_:
             raise ValueError(f"trees of {booster.num_feature()} features for {self.n_features_in_}")
         return booster, booster.num_trees()
-
-
-def _lightgbm() -> Any:
-    try:
-        import lightgbm
-    except ImportError as error:
-        raise ImportError('LightGBMRanker needs lightgbm: pip install "sinkprop[lightgbm]"') from error
-    return lightgbm
-
-
-def counting(data: TrainingSet) -> TrainingSet:
-    """The queries of some weight: documents of others would count in leaves, and where features are cut."""
-    if data.query_weight is None or data.query_weight.all() or not data.query_weight.any():
-        return data
-    return data.select(np.flatnonzero(data.query_weight))
 
 
 def check_normalization(name: str) -> None:
@@ -393,12 +382,6 @@ def rates(given: Any) -> list[float]:
     return one_or_more("learning_rate", given, lambda rate: positive("learning_rate", rate))
 
 
-def sizes(n_estimators: int, step: int) -> list[int]:
-    """The numbers of trees that candidates have: every `step`-th, and the last."""
-    most, every = whole("n_estimators", n_estimators, 1), whole("step", step, 1)
-    return [*range(every, most, every), most]
-
-
 def positive(name: str, value: Any) -> float:
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
         raise ValueError(f"{name} must be a finite number above 0, or several; got {value!r}.")
@@ -414,25 +397,6 @@ def _mapping(name: str, given: Any) -> Mapping[str, Any]:
 def _hint(name: Any, known: Sequence[str]) -> str:
     close = get_close_matches(str(name), known, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
-
-
-def _saved(value: Any) -> Any:
-    """A value as a model file can hold it."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray | tuple | list):
-        return [_saved(item) for item in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-def _text(booster: Any, n_trees: int) -> str:
-    """The model as LightGBM writes it, with the same bytes for any number of threads."""
-    text: str = booster.model_to_string(num_iteration=n_trees)
-    return re.sub(r"^\[num_threads: \d+\]$", "[num_threads: 0]", text, flags=re.MULTILINE)
-
-
-def _booster(text: str) -> Any:
-    return _lightgbm().Booster(model_str=text)
 
 
 def _several(values: Any) -> list[Any]:

@@ -7,22 +7,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import Tags
 
-from sinkprop.arguments import threads
-from sinkprop.baselines.base import TunedRanker
 from sinkprop.baselines.trees import (
+    TreeRanker,
     check_normalization,
-    counting,
     grid,
     leaves,
     one_or_more,
     positive,
     rates,
-    sizes,
 )
 from sinkprop.data import Groups
 from sinkprop.gains import NDCG
+from sinkprop.gbdt.boosters import openmp_threads
+from sinkprop.gbdt.judgment import counting
 from sinkprop.linear import LinearProblem, TrainingSet
 from sinkprop.metrics import evaluate
 from sinkprop.selection import Selection
@@ -36,7 +34,7 @@ _OBJECTIVE = "rank:ndcg"
 _LARGEST_LABEL = 31  # that XGBoost takes as a grade
 
 
-class XGBoostRanker(TunedRanker):
+class XGBoostRanker(TreeRanker):
     """Boosted trees by XGBoost's LambdaMART, "rank:ndcg": `pip install "sinkprop[xgboost]"`.
 
     n_estimators       trees that are grown
@@ -91,11 +89,6 @@ class XGBoostRanker(TunedRanker):
         self.random_state = random_state
         self.verbose = verbose
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
     def _checked(self) -> int:
         _xgboost()
         check_normalization(self.normalization)
@@ -111,15 +104,11 @@ class XGBoostRanker(TunedRanker):
             learning_rate=rates(self.learning_rate),
         )
 
-    def _sizes(self) -> list[int]:
-        """The numbers of trees that candidates have."""
-        return sizes(self.n_estimators, self.step)
-
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
         xgboost = _xgboost()
         data = counting(problem.data)
         labels, exponential = _labels(data)
-        n_threads = threads(self.n_threads, len(data.y))
+        n_threads = openmp_threads(self.n_threads, len(data.y))
         shared = {
             "objective": _OBJECTIVE,
             "ndcg_exp_gain": exponential,
@@ -157,10 +146,15 @@ class XGBoostRanker(TunedRanker):
 
     def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
         booster, n_trees = model
-        n_threads = threads(self.n_threads, len(X))
+        n_threads = openmp_threads(self.n_threads, len(X))
         rows = _xgboost().DMatrix(X, nthread=n_threads)
         found = booster.predict(rows, output_margin=True, iteration_range=(0, n_trees))
         return np.asarray(found, dtype=np.float64)
+
+    def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        # a booster that was read would take all
+        self.booster_.set_param({"nthread": openmp_threads(self.n_threads, len(X))})
+        return super()._score_rows(X, groups)
 
     def _set_model(self, model: Any) -> None:
         booster, n_trees = model
@@ -168,9 +162,6 @@ class XGBoostRanker(TunedRanker):
         self._text = bytes(booster[:n_trees].save_raw("json")).decode("utf-8")
         self.booster_ = _booster(self._text)
         self.n_trees_ = int(self.booster_.num_boosted_rounds())
-
-    def _model(self) -> Any:
-        return self.booster_, self.n_trees_
 
     def _model_state(self) -> Any:
         return {"xgboost": self._text}
@@ -192,10 +183,14 @@ def _labels(data: TrainingSet) -> tuple[Floats, bool]:
 
 
 def _booster(text: str) -> Any:
+    from threadpoolctl import threadpool_limits
+
     xgboost = _xgboost()
     booster = xgboost.Booster()
     try:
-        booster.load_model(bytearray(text.encode("utf-8")))
+        # else XGBoost takes all threads there are to read it, and in a forked process waits for them for ever
+        with threadpool_limits(1, user_api="openmp"):
+            booster.load_model(bytearray(text.encode("utf-8")))
     except xgboost.core.XGBoostError as error:
         raise ValueError(f"not trees that XGBoost wrote: {str(error).splitlines()[0]}") from None
     return booster

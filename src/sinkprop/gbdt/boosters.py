@@ -1,4 +1,4 @@
-"""LightGBM's boosters: their text, the names of their features, the threads that they may have."""
+"""LightGBM's boosters: their text, the names of their features; the threads that a tree library may have."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = [
     "booster_of",
     "booster_text",
     "lightgbm_module",
-    "lightgbm_threads",
+    "openmp_threads",
 ]
 
 _PROCESS = os.getpid()
 
 
-def lightgbm_module() -> Any:
+def lightgbm_module(needed_by: str = "BoostedRanker") -> Any:
     try:
         import lightgbm
     except ImportError as error:
-        raise ImportError('BoostedRanker needs lightgbm: pip install "sinkprop[lightgbm]"') from error
+        raise ImportError(f'{needed_by} needs lightgbm: pip install "sinkprop[lightgbm]"') from error
     return lightgbm
 
 
@@ -35,9 +35,9 @@ def booster_text(booster: Any, n_trees: int = -1) -> str:
     return re.sub(r"^\[num_threads: \d+\]$", "[num_threads: 0]", text, flags=re.MULTILINE)
 
 
-def booster_of(text: str) -> Any:
+def booster_of(text: str, needed_by: str = "BoostedRanker") -> Any:
     """The booster of a text that is known to be whole: LightGBM may end the process at any other."""
-    return lightgbm_module().Booster(model_str=text)
+    return lightgbm_module(needed_by).Booster(model_str=text)
 
 
 def as_booster(model: Any) -> Any:
@@ -63,8 +63,8 @@ def booster_names(names: Sequence[str]) -> list[str] | str:
     return given if given and all(given) and len(set(given)) == len(given) else "auto"
 
 
-def lightgbm_threads(n_threads: int | None, n: int) -> int:
-    """How many threads LightGBM gets for n documents.
+def openmp_threads(n_threads: int | None, n: int) -> int:
+    """How many threads LightGBM or XGBoost gets for n documents.
 
     One in a process that was forked: OpenMP's threads stayed with the parent, and the child would wait for
     them for ever. The trees are the same.

@@ -16,7 +16,7 @@ from sinkprop.judging import divide, metric_judge
 from sinkprop.linear import TrainingSet
 from sinkprop.selection import Selection, mean_over_queries
 
-__all__ = ["Judgment", "counting", "divided"]
+__all__ = ["Judgment", "check_row_weight", "counting", "divided"]
 
 Floats = NDArray[np.float64]
 
@@ -33,9 +33,15 @@ class Judgment:
 
 def counting(data: TrainingSet) -> TrainingSet:
     """The queries of some weight: documents of others would count in leaves, and where features are cut."""
-    if data.query_weight is None or data.query_weight.all():
+    if data.query_weight is None or data.query_weight.all() or not data.query_weight.any():
         return data
     return data.select(np.flatnonzero(data.query_weight))
+
+
+def check_row_weight(data: TrainingSet) -> None:
+    """A ValueError where no row counts: trees would have nothing to grow on."""
+    if data.row_weight is not None and not data.row_weight.sum() > 0:
+        raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
 
 
 def divided(

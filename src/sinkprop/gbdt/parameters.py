@@ -11,7 +11,7 @@ from typing import Any
 from sinkprop.arguments import number, whole
 from sinkprop.gbdt.boosters import lightgbm_module
 
-__all__ = ["OWN", "booster_parameters", "canonical", "check_names", "resolved"]
+__all__ = ["OWN", "booster_parameters", "canonical", "check_names", "first_names", "resolved"]
 
 # what a ranker has as parameters of its own: LightGBM's name and the ranker's
 OWN = {
@@ -74,7 +74,8 @@ _KEPT = {"tree_learner": ("serial",), "boosting": ("gbdt", "gbrt", "dart", "goss
 
 
 @lru_cache(maxsize=1)
-def _canonical_names() -> dict[str, str]:
+def first_names() -> dict[str, str]:
+    """LightGBM's first name of each parameter, by that name and by every alias."""
     from lightgbm.basic import _ConfigAliases
 
     table = _ConfigAliases._get_all_param_aliases()
@@ -90,14 +91,14 @@ def canonical(name: str) -> str | None:
     if name == "class_weight":  # of LightGBM's estimators, not of LightGBM
         return name
     lightgbm_module()
-    return _canonical_names().get(name)
+    return first_names().get(name)
 
 
 def check_names(names: Iterable[str], known: Iterable[str]) -> None:
     """A TypeError for a name that neither the ranker nor LightGBM has."""
     for name in names:
         if canonical(name) is None:
-            names = _canonical_names()
+            names = first_names()
             firsts = [*known, *names.values()]
             close = get_close_matches(name, firsts, n=1) or get_close_matches(name, names, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""

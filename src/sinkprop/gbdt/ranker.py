@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sinkprop.arguments import number, whole
 from sinkprop.data import Groups
-from sinkprop.estimator import BaseRanker, Ids, seed_of
+from sinkprop.estimator import BaseRanker, Ids, plain, seed_of
 from sinkprop.gains import Gain, RankLinear
 from sinkprop.gbdt.bagging import bagged
 from sinkprop.gbdt.boosters import (
@@ -24,12 +24,12 @@ from sinkprop.gbdt.boosters import (
     booster_of,
     booster_text,
     lightgbm_module,
-    lightgbm_threads,
+    openmp_threads,
 )
 from sinkprop.gbdt.boosting import Boosting, BoostingFit, grow
 from sinkprop.gbdt.defaults import DEFAULTS
 from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
-from sinkprop.gbdt.judgment import counting, divided
+from sinkprop.gbdt.judgment import check_row_weight, counting, divided
 from sinkprop.gbdt.parameters import booster_parameters, canonical, check_names, resolved
 from sinkprop.gbdt.rows import (
     NO_CATEGORIES,
@@ -216,8 +216,7 @@ class BoostedRanker(BaseRanker):
         self._grow(data, validation)
 
     def _grow(self, data: TrainingSet, validation: TrainingSet | None, **plan: Any) -> None:
-        if data.row_weight is not None and not data.row_weight.sum() > 0:
-            raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
+        check_row_weight(data)
         own, others = self._settings()
         seed, patience = seed_of(own["random_state"]), own["early_stopping_rounds"]
         part, judgment = divided(
@@ -240,7 +239,7 @@ class BoostedRanker(BaseRanker):
         )
         min_delta = number("early_stopping_min_delta", others.pop("early_stopping_min_delta", 0.0))
         derivatives, others = bagged(derivatives, part.groups, others, seed)
-        n_threads = lightgbm_threads(own["n_threads"], len(part.y))
+        n_threads = openmp_threads(own["n_threads"], len(part.y))
         settings = Boosting(
             booster_parameters(own, others, seed=seed, n_threads=n_threads),
             n_rounds=whole("n_estimators", own["n_estimators"], 1),
@@ -309,7 +308,7 @@ class BoostedRanker(BaseRanker):
         check_is_fitted(self, "booster_")
         own, _ = self._settings()
         scores: Floats = self.booster_.predict(
-            plain_rows(X), raw_score=True, num_threads=lightgbm_threads(own["n_threads"], len(X))
+            plain_rows(X), raw_score=True, num_threads=openmp_threads(own["n_threads"], len(X))
         )
         return scores
 
@@ -335,7 +334,7 @@ class BoostedRanker(BaseRanker):
         return found
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        saved = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        saved = {name: plain(value, RankLinear) for name, value in self.get_params(deep=False).items()}
         del saved["n_threads"]
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
@@ -363,16 +362,3 @@ class BoostedRanker(BaseRanker):
         self._set_fitted("\n".join(state["lightgbm"]), BoostingFit(**fields))
         if self.booster_.num_feature() != self.n_features_in_:
             raise ValueError(f"trees of {self.booster_.num_feature()} features for {self.n_features_in_}")
-
-
-def _plain(value: Any) -> Any:
-    """The value as a model file can hold it."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray | tuple | list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if value is None or isinstance(value, bool | int | float | str | RankLinear):
-        return value
-    return str(value)
