@@ -6,9 +6,9 @@
 
 No test query of the contest (benchmarks/boosting.py) takes part: the training and validation queries of each
 fold are divided anew by a seed, three fifths to train on, a fifth to stop by, a fifth to measure. A fold's
-validation queries are another fold's test queries, as LETOR's rotation has it. A cell is the mean of NDCG@1, 3,
-5 and 10 over the measured queries of all folds, times 100; "mean" is that over data sets, and "±" the standard
-error of its difference from the first row, over queries.
+validation queries are another fold's test queries, as LETOR's rotation has it. A cell is the mean of
+NDCG@1, 3, 5 and 10 over the measured queries of all folds, times 100; "mean" is that over data sets, and "±"
+the standard error of its difference from the first row, over queries.
 """
 
 from __future__ import annotations
