@@ -24,6 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from boosting import EMPTY, METRICS, SETS, Source, by_query, folds_of, renumbered, sizes, sources
 
+from sinkprop import Queries
 from sinkprop.metrics import evaluate
 
 LOG2 = "ndcg(discount=log2)"
@@ -54,6 +55,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "half the features a split": {"feature_fraction_bynode": 0.5},
     "half the queries a tree": {"subsample": 0.5},
     "after 20 trees of lambdarank": {"warm": 20},
+    # the same trees, rate and early stopping, on another gradient
+    "lambdarank's gradient": {"objective": "lambdarank"},
+    "rank_xendcg's gradient": {"objective": "rank_xendcg"},
 }
 
 
@@ -70,6 +74,8 @@ def measured(task: tuple[Source, int, str, int]) -> Any:
     a, b = int(0.6 * len(ids)), int(0.8 * len(ids))
     train, vali, test = (by_query(pool.select(np.sort(own))) for own in (ids[:a], ids[a:b], ids[b:]))
     given = dict(VARIANTS[name])
+    if objective := given.pop("objective", None):
+        return values_of(test, rival(objective, train, vali).predict(test.X))
     first = None
     if trees := given.pop("warm", 0):
         own = {"objective": "lambdarank", "num_leaves": 8, "learning_rate": 0.05, "num_threads": 1}
@@ -84,7 +90,41 @@ def measured(task: tuple[Source, int, str, int]) -> Any:
         eval_qid=[vali.qid],
         init_model=first,
     )
-    scores = ranker.predict(test.X)
+    return values_of(test, ranker.predict(test.X))
+
+
+def rival(objective: str, train: Queries, vali: Queries) -> Any:
+    """LightGBM's own objective with all else as BoostedRanker has it, the criterion too."""
+    import lightgbm
+
+    from sinkprop.gbdt import Derivatives, TreeLoss
+    from sinkprop.gbdt.defaults import DEFAULTS
+
+    judge = Derivatives(TreeLoss(), vali.y, vali.groups, n_threads=1)
+    given = {
+        "objective": objective,
+        "metric": "none",
+        "learning_rate": DEFAULTS.learning_rate,
+        "num_leaves": DEFAULTS.num_leaves,
+        "min_child_samples": DEFAULTS.min_child_samples,
+        "num_threads": 1,
+        "seed": 0,
+        "deterministic": True,
+        "force_col_wise": True,
+        "verbosity": -1,
+    }
+    rows = lightgbm.Dataset(train.X, train.y, group=sizes(train))
+    return lightgbm.train(
+        given,
+        rows,
+        num_boost_round=DEFAULTS.n_estimators,
+        valid_sets=[lightgbm.Dataset(vali.X, vali.y, group=sizes(vali), reference=rows)],
+        feval=lambda scores, _: ("expected", judge.value(scores), True),
+        callbacks=[lightgbm.early_stopping(DEFAULTS.early_stopping_rounds, verbose=False)],
+    )
+
+
+def values_of(test: Queries, scores: Any) -> Any:
     found = evaluate(test.y, scores, test.qid, metrics=METRICS, convention="standard", empty=EMPTY)
     values = np.mean(list(found.per_query.values()), axis=0)
     return values[~np.isnan(values)]
