@@ -37,6 +37,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "widths 0.1, 0.3, 1": {"widths": (0.1, 0.3, 1.0)},
     "widths 0.03, 0.3, 3": {"widths": (0.03, 0.3, 3.0)},
     "no noise": {"noise": 0.0},
+    "no noise, width 0.1": {"noise": 0.0, "widths": 0.1},
+    "no noise, width 1": {"noise": 0.0, "widths": 1.0},
     "noise 0.2": {"noise": 0.2},
     "noise 0.8": {"noise": 0.8},
     "own curvature only": {"blend": 0.0},
