@@ -120,6 +120,18 @@ def test_sinkprop_is_lightgbm_with_the_derivatives_of_the_expected_gain(data, we
     assert model.fit_result_.chosen.value == of.value(model.predict(X))
 
 
+def test_the_noise_of_sinkprop_is_drawn_by_the_seed(data):
+    X, y, qid = data
+    first, again, other = (
+        LightGBMRanker("sinkprop", **ONE, random_state=seed).fit(X, y, qid=qid).predict(X)
+        for seed in (1, 1, 2)
+    )
+    assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    own = LightGBMRanker("sinkprop", **ONE, random_state=2, loss={"seed": 1}).fit(X, y, qid=qid)
+    assert_array_equal(own.predict(X), first)  # nothing else of these trees is drawn
+
+
 def test_further_parameters_are_lightgbms(data, tmp_path):
     X, y, qid = data
     further = {"reg_lambda": 5.0, "max_depth": 2}

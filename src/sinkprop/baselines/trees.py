@@ -94,7 +94,7 @@ class LightGBMRanker(TreeRanker):
     normalization      "none" or "query" (see `SinkPropRanker`); any other changes nothing for trees
     metric             of `score`, under `convention`
     n_threads          see `expected_gain`. The model is the same whatever their number
-    random_state       of splits, and of what "rank_xendcg" draws
+    random_state       of splits, and of what "rank_xendcg" and "sinkprop" draw
     verbose            False: no progress line even on a terminal
 
     All else is LightGBM's default. X may hold NaN, for missing; what is nearer to 0 than 1e-35 is 0 to
@@ -162,7 +162,7 @@ class LightGBMRanker(TreeRanker):
             raise ValueError(
                 f"loss is for objective='sinkprop'; got {self.loss!r} with objective={self.objective!r}."
             )
-        self._tree_loss()
+        self._tree_loss(0)
         self._further()
         return len(self._grid()) * len(self._sizes())
 
@@ -176,7 +176,7 @@ class LightGBMRanker(TreeRanker):
             learning_rate=rates(self.learning_rate),
         )
 
-    def _tree_loss(self) -> Any:
+    def _tree_loss(self, seed: int) -> Any:
         """How scores become derivatives with "sinkprop"; None with the others."""
         if self.objective != "sinkprop":
             return None
@@ -187,7 +187,7 @@ class LightGBMRanker(TreeRanker):
         for name in _mapping("loss", given):
             if name not in known:
                 raise ValueError(f"loss has {name!r}; TreeLoss has {', '.join(known)}.{_hint(name, known)}")
-        return TreeLoss(**given)
+        return TreeLoss(**{"seed": seed, **given})
 
     def _further(self) -> dict[str, Any]:
         """What LightGBM is given besides, by its own names."""
@@ -234,7 +234,7 @@ class LightGBMRanker(TreeRanker):
         ).construct()
         # none where all are constant to LightGBM, which fails to change the objective then
         splittable = any(rows.feature_num_bin(feature) for feature in range(data.X.shape[1]))
-        derivatives, value = self._functions(data)
+        derivatives, value = self._functions(data, seed)
         for number, setting in enumerate(self._grid()):
             booster = lightgbm.Booster({**shared, **setting}, rows)
             grown = 0
@@ -274,7 +274,7 @@ class LightGBMRanker(TreeRanker):
         return codes.astype(np.float64), NDCG().gains(distinct).tolist()
 
     def _functions(
-        self, data: TrainingSet
+        self, data: TrainingSet, seed: int
     ) -> tuple[Callable[..., tuple[Any, Any]] | None, Callable[..., tuple[str, float, bool]]]:
         """What LightGBM calls for the derivatives, None for its own, and what gives a candidate's value.
 
@@ -290,7 +290,7 @@ class LightGBMRanker(TreeRanker):
 
             return None, ndcg
         if self.objective == "sinkprop":
-            return self._expected_gain(data)
+            return self._expected_gain(data, seed)
         loss = PairwiseLogistic(data.y, data.groups.offsets, data.sample_weight, data.query_weight)
         n_threads, n_pairs = threads(self.n_threads, len(data.y)), max(loss.n_pairs, 1)
 
@@ -303,12 +303,12 @@ class LightGBMRanker(TreeRanker):
         return derivatives, mean_loss
 
     def _expected_gain(
-        self, data: TrainingSet
+        self, data: TrainingSet, seed: int
     ) -> tuple[Callable[..., tuple[Any, Any]], Callable[..., tuple[str, float, bool]]]:
         from sinkprop.gbdt import Derivatives
 
         of = Derivatives(
-            self._tree_loss(),
+            self._tree_loss(seed),
             data.y,
             data.groups,
             sample_weight=data.sample_weight,
