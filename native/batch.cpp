@@ -116,8 +116,8 @@ std::size_t piece_of(const Batch& batch) {
     return std::max<std::size_t>(1, 1000 / per_query);
 }
 
-// What is added to the scores of a query, the same for the same scores and seed: nearly normal, of the given standard
-// deviation. A bit more or less in any score makes all of it anew.
+// What is added to the scores of the q-th query, the same for the same scores and seed: nearly normal, of the given
+// standard deviation. A bit more or less in any score makes all of it anew.
 class Noise {
   public:
     Noise(const Batch& batch, std::size_t q, double deviation, std::uint64_t seed) : scale_(0) {
@@ -396,10 +396,10 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
         Settings of_width = settings;
         of_width.method = forced_method;
         double* scratch = w.scratch.doubles(kernels.blocks_scratch(s.blocks, of_width));
+        const double share = 1 / double(loss.n_widths);
         for (std::size_t i = 0; i < loss.n_widths; ++i) {
             of_width.sigma = loss.widths[i];
-            per_query[q] +=
-                loss.shares[i] * kernels.blocks_gain(s.blocks, of_width, loss.shares[i], scratch, s.total, s.own);
+            per_query[q] += share * kernels.blocks_gain(s.blocks, of_width, share, scratch, s.total, s.own);
         }
         distribute(query, s);
         double mean = 0;

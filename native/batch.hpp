@@ -37,7 +37,7 @@ void expected_gain(const Batch&, const Settings&, bool normalize, int n_threads,
 // mean over their orders (blocks.hpp), and a document's curvature is the absolute value of its derivative, of which a
 // part `blend` is taken as the mean over the query.
 struct TreeLoss {
-    const double *widths, *shares;  // (n_widths,)
+    const double* widths;  // (n_widths,)
     std::size_t n_widths;
     double blend;
     double noise;  // standard deviation of what is added to every score, anew for other scores

@@ -123,18 +123,16 @@ NB_MODULE(_native, m) {
         "tree_derivatives",
         [](const Vector& scores, const Index& offsets, std::optional<Index> rows, const Vector& gains, bool exponential,
            std::optional<Array<const std::int32_t, nb::ndim<1>>> classes, const Matrix& discounts, bool normalize,
-           const Vector& widths, const Vector& shares, double blend, double noise, std::uint64_t seed, int half_steps,
-           double epsilon, std::optional<Vector> query_weight, float least, int n_threads,
-           Array<double, nb::ndim<1>> per_query, Array<float, nb::ndim<1>> gradient,
-           Array<float, nb::ndim<1>> hessian) {
+           const Vector& widths, double blend, double noise, std::uint64_t seed, int half_steps, double epsilon,
+           std::optional<Vector> query_weight, float least, int n_threads, Array<double, nb::ndim<1>> per_query,
+           Array<float, nb::ndim<1>> gradient, Array<float, nb::ndim<1>> hessian) {
             const sinkprop::Batch batch = {
                 scores.data(),      offsets.data(),    rows ? rows->data() : nullptr,       offsets.shape(0) - 1,
                 gains.data(),       exponential,       classes ? classes->data() : nullptr, discounts.data(),
                 discounts.shape(0), discounts.shape(1)};
             const auto settings = make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon);
-            const sinkprop::TreeLoss loss = {widths.data(), shares.data(), widths.size(), blend, noise, seed};
+            const sinkprop::TreeLoss loss = {widths.data(), widths.size(), blend, noise, seed};
             require_size("scores", scores.size(), gains.size());
-            require_size("shares", shares.size(), widths.size());
             require_size("per_query", per_query.size(), batch.n_queries);
             require_size("gradient", gradient.size(), scores.size());
             require_size("hessian", hessian.size(), scores.size());
@@ -144,8 +142,8 @@ NB_MODULE(_native, m) {
                                        least, n_threads, per_query.data(), gradient.data(), hessian.data());
         },
         "scores"_a, "offsets"_a, nb::arg("rows").none(), "gains"_a, "exponential"_a, nb::arg("classes").none(),
-        "discounts"_a, "normalize"_a, "widths"_a, "shares"_a, "blend"_a, "noise"_a, "seed"_a, "half_steps"_a,
-        "epsilon"_a, nb::arg("query_weight").none(), "least"_a, "n_threads"_a, nb::arg("per_query").noconvert(),
+        "discounts"_a, "normalize"_a, "widths"_a, "blend"_a, "noise"_a, "seed"_a, "half_steps"_a, "epsilon"_a,
+        nb::arg("query_weight").none(), "least"_a, "n_threads"_a, nb::arg("per_query").noconvert(),
         nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert());
 
     m.def(

@@ -84,7 +84,6 @@ def tree_derivatives(
     discounts: Floats,
     normalize: bool,
     widths: Floats,
-    shares: Floats,
     blend: float,
     noise: float,
     seed: int,

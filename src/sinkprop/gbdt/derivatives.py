@@ -39,7 +39,7 @@ class TreeLoss:
                mean over its query. 0 leaves every document its own; with 1 it is the same for all of a query
     noise      standard deviation of what is added to every score before its derivatives are taken, anew in
                each round: trees that see other orders of near documents agree less on their mistakes
-    seed       of the noise, which depends on nothing else but the scores
+    seed       of the noise, which depends besides on the scores and the order of the rows: there is no state
     n_iter     Sinkhorn iterations
     epsilon    added to every entry of the matrix before them
 
@@ -79,7 +79,7 @@ class Derivatives:
     query_weight   query weights: see `expected_gain`
 
     Documents with the same score count as a mean over the orders in which they might stand, so that trees may
-    start with every score tied and no order of the rows matters.
+    start with every score tied. Without noise, no order of the rows matters.
 
     >>> from sinkprop.data import group_rows
     >>> derivatives = Derivatives(TreeLoss("ndcg@10", noise=0), [0, 2, 1, 0], group_rows([7, 7, 7, 7], 4))
@@ -107,14 +107,13 @@ class Derivatives:
         self._gains = native_weights(gain, self.labels, groups, self.sample_weight)
         self._normalized = gain.normalized
         self._widths = np.array(loss.widths)
-        self._shares = np.full(len(self._widths), 1 / len(self._widths))
         _, _, _, self._half_steps, self._epsilon = native_settings(
             SmoothedIndicator(kernel="laplace"), loss.n_iter, loss.epsilon
         )
         sizes = np.diff(groups.offsets)
         weights = np.ones(len(sizes)) if self.query_weight is None else self.query_weight
-        self._shares_of_queries = weights / math.fsum(weights)
-        self._factors = weights * math.fsum(self._shares_of_queries * sizes)
+        self._shares = weights / math.fsum(weights)
+        self._factors = weights * math.fsum(self._shares * sizes)
 
     def __call__(self, scores: ArrayLike) -> tuple[Singles, Singles]:
         """Gradient and curvature (N,), as boosters take them."""
@@ -123,7 +122,7 @@ class Derivatives:
     def value(self, scores: ArrayLike) -> float:
         """The mean of the expected gains, weighted where queries are; without noise."""
         per_query = self._evaluate(scores, 0.0)[0]
-        return math.fsum(per_query * self._shares_of_queries)
+        return math.fsum(per_query * self._shares)
 
     def _evaluate(self, scores: ArrayLike, noise: float) -> tuple[Floats, Singles, Singles]:
         x, n = as_scores(scores, 1), len(self.labels)
@@ -141,7 +140,6 @@ class Derivatives:
             discounts,
             self._normalized,
             self._widths,
-            self._shares,
             self.loss.blend,
             noise,
             int(self.loss.seed) % 2**64,
