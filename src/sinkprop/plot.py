@@ -1,0 +1,459 @@
+"""Pictures of matrices: Hinton diagrams, what Sinkhorn normalization does to them, and rank distributions.
+
+Everything is drawn on ordinary matplotlib axes, the caller's or new ones, and is returned as a record of the
+artists, to be restyled by matplotlib's own means. pyplot is never asked: its current figure stays as it is.
+A record made without `ax` shows itself in a notebook; elsewhere, `record.figure.savefig("file.png")`.
+
+Needs matplotlib: pip install "sinkprop[plot]".
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkprop.arguments import half_steps, whole
+from sinkprop.normalization import nonnegative_square, sinkhorn
+
+if TYPE_CHECKING:
+    from matplotlib.animation import FuncAnimation
+    from matplotlib.axes import Axes
+    from matplotlib.collections import PolyCollection
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+    from matplotlib.patches import Rectangle
+
+__all__ = [
+    "Hinton",
+    "RankDistribution",
+    "SinkhornHinton",
+    "hinton",
+    "rank_distribution",
+    "sinkhorn_animation",
+    "sinkhorn_hinton",
+]
+
+Floats = NDArray[np.float64]
+
+POSITIVE, NEGATIVE, BOX = "#0072B2", "#D55E00", "#F0F0F0"
+_LARGEST = 0.92  # side of the square of `scale`, in cells: neighbors stay apart
+_GAP = 0.3  # between the box and the sums, in cells
+_MARGIN = 0.15
+_MANY = 60  # documents that can have a name each
+
+
+@dataclass(frozen=True, eq=False)
+class Hinton:
+    """A Hinton diagram: its axes and artists.
+
+    entries      squares of the matrix, row by row
+    row_sums     squares to the right of the box, from the top; none if drawn without sums
+    column_sums  squares below the box, from the left
+    box          the rectangle behind the entries
+    scale        what fills a cell: an entry of this size
+    sum_scale    a sum of this size
+    """
+
+    ax: Axes
+    entries: PolyCollection
+    row_sums: PolyCollection
+    column_sums: PolyCollection
+    box: Rectangle
+    shape: tuple[int, int]
+    scale: float
+    sum_scale: float
+    colors: tuple[Any, Any]
+
+    @property
+    def figure(self) -> Figure:
+        """The figure that the axes belong to."""
+        return _root(self.ax)
+
+    def _repr_png_(self) -> bytes | None:
+        return _png(self.figure)
+
+    def update(self, matrix: ArrayLike) -> None:
+        """Show another matrix of the same shape, at the same scale."""
+        M = _matrix(matrix, "matrix")
+        if M.shape != self.shape:
+            raise ValueError(
+                f"matrix must have the shape of the one that was drawn, {self.shape}; got {M.shape}. Draw a "
+                "new diagram."
+            )
+        rows, columns = M.shape
+        y, x = np.indices(M.shape)
+        self._put(self.entries, x.ravel(), y.ravel(), M.ravel(), self.scale)
+        if len(self.row_sums.get_paths()):
+            self._put(self.row_sums, np.full(rows, columns + _GAP), np.arange(rows), M.sum(1), self.sum_scale)
+            self._put(
+                self.column_sums, np.arange(columns), np.full(columns, rows + _GAP), M.sum(0), self.sum_scale
+            )
+
+    def _put(self, squares: PolyCollection, x: Any, y: Any, values: Floats, scale: float) -> None:
+        squares.set_verts(list(_squares(x, y, values, scale)))
+        squares.set_facecolor([self.colors[int(value < 0)] for value in values])
+
+
+def hinton(
+    matrix: ArrayLike,
+    ax: Axes | None = None,
+    *,
+    sums: bool = True,
+    scale: float | None = None,
+    sum_scale: float | None = None,
+    colors: tuple[Any, Any] = (POSITIVE, NEGATIVE),
+    background: Any = BOX,
+) -> Hinton:
+    """A Hinton diagram of a matrix: squares whose areas are the absolute values of its entries.
+
+    Row i, column j of the matrix is a square with its center at x = j, y = i, the first row on top. The sums
+    of rows stand to the right of the box and those of columns below it, as in the first figure of Adams and
+    Zemel.
+
+    matrix      (rows, columns), finite; signs are shown by color
+    ax          axes to draw on, whose limits, aspect, ticks and spines are set; None makes a figure
+    scale       the absolute value whose square fills a cell; None takes the largest entry's. Larger entries
+                reach beyond their cells: nothing is clipped. Give the same scale to diagrams to be compared.
+    sum_scale   the same for the sums; None takes the largest sum's
+    colors      of values from 0 on, and of values below 0: any of matplotlib's colors
+    background  color of the box
+
+    >>> drawn = hinton([[0.7, 0.3], [0.3, 0.7]])
+    >>> drawn.ax.set_title("Two documents").get_text()
+    'Two documents'
+    >>> drawn.entries.set_edgecolor("black")
+    """
+    M = _matrix(matrix, "matrix")
+    scale = _scale("scale", scale, M)
+    sum_scale = _scale("sum_scale", sum_scale, np.concatenate([M.sum(axis=0), M.sum(axis=1)]))
+    if len(colors) != 2 or isinstance(colors, str):
+        raise ValueError(f"colors must be two, of positive and of negative entries; got {colors!r}.")
+    return _draw(M, _axes(ax), sums, scale, sum_scale, tuple(colors), background)
+
+
+def _draw(
+    M: Floats, ax: Axes, sums: bool, scale: float, sum_scale: float, colors: tuple[Any, Any], background: Any
+) -> Hinton:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.patches import Rectangle
+
+    def squares(n: int, **style: Any) -> PolyCollection:
+        collection = PolyCollection([np.zeros((4, 2))] * n, linewidths=0, zorder=2, **style)
+        ax.add_collection(collection, autolim=False)
+        return collection
+
+    rows, columns = M.shape
+    box = Rectangle((-0.5, -0.5), columns, rows, facecolor=background, edgecolor="#B0B0B0", linewidth=0.8)
+    box.set_zorder(0.5)
+    ax.add_patch(box)
+    entries = squares(M.size)
+    row_sums, column_sums = (
+        squares(rows if sums else 0, alpha=0.6),
+        squares(columns if sums else 0, alpha=0.6),
+    )
+    drawn = Hinton(ax, entries, row_sums, column_sums, box, (rows, columns), scale, sum_scale, colors)
+    drawn.update(M)
+    beyond = _GAP + 0.5 if sums else -0.5
+    ax.set_aspect("equal")
+    ax.set_xlim(-0.5 - _MARGIN, columns + beyond + _MARGIN)
+    ax.set_ylim(rows + beyond + _MARGIN, -0.5 - _MARGIN)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[:].set_visible(False)
+    return drawn
+
+
+def _squares(x: Any, y: Any, values: Floats, scale: float) -> Floats:
+    """Corners (N, 4, 2) of squares of area proportional to |values|."""
+    half = _LARGEST / 2 * np.sqrt(np.abs(values) / scale)
+    corners = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)])
+    vertices: Floats = np.stack([x, y], axis=1)[:, None, :] + half[:, None, None] * corners
+    return vertices
+
+
+@dataclass(frozen=True, eq=False)
+class SinkhornHinton:
+    """Hinton diagrams of Z^0(A), Z^1(A), ..., from left to right, and the figure that they stand in."""
+
+    figure: Figure
+    diagrams: tuple[Hinton, ...]
+
+    def _repr_png_(self) -> bytes | None:
+        return _png(self.figure)
+
+
+def sinkhorn_hinton(
+    A: ArrayLike,
+    n_iter: int = 3,
+    *,
+    epsilon: float = 0.0,
+    colors: tuple[Any, Any] = (POSITIVE, NEGATIVE),
+    background: Any = BOX,
+) -> SinkhornHinton:
+    """The first figure of Adams and Zemel: a matrix before and after one, two, three Sinkhorn iterations.
+
+    A, epsilon  as for `sinkprop.sinkhorn`: each panel is that of sinkhorn(A, i, epsilon=epsilon)
+    n_iter      panels after the first
+
+    All panels but the first have one scale. The first is scaled as if A had the sum of a doubly-stochastic
+    matrix: a constant factor of A changes none of the others.
+
+    >>> figure = sinkhorn_hinton([[3, 1], [1, 1]])
+    >>> [drawn.ax.get_title() for drawn in figure.diagrams]
+    ['Initial matrix', 'First iteration', 'Second iteration', 'Third iteration']
+    """
+    count = whole("n_iter", n_iter, 1)
+    steps = [sinkhorn(A, i, epsilon=epsilon) for i in range(count + 1)]
+    n = len(steps[0])
+    factor = steps[0].sum() / n
+    scale, sum_scale = _common_scales([steps[0] / factor, *steps[1:]])
+    figure = _figure((2.4 * (count + 1), 2.7))
+    diagrams = []
+    for i, (Z, ax) in enumerate(zip(steps, figure.subplots(1, count + 1), strict=True)):
+        by = 1.0 if i else factor
+        diagrams.append(_draw(Z, ax, True, scale * by, sum_scale * by, colors, background))
+        ax.set_title(_title(i), fontsize="medium")
+    return SinkhornHinton(figure, tuple(diagrams))
+
+
+def sinkhorn_animation(
+    A: ArrayLike,
+    n_iter: float = 3,
+    *,
+    ax: Axes | None = None,
+    epsilon: float = 0.0,
+    frames_per_step: int = 12,
+    interval: int = 70,
+    colors: tuple[Any, Any] = (POSITIVE, NEGATIVE),
+    background: Any = BOX,
+) -> FuncAnimation:
+    """An animated Hinton diagram of Sinkhorn normalization: columns divided by their sums, then rows, ...
+
+    A, n_iter, epsilon  as for `sinkprop.sinkhorn`; the last frames show sinkhorn(A, n_iter, epsilon=epsilon)
+    ax                  axes to draw on, whose title says what is done; None makes a figure
+    frames_per_step     frames from one normalization to the next, of which as many again stand still
+    interval            milliseconds a frame
+
+    Keep the result for as long as it plays. `animation.save("file.gif", writer="pillow")` writes it, and
+    `animation.to_jshtml()` makes a player for a notebook.
+    """
+    from matplotlib.animation import FuncAnimation
+
+    halves = half_steps(n_iter)
+    moving = whole("frames_per_step", frames_per_step, 1)
+    interval = whole("interval", interval, 1)
+    steps = [sinkhorn(A, t / 2, epsilon=epsilon) for t in range(halves + 1)]
+    steps[0] /= steps[0].sum() / len(steps[0])  # what normalization does not notice
+    scale, sum_scale = _common_scales(steps)
+    axes = _axes(ax)
+    drawn = _draw(steps[0], axes, True, scale, sum_scale, colors, background)
+    title = axes.set_title(_step_title(0))
+
+    def show(frame: int) -> tuple[Any, ...]:
+        t, place = divmod(frame, 2 * moving)
+        share = max(0, place - moving + 1) / moving  # stands, then moves
+        share = share * share * (3 - 2 * share)
+        after = steps[min(t + 1, halves)]
+        drawn.update((1 - share) * steps[t] + share * after)
+        title.set_text(_step_title(t + 1 if share > 0 and t < halves else t))
+        return drawn.entries, drawn.row_sums, drawn.column_sums, title
+
+    count = 2 * moving * halves + 2 * moving  # the end stands for twice as long
+    return FuncAnimation(_root(axes), show, frames=count, interval=interval, cache_frame_data=False)
+
+
+def _common_scales(matrices: Sequence[Floats]) -> tuple[float, float]:
+    scale = max(float(M.max()) for M in matrices)
+    sum_scale = max(float(M.sum(axis=axis).max()) for M in matrices for axis in (0, 1))
+    return scale, sum_scale
+
+
+_ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth", "Ninth", "Tenth")
+
+
+def _title(i: int) -> str:
+    if i == 0:
+        return "Initial matrix"
+    return f"{_ORDINALS[i - 1]} iteration" if i <= len(_ORDINALS) else f"Iteration {i}"
+
+
+def _step_title(t: int) -> str:
+    if t == 0:
+        return "Initial matrix"
+    return f"Iteration {(t + 1) // 2}: {'columns' if t % 2 else 'rows'} divided by their sums"
+
+
+@dataclass(frozen=True, eq=False)
+class RankDistribution:
+    """A heat map of rank distributions: its axes and image.
+
+    order  (n,) documents from the top row down, as indices of rows of Pi
+    """
+
+    ax: Axes
+    image: AxesImage
+    order: NDArray[np.intp]
+
+    @property
+    def figure(self) -> Figure:
+        """The figure that the axes belong to."""
+        return _root(self.ax)
+
+    def _repr_png_(self) -> bytes | None:
+        return _png(self.figure)
+
+
+def rank_distribution(
+    Pi: ArrayLike,
+    labels: ArrayLike | None = None,
+    docids: Sequence[Hashable] | NDArray[Any] | None = None,
+    ax: Axes | None = None,
+    *,
+    order: ArrayLike | None = None,
+    top: int | None = None,
+    cmap: Any = "Blues",
+    colorbar: bool = True,
+) -> RankDistribution:
+    """A heat map of Pi: a row a document, from the likely top down, a column a rank.
+
+    Pi        (n, n), Pi[j, k - 1] the probability that document j is at rank k, as of `doubly_stochastic`
+    labels    (n,) relevance, written beside each document
+    docids    (n,) names of the documents; None takes their numbers
+    ax        axes to draw on; None makes a figure
+    order     (n,) documents, best first; None orders by expected rank, sum_k k Pi[j, k]
+    top       documents and ranks to show; None shows all
+    cmap      matplotlib's color map, from probability 0 to the largest shown
+    colorbar  whether to draw the scale beside the axes
+
+    >>> from sinkprop import SmoothedIndicator, doubly_stochastic
+    >>> Pi = doubly_stochastic([0.2, 1.5, 0.3], relaxation=SmoothedIndicator(sigma=0.5))
+    >>> drawn = rank_distribution(Pi, labels=[2, 0, 1], docids=["a", "b", "c"])
+    >>> drawn.order
+    array([1, 2, 0])
+    >>> [text.get_text() for text in drawn.ax.get_yticklabels()]
+    ['b  (0)', 'c  (1)', 'a  (2)']
+    """
+    P = nonnegative_square(Pi, "Pi")
+    n = len(P)
+    names = _per_document("docids", docids, n)
+    grades = _per_document("labels", labels, n)
+    rows = _order(order, P)
+    shown = n if top is None else min(whole("top", top, 1), n)
+    axes = _axes(ax, (6.4, 5.4))
+    image = axes.imshow(
+        P[rows[:shown], :shown],
+        cmap=cmap,
+        vmin=0,
+        interpolation="nearest",
+        aspect="auto",
+        extent=(0.5, shown + 0.5, shown - 0.5, -0.5),
+    )
+    axes.set_xlabel("rank")
+    axes.set_ylabel("document (label)" if grades is not None else "document")
+    if shown <= _MANY:
+        texts = [_text(j, names, grades) for j in rows[:shown].tolist()]
+        axes.set_yticks(range(shown), texts, fontsize="medium" if shown <= 20 else "x-small")
+    else:  # too many to be named
+        axes.set_yticks([])
+    every = max(1, math.ceil(shown / 20))
+    axes.set_xticks([1, *range(every, shown + 1, every)] if every > 1 else range(1, shown + 1))
+    if colorbar:
+        axes.figure.colorbar(image, ax=axes, label="probability")
+    return RankDistribution(axes, image, rows)
+
+
+def _text(j: int, names: Sequence[Any] | None, grades: Sequence[Any] | None) -> str:
+    name = str(j if names is None else names[j])
+    if grades is None:
+        return name
+    grade = grades[j]
+    return f"{name}  ({grade:g})" if isinstance(grade, (int, float)) else f"{name}  ({grade})"
+
+
+def _per_document(what: str, values: Any, n: int) -> list[Any] | None:
+    if values is None:
+        return None
+    found = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if len(found) != n:
+        raise ValueError(f"{what} must have one value a document, {n}; got {len(found)}.")
+    return found
+
+
+def _order(order: ArrayLike | None, P: Floats) -> NDArray[np.intp]:
+    from sinkprop.permutation import choose_permutation
+
+    if order is None:
+        return choose_permutation(P, "sort")
+    found = np.asarray(order)
+    if found.shape != (len(P),) or found.dtype.kind not in "iu" or set(found.tolist()) != set(range(len(P))):
+        raise ValueError(
+            f"order must hold each document's number, 0 to {len(P) - 1}, once, the best first; got {order!r}."
+        )
+    return found.astype(np.intp)
+
+
+def _matrix(values: ArrayLike, name: str) -> Floats:
+    """A float64 copy of a finite, nonempty matrix of real numbers."""
+    try:
+        raw = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must be a matrix; got rows of different lengths or kinds.") from error
+    if raw.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold real numbers; got dtype {raw.dtype}. Convert it to float first.")
+    if raw.ndim != 2 or raw.size == 0:
+        raise ValueError(f"{name} must have two dimensions and at least one entry; got shape {raw.shape}.")
+    M = raw.astype(np.float64)
+    if not np.isfinite(M).all():
+        i, j = np.argwhere(~np.isfinite(M))[0]
+        raise ValueError(
+            f"{name} must have finite entries; got {name}[{i}, {j}] = {M[i, j]}. Replace such entries first."
+        )
+    return M
+
+
+def _scale(name: str, scale: float | None, values: Floats) -> float:
+    if scale is None:
+        return float(np.abs(values).max()) or 1.0
+    if isinstance(scale, bool) or not isinstance(scale, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number or None; got {scale!r}.")
+    if not 0 < scale < math.inf:
+        raise ValueError(f"{name} must be a finite number above 0; got {scale!r}.")
+    return float(scale)
+
+
+def _axes(ax: Axes | None, size: tuple[float, float] = (4.8, 4.8)) -> Axes:
+    return _figure(size).subplots() if ax is None else ax
+
+
+def _root(ax: Axes) -> Figure:
+    """The figure that axes stand in, also those of a subfigure."""
+    figure: Any = ax.figure
+    while figure.figure is not figure:
+        figure = figure.figure
+    root: Figure = figure
+    return root
+
+
+def _png(figure: Figure) -> bytes | None:
+    """What a notebook shows; nothing for a figure of pyplot's, which is shown already."""
+    if getattr(figure, "number", None) is not None:
+        return None
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
+
+
+def _figure(size: tuple[float, float]) -> Figure:
+    """A figure that pyplot knows nothing of."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
