@@ -1,0 +1,103 @@
+"""Settings of the documentation: `python docs/build.py` builds it."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+import sinkprop  # noqa: E402
+
+project = "sinkprop"
+author = "the authors of sinkprop"
+version = release = sinkprop.__version__
+html_title = "sinkprop"
+html_show_copyright = False
+html_show_sphinx = False
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "commands",
+    "docstrings",
+    "outside",
+]
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
+exclude_patterns = ["_build", "_static", "_templates"]
+smartquotes = False  # quotes are part of what they stand around: "ndcg@10"
+templates_path = ["_templates"]
+suppress_warnings = ["config.cache"]  # what docstrings.py hands to Sphinx is not pickled
+
+# Pages. Anchors are those that GitHub gives to headings.
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 4
+myst_dmath_double_inline = True
+
+# Tutorials are run at every build, and an error in one is a warning, which fails the build. One thread each: several run at once.
+os.environ.update(OMP_NUM_THREADS="1", SINKPROP_NUM_THREADS="1")
+nb_execution_mode = "force"
+nb_execution_timeout = 120
+nb_execution_show_tb = True
+nb_merge_streams = True
+nb_render_markdown_format = "myst"
+
+# The reference. Its lists of names are those of the pages in api/.
+autosummary_generate = True
+autosummary_imported_members = False
+autodoc_default_options = {"members": True, "inherited-members": True, "member-order": "alphabetical"}
+autodoc_preserve_defaults = True
+autodoc_typehints = "none"
+autodoc_class_signature = "mixed"
+python_maximum_signature_line_length = 88
+python_trailing_comma_in_multi_line_signatures = False
+toc_object_entries_show_parents = "hide"
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+
+
+def _listed_names():
+    for page in sorted((HERE / "api").glob("*.md")):
+        module = ""
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if found := re.match(r"\.\. (?:currentmodule|py:module):: (\S+)", line):
+                module = found.group(1)
+            elif found := re.match(r"   (\w+)$|\.\. py:data:: (\w+)$", line):
+                yield f"{module}.{found.group(1) or found.group(2)}"
+
+
+sinkprop_names = list(_listed_names())
+
+# The site loads nothing from elsewhere: MathJax lies in _static (its README says from where), the theme brings its fonts.
+mathjax_path = "mathjax/tex-chtml.js"
+html_context = {"default_mode": "auto"}
+html_theme = "pydata_sphinx_theme"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": "sinkprop"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 6,
+    "collapse_navigation": True,
+    "show_nav_level": 1,
+    "navigation_depth": 3,
+    "show_toc_level": 2,
+    "navbar_end": ["theme-switcher"],
+    "footer_start": [],
+    "footer_end": [],
+    "pygments_light_style": "friendly",
+    "pygments_dark_style": "github-dark",
+    "back_to_top_button": False,
+}
+html_sidebars = {"index": [], "results": [], "start": []}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_exclude = ".linenos, .gp, .go"
