@@ -70,6 +70,17 @@ def test_a_single_candidate_is_trained_on_everything_and_judged_by_nothing():
     assert result.judged_by == ""
 
 
+def test_the_record_has_the_criterion_of_the_training_queries():
+    def known(part):
+        for i in range(2):
+            yield Candidate({"model": i}, i, 0.0, (0, i), training=0.25)
+
+    data = queries([1, 9], np.array([1.0, 3.0]))
+    _, result = run(data, queries([1]), ladder(0, 5, 20), 3)
+    assert [trial.training for trial in result.trials] == [0, 0.25, 1]
+    assert [trial.training for trial in run(data, queries([1]), known, 2)[1].trials] == [0.25, 0.25]
+
+
 def test_without_validation_queries_some_are_held_out():
     _, result = run(queries(range(10)), None, ladder(0, 20), 2)
     assert result.judged_by == "2 queries held out"
@@ -83,7 +94,7 @@ def test_cross_validation_judges_every_query_by_a_fit_without_it():
     def candidates(part):
         for i in range(2):
             # the model is the set of queries it was trained on
-            yield Candidate({"round": i}, frozenset(part.X[::2, 0].tolist()), 0.0, (0, i))
+            yield Candidate({"round": i}, frozenset(part.X[::2, 0].tolist()), 0.0, (0, i), training=0.0)
 
     def scores(model, part):
         assert not model & set(part.X[:, 0].tolist())

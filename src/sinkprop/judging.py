@@ -16,9 +16,9 @@ from sinkprop.metrics import evaluate, parse_metrics
 from sinkprop.objective import expected_gain
 from sinkprop.ranked import ranking
 from sinkprop.relaxations import SmoothedIndicator
-from sinkprop.selection import Selection
+from sinkprop.selection import Selection, mean_over_queries
 
-__all__ = ["Division", "Judge", "divide", "gain_judge", "metric_judge"]
+__all__ = ["Division", "Judge", "divide", "gain_judge", "mean_criterion", "metric_judge"]
 
 Floats = NDArray[np.float64]
 Judge = Callable[[TrainingSet, Floats], Floats]
@@ -74,6 +74,14 @@ def divide(
         n = max(1, min(data.n_queries - 1, round(selection.fraction * data.n_queries)))
         return Division((data.select(order[n:]),), ((0, data.select(order[:n])),), f"{n} queries held out")
     return Division((data,), ((0, validation),), f"{validation.n_queries} validation queries")
+
+
+def mean_criterion(judge: Judge, part: TrainingSet, scores: Floats) -> float:
+    """The mean criterion of scores over a part's own queries, which count by their weights."""
+    weight = part.query_weight
+    return float(
+        mean_over_queries(judge(part, scores), None if weight is None or not weight.any() else weight)
+    )
 
 
 def metric_judge(names: str | Sequence[str], convention: str | Convention) -> tuple[Judge, str]:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.gains import Gain
-from sinkprop.judging import Judge, divide
+from sinkprop.judging import Judge, divide, mean_criterion
 from sinkprop.linear import Objective, TrainingSet, partitioned_ranks, spread
 from sinkprop.products import Products, products
 from sinkprop.progress import Notify, silent
@@ -87,6 +87,8 @@ class Stage:
     evaluations     of the expected gain and its gradient, over all the fits of the stage
     seconds         they took
     chosen          whether the stage is the model
+    training        the criterion of the training queries, which the stage was fitted to, alone; None for a
+                    partitioned measure, whose assignments would take as long as the stage
     """
 
     penalty: float
@@ -97,6 +99,7 @@ class Stage:
     evaluations: int = 0
     seconds: float = 0.0
     chosen: bool = False
+    training: float | None = None
 
 
 _SENTENCES = {
@@ -171,6 +174,7 @@ class Finished:
     judged: Floats
     evaluations: int
     seconds: float
+    training: float | None = None  # a checkpoint of before it was kept has none
 
 
 def train(
@@ -285,6 +289,9 @@ def _run_stage(
             for path, W in zip(paths, start, strict=True)
         )
     value, _ = paths[0].value(weights[0], relaxation)
+    own, training = paths[0].problem, None
+    if relaxation.width == 1:
+        training = mean_criterion(recipe.judge, own.data, own.scores(weights[0]))
     judged = []
     for path, part in judges:
         theta = paths[path].problem.scores(weights[path], part.X)
@@ -301,6 +308,7 @@ def _run_stage(
         np.concatenate(judged),
         sum(path.evaluations for path in paths) - before,
         time.perf_counter() - began,
+        training,
     )
 
 
@@ -348,6 +356,7 @@ def _record(finished: Finished, recipe: Recipe, criterion: float) -> Stage:
         criterion=criterion,
         evaluations=finished.evaluations,
         seconds=finished.seconds,
+        training=finished.training,
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.judging import Judge, divide
+from sinkprop.judging import Judge, divide, mean_criterion
 from sinkprop.linear import TrainingSet
 from sinkprop.progress import Notify, silent
 from sinkprop.selection import Selection, choose, mean_over_queries
@@ -30,12 +30,17 @@ class Candidate:
     value     of the training objective
     position  on a grid of two axes, as (number of the penalty, number of the round); what stands beside it is
               judged together with it where `Selection.rule` is "smoothest"
+    scores    of the training rows, and
+    training  the criterion of the training queries, where they are at hand: then the record of the fit need
+              not make them
     """
 
     setting: Setting
     model: Any
     value: float = math.nan
     position: tuple[int, int] = (0, 0)
+    scores: Floats | None = None
+    training: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Trial:
     criterion       mean over the queries that judge; with its neighbors' where the smoothest is taken
     standard_error  of the criterion's difference to the best candidate's, over these queries
     chosen          whether it is the model
+    training        the criterion of the training queries, which it was fitted to; None if not known
     """
 
     setting: Setting
@@ -54,6 +60,7 @@ class Trial:
     criterion: float = math.nan
     standard_error: float = math.nan
     chosen: bool = False
+    training: float | None = None
 
 
 _SENTENCES = {
@@ -116,11 +123,13 @@ def tune(
     weight = division.weight
     found: list[Candidate] = []
     judged: list[Floats] = []
+    trained: list[float | None] = []
     status, best = "finished", 0.0
     try:
         for of_parts in zip(*(candidates(part) for part in division.parts), strict=True):
             values = [judge(part, scores(of_parts[number].model, part)) for number, part in division.judges]
-            found.append(of_parts[0])
+            trained.append(_on_training(of_parts[0], division.parts[0], scores, judge))
+            found.append(replace(of_parts[0], scores=None))
             judged.append(np.concatenate(values))
             best = max(best, float(mean_over_queries(judged[-1], weight)))
             notify(len(found), n_candidates, f"{_in_words(of_parts[0].setting)}, best {criterion} {best:.4f}")
@@ -137,16 +146,34 @@ def tune(
         smoothest=selection.takes_smoothest(n_queries),
     )
     trials = tuple(
-        _trial(candidate, float(choice.means[i]), float(choice.errors[i]), chosen=i == choice.taken)
+        _trial(
+            candidate, float(choice.means[i]), float(choice.errors[i]), trained[i], chosen=i == choice.taken
+        )
         for i, candidate in enumerate(found)
     )
     return found[choice.taken].model, TuningResult(status, criterion, division.judged_by, trials)
 
 
+def _on_training(
+    candidate: Candidate, part: TrainingSet, scores: Callable[[Any, TrainingSet], Floats], judge: Judge
+) -> float | None:
+    """The criterion of the queries that a candidate was trained on."""
+    if candidate.training is not None:
+        return candidate.training
+    own = scores(candidate.model, part) if candidate.scores is None else candidate.scores
+    # trees do not see queries of weight 0
+    return mean_criterion(judge, part, own) if len(own) == len(part.y) else None
+
+
 def _trial(
-    candidate: Candidate, criterion: float = math.nan, error: float = math.nan, *, chosen: bool
+    candidate: Candidate,
+    criterion: float = math.nan,
+    error: float = math.nan,
+    training: float | None = None,
+    *,
+    chosen: bool,
 ) -> Trial:
-    return Trial(dict(candidate.setting), float(candidate.value), criterion, error, chosen)
+    return Trial(dict(candidate.setting), float(candidate.value), criterion, error, chosen, training)
 
 
 def _in_words(setting: Setting) -> str:

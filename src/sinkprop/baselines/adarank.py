@@ -14,7 +14,7 @@ from sinkprop.arguments import whole
 from sinkprop.baselines.base import LinearBaseline
 from sinkprop.linear import LinearProblem, TrainingSet
 from sinkprop.metrics import evaluate, parse_metric
-from sinkprop.selection import Selection
+from sinkprop.selection import Selection, as_selection
 from sinkprop.tuning import Candidate
 
 __all__ = ["AdaRankRanker"]
@@ -138,8 +138,10 @@ class AdaRankRanker(LinearBaseline):
             rounds = paper_rounds(weak.performance, combined, shares, n_rounds)
         else:
             rounds = ranklib_rounds(weak.performance, combined, shares, n_rounds, float(self.tolerance))
+        judged_alike = as_selection(self.selection).criterion is None
         for number, (v, value) in enumerate(rounds, 1):
-            yield Candidate({"round": number}, weak.weights(v), value, (0, number))
+            training = value if judged_alike else None
+            yield Candidate({"round": number}, weak.weights(v), value, (0, number), training=training)
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,6 +40,16 @@ class Model:
     sigma: float
 
 
+def balanced_distribution(scores: Floats, sigma: float, balance: bool | int) -> Floats:
+    """The rank-binomial distribution (n, n) of one query's scores (n,), balanced as `SoftRankRanker` says."""
+    P = soft_rank_distribution(scores, sigma)
+    if balance is False:
+        return P
+    if balance is True:
+        return sinkhorn_limit(P + _LEAST).matrix
+    return sinkhorn(P, whole("balance", balance, 1), epsilon=_LEAST)
+
+
 class SoftRankRanker(LinearBaseline):
     """SoftRank (Taylor, Guiver, Robertson and Minka 2008): a linear ranker trained on SoftNDCG.
 
@@ -138,12 +148,7 @@ class SoftRankRanker(LinearBaseline):
         return P[:, chosen - 1]
 
     def _distribution(self, scores: Floats, sigma: float) -> Floats:
-        P = soft_rank_distribution(scores, sigma)
-        if self.balance is False:
-            return P
-        if self.balance is True:
-            return sinkhorn_limit(P + _LEAST).matrix
-        return sinkhorn(P, whole("balance", self.balance, 1), epsilon=_LEAST)
+        return balanced_distribution(scores, sigma, self.balance)
 
     def _ranks(self, X: NDArray[Any], groups: Groups) -> NDArray[np.int64]:
         if self.balance is False:  # the likeliest assignment is the sorted order

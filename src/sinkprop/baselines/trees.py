@@ -242,10 +242,11 @@ class LightGBMRanker(TreeRanker):
                 for _ in range(grown, size if splittable else grown):
                     booster.update(fobj=derivatives)
                 grown = size
-                ((_, _, at, _),) = booster.eval_train(value)
+                scores: list[Floats] = []
+                ((_, _, at, _),) = booster.eval_train(_keeping(scores, value))
                 # The trees there are: where no leaf can be split any more, fewer than were asked for.
                 model = booster, booster.num_trees()
-                yield Candidate({**setting, "trees": size}, model, at, (2 * number, i))
+                yield Candidate({**setting, "trees": size}, model, at, (2 * number, i), scores[0])
 
     def _labels(self, data: TrainingSet) -> tuple[Floats, list[float]]:
         """Labels as LightGBM takes them, and the gain of each label from 0 on."""
@@ -348,6 +349,18 @@ class LightGBMRanker(TreeRanker):
         if booster.num_feature() != self.n_features_in_:
             raise ValueError(f"trees of {booster.num_feature()} features for {self.n_features_in_}")
         return booster, booster.num_trees()
+
+
+def _keeping(
+    scores: list[Floats], value: Callable[..., tuple[str, float, bool]]
+) -> Callable[..., tuple[str, float, bool]]:
+    """The function, which keeps the scores that LightGBM calls it with."""
+
+    def kept(own: Floats, rows: object) -> tuple[str, float, bool]:
+        scores.append(own.copy())
+        return value(own, rows)
+
+    return kept
 
 
 def check_normalization(name: str) -> None:

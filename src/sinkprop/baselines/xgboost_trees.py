@@ -142,7 +142,7 @@ class XGBoostRanker(TreeRanker):
                 model = booster, size
                 scores = self._scores_of(model, data.X, None)
                 at = evaluate(data.y, scores, data.codes, metrics=["ndcg"], query_weight=data.query_weight)
-                yield Candidate({**setting, "trees": size}, model, at["ndcg"], (2 * number, i))
+                yield Candidate({**setting, "trees": size}, model, at["ndcg"], (2 * number, i), scores)
 
     def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
         booster, n_trees = model

@@ -18,6 +18,9 @@ __all__ = ["Boosting", "BoostingFit", "grow"]
 
 Floats = NDArray[np.float64]
 Function = Callable[[Floats], tuple[Any, Any]]
+Value = Callable[[Floats], float]
+
+EVERY = 10  # rounds between two looks at the training queries, which take a third of a round's time
 
 _SENTENCES = {
     "finished": "Every tree was grown.",
@@ -36,6 +39,7 @@ class BoostingFit:
     values     of the criterion after each round
     n_rounds   that were grown
     best       the number of the round that is the model, from 1
+    training   (number of a round, expected gain of the training queries after it) of every tenth
     """
 
     status: str
@@ -44,6 +48,7 @@ class BoostingFit:
     values: tuple[float, ...]
     n_rounds: int
     best: int
+    training: tuple[tuple[int, float], ...] = ()
 
     @property
     def message(self) -> str:
@@ -85,13 +90,15 @@ def grow(
     plan: Boosting,
     judgment: Judgment | None = None,
     *,
+    value: Value | None = None,
     notify: Notify = silent,
 ) -> tuple[str, BoostingFit]:
     """The trees for rows X as LightGBM writes them, and the record of how they were grown.
 
+    `value` gives the expected gain of the training rows' scores, for the record.
     An interrupt from the keyboard ends the fit with the best so far.
     """
-    growth = _Growth(X, derivatives, plan, judgment)
+    growth = _Growth(X, derivatives, plan, judgment, value)
     try:
         status = growth.run(notify)
     except KeyboardInterrupt:
@@ -105,7 +112,9 @@ def grow(
 class _Growth:
     """A booster and what was seen of it after each round that was finished."""
 
-    def __init__(self, X: Any, derivatives: Function, plan: Boosting, judgment: Judgment | None) -> None:
+    def __init__(
+        self, X: Any, derivatives: Function, plan: Boosting, judgment: Judgment | None, value: Value | None
+    ) -> None:
         self._lightgbm = lightgbm_module()
         self._derivatives, self._plan, self._judgment = derivatives, plan, judgment
         self._parameters = dict(plan.parameters)  # a callback may change them
@@ -120,6 +129,9 @@ class _Growth:
         self.booster: Any = None
         self.trees: list[int] = []
         self._values: list[float] = []
+        # dart takes trees back before it asks for derivatives: the scores are then not those of a round
+        self._value = None if plan.dart else value
+        self._training: list[tuple[int, float]] = []
         self.best = 0
 
     def _dataset(self, X: Any, **options: Any) -> Any:
@@ -204,6 +216,9 @@ class _Growth:
             # LightGBM asks a flag that it never set whether to draw for the first round, in which there is no
             # tree to drop: seeded anew after that, it draws the same for all others
             self.booster.reset_parameter({"drop_seed": self._parameters["drop_seed"]})
+        grown = len(self.trees)
+        if self._value is not None and grown and grown % EVERY == 0:  # the scores are those after that round
+            self._training.append((grown, self._value(scores)))
         return self._derivatives(scores)
 
     def _criterion(self, scores: Floats, _: object) -> tuple[str, float, bool]:
@@ -237,4 +252,5 @@ class _Growth:
             () if judgment is None else tuple(float(value) for value in self._values[:n_rounds]),
             n_rounds,
             self.best + 1,
+            tuple(self._training),
         )

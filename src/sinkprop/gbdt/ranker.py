@@ -238,6 +238,7 @@ class BoostedRanker(BaseRanker):
             n_threads=own["n_threads"],
         )
         min_delta = number("early_stopping_min_delta", others.pop("early_stopping_min_delta", 0.0))
+        value = derivatives.value
         derivatives, others = bagged(derivatives, part.groups, others, seed)
         n_threads = openmp_threads(own["n_threads"], len(part.y))
         settings = Boosting(
@@ -249,7 +250,7 @@ class BoostedRanker(BaseRanker):
         )
         try:
             with progress_line(bool(self.verbose) and self.verbose > 0) as notify:
-                text, result = grow(part.X, derivatives, settings, judgment, notify=notify)
+                text, result = grow(part.X, derivatives, settings, judgment, value=value, notify=notify)
         except lightgbm_module().basic.LightGBMError as error:
             raise ValueError(f"LightGBM refuses this: {' '.join(str(error).split())}") from error
         if result.status == "interrupted":
@@ -356,7 +357,9 @@ class BoostedRanker(BaseRanker):
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        fields = {field.name: state[field.name] for field in dataclasses.fields(BoostingFit)}
+        fields = {field.name: state[field.name] for field in dataclasses.fields(BoostingFit)[:-1]}
+        # files of before it was kept have no such record
+        fields["training"] = tuple((int(number), float(x)) for number, x in state.get("training", ()))
         values = {int(i): list(items) for i, items in state["categories"].items()}
         self._categories = Categories(values, tuple(state["unordered"])) if values else NO_CATEGORIES
         self._set_fitted("\n".join(state["lightgbm"]), BoostingFit(**fields))

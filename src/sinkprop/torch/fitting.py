@@ -37,6 +37,7 @@ __all__ = ["Epoch", "NetworkFit", "Plan", "State", "fit_network"]
 
 Floats = NDArray[np.float64]
 
+_EVERY = 4  # epochs between two looks at the training queries, which take a fifth of an epoch's time
 _SHARD_DOCUMENTS = 2048  # few enough for the caches, many enough for what a step costs beside arithmetic
 
 
@@ -49,6 +50,7 @@ class Epoch:
     sigma      of the relaxation; None where the loss has none
     seconds    it took
     chosen     whether the network is the one after this epoch
+    training   the criterion of the training queries after the epoch, of the first and every fourth; else None
     """
 
     loss: float
@@ -56,6 +58,7 @@ class Epoch:
     sigma: float | None
     seconds: float
     chosen: bool = False
+    training: float | None = None
 
 
 _SENTENCES = {
@@ -146,6 +149,7 @@ def fit_network(
     plan: Plan,
     *,
     judge: Callable[[nn.Module], float] | None,
+    judge_training: Callable[[nn.Module], float] | None = None,
     resumed: State | None = None,
     on_state: Callable[[State, bool], None] | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
@@ -156,13 +160,21 @@ def fit_network(
     """Train the module, in place, and leave it in evaluation mode as it was after its best epoch.
 
     judge     the criterion of the module; None takes the last epoch
+    judge_training
+              the same on the training queries, for the record
     on_state  called after each epoch with its state, and once more with True where the fit is interrupted; a
               state given as `resumed` to a later call continues with the same result
     """
     with one_torch_thread(), thread_pool(plan.n_threads) as pool, torch.random.fork_rng(devices=[]):
         trainer = _Trainer(module, data, preparation, plan, pool)
         return trainer.run(
-            judge, resumed, on_state, on_epoch, notify, NetworkFit("finished", criterion, judged_by, ())
+            judge,
+            judge_training,
+            resumed,
+            on_state,
+            on_epoch,
+            notify,
+            NetworkFit("finished", criterion, judged_by, ()),
         )
 
 
@@ -200,6 +212,7 @@ class _Trainer:
     def run(
         self,
         judge: Callable[[nn.Module], float] | None,
+        judge_training: Callable[[nn.Module], float] | None,
         resumed: State | None,
         on_state: Callable[[State, bool], None] | None,
         on_epoch: Callable[[Epoch], None] | None,
@@ -225,7 +238,10 @@ class _Trainer:
                 self._module.eval()
                 sigma = plan.sigmas[number]
                 value = math.nan if judge is None else judge(self._module)
-                epoch = Epoch(loss, value, sigma, time.perf_counter() - began)
+                training = None
+                if judge_training is not None and (number == 0 or (number + 1) % _EVERY == 0):
+                    training = judge_training(self._module)
+                epoch = Epoch(loss, value, sigma, time.perf_counter() - began, training=training)
                 epochs.append(epoch)
                 if judge is None or best < 0 or value > epochs[best].criterion:
                     best, best_tensors = number, self._snapshot()

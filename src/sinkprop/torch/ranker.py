@@ -200,6 +200,9 @@ class NeuralRanker(BaseRanker):
             digest = fingerprint(repr((settings, repr(module))), data, validation, arrays=weights)
             checkpoint = Checkpoint(self.checkpoint, kind, digest)
         mean = None if judging is None else self._judgment(judging, preparation, relaxation, judge)
+        on_training = None
+        if plan.n_outputs == 1:  # the assignments of a partitioned measure would take as long as an epoch
+            on_training = self._judgment(part, preparation, relaxation, judge)
         try:
             with progress_line(bool(self.verbose)) as notify:
                 result = fit_network(
@@ -208,6 +211,7 @@ class NeuralRanker(BaseRanker):
                     preparation,
                     plan,
                     judge=mean,
+                    judge_training=on_training,
                     resumed=None if checkpoint is None else checkpoint.read(),
                     on_state=checkpoint,
                     on_epoch=self.on_epoch,
