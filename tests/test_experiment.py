@@ -808,7 +808,7 @@ class TestComparison:
         assert again.means("x") == found.means("x")
         assert again.tests("x") == found.tests("x")
         record = json.loads(text)
-        assert (record["format"], record["version"]) == ("sinkprop-comparison", 1)
+        assert (record["format"], record["version"]) == ("sinkprop-comparison", 2)
         (data,) = record["datasets"]
         assert data["n_queries"] == 27
         by_method = {m["method"]: m for m in data["methods"]}

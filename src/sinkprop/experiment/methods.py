@@ -139,6 +139,14 @@ FEATURE = "feature:N"
 _FEATURE_DESCRIPTION = "feature N by itself, from 1, or its name; -N ranks the least first"
 
 
+def is_ours(name: str, estimator: Any = None) -> bool:
+    """Whether a method is sinkprop's own rather than a rival of it."""
+    if name in METHODS:
+        return name.startswith(_OURS)
+    by = (getattr(estimator, "loss", None), getattr(estimator, "objective", None))
+    return type(estimator).__name__ in ("SinkPropRanker", "BoostedRanker") or "sinkprop" in by
+
+
 def described() -> dict[str, str]:
     """Every name with its description."""
     groups = {

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 import sinkprop
 from sinkprop.conventions import listed
+from sinkprop.experiment.details import Details, FoldData
 from sinkprop.experiment.published import published_rows
 from sinkprop.experiment.significance import (
     bootstrap_intervals,
@@ -29,6 +29,7 @@ from sinkprop.experiment.significance import (
 __all__ = ["Comparison", "PairedTest", "Result"]
 
 Floats = NDArray[np.float64]
+VERSION = 2  # of the JSON; version 1 had no details
 Interval = tuple[float, float]
 
 
@@ -42,6 +43,8 @@ class Result:
     fit_seconds      with training and validation queries read; predict_seconds to rank the test queries
     summary          what the fitted estimator says of itself, as plain data
     warnings         that the method gave
+    details          how it was trained, what it weighs, and its scores of some test queries, for the report;
+                     None in results of before they were kept
     """
 
     dataset: str
@@ -54,6 +57,7 @@ class Result:
     predict_seconds: float
     summary: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    details: Details | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,9 @@ class Comparison:
     convention                  the name of the metrics' convention; `describe` states it
     results                     a `Result` for each data set, method and fold
     statements                  {data set: what its numbers rest on}
+    descriptions                {method: what it is}
+    ours                        the methods that are sinkprop's own, not rivals
+    data                        {data set: {fold: its queries at a glance, with the documents of some}}
 
     A mean is over the queries of each fold, then over the folds, as LETOR's.
     """
@@ -111,6 +118,9 @@ class Comparison:
     convention: str
     results: tuple[Result, ...] = field(repr=False)
     statements: Mapping[str, str] = field(repr=False)
+    descriptions: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ours: tuple[str, ...] = ()
+    data: Mapping[str, Mapping[str, FoldData]] = field(default_factory=dict, repr=False)
 
     def folds(self, dataset: str) -> tuple[str, ...]:
         """The names of a data set's folds."""
@@ -233,9 +243,11 @@ class Comparison:
         """Everything as plain data for JSON: NaN becomes None, query ids whole numbers or text."""
         return {
             "format": "sinkprop-comparison",
-            "version": 1,
+            "version": VERSION,
             "library": sinkprop.__version__,
             "methods": list(self.methods),
+            "descriptions": dict(self.descriptions),
+            "ours": list(self.ours),
             "metrics": list(self.metrics),
             "against": self.against,
             "convention": self.convention,
@@ -250,12 +262,13 @@ class Comparison:
                 {
                     "fold": r.fold,
                     "means": dict(r.means),
-                    "fit_seconds": r.fit_seconds,
+                    "fit_seconds": _number(r.fit_seconds),
                     "predict_seconds": r.predict_seconds,
                     "summary": dict(r.summary),
                     "warnings": list(r.warnings),
-                    "queries": [_plain_id(q) for q in r.queries],
+                    "queries": [plain_id(q) for q in r.queries],
                     "per_query": {k: [_number(x) for x in v.tolist()] for k, v in r.per_query.items()},
+                    "details": None if r.details is None else r.details.as_record(),
                 }
                 for r in self._of(dataset, method)
             ]
@@ -264,35 +277,38 @@ class Comparison:
                     "method": method,
                     "means": means[method],
                     "intervals": {k: list(map(_number, pair)) for k, pair in intervals[method].items()},
-                    "fit_seconds": self.fit_seconds(dataset, method),
+                    "fit_seconds": _number(self.fit_seconds(dataset, method)),
                     "folds": folds,
                 }
             )
-        tests = []
-        for t in self.tests(dataset):
-            record = {name: _number(value) for name, value in vars(t).items() if name != "dataset"}
-            tests.append({**record, "interval": list(map(_number, t.interval)), "verdict": t.verdict})
         return {
             "dataset": dataset,
             "n_queries": self.n_queries(dataset),
             "statement": self.statements[dataset],
             "methods": methods,
-            "tests": tests,
+            "tests": self.test_records(dataset),
             "published": [vars(row) | {"means": dict(row.means)} for row in published_rows(dataset)],
+            "data": {fold: data.as_record() for fold, data in self.data.get(dataset, {}).items()},
         }
+
+    def test_records(self, dataset: str) -> list[dict[str, Any]]:
+        """The tests as plain data."""
+        tests = []
+        for t in self.tests(dataset):
+            record = {name: _number(value) for name, value in vars(t).items() if name != "dataset"}
+            tests.append({**record, "interval": list(map(_number, t.interval)), "verdict": t.verdict})
+        return tests
 
     def to_json(self) -> str:
         """The record as text, each list of numbers on a line of its own."""
-        text = json.dumps(self.as_record(), indent=2, allow_nan=False, ensure_ascii=False)
-        flat = re.compile(r"\[\n\s*([^\[\]{}]*?)\n\s*\]")
-        return flat.sub(lambda m: "[" + re.sub(r"\s*\n\s*", " ", m[1]) + "]", text) + "\n"
+        return "".join(_lines(self.as_record(), "\n")) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Comparison:
         """The comparison that `to_json` wrote; what can be computed from the results is computed again."""
         try:
             record = json.loads(text)
-            if record["format"] != "sinkprop-comparison" or record["version"] != 1:
+            if record["format"] != "sinkprop-comparison" or record["version"] not in range(1, VERSION + 1):
                 raise ValueError(f"format {record['format']!r}, version {record['version']!r}")
             results = tuple(
                 Result(
@@ -302,10 +318,11 @@ class Comparison:
                     tuple(fold["queries"]),
                     {k: np.array(v, dtype=np.float64) for k, v in fold["per_query"].items()},
                     fold["means"],
-                    fold["fit_seconds"],
+                    math.nan if fold["fit_seconds"] is None else fold["fit_seconds"],
                     fold["predict_seconds"],
                     fold["summary"],
                     tuple(fold["warnings"]),
+                    Details.from_record(fold["details"]) if fold.get("details") else None,
                 )
                 for data in record["datasets"]
                 for method in data["methods"]
@@ -319,8 +336,16 @@ class Comparison:
                 record["convention"],
                 results,
                 {data["dataset"]: data["statement"] for data in record["datasets"]},
+                record.get("descriptions", {}),
+                tuple(record.get("ours", ())),
+                {
+                    data["dataset"]: {
+                        fold: FoldData.from_record(own) for fold, own in data.get("data", {}).items()
+                    }
+                    for data in record["datasets"]
+                },
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a comparison that sinkprop wrote as JSON: {error}.") from None
 
     def to_csv(self) -> str:
@@ -344,7 +369,7 @@ class Comparison:
     def per_query_csv(self) -> str:
         """Lines dataset, fold, method, query, metric, value; no value where the convention leaves one out."""
         rows = [
-            (r.dataset, r.fold, r.method, _plain_id(query), metric, "" if math.isnan(value) else value)
+            (r.dataset, r.fold, r.method, plain_id(query), metric, "" if math.isnan(value) else value)
             for dataset in self.datasets
             for method in self.methods
             for r in self._of(dataset, method)
@@ -369,7 +394,27 @@ def _number(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _plain_id(query: Hashable) -> int | str:
+def _lines(value: Any, line: str) -> Iterator[str]:
+    """JSON with a line for each item, but for lists of numbers and texts, which have one for all."""
+    if isinstance(value, dict) and value:
+        opening = "{"
+        for key, item in value.items():
+            yield f"{opening}{line}  {json.dumps(key, ensure_ascii=False)}: "
+            yield from _lines(item, f"{line}  ")
+            opening = ","
+        yield line + "}"
+    elif isinstance(value, list) and any(isinstance(item, list | dict) for item in value):
+        opening = "["
+        for item in value:
+            yield f"{opening}{line}  "
+            yield from _lines(item, f"{line}  ")
+            opening = ","
+        yield line + "]"
+    else:
+        yield json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+def plain_id(query: Hashable) -> int | str:
     return query if isinstance(query, int | str) and not isinstance(query, bool) else str(query)
 
 

@@ -24,8 +24,9 @@ import numpy as np
 
 from sinkprop.conventions import Convention, as_convention, listed
 from sinkprop.data import Fold, Queries
+from sinkprop.experiment.details import Budget, FoldData, details_of, fold_data
 from sinkprop.experiment.folds import FoldFiles, Parts
-from sinkprop.experiment.methods import Method, parse_methods
+from sinkprop.experiment.methods import Method, is_ours, parse_methods
 from sinkprop.experiment.results import Comparison, Result
 from sinkprop.metrics import Metric, evaluate, parse_metrics
 from sinkprop.progress import Notify, silent
@@ -57,6 +58,7 @@ class _Job:
     convention: Convention
     n_threads: int
     cost: float
+    budget: Budget
 
     def __str__(self) -> str:
         return f"{self.dataset} {self.fold.name}, {listed(name for name, _ in self.methods)}"
@@ -64,10 +66,11 @@ class _Job:
 
 @dataclass(frozen=True, eq=False)
 class _Done:
-    """What came of a job: the results, and the statement of what their numbers rest on."""
+    """What came of a job: the results, the statement of what their numbers rest on, and the fold's data."""
 
     results: tuple[Result, ...]
     statement: str
+    data: FoldData
 
 
 def compare(
@@ -135,6 +138,9 @@ def compare(
         rules.name,
         tuple(results),
         {name: _statement(name, data_sets[name], jobs, done) for name in data_sets},
+        {name: method.description for name, method in chosen.items()},
+        tuple(name for name, method in chosen.items() if is_ours(name, estimators[name])),
+        {name: _data(name, data_sets[name], jobs, done) for name in data_sets},
     )
     notify(total, total, "testing the differences")
     for name in data_sets:
@@ -184,6 +190,7 @@ def _plan(
     bundles[0] = short + bundles[0]
     count = len(bundles) * sum(map(len, data_sets.values()))
     threads = max(1, processors // count)
+    sizes = {"n_methods": len(methods), "n_datasets": len(data_sets)}
     jobs = [
         _Job(
             dataset,
@@ -193,6 +200,7 @@ def _plan(
             convention,
             threads,
             _size(fold) * sum(methods[name].cost for name in bundle),
+            Budget.of(n_folds=len(folds), **sizes),
         )
         for dataset, folds in data_sets.items()
         for fold in folds
@@ -277,16 +285,21 @@ def _run(job: _Job) -> _Done:
     with threadpool_limits(1):
         fold = job.fold
         parts: Fold | Parts = fold if isinstance(fold, Fold) else fold.read(n_threads=job.n_threads)
-        outcomes = [_fit_and_test(job, name, estimator, parts) for name, estimator in job.methods]
-    return _Done(tuple(result for result, _ in outcomes), outcomes[0][1])
+        named = {"train": parts.train, "vali": parts.vali, "test": parts.test}
+        data = fold_data(named, threshold=job.convention.threshold, budget=job.budget)
+        outcomes = [_fit_and_test(job, name, estimator, parts, data) for name, estimator in job.methods]
+    return _Done(tuple(result for result, _ in outcomes), outcomes[0][1], data)
 
 
-def _fit_and_test(job: _Job, name: str, estimator: Any, parts: Fold | Parts) -> tuple[Result, str]:
+def _fit_and_test(
+    job: _Job, name: str, estimator: Any, parts: Fold | Parts, data: FoldData
+) -> tuple[Result, str]:
     where = f"{name} failed on {job.dataset}, {job.fold.name}"
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            return _measured(job, name, _prepared(estimator, parts, job.n_threads), parts, caught)
+            ranker = _prepared(estimator, parts, job.n_threads)
+            return _measured(job, name, ranker, parts, data, caught)
     except MemoryError as error:
         raise MemoryError(f"{where}: out of memory. {' '.join(str(error).split())}".rstrip()) from None
     except Exception as error:
@@ -294,7 +307,12 @@ def _fit_and_test(job: _Job, name: str, estimator: Any, parts: Fold | Parts) -> 
 
 
 def _measured(
-    job: _Job, name: str, ranker: Any, parts: Fold | Parts, caught: Sequence[warnings.WarningMessage]
+    job: _Job,
+    name: str,
+    ranker: Any,
+    parts: Fold | Parts,
+    data: FoldData,
+    caught: Sequence[warnings.WarningMessage],
 ) -> tuple[Result, str]:
     began = time.perf_counter()
     _fit(ranker, parts)
@@ -314,6 +332,9 @@ def _measured(
         max_grade=_highest_grade(job.convention, parts),
     )
     messages = dict.fromkeys(" ".join(str(w.message).split()) for w in caught)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a second prediction says again
+        details = details_of(ranker, test, data, train=parts.train, vali=parts.vali)
     return (
         Result(
             job.dataset,
@@ -326,6 +347,7 @@ def _measured(
             seconds,
             _summary(ranker),
             tuple(messages),
+            details,
         ),
         result.describe(),
     )
@@ -414,6 +436,14 @@ def _summary(ranker: Any) -> dict[str, Any]:
     if feature is not None:
         found["feature"] = int(cast("int", feature))
     return found
+
+
+def _data(
+    dataset: str, folds: Sequence[AnyFold], jobs: Sequence[_Job], done: Mapping[int, _Done]
+) -> dict[str, FoldData]:
+    """{name of a fold: its data}, in the order of the folds."""
+    found = {jobs[i].fold.name: d.data for i, d in done.items() if jobs[i].dataset == dataset}
+    return {fold.name: found[fold.name] for fold in folds}
 
 
 def _statement(
