@@ -1,0 +1,562 @@
+"""The data of a report: everything that its page shows, as plain JSON.
+
+`comparison_report` makes it of a comparison, in memory or read from `sinkprop compare --json`, and
+`models_report` of saved models and a file of queries. Numbers are None where there is none. What a page of a
+few megabytes cannot hold is left out, and the data says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkprop
+from sinkprop.conventions import Convention, as_convention, listed
+from sinkprop.data import Queries
+from sinkprop.experiment.details import Budget, Details, FoldData, details_of, fold_data, predicted
+from sinkprop.experiment.methods import METHODS, is_ours
+from sinkprop.experiment.published import published_rows
+from sinkprop.experiment.results import Comparison, Result, plain_id
+from sinkprop.experiment.tables import main_metric
+from sinkprop.metrics import Metric, evaluate, parse_metrics
+
+__all__ = ["comparison_report", "models_report"]
+
+Floats = NDArray[np.float64]
+
+MODEL_METRICS = "ndcg@1-10,p@1,p@3,p@5,p@10,map"
+MAX_QUERIES = 5_000  # of a data set, listed with their values
+MAX_VALUES = 150_000  # of metrics by query
+MAX_CELLS = 1_200_000  # of the matrices of a report, a byte each
+_FEW = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # where there are many queries
+_WIDTH = 0.25  # relative to the spread of scores: about what sinkprop's fits come to
+_N_ITER, _EPSILON = 5, 1e-6
+
+
+def comparison_report(
+    comparison: Comparison,
+    *,
+    title: str | None = None,
+    command: str | None = None,
+    about: Mapping[str, str] | None = None,
+    query_names: Mapping[Any, str] | None = None,
+) -> dict[str, Any]:
+    """The data of a comparison's report.
+
+    command      that made it, to be shown
+    about        {data set: what it is, for someone who has never seen it}
+    query_names  {query id: its text}
+
+    A comparison that was written before details were kept has neither training nor weights nor documents.
+    """
+    cells = _Cells(MAX_CELLS)
+    count = len(comparison.methods)
+    return {
+        "format": "sinkprop-report",
+        "version": 1,
+        "library": sinkprop.__version__,
+        "title": f"Comparison on {listed(comparison.datasets)}" if title is None else title,
+        "subtitle": _subtitle(comparison, count),
+        "command": command,
+        "methods": [
+            {
+                "name": name,
+                "description": _description(comparison, name),
+                "ours": name in comparison.ours if comparison.descriptions else is_ours(name),
+            }
+            for name in comparison.methods
+        ],
+        "metrics": list(comparison.metrics),
+        "main": main_metric(comparison),
+        "against": comparison.against,
+        "convention": comparison.convention,
+        "datasets": [
+            _data_set(comparison, name, (about or {}).get(name), query_names or {}, cells)
+            for name in comparison.datasets
+        ],
+    }
+
+
+def models_report(
+    models: Mapping[str, Any],
+    test: Queries,
+    *,
+    metrics: str | Metric | Iterable[str | Metric] = MODEL_METRICS,
+    convention: str | Convention = "letor",
+    title: str | None = None,
+    name: str = "data",
+    command: str | None = None,
+    about: str | None = None,
+    query_names: Mapping[Any, str] | None = None,
+) -> dict[str, Any]:
+    """The data of a report on fitted rankers, {name: ranker}, tested on queries.
+
+    name  of the data
+
+    The first model is the one that the others are tested against.
+    """
+    if not models:
+        raise ValueError("models must hold at least one fitted ranker; got none.")
+    wanted, rules = parse_metrics(metrics), as_convention(convention)
+    budget = Budget.of(n_methods=len(models), n_folds=1, n_datasets=1)
+    data = fold_data({"test": test}, threshold=rules.threshold, budget=budget)
+    results, statement = [], ""
+    for method, ranker in models.items():
+        began = time.perf_counter()
+        if callable(getattr(ranker, "rank", None)):
+            scores = -np.asarray(ranker.rank(test.X, qid=test.qid), dtype=np.float64)
+        else:
+            scores = predicted(ranker, test.X, _codes(test))
+        seconds = time.perf_counter() - began
+        found = evaluate(test.y, scores, test.qid, metrics=wanted, convention=rules)
+        statement = found.describe()
+        details = details_of(ranker, test, data)
+        queries = tuple(found.queries.tolist())
+        measured = (found.per_query, dict(found), math.nan, seconds)
+        results.append(Result(name, _FOLD, str(method), queries, *measured, details=details))
+    comparison = Comparison(
+        (name,),
+        tuple(map(str, models)),
+        tuple(map(str, wanted)),
+        str(next(iter(models))),
+        rules.name,
+        tuple(results),
+        {name: statement},
+        {str(method): _kind(ranker) for method, ranker in models.items()},
+        tuple(str(method) for method, ranker in models.items() if is_ours("", ranker)),
+        {name: {_FOLD: data}},
+    )
+    return comparison_report(
+        comparison,
+        title=f"{_models(len(models))} on {name}" if title is None else title,
+        command=command,
+        about={name: _ABOUT_MODELS if about is None else about},
+        query_names=query_names,
+    )
+
+
+_FOLD = "test"
+_ABOUT_MODELS = (
+    "Models that were trained before, each applied to all queries of one file. If some of these queries were "
+    "used in training, the numbers flatter the model."
+)
+
+
+def _codes(test: Queries) -> NDArray[np.int64]:
+    from sinkprop.estimator import row_codes
+
+    return row_codes(test.groups)
+
+
+def _models(n: int) -> str:
+    return "A saved model" if n == 1 else f"{n} saved models"
+
+
+def _kind(ranker: Any) -> str:
+    """A ranker in words."""
+    kind = type(ranker).__name__
+    known = {
+        "SinkPropRanker": "a linear model trained on the expected metric, by Sinkhorn propagation",
+        "BoostedRanker": "boosted trees trained on the expected metric",
+        "NeuralRanker": "a neural network",
+        "RegressionRanker": "least squares on the labels",
+        "SmoothRankRanker": "SmoothRank: half an iteration of sinkprop",
+        "ListNetRanker": "ListNet",
+        "AdaRankRanker": "AdaRank",
+        "SoftRankRanker": "SoftRank",
+        "BoltzRankRanker": "BoltzRank",
+        "FeatureRanker": "one feature by itself",
+        "LightGBMRanker": "boosted trees, by LightGBM",
+        "XGBoostRanker": "boosted trees, by XGBoost",
+    }
+    return known.get(kind, kind)
+
+
+def _description(comparison: Comparison, name: str) -> str:
+    if name in comparison.descriptions:
+        return comparison.descriptions[name]
+    return METHODS[name].description if name in METHODS else ""
+
+
+def _subtitle(comparison: Comparison, n_methods: int) -> str:
+    folds = sum(len(comparison.folds(name)) for name in comparison.datasets)
+    queries = sum(comparison.n_queries(name) for name in comparison.datasets)
+    parts = [
+        _counted(n_methods, "method"),
+        *([_counted(len(comparison.datasets), "data set")] if len(comparison.datasets) > 1 else []),
+        *([_counted(folds, "fold")] if folds > len(comparison.datasets) else []),
+        f"{_counted(queries, 'test query', 'test queries')}",
+    ]
+    return ", ".join(parts)
+
+
+def _counted(n: int, one: str, several: str | None = None) -> str:
+    return f"{n:,} {one if n == 1 else several or one + 's'}"
+
+
+def _data_set(
+    comparison: Comparison,
+    dataset: str,
+    about: str | None,
+    names: Mapping[Any, str],
+    cells: _Cells,
+) -> dict[str, Any]:
+    means, intervals = comparison.means(dataset), comparison.intervals(dataset)
+    methods, metrics, folds = comparison.methods, comparison.metrics, comparison.folds(dataset)
+    data = comparison.data.get(dataset) or None
+    listing = _Listing(comparison, dataset, names)
+    results = {m: {fold: comparison.result(dataset, m, fold) for fold in folds} for m in methods}
+    return {
+        "name": dataset,
+        "statement": comparison.describe(dataset),
+        "about": _about(comparison, dataset) if about is None else about,
+        "glance": None if data is None else _glance(comparison, dataset, data),
+        "means": {m: {k: _number(x) for k, x in means[m].items()} for m in methods},
+        "intervals": {m: {k: [_number(x) for x in intervals[m][k]] for k in metrics} for m in methods},
+        "folds": {
+            m: {f: {k: _number(r.means[k]) for k in metrics} for f, r in results[m].items()} for m in methods
+        },
+        "seconds": {m: _seconds(list(results[m].values())) for m in methods},
+        "tests": comparison.test_records(dataset),
+        "published": _published(comparison, dataset),
+        "queries": listing.queries,
+        "per_query": listing.values,
+        "per_query_note": listing.note,
+        "training": _by_method(results, "training"),
+        "weights": _weights(results, data),
+        "explorer": _explorer(comparison, dataset, results, data, listing, cells),
+    }
+
+
+def _number(x: float | None) -> float | None:
+    return None if x is None or not math.isfinite(x) else float(x)
+
+
+def _about(comparison: Comparison, dataset: str) -> str:
+    folds = comparison.folds(dataset)
+    once = (
+        "The data is divided once"
+        if len(folds) == 1
+        else f"The data is divided {len(folds)} times, into folds"
+    )
+    return (
+        f"{once}: each method learns from the training queries, chooses its settings by validation queries "
+        "or by training queries held out, and is measured on test queries, which took no part in making it."
+    )
+
+
+def _published(comparison: Comparison, dataset: str) -> list[dict[str, Any]]:
+    """Published means, which are in LETOR's convention."""
+    if comparison.convention != "letor":
+        return []
+    return [{"method": row.method, "means": dict(row.means)} for row in published_rows(dataset)]
+
+
+def _seconds(results: Sequence[Result]) -> dict[str, float | None]:
+    def mean(values: list[float]) -> float | None:
+        return _number(math.fsum(values) / len(values))
+
+    return {
+        "fit": mean([r.fit_seconds for r in results]),
+        "predict": mean([r.predict_seconds for r in results]),
+    }
+
+
+def _glance(comparison: Comparison, dataset: str, data: Mapping[str, FoldData]) -> dict[str, Any]:
+    """Numbers of the test queries, each counted once however many folds test it."""
+    seen: dict[Hashable, tuple[int, int]] = {}
+    counts: dict[float, int] = {}
+    for fold, own in data.items():
+        queries = comparison.result(dataset, comparison.methods[0], fold).queries
+        new = [q not in seen for q in queries]
+        for q, length, relevant in zip(queries, own.lengths, own.relevant, strict=True):
+            seen.setdefault(q, (length, relevant))
+        for label, by_query in own.labels.items():
+            added = sum(n for n, is_new in zip(by_query, new, strict=True) if is_new)
+            counts[label] = counts.get(label, 0) + added
+    labels = sorted(counts)
+    return {
+        "queries": len(seen),
+        "documents": sum(length for length, _ in seen.values()),
+        "features": next(iter(data.values())).n_features,
+        "parts": [
+            {"fold": fold, "part": part, "queries": queries, "documents": documents}
+            for fold, own in data.items()
+            for part, (queries, documents) in own.parts.items()
+        ],
+        "lengths": {"values": [length for length, _ in seen.values()]},
+        "labels": {"values": [_whole(x) for x in labels], "counts": [counts[x] for x in labels]},
+        "without_relevant": sum(relevant == 0 for _, relevant in seen.values()),
+    }
+
+
+class _Listing:
+    """The test queries in one order, fold after fold, and the metrics of each: of many, some evenly."""
+
+    def __init__(self, comparison: Comparison, dataset: str, names: Mapping[Any, str]) -> None:
+        folds, methods = comparison.folds(dataset), comparison.methods
+        data = comparison.data.get(dataset, {})
+        all_places = [
+            (fold, i)
+            for fold in folds
+            for i in range(len(comparison.result(dataset, methods[0], fold).queries))
+        ]
+        total = len(all_places)
+        count = min(total, MAX_QUERIES, max(1, MAX_VALUES // len(methods)))
+        # those in the explorer must be in the list
+        shown = {(fold, q) for fold in folds if fold in data for q in data[fold].shown}
+        evenly = {all_places[i] for i in np.round(np.linspace(0, total - 1, count)).astype(int).tolist()}
+        places = all_places if count == total else [p for p in all_places if p in shown or p in evenly]
+        metrics = list(comparison.metrics)
+        if len(places) * len(methods) * len(metrics) > MAX_VALUES:
+            main = main_metric(comparison)
+            metrics = [k for k in metrics if k in (*_FEW, main)]
+            if len(places) * len(methods) * len(metrics) > MAX_VALUES:
+                metrics = [main]
+        self.index = {place: i for i, place in enumerate(places)}
+        self.queries = []
+        for fold, i in places:
+            query, own = comparison.result(dataset, methods[0], fold).queries[i], data.get(fold)
+            self.queries.append(
+                {
+                    "id": plain_id(query),
+                    "name": names.get(query),
+                    "fold": fold,
+                    "documents": None if own is None else own.lengths[i],
+                    "relevant": None if own is None else own.relevant[i],
+                }
+            )
+        self.values = {}
+        for method in methods:
+            own_values = {fold: comparison.result(dataset, method, fold).per_query for fold in folds}
+            # what rounding left of equal values is no difference
+            self.values[method] = {
+                k: [_rounded(own_values[fold][k][i]) for fold, i in places] for k in metrics
+            }
+        self.note = None
+        if len(places) < total:
+            self.note = f"{len(places):,} of {total:,} queries, evenly from all; the means are of all."
+
+
+def _rounded(x: float) -> float | None:
+    return round(float(x), 9) if math.isfinite(x) else None
+
+
+def _by_method(results: Mapping[str, Mapping[str, Result]], name: str) -> dict[str, Any]:
+    """{method: {fold: a part of the details}}, of those that have it."""
+    found: dict[str, Any] = {}
+    for method, by_fold in results.items():
+        for fold, r in by_fold.items():
+            value = None if r.details is None else getattr(r.details, name)
+            if value is not None:
+                found.setdefault(method, {})[fold] = value
+    return found
+
+
+def _weights(
+    results: Mapping[str, Mapping[str, Result]], data: Mapping[str, FoldData] | None
+) -> dict[str, Any]:
+    found = {}
+    for method, by_fold in _by_method(results, "weights").items():
+        first = next(iter(by_fold.values()))
+        names = None if data is None else next(iter(data.values())).feature_names
+        found[method] = {
+            "kind": first["kind"],
+            "explanation": first["explanation"],
+            "features": [f"feature {i}" for i in range(1, len(first["values"]) + 1)]
+            if names is None
+            else list(names),
+            "folds": {fold: list(own["values"]) for fold, own in by_fold.items()},
+        }
+    return found
+
+
+class _Cells:
+    """How many bytes of matrices may still be written."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, n: int) -> bool:
+        if n > self.left:
+            return False
+        self.left -= n
+        return True
+
+
+def _explorer(
+    comparison: Comparison,
+    dataset: str,
+    results: Mapping[str, Mapping[str, Result]],
+    data: Mapping[str, FoldData] | None,
+    listing: _Listing,
+    cells: _Cells,
+) -> dict[str, Any] | None:
+    if data is None or not any(r.details is not None for own in results.values() for r in own.values()):
+        return None
+    width, reason = _shared_width(results, data)
+    distributions: dict[str, dict[str, Any]] = {}
+    for method, by_fold in results.items():
+        for fold, r in by_fold.items():
+            if r.details is not None:
+                shown = _shown_distribution(r.details, width, reason)
+                distributions.setdefault(method, {})[fold] = shown
+    queries: list[dict[str, Any]] = []
+    without = 0
+    for fold, own in data.items():
+        for place, q in enumerate(own.shown):
+            entry: dict[str, Any] = {
+                "query": listing.index[fold, q],
+                "labels": [_whole(x) for x in own.shown_labels[place]],
+                "docids": None if own.shown_docids is None else list(own.shown_docids[place]),
+                "scores": {},
+                "matrices": {},
+                "peaks": {},
+            }
+            for method, by_fold in results.items():
+                details = by_fold[fold].details
+                if details is None:
+                    continue
+                entry["scores"][method] = list(details.scores[place])
+                if _has_matrix(details):
+                    if cells.take(own.lengths[q] ** 2):
+                        entry["matrices"][method], entry["peaks"][method] = _packed(_matrix(details, place))
+                    else:
+                        without += 1
+            queries.append(entry)
+    notes = []
+    total = len({(fold, i) for fold, own in data.items() for i in range(len(own.lengths))})
+    if len(queries) < total:
+        notes.append(f"{len(queries):,} of {total:,} test queries are kept, evenly from all.")
+    if without:
+        notes.append(
+            "Matrices of partitioned measures take much room: queries that came after the first megabyte of "
+            "them show the order alone."
+        )
+    return {"note": " ".join(notes) or None, "queries": queries, "distributions": distributions}
+
+
+def _shared_width(
+    results: Mapping[str, Mapping[str, Result]], data: Mapping[str, FoldData]
+) -> tuple[float, str]:
+    """The width, relative to the spread of scores, for methods that have none; and where it comes from."""
+    for method, by_fold in results.items():
+        ratios = []
+        for r in by_fold.values():
+            own = None if r.details is None else r.details.distribution
+            if r.details is not None and own is not None and _is_own(own):
+                spread = _spread(r.details.scores)
+                if spread > 0:
+                    ratios.append(own["sigma"] / spread)
+        if ratios:
+            width = float(np.median(ratios))
+            return width, f"the same share as {method}'s own width is of its scores' spread"
+    return _WIDTH, "a quarter, about what sinkprop's fits come to"
+
+
+def _is_own(distribution: Mapping[str, Any]) -> bool:
+    """Whether Pi is as the page makes it: a smoothed indicator after whole iterations."""
+    n_iter = distribution.get("n_iter")
+    return "kernel" in distribution and n_iter is not None and n_iter >= 1 and n_iter == int(n_iter)
+
+
+def _spread(scores: Sequence[Sequence[float]]) -> float:
+    """Standard deviation of scores within queries, over the documents of all."""
+    away = [np.asarray(own) - np.mean(own) for own in scores if len(own)]
+    return float(np.concatenate(away).std()) if away else 0.0
+
+
+def _shown_distribution(details: Details, width: float, reason: str) -> dict[str, Any]:
+    own = details.distribution
+    if own is not None and _is_own(own):
+        return {
+            "kernel": own["kernel"],
+            "sigma": float(own["sigma"]),
+            "n_iter": int(own["n_iter"]),
+            "epsilon": float(own["epsilon"]),
+            "own": True,
+            "explanation": _OWN,
+        }
+    settings = {"kernel": "gaussian", "n_iter": _N_ITER, "epsilon": _EPSILON}
+    if own is not None and "family" in own:
+        spread = _spread(details.scores) or 1.0
+        return {**settings, "sigma": width * spread, "own": True, "explanation": _FAMILIES[own["family"]]}
+    if own is not None:
+        return {
+            **settings,
+            "kernel": own["kernel"],
+            "sigma": float(own["sigma"]),
+            "own": False,
+            "explanation": (
+                "The kernel and the width are the model's own, but it was trained with an unfinished "
+                f"normalization ({own['n_iter']:g} iterations), in which a document's probabilities need not "
+                f"sum to 1. Shown is the distribution after {_N_ITER} iterations."
+            ),
+        }
+    spread = _spread(details.scores)
+    return {
+        **settings,
+        "sigma": width * spread if spread > 0 else 1.0,
+        "own": False,
+        "explanation": (
+            "This method gives scores only, no probabilities. To show how close its calls are, the report "
+            f"blurs its scores by a normal width of {width:.2g} times their spread within queries: {reason}."
+        ),
+    }
+
+
+_OWN = (
+    "The model's own: the blur with which it was trained. Documents whose scores are closer than this width "
+    "might as well change places; those further apart than two or three widths hardly do."
+)
+_PARTITIONED = (
+    "The model's own: each document has a distribution over the places from top to bottom, {}, and Sinkhorn "
+    "normalization makes these agree on who stands where. The order is the likeliest assignment; the scores "
+    "shown are its ranks with a minus sign."
+)
+_FAMILIES = {
+    "logit-logistic": _PARTITIONED.format("logit-logistic"),
+    "probit": _PARTITIONED.format("probit"),
+    "beta": _PARTITIONED.format("a beta distribution"),
+    "rank-binomial": (
+        "The model's own, SoftRank's: scores carry normal noise of the width with which it was trained, and "
+        "a document's rank is one more than the number of others that beat it."
+    ),
+}
+
+
+def _has_matrix(details: Details) -> bool:
+    return details.distribution is not None and "family" in details.distribution
+
+
+def _matrix(details: Details, place: int) -> Floats:
+    """The distribution over ranks of a query's documents, (n, n), where it is no smoothed indicator's."""
+    own: Mapping[str, Any] = details.distribution or {}
+    if own["family"] == "rank-binomial":
+        from sinkprop.baselines.softrank import balanced_distribution
+
+        return balanced_distribution(np.asarray(details.scores[place]), own["sigma"], own["balance"])
+    from sinkprop.objective import doubly_stochastic
+    from sinkprop.relaxations import PartitionedMeasure
+
+    theta = np.asarray((details.parameters or ())[place], dtype=np.float64)
+    return doubly_stochastic(
+        theta, relaxation=PartitionedMeasure(own["family"]), n_iter=own["n_iter"], epsilon=own["epsilon"]
+    )
+
+
+def _packed(P: Floats) -> tuple[str, float]:
+    """A matrix as bytes in base64, and what the byte 255 stands for."""
+    peak = float(P.max())
+    scaled = np.round(P * (255 / peak)) if peak > 0 else np.zeros_like(P)
+    return base64.b64encode(scaled.astype(np.uint8).tobytes()).decode("ascii"), peak
+
+
+def _whole(x: float) -> float | int:
+    return int(x) if float(x).is_integer() else float(x)
