@@ -18,7 +18,7 @@ import pytest
 
 import sinkprop
 from sinkprop import demo
-from sinkprop.cli.demo import FIGURE, MODEL
+from sinkprop.cli.demo import FIGURE, MODEL, REPORT
 from sinkprop.data import Fold, Queries
 
 PROGRAM = [sys.executable, "-c", "from sinkprop.cli import main; main()"]
@@ -212,10 +212,10 @@ def test_the_numbers_shown_are_those_of_the_saved_model(shown):
             assert document in out
 
 
-def test_model_and_figure_are_left_and_nothing_else(shown):
+def test_model_figure_and_report_are_left_and_nothing_else(shown):
     folder = shown[0] / "new"
     image = pytest.importorskip("matplotlib.image")
-    assert sorted(path.name for path in folder.iterdir()) == sorted([MODEL, FIGURE])
+    assert sorted(path.name for path in folder.iterdir()) == sorted([MODEL, FIGURE, REPORT])
     assert image.imread(folder / FIGURE).shape[1] > 1500
 
 
@@ -269,7 +269,7 @@ def test_all_folds_on_a_terminal_in_ascii(tmp_path):
         assert f"Training Fold{fold}: penalty" in text
         assert re.search(rf"^Fold{fold} +0\.\d+ +0\.\d+ +0\.\d+", text, re.MULTILINE)
     assert "160 queries of 5 folds" in text
-    assert [path.name for path in tmp_path.iterdir()] == [MODEL]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([MODEL, REPORT])
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.baselines import RegressionRanker
+from sinkprop.baselines import FeatureRanker, RegressionRanker
 from sinkprop.data import Fold, Queries
+from sinkprop.experiment.details import Budget, details_of, fold_data
+from sinkprop.experiment.results import Comparison, Result
 from sinkprop.experiment.significance import bootstrap_intervals, t_test
 from sinkprop.metrics import evaluate
 from sinkprop.ranked import ranking
@@ -34,7 +36,9 @@ __all__ = [
     "Results",
     "Trained",
     "compare",
+    "comparison",
     "plot",
+    "report",
     "run_fold",
     "untrained",
 ]
@@ -50,12 +54,25 @@ _BM25_FEATURE = "whole_bm25"
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A fold with its model, and the scores (N,) of its test documents by each method."""
+    """A fold with its model, and the scores (N,) of its test documents by each method.
+
+    rankers     what ranks by each method; `ranker` is SinkProp's
+    seconds     of all that was done
+    fit_seconds, predict_seconds
+                by method
+    """
 
     fold: Fold
-    ranker: SinkPropRanker
+    rankers: Mapping[str, Any]
     scores: Mapping[str, Floats]
     seconds: float
+    fit_seconds: Mapping[str, float]
+    predict_seconds: Mapping[str, float]
+
+    @property
+    def ranker(self) -> SinkPropRanker:
+        ranker: SinkPropRanker = self.rankers[SINKPROP]
+        return ranker
 
 
 @dataclass(frozen=True)
@@ -109,19 +126,24 @@ def run_fold(fold: Fold, watch: Callable[[Stage], None] | None = None) -> Traine
     """
     began = time.perf_counter()
     data, vali, X = fold.train, fold.vali, fold.test.X
-    regression = RegressionRanker().fit(data.X, data.y, qid=data.qid)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*The fit was interrupted")
-        ranker = untrained(watch)
-        ranker.fit(data.X, data.y, qid=data.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
+    ranker = untrained(watch)
+    rankers = {
+        BM25: FeatureRanker(bm25_column(fold.test) + 1),
+        LEAST_SQUARES: RegressionRanker(),
+        SINKPROP: ranker,
+    }
+    scores, fit_seconds, predict_seconds = {}, {}, {}
+    for method, own in rankers.items():
+        before = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*The fit was interrupted")
+            own.fit(data.X, data.y, qid=data.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
+        fitted = time.perf_counter()
+        scores[method] = own.predict(X)
+        fit_seconds[method], predict_seconds[method] = fitted - before, time.perf_counter() - fitted
     if ranker.fit_result_.status == "interrupted":
         raise KeyboardInterrupt
-    scores = {
-        BM25: X[:, bm25_column(fold.test)].astype(np.float64),
-        LEAST_SQUARES: regression.predict(X),
-        SINKPROP: ranker.predict(X),
-    }
-    return Trained(fold, ranker, scores, time.perf_counter() - began)
+    return Trained(fold, rankers, scores, time.perf_counter() - began, fit_seconds, predict_seconds)
 
 
 def bm25_column(queries: Queries) -> int:
@@ -156,6 +178,86 @@ def compare(tested: Sequence[Trained], *, top: int = 5) -> Results:
             for below in (BM25, LEAST_SQUARES)
         ),
         examples=_examples(tested, values[BEFORE][MAIN], values[SINKPROP][MAIN], top),
+    )
+
+
+TITLE = "Search over Python's documentation"
+NAME = "pydocs"
+DESCRIPTIONS = {
+    BM25: "the classic formula for how well words match; it learns nothing",
+    LEAST_SQUARES: "a weighted sum of the features that learned to predict each entry's grade by itself",
+    SINKPROP: "the same kind of weighted sum, but taught to put good entries at the top of the list",
+}
+ABOUT = """\
+People ask things such as "delete a directory tree", and some hundred entries of the documentation of
+Python's standard library might answer. Each entry was graded: 2 answers the question, 1 helps, 0 does
+neither. The task is to put the good ones first. All that a method knows of an entry are numbers, its
+features: how often the question's words occur in its name, how rare these words are, how long the text
+is.
+
+BM25 is one of these features, a formula that search engines have long used. Least squares and SinkProp
+learn from graded questions how much each feature should count; the feature weights show what they
+learned. NDCG says how good an order is: 1 is the best there is, and mistakes near the top cost most.
+NDCG@10 looks at the first ten places. Every number is of questions that took no part in the learning.
+
+How sure is it? Some questions are easier than others, so each mean comes with an interval: were the
+questions drawn anew, 95 of 100 means would lie in it. And within a question, SinkProp does not only order
+the entries: it gives each a probability for every place in the list. Pick a question in the ranking
+explorer to see which of its calls are clear and which are close."""
+
+
+def comparison(tested: Sequence[Trained]) -> Comparison:
+    """The same test as a `Comparison`, for the report."""
+    results, data = [], {}
+    budget = Budget.of(n_methods=len(METHODS), n_folds=len(tested), n_datasets=1)
+    for one in tested:
+        fold = one.fold
+        parts = {"train": fold.train, "vali": fold.vali, "test": fold.test}
+        data[fold.name] = fold_data(parts, budget=budget)
+        for method in METHODS:
+            found = evaluate(fold.test.y, one.scores[method], fold.test.qid, METRICS)
+            results.append(
+                Result(
+                    NAME,
+                    fold.name,
+                    method,
+                    tuple(found.queries.tolist()),
+                    found.per_query,
+                    dict(found),
+                    one.fit_seconds[method],
+                    one.predict_seconds[method],
+                    details=details_of(
+                        one.rankers[method], fold.test, data[fold.name], train=fold.train, vali=fold.vali
+                    ),
+                )
+            )
+    n_queries = sum(one.fold.test.n_queries for one in tested)
+    rules = found.describe().rpartition("; mean over ")[0]
+    over = f"{n_queries} queries" + (f" of {len(tested)} folds" if len(tested) > 1 else "")
+    return Comparison(
+        (NAME,),
+        METHODS,
+        tuple(results[0].means),
+        LEAST_SQUARES,
+        found.convention.name,
+        tuple(results),
+        {NAME: f"{rules}; mean over {over}."},
+        DESCRIPTIONS,
+        (SINKPROP,),
+        {NAME: data},
+    )
+
+
+def report(tested: Sequence[Trained], texts: Mapping[Any, str]) -> dict[str, Any]:
+    """The data of the demonstration's report; `texts` has the words of each query."""
+    from sinkprop.report.record import comparison_report
+
+    return comparison_report(
+        comparison(tested),
+        title=TITLE,
+        command="sinkprop demo" + ("" if len(tested) > 1 else f" --fold {tested[0].fold.name[4:]}"),
+        about={NAME: ABOUT},
+        query_names=texts,
     )
 
 

@@ -18,6 +18,7 @@ from sinkprop.cli.compare import compare_command
 from sinkprop.cli.demo import demo_command
 from sinkprop.cli.evaluate import evaluate_command
 from sinkprop.cli.predict import predict_command
+from sinkprop.cli.report import report_command
 from sinkprop.cli.shared import complain, installed
 from sinkprop.cli.train import train_command
 
@@ -42,7 +43,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     import click
 
     try:
-        status = program().main(arguments, prog_name="sinkprop", standalone_mode=False)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        status = program().main(given, prog_name="sinkprop", standalone_mode=False, obj=given)
         sys.stdout.flush()  # so that a full disk is an error here, and not at the end of the interpreter
     except click.Abort:
         return 130
@@ -99,6 +101,7 @@ def program() -> click.Group:
         sinkprop evaluate test.txt --model m.model       NDCG and others, convention stated
         sinkprop predict m.model test.txt > scores.txt   scores, ranks or a TREC run
         sinkprop compare OHSUMED                         methods on the folds of LETOR data
+        sinkprop report results.json -o report.html      a page for the browser, with every query
         sinkprop bench --quick                           how fast it is on this machine
 
         Every command explains itself by examples: sinkprop train --help. Results go to stdout, progress and
@@ -114,6 +117,7 @@ def program() -> click.Group:
         predict_command,
         evaluate_command,
         compare_command,
+        report_command,
         bench_command,
     ):
         sinkprop_program.add_command(command())

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from sinkprop.cli.shared import (
     check_file,
+    check_page,
     check_plot,
+    command_line,
     console,
     is_stdout,
     keep_apart,
@@ -101,6 +103,13 @@ def compare_command() -> click.Command:
         help="Draw test NDCG against the truncation level, a panel a data set: .png, .svg or .pdf.",
     )
     @click.option(
+        "--report",
+        type=output,
+        metavar="FILE",
+        callback=check_page,
+        help="Write a page for the browser, with every table, curve and query: .html.",
+    )
+    @click.option(
         "--json",
         "json_file",
         type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
@@ -138,6 +147,7 @@ def compare_command() -> click.Command:
         per_fold: bool,
         published: str | None,
         plot: Path | None,
+        report: Path | None,
         json_file: Path | None,
         csv_file: Path | None,
         query_file: Path | None,
@@ -155,6 +165,7 @@ def compare_command() -> click.Command:
         sinkprop compare Gov/QueryLevelNorm OHSUMED --plot figure2.png
         sinkprop compare MQ2008 --convention letor4 --methods regression,sinkprop,sinkprop-laplace
         sinkprop compare OHSUMED --folds 1 --methods best-feature,feature:11 --against feature:11
+        sinkprop compare OHSUMED --report ohsumed.html
         sinkprop compare OHSUMED --json results.json --csv results.csv --per-query queries.csv
         sinkprop compare OHSUMED --json - | jq '.datasets[].methods[] | {method, means}'
         """  # noqa: D301
@@ -173,7 +184,13 @@ def compare_command() -> click.Command:
         if plot is not None:
             _check_levels([str(metric) for metric in wanted])
         data_sets = find_data_sets(*folders, folds=folds, name=name, n_features=features)
-        outputs = {"--plot": plot, "--json": json_file, "--csv": csv_file, "--per-query": query_file}
+        outputs = {
+            "--plot": plot,
+            "--report": report,
+            "--json": json_file,
+            "--csv": csv_file,
+            "--per-query": query_file,
+        }
         paths = (path for data in data_sets for fold in data.folds for path in fold.paths)
         keep_apart(outputs, {str(path): path for path in paths})
         with progress() as notify:
@@ -193,6 +210,11 @@ def compare_command() -> click.Command:
             from sinkprop.experiment.picture import plot as draw
 
             writers[plot] = lambda path: draw(found, path, published=rows)
+        if report is not None:
+            from sinkprop.report import comparison_report, write_report
+
+            page = comparison_report(found, command=command_line())
+            writers[report] = lambda path: write_report(page, path)
         if json_file is not None and not to_stdout:
             writers[json_file] = lambda path: path.write_bytes(found.to_json().encode())
         if csv_file is not None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["demo_command"]
 
-MODEL, FIGURE = "sinkprop-demo.model", "sinkprop-demo.png"
+MODEL, FIGURE, REPORT = "sinkprop-demo.model", "sinkprop-demo.png", "sinkprop-demo.html"
 _N_FOLDS = 5
 _SHOWN = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")
 
@@ -48,7 +48,7 @@ def demo_command() -> click.Command:
         default=Path(),
         metavar="DIR",
         callback=_check_folder,
-        help=f"Where {MODEL} and {FIGURE} go.  [default: the current folder]",
+        help=f"Where {MODEL}, {FIGURE} and {REPORT} go.  [default: the current folder]",
     )
     @click.option(
         "--fold",
@@ -72,12 +72,13 @@ def demo_command() -> click.Command:
 
         Queries such as "delete a directory tree" over the documentation of Python's standard library. Ranks
         the test queries by BM25, least squares and SinkProp, prints NDCG and MAP with a paired test, and
-        three queries before and after; saves a model and a figure.
+        three queries before and after; saves a model, a figure, and a report: a page for the browser in
+        which every query can be looked at.
 
         \b
         sinkprop demo                     everything, five folds
         sinkprop demo --fold 1            a quick look, some ten seconds
-        sinkprop demo --out results       model and figure into a folder of their own
+        sinkprop demo --out results       model, figure and report into a folder of their own
         sinkprop demo --json - | jq .means
         """  # noqa: D301
         began = time.perf_counter()
@@ -107,15 +108,22 @@ def demo_command() -> click.Command:
             picture = out / FIGURE
             with working("drawing"), _quiet_matplotlib(), replacing(picture) as temporary:
                 library.plot(tested[0], results, temporary, tested_on=_queries_of(results, tested))
+        page = out / REPORT
+        with working("writing the report"):
+            from sinkprop.report import write_report
+
+            write_report(library.report(tested, texts), page)
         if json_file is not None:
-            write_output(json_file, as_json(_record(results, tested, texts, model, picture)))
+            write_output(json_file, as_json(_record(results, tested, texts, model, picture, page)))
         if only_json:
             return
         _print_results(screen, results, tested)
         for example in results.examples:
             _print_example(screen, example, texts)
         say(screen, "** answers the query, * helps: the judgments of the data set.\n", "dim")
-        _print_end(screen, tested[0], model, picture, figure=figure, seconds=time.perf_counter() - began)
+        _print_end(
+            screen, tested[0], model, picture, page, figure=figure, seconds=time.perf_counter() - began
+        )
 
     return demo
 
@@ -334,13 +342,21 @@ def _short(name: str, room: int, utf: bool) -> str:
 
 
 def _print_end(
-    screen: Console, shown: Trained, model: Path, picture: Path | None, *, figure: bool, seconds: float
+    screen: Console,
+    shown: Trained,
+    model: Path,
+    picture: Path | None,
+    page: Path,
+    *,
+    figure: bool,
+    seconds: float,
 ) -> None:
     say(screen, f"Saved {model}, the model of {shown.fold.name}")
     if picture is not None:
         say(screen, f"Saved {picture}")
     elif figure:
         say(screen, 'No figure: it needs matplotlib, pip install "sinkprop[plot]"')
+    say(screen, f"Saved {page}: open it in a browser to look at every query")
     say(screen, f"{seconds:.0f} seconds in all")
     say(screen, "\nNext", "bold")
     say(screen, "In Python, the model again, and the data as files:")
@@ -366,6 +382,7 @@ def _record(
     texts: dict[Any, str],
     model: Path,
     picture: Path | None,
+    page: Path,
 ) -> dict[str, Any]:
     return {
         "queries": results.n_queries,
@@ -383,4 +400,5 @@ def _record(
         ],
         "model": str(model),
         "figure": None if picture is None else str(picture),
+        "report": str(page),
     }

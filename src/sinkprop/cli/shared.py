@@ -23,8 +23,10 @@ __all__ = [
     "check_file",
     "check_metrics",
     "check_new_file",
+    "check_page",
     "check_plot",
     "check_saved_file",
+    "command_line",
     "complain",
     "console",
     "counted",
@@ -107,6 +109,25 @@ def check_plot(context: click.Context, option: click.Parameter, path: Path | Non
                 'needs matplotlib: pip install "sinkprop[plot]".', ctx=context, param=option
             )
     return check_file(context, option, path)
+
+
+def check_page(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """The path, if a page can be put there: a file that a browser takes for one."""
+    import click
+
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise click.BadParameter(f"{str(path)!r} must end in .html.", ctx=context, param=option)
+    return check_saved_file(context, option, path)
+
+
+def command_line() -> str | None:
+    """The command as it was given, to be shown with what it made; None where it was not given as text."""
+    import shlex
+
+    import click
+
+    given = click.get_current_context().find_root().obj
+    return None if given is None else shlex.join(["sinkprop", *given])
 
 
 def check_metrics(context: click.Context, option: click.Parameter, names: str | None) -> str | None:

@@ -1,0 +1,245 @@
+"""`sinkprop report`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sinkprop.cli.inputs import (
+    Reading,
+    Scorer,
+    data_options,
+    data_path,
+    file_name,
+    read_model_file,
+    read_queries,
+)
+from sinkprop.cli.shared import (
+    check_metrics,
+    check_new_file,
+    check_page,
+    command_line,
+    console,
+    is_stdout,
+    keep_apart,
+    notes_on_stderr,
+    working,
+    write_output,
+)
+from sinkprop.console import say
+from sinkprop.conventions import CONVENTIONS
+
+if TYPE_CHECKING:
+    import click
+
+    from sinkprop.estimator import BaseRanker
+
+__all__ = ["report_command"]
+
+PAGE = Path("report.html")
+METRICS = "ndcg@1-10,p@1,p@3,p@5,p@10,map"
+
+
+def report_command() -> click.Command:
+    import click
+
+    @click.command("report", short_help="A page for the browser: of a comparison, or of saved models.")
+    @click.argument("source", type=data_path())
+    @click.option(
+        "-o",
+        "--out",
+        type=click.Path(dir_okay=False, path_type=Path),
+        default=PAGE,
+        metavar="FILE",
+        callback=check_page,
+        help=f"The page, one file that needs no network.  [default: {PAGE}]",
+    )
+    @click.option(
+        "--model",
+        "models",
+        multiple=True,
+        metavar="[NAME=]FILE",
+        help="A saved model to apply to SOURCE, under a name; may be given several times.",
+    )
+    @click.option("--title", metavar="TEXT", help="The heading of the page.")
+    @click.option(
+        "--metrics",
+        default=None,
+        metavar="NAMES",
+        callback=check_metrics,
+        help=f"With --model: what to report.  [default: {METRICS}]",
+    )
+    @click.option(
+        "--convention",
+        type=click.Choice(list(CONVENTIONS)),
+        default=None,
+        metavar="NAME",
+        help=f"With --model: {', '.join(CONVENTIONS)}.  [default: letor]",
+    )
+    @click.option(
+        "--json",
+        "json_file",
+        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+        metavar="FILE",
+        callback=check_new_file,
+        help="Write what the page shows as JSON, too; - writes it to stdout.",
+    )
+    @data_options
+    @click.pass_context
+    def report(
+        context: click.Context,
+        /,
+        source: Path,
+        out: Path,
+        models: tuple[str, ...],
+        title: str | None,
+        metrics: str | None,
+        convention: str | None,
+        json_file: Path | None,
+        **reading: Any,
+    ) -> None:
+        """Write a page for the browser that shows a comparison, or what saved models do on a file.
+
+        SOURCE is what `sinkprop compare --json` wrote, or, with --model, queries with labels. The page shows
+        the data, metrics with intervals and tests, how training went, wins and losses by query, feature
+        weights, and every query's documents in order, with each document's probabilities of ranks. It is one
+        file that needs no network.
+
+        \b
+        sinkprop compare OHSUMED --json results.json && sinkprop report results.json
+        sinkprop report test.txt --model my.model -o my-model.html
+        sinkprop report test.txt --model ours=a.model --model theirs=b.model -o both.html
+        sinkprop report results.json --json - | jq .datasets[0].means
+        """  # noqa: D301
+        named = _named(models)
+        files = {f"--model {path}": path for path in named.values()}
+        keep_apart(
+            {"--out": out, "--json": json_file}, {"SOURCE": source, "--group": reading["group"], **files}
+        )
+        if named:
+            data = _of_models(source, named, Reading(**reading), metrics, convention, title)
+        else:
+            _refuse(context, metrics=metrics, convention=convention, **reading)
+            data = _of_comparison(source, title)
+        with working("writing the report"):
+            from sinkprop.report import write_report
+
+            write_report(data, out)
+        if json_file is not None:
+            text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+            write_output(json_file, text + "\n")
+        if not is_stdout(json_file):
+            screen = console()
+            for path in (out, json_file):
+                if path is not None:
+                    say(screen, f"Wrote {path}")
+
+    return report
+
+
+def _named(models: Sequence[str]) -> dict[str, Path]:
+    """{name: file} of what --model was given; without a name, that of the file without its ending."""
+    import click
+
+    context = click.get_current_context()
+    found: dict[str, Path] = {}
+    for text in models:
+        name, equals, rest = text.partition("=")
+        path = Path(text)
+        if equals and not path.exists():
+            path = Path(rest)
+        else:
+            name = path.stem
+        if not path.is_file():
+            raise click.UsageError(f"--model: there is no file {str(path)!r}.", ctx=context)
+        if not name.strip():
+            raise click.UsageError(f"--model {text!r}: expected NAME=FILE; the name is empty.", ctx=context)
+        if name in found:
+            raise click.UsageError(
+                f"--model: two models are called {name!r}; give them names, as in --model other={path}.",
+                ctx=context,
+            )
+        found[name] = path
+    return found
+
+
+def _refuse(context: click.Context, **given: Any) -> None:
+    """A usage error for options that say how to read or measure data, where a comparison is read."""
+    import click
+
+    for name, value in given.items():
+        if value is not None and value is not False:
+            option = "--" + name.replace("_", "-")
+            raise click.UsageError(
+                f"{option} is for data with --model; a comparison has its own.", ctx=context
+            )
+
+
+def _of_comparison(source: Path, title: str | None) -> dict[str, Any]:
+    from sinkprop.experiment import Comparison
+    from sinkprop.report import comparison_report
+
+    name = file_name(source)
+    with working(f"reading {name}"):
+        text = _text(source, name)
+        try:
+            found = Comparison.from_json(text)
+        except ValueError as error:
+            raise ValueError(
+                f"{name}: {error} To report on data, give a saved model: --model FILE."
+            ) from None
+        return comparison_report(found, title=title, command=command_line())
+
+
+def _text(source: Path, name: str) -> str:
+    import sys
+
+    content = sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{name}: not a comparison that sinkprop wrote as JSON. To report on data, give a saved model: "
+            "--model FILE."
+        ) from None
+
+
+def _of_models(
+    source: Path,
+    named: dict[str, Path],
+    reading: Reading,
+    metrics: str | None,
+    convention: str | None,
+    title: str | None,
+) -> dict[str, Any]:
+    from dataclasses import replace
+
+    from sinkprop.report import models_report
+
+    rankers: dict[str, BaseRanker] = {name: read_model_file(path) for name, path in named.items()}
+    queries = read_queries(source, reading)
+    name = file_name(source)
+    first: Any = None
+    for method, ranker in rankers.items():
+        scorer = Scorer.of(ranker, queries, model_name=file_name(named[method]), data_name=name)
+        known = getattr(ranker, "feature_names_in_", None)
+        order = None if known is None or queries.feature_names is None else tuple(map(str, known))
+        if first is not None and first[1] != order:
+            raise ValueError(
+                f"{file_name(named[method])} has its features in another order than {first[0]}: report on "
+                "them one by one."
+            )
+        first = (file_name(named[method]), order)
+        taken = replace(queries, X=scorer.X, feature_names=order or queries.feature_names)
+    with working(f"ranking {len(queries):,} documents"), notes_on_stderr(ignore="X does not have valid"):
+        return models_report(
+            rankers,
+            taken,
+            metrics=METRICS if metrics is None else metrics,
+            convention="letor" if convention is None else convention,
+            title=title,
+            name=source.name if str(source) != "-" else "stdin",
+            command=command_line(),
+        )
