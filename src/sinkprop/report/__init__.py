@@ -1,0 +1,32 @@
+"""Reports: what a comparison or a few models found, as one HTML file that needs no network.
+
+`comparison_report` and `models_report` make the data of a report, plain enough for JSON; `report_html` and
+`write_report` make the page of it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sinkprop.report.page import report_html, write_report
+    from sinkprop.report.record import comparison_report, models_report
+
+__all__ = ["comparison_report", "models_report", "report_html", "write_report"]
+
+# The data need the experiment's modules and the page does not: each is imported when it is asked for.
+_LAZY = {
+    "comparison_report": "sinkprop.report.record",
+    "models_report": "sinkprop.report.record",
+    "report_html": "sinkprop.report.page",
+    "write_report": "sinkprop.report.page",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'sinkprop.report' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

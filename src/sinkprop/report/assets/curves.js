@@ -1,0 +1,100 @@
+// NDCG@k of every method, with confidence bands.
+
+function levels() {
+  return METRICS.map((metric) => /^ndcg@(\d+)$/.exec(metric)).filter(Boolean)
+    .map((match) => ({ k: Number(match[1]), metric: match[0] })).sort((x, y) => x.k - y.k);
+}
+
+function curves(d) {
+  const node = section("curves", "How good the first places are");
+  const at = levels();
+  const names = methodNames(d);
+  if (at.length < 2) {
+    node.append(empty("Curves need NDCG at two places or more, such as the metrics ndcg@1-10; this report has fewer."));
+    return node;
+  }
+  const hidden = new Set();
+  const view = { bands: true, published: false };
+  const rows = (d.published ?? []).filter((row) => at.some(({ metric }) => isNumber(row.means[metric])));
+  const own = chart(`Mean NDCG at the first k places, k from ${at[0].k} to ${at[at.length - 1].k}, of ${listed(names)}`, () =>
+    curveFigure(d, at, names.filter((name) => !hidden.has(name)), view, rows), 420);
+  const toggle = (name, shown) => {
+    if (shown) hidden.delete(name);
+    else hidden.add(name);
+    own.update();
+  };
+  const choose = (key) => (on) => {
+    view[key] = on;
+    own.update();
+  };
+  const numbers = numbersOf("The numbers: means and 95 % intervals", () => table("Mean NDCG@k, and its 95 % confidence interval",
+    ["method", ...at.map(({ metric }) => metricName(metric))],
+    names.map((name) => [name, ...at.map(({ metric }) => [fixed(d.means[name][metric]),
+      el("small", {}, interval(d.intervals?.[name]?.[metric]))])]), "with-intervals"));
+  const gray = rows.length && numbersOf("The numbers: published results", () => table("Published means",
+    ["method", ...at.map(({ metric }) => metricName(metric))],
+    rows.map((row) => [row.method, ...at.map(({ metric }) => fixed(row.means[metric]))])));
+  node.append(beside([
+    legend(names, toggle),
+    el("div", { class: "controls" }, checkbox("confidence bands", true, choose("bands")),
+      rows.length > 0 && checkbox(`published results of others (${rows.length}, gray and dashed)`, false, choose("published"))),
+    own.node, numbers.node, gray ? gray.node : "",
+  ], reading(
+    "A line is one method. At k = 5 it tells how well the first five places are filled, on average over the queries: higher is better.",
+    "The shaded band around a line is where its mean would likely fall with other queries of the same kind (95 % confidence). "
+      + "The bands are wide because queries differ; two methods are tested on the same queries, so overlapping bands do not mean "
+      + "that they are equal. The differences below say that.")));
+  return node;
+}
+
+// A button a method, which shows and hides it.
+function legend(names, toggle) {
+  return el("div", { class: "legend", role: "group", "aria-label": "Methods shown" }, names.map((name) => {
+    const button = el("button", { type: "button", "aria-pressed": "true", title: methodAbout(name).description }, swatch(name), name);
+    button.addEventListener("click", () => {
+      const shown = button.getAttribute("aria-pressed") !== "true";
+      button.setAttribute("aria-pressed", String(shown));
+      toggle(name, shown);
+    });
+    return button;
+  }));
+}
+
+function curveFigure(d, at, names, view, rows) {
+  const x = at.map(({ k }) => k);
+  const data = [];
+  for (const name of view.bands ? names : []) {
+    const known = at.filter(({ metric }) => isNumber(d.intervals?.[name]?.[metric]?.[0]));
+    data.push({
+      name: `${name}, band`, x: [...known.map(({ k }) => k), ...known.map(({ k }) => k).reverse()],
+      y: [...known.map(({ metric }) => d.intervals[name][metric][0]), ...known.map(({ metric }) => d.intervals[name][metric][1]).reverse()],
+      mode: "lines", line: { width: 0 }, fill: "toself", hoverinfo: "skip",
+      fillcolor: methodStyle(name, names.length > 4 ? 0.07 : 0.13).color,
+    });
+  }
+  for (const row of view.published ? rows : []) {
+    data.push({
+      name: row.method, x, y: at.map(({ metric }) => row.means[metric] ?? null), mode: "lines+markers", connectgaps: true,
+      line: { color: color("published"), dash: "dash", width: 1 }, marker: { color: color("published"), size: 5, symbol: "circle-open" },
+      hoverinfo: "text", hovertext: at.map(({ k, metric }) => `${plain(row.method)}, published<br>NDCG@${k} ${fixed(row.means[metric])}`),
+    });
+  }
+  // Ours last, so that they lie above the others.
+  const ordered = [...names].sort((p, q) => Number(methodAbout(p).ours) - Number(methodAbout(q).ours));
+  for (const name of ordered) {
+    const style = methodStyle(name);
+    data.push({
+      name, x, y: at.map(({ metric }) => d.means[name][metric] ?? null), mode: "lines+markers",
+      line: { color: style.color, dash: style.dash, width: style.width }, marker: { color: style.color, symbol: style.symbol, size: 8 },
+      hoverinfo: "text", hovertext: at.map(({ k, metric }) => `<b>${plain(name)}</b><br>NDCG@${k} ${fixed(d.means[name][metric])}<br>${
+        interval(d.intervals?.[name]?.[metric])}`),
+    });
+  }
+  return {
+    data,
+    layout: {
+      xaxis: { title: { text: "first k places" }, tickvals: x.length <= 12 ? x : undefined, range: [x[0] - 0.3, x[x.length - 1] + 0.3] },
+      yaxis: { title: { text: "mean NDCG@k on test queries" } },
+    },
+  };
+}

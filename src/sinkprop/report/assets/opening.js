@@ -1,0 +1,153 @@
+// The opening: what was compared, who is ahead, by how much, and whether that is beyond chance, in plain words.
+
+function opening(d) {
+  const names = methodNames(d);
+  const best = leader(d);
+  const node = section("opening", "What was found");
+  if (best === null) {
+    node.append(empty("The report holds no test means of this data set."));
+    return node;
+  }
+  node.append(
+    el("p", { class: "lead" }, names.length > 1 ? whoIsAhead(d, best) : whatOneReached(d, best)),
+    el("div", { class: "prose" },
+      el("p", {}, whatWasCompared(d)),
+      names.length > 1 && el("p", {}, beyondChance(d, best)),
+      names.length > 1 && queryCounts(d, best),
+      el("p", {}, whatTheMetricMeans())),
+    keyFigures(d, best),
+    DATASETS.length > 1 && overDataSets());
+  return node;
+}
+
+function strong(text) {
+  return el("strong", {}, text);
+}
+
+// The tests of methods of this report against its reference.
+function testsOf(d) {
+  const names = methodNames(d);
+  return (d.tests ?? []).filter((test) => test.against === REPORT.against && names.includes(test.method));
+}
+
+function testOf(d, method, metric = MAIN) {
+  return testsOf(d).find((test) => test.method === method && test.metric === metric) ?? null;
+}
+
+// The one that the leader is held against: the reference, or the best of the others where the reference leads.
+function rival(d, best) {
+  const others = methodNames(d).filter((name) => name !== best);
+  return others.includes(REPORT.against) ? REPORT.against : leader(d, others) ?? others[0];
+}
+
+function whoIsAhead(d, best) {
+  const other = rival(d, best);
+  const lead = d.means[best][MAIN] - d.means[other]?.[MAIN];
+  const test = best === REPORT.against ? testOf(d, other) : testOf(d, best);
+  const known = test === null ? "" : test.verdict ? ", beyond chance" : ", though not beyond chance";
+  if (isNumber(lead) && Number(lead.toFixed(4)) === 0) {
+    return [strong(best), ` and `, strong(other), ` are level on ${d.name}.`];
+  }
+  return [strong(best), ` is ahead on ${d.name}: its mean ${metricName(MAIN)} is ${fixed(d.means[best][MAIN])}, `,
+    `${fixed(lead)} above `, strong(other), `${known}.`];
+}
+
+function whatOneReached(d, best) {
+  return [strong(best), ` reaches a mean ${metricName(MAIN)} of ${fixed(d.means[best][MAIN])} on ${d.name}.`];
+}
+
+function whatWasCompared(d) {
+  const names = methodNames(d);
+  const glance = d.glance ?? {};
+  const labels = glance.labels?.values ?? [];
+  const folds = foldNames(d);
+  const what = names.length === 1 ? "One way" : `${counted(names.length)} ways`;
+  const grades = labels.length > 1
+    ? `, each with a label from ${labels[0]} (not relevant) to ${labels[labels.length - 1]} (${labels.length > 2 ? "most relevant" : "relevant"})`
+    : "";
+  const size = isNumber(glance.queries)
+    ? `: ${count(glance.queries, "query", "queries")} with ${count(glance.documents, "document")}${grades}. ` : ". ";
+  const tested = !glance.parts?.some((part) => part.part === "train")
+    ? "The models had been trained before."
+    : `Each learned from some of the queries and was tested on others that it had not seen${
+      folds.length > 1 ? `, in ${folds.length} divisions of the data (folds)` : ""}.`;
+  return `${what} of putting documents in order ${names.length === 1 ? "was" : "were"} tested on ${d.name}${size}${tested}`;
+}
+
+function foldNames(d) {
+  const first = Object.values(d.folds ?? {})[0];
+  return first ? Object.keys(first) : [...new Set((d.queries ?? []).map((query) => query.fold))];
+}
+
+// Every method against the reference: which are told apart from it.
+function beyondChance(d, best) {
+  const tested = methodNames(d).filter((name) => name !== REPORT.against && testOf(d, name));
+  if (!tested.length) return "No test of the differences is in this report: it does not say what is beyond chance.";
+  const by = (verdict) => tested.filter((name) => testOf(d, name).verdict === verdict);
+  const [better, worse, open] = [by(1), by(-1), by(0)];
+  const says = (names, words) => (names.length ? `${listed(names)} ${words}` : null);
+  const claims = [
+    says(better, `${better.length > 1 ? "are" : "is"} better than ${REPORT.against}`),
+    says(worse, `${worse.length > 1 ? "are" : "is"} worse than ${REPORT.against}`),
+  ].filter(Boolean);
+  const sure = claims.length ? `Beyond chance, ${claims.join("; ")}. ` : "";
+  const one = open.length === 1 ? testOf(d, open[0]) : null;
+  const unsure = open.length
+    ? `These queries do not tell ${listed(open)} from ${REPORT.against}: if there were no real difference, `
+      + `${one ? `one as large would still come up by luck ${howOften(one.randomization_holm)}` : "ones as large would still come up by luck too often"}. `
+    : "";
+  const test = best === REPORT.against ? null : testOf(d, best);
+  const range = test && interval(test.interval, signed) !== DASH
+    ? `The lead of ${best} over ${REPORT.against} lies between ${signed(test.interval[0])} and ${signed(test.interval[1])}, with 95 % confidence.`
+    : "";
+  return sure + unsure + range;
+}
+
+function howOften(p) {
+  if (!isNumber(p)) return "too often";
+  return p > 0.95 ? "almost always" : `in about ${Math.max(1, Math.round(100 * p))} of 100 such experiments`;
+}
+
+function queryCounts(d, best) {
+  const other = rival(d, best);
+  const { wins, ties, losses } = winsAndLosses(differences(d, best, other, MAIN));
+  if (!(wins + ties + losses)) return null;
+  return el("p", {}, `Query by query, ${best} gives the better order for ${wins}, ${other} for ${losses}, and ${
+    ties === 1 ? "1 comes out the same" : `${ties} come out the same`}. `,
+    "An average hides that; the ", el("a", { href: "#queries" }, "differences per query"), " and the ",
+    el("a", { href: "#explorer" }, "ranking explorer"), " show it.");
+}
+
+function whatTheMetricMeans() {
+  const ndcg = /^ndcg/.test(MAIN);
+  const level = /@(\d+)/.exec(MAIN);
+  if (!ndcg) return `${metricName(MAIN)} is higher the nearer the relevant documents stand to the top.`;
+  return `${metricName(MAIN)} looks at ${level ? `the first ${level[1]} places` : "all places"} of a list: it is 1 when the most relevant `
+    + "documents stand at the top, and the lower they stand, the nearer it is to 0.";
+}
+
+function keyFigures(d, best) {
+  const other = methodNames(d).length > 1 ? rival(d, best) : null;
+  const test = other === null ? null : best === REPORT.against ? testOf(d, other) : testOf(d, best);
+  const items = [
+    [fixed(d.means[best][MAIN]), `mean ${metricName(MAIN)} of ${best}`],
+    other !== null && [signed(d.means[best][MAIN] - d.means[other][MAIN]), `above ${other}`],
+    test && [test.verdict ? "beyond chance" : "within chance", `p = ${probability(test.randomization_holm)}, ${whole(test.n_queries)} queries`],
+    isNumber(d.glance?.queries) && [whole(d.glance.queries), "queries tested"],
+  ].filter(Boolean);
+  return el("dl", { class: "figures" }, items.map(([value, text]) => el("div", {}, el("dt", {}, text), el("dd", {}, value))));
+}
+
+function overDataSets() {
+  const rows = DATASETS.map((d, i) => {
+    const best = leader(d);
+    const other = best === null ? null : rival(d, best);
+    const test = best === null ? null : best === REPORT.against ? testOf(d, other) : testOf(d, best);
+    const open = el("button", { type: "button", class: "link", onclick: () => changeDataSet(i) }, d.name);
+    return [i === state.data ? strong(d.name) : open, best ?? DASH, fixed(d.means?.[best]?.[MAIN]),
+      other ? signed(d.means[best][MAIN] - d.means[other]?.[MAIN]) : DASH, other ?? DASH,
+      test ? (test.verdict ? "beyond chance" : "within chance") : DASH];
+  });
+  const heads = ["data set", "ahead", metricName(MAIN), "difference", "to", "which is"];
+  return scrolling("All data sets", table("All data sets of this report", heads, rows));
+}

@@ -1,0 +1,120 @@
+// The page: its head, its sections, and what happens when it is opened, resized and printed.
+
+const SECTIONS = [
+  ["opening", "Findings", opening], ["glance", "Data", glance], ["curves", "Curves", curves], ["scores", "Scores", scores],
+  ["training", "Training", training], ["queries", "Queries", queries], ["weights", "Weights", weights], ["explorer", "Explorer", explorer],
+  ["glossary", "Words", glossary],
+];
+
+const PRINTED = 680; // pixels that fit on a page
+
+function header() {
+  const data = DATASETS.length > 1
+    ? choice("Data set", DATASETS.map((d, i) => [String(i), d.name]), String(state.data), (i) => changeDataSet(Number(i))) : null;
+  if (data) watchers.push({ keys: ["data"], update: () => data.set(String(state.data)), kept: true });
+  const theme = el("button", { type: "button", class: "theme", onclick: () => change({ theme: isDark() ? "light" : "dark" }) });
+  const name = () => { theme.textContent = isDark() ? "Light colors" : "Dark colors"; };
+  watchers.push({ keys: ["theme"], update: () => { applyTheme(); name(); }, kept: true });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { applyTheme(); name(); });
+  name();
+  return [
+    el("header", {}, el("h1", {}, REPORT.title ?? "sinkprop report"), REPORT.subtitle && el("p", { class: "subtitle" }, REPORT.subtitle)),
+    el("div", { class: "bar" }, el("nav", { "aria-label": "Sections" }, SECTIONS.map(([id, text]) => el("a", { href: `#${id}` }, text))),
+      data?.node, theme),
+  ];
+}
+
+function footer() {
+  const made = `Made by sinkprop ${REPORT.library ?? ""}`.trim();
+  return el("footer", {}, el("p", {}, `${made}. This file holds all of its data and loads nothing from anywhere.`),
+    REPORT.convention && el("p", {}, `Metrics are in the convention \u201c${REPORT.convention}\u201d.`),
+    REPORT.command && el("p", {}, "The command: ", el("code", {}, REPORT.command)));
+}
+
+function applyTheme() {
+  setTheme();
+  redrawCharts();
+  for (const { keys, update } of watchers) if (keys.includes("colors")) update();
+}
+
+function setTheme() {
+  document.documentElement.dataset.theme = isDark() ? "dark" : "light";
+}
+
+// The sections of the data set chosen, in place of those that were shown.
+function showDataSet() {
+  watchers = watchers.filter((watcher) => watcher.kept);
+  clearCharts();
+  const main = document.querySelector("main");
+  main.replaceChildren(...(DATASETS.length ? SECTIONS.map(([, , make]) => make(dataSet())) : [empty("The report holds no data set.")]));
+  drawAtLeisure();
+}
+
+function goTo(id) {
+  const heading = document.getElementById(`${id}-title`);
+  if (!heading) return;
+  heading.scrollIntoView({ block: "start" });
+  heading.focus({ preventScroll: true });
+}
+
+function followLink(event) {
+  const link = event.target.closest('a[href^="#"]');
+  if (!link) return;
+  event.preventDefault();
+  change({ section: link.hash.slice(1) });
+  goTo(state.section);
+}
+
+// Show what a new address asks for.
+function restore() {
+  Object.assign(state, readAddress());
+  clearCharts();
+  for (const { kept, update } of watchers) if (kept) update();
+  showDataSet();
+  if (state.section) goTo(state.section);
+}
+
+function beforePrint() {
+  document.documentElement.dataset.theme = "light";
+  for (const own of charts) {
+    own.stale = true;
+    draw(own);
+    Plotly.relayout(own.node, { width: Math.min(PRINTED, own.node.clientWidth || PRINTED), autosize: false });
+  }
+}
+
+function afterPrint() {
+  applyTheme();
+  for (const own of charts) {
+    own.stale = true;
+    draw(own);
+  }
+}
+
+function start() {
+  if (DATASETS.length) Object.assign(state, readAddress());
+  setTheme();
+  const page = document.getElementById("page");
+  page.replaceChildren(...header(), el("main"), footer());
+  showDataSet();
+  document.addEventListener("click", followLink);
+  addEventListener("hashchange", restore);
+  addEventListener("beforeprint", beforePrint);
+  addEventListener("afterprint", afterPrint);
+  if (state.section) goTo(state.section);
+  window.sinkpropReport = { data: REPORT, state, rankDistribution, storedDistribution, drawAll };
+  document.documentElement.dataset.ready = "true";
+  performance.mark("sinkprop-ready");
+}
+
+// Another data set, with its own query, and its own pair of methods where it lacks one of those chosen.
+function changeDataSet(data) {
+  const d = DATASETS[data];
+  const names = methodNames(d);
+  const pair = names.includes(state.a) && names.includes(state.b) ? { a: state.a, b: state.b } : firstPair(d);
+  Object.assign(state, pair, { query: firstQuery(d, pair), document: null });
+  change({ data });
+  showDataSet();
+}
+
+start();
