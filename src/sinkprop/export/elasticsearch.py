@@ -1,0 +1,162 @@
+"""Rankers for the learning-to-rank plugin of Elasticsearch, which is OpenSearch's too.
+
+The plugin has linear models, with a normalization of each feature, and trees as XGBoost writes them. It
+counts in single precision, and adds no constant: a shift of all scores changes no ranking.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sinkprop.export.scorers import (
+    FeatureNames,
+    LinearScorer,
+    Tree,
+    TreeScorer,
+    as_linear,
+    feature_names,
+    scorer_of,
+)
+from sinkprop.export.single import (
+    checked_name,
+    deepest,
+    missing_values,
+    norms,
+    refuse_by_query,
+    single,
+    single_weights,
+    thresholds,
+)
+
+__all__ = ["elasticsearch_features", "to_elasticsearch"]
+
+_ENGINE = "the plugin"
+
+
+def to_elasticsearch(
+    ranker: Any, *, name: str, features: FeatureNames = None, missing: str | None = None
+) -> dict[str, Any]:
+    """The body of `POST _ltr/_featureset/<feature set>/_createmodel`; OpenSearch takes the same.
+
+    name      of the model
+    features  names of the columns, as the feature set has them; those of the model, or feature_1, ...,
+              unless they are given. A mapping, as for `elasticsearch_features`, does as well
+    missing   of trees: "zero" sends a feature without a value where 0 goes, in every version of the plugin;
+              "nan" where the model sends NaN, in versions that tell a missing value from 0. None is "zero",
+              and an error for trees that were trained with missing values
+
+    Constants are dropped. A network, and normalization by query, are a ValueError: the plugin has neither.
+
+    >>> from sinkprop.baselines import FeatureRanker
+    >>> ranker = FeatureRanker(1).fit([[3.0], [1.0]], [1, 0], qid=[1, 1])
+    >>> to_elasticsearch(ranker, name="by_score", features=["score"])["model"]["model"]
+    {'type': 'model/linear', 'definition': '{"score": 1.0}'}
+    """
+    checked_name(name)
+    scorer, names = as_linear(scorer_of(ranker)), feature_names(ranker, features)
+    if isinstance(scorer, LinearScorer):
+        refuse_by_query(scorer.scaling.kind, _ENGINE)
+        weights = single_weights(scorer, names)
+        model: dict[str, Any] = {
+            "type": "model/linear",
+            "definition": _text(dict(zip(names, weights, strict=True))),
+        }
+        found = zip(names, norms(scorer.scaling, names), strict=True)
+        normalizers = {
+            feature: {"standard": {"mean": norm.mean, "standard_deviation": norm.deviation}}
+            for feature, norm in found
+            if norm is not None
+        }
+        if normalizers:
+            model["feature_normalizers"] = normalizers
+    elif isinstance(scorer, TreeScorer):
+        refuse_by_query("query" if scorer.by_query else "none", _ENGINE)
+        missing = missing_values(scorer, missing)
+        # A bare array: an objective beside it could only name one of the plugin's functions of the sum.
+        model = {
+            "type": "model/xgboost+json",
+            "definition": _text([_tree(tree, names, missing) for tree in scorer.trees]),
+        }
+    else:
+        raise ValueError(
+            "the learning-to-rank plugin of Elasticsearch and OpenSearch has no networks: its models are "
+            "linear or trees. Export to ONNX or Solr, or train a SinkPropRanker or a BoostedRanker."
+        )
+    return {"model": {"name": name, "model": model}}
+
+
+def elasticsearch_features(ranker: Any, *, features: FeatureNames = None) -> dict[str, Any]:
+    """The body of `POST _ltr/_featureset/<feature set>`, with the features in the order of the columns.
+
+    features  what each is, by its name: a query of Elasticsearch, in which {{word}} stands for a parameter,
+              or the whole definition, with "template". Where there are names only, a feature is taken for a
+              numeric field of that name, 0 where a document has none: change what is something else
+
+    >>> from sinkprop.baselines import FeatureRanker
+    >>> ranker = FeatureRanker(1).fit([[3.0], [1.0]], [1, 0], qid=[1, 1])
+    >>> query = {"match": {"title": "{{keywords}}"}}
+    >>> elasticsearch_features(ranker, features={"title": query})["featureset"]["features"][0]["params"]
+    ['keywords']
+    """
+    scorer_of(ranker)
+    names = feature_names(ranker, features)
+    given = features if isinstance(features, Mapping) else {}
+    return {"featureset": {"features": [_feature(name, given.get(name)) for name in names]}}
+
+
+def _feature(name: str, definition: Any) -> dict[str, Any]:
+    if definition is None:
+        field = {"field": name, "missing": 0.0}
+        definition = {
+            "function_score": {
+                "query": {"match_all": {}}, "field_value_factor": field, "boost_mode": "replace"
+            }
+        }  # fmt: skip
+    elif not isinstance(definition, Mapping):
+        raise ValueError(f"features[{name!r}] must be a query, as {{'match': ...}}; got {definition!r}.")
+    if "template" in definition:
+        return {"name": name, **definition}
+    words = re.findall(r"\{\{#?(?:toJson\}\})?\s*([\w.]+)\s*\}\}", json.dumps(definition))
+    return {
+        "name": name,
+        "params": list(dict.fromkeys(words)),
+        "template_language": "mustache",
+        "template": dict(definition),
+    }
+
+
+def _tree(tree: Tree, names: list[str], missing: str) -> dict[str, Any]:
+    """A tree as XGBoost writes it; the plugin goes left where the threshold is above the value."""
+    depth = deepest(tree).tolist()
+    count = len(tree.feature)
+    leaves = [
+        {"nodeid": count + i, "leaf": single(leaf, "the value of a leaf")}
+        for i, leaf in enumerate(tree.leaves.tolist())
+    ]
+    above = np.nextafter(thresholds(tree, names), np.float32(np.inf))
+    missing_left = tree.missing_left if missing == "nan" else tree.zero_left
+    nodes: list[dict[str, Any]] = [{}] * count
+    for k in reversed(range(count)):  # children have larger numbers than their parents
+        children = [nodes[i] if i >= 0 else leaves[-1 - i] for i in (int(tree.left[k]), int(tree.right[k]))]
+        yes, no = (child["nodeid"] for child in children)
+        feature = names[tree.feature[k]]
+        nodes[k] = {
+            "nodeid": k,
+            "depth": depth[k],
+            "split": feature,
+            "split_condition": single(above[k], f"a threshold of {feature!r}"),
+            "yes": yes,
+            "no": no,
+            "missing": yes if missing_left[k] else no,
+            "children": children,
+        }
+    return nodes[0] if nodes else leaves[0]
+
+
+def _text(definition: Any) -> str:
+    return json.dumps(definition, ensure_ascii=False, allow_nan=False)

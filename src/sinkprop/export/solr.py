@@ -1,0 +1,280 @@
+"""Rankers for Solr's learning-to-rank module: linear models, trees, and networks of rectified units.
+
+Solr counts in single precision. In trees it goes left where a value is not above the threshold plus 0.000001,
+and reads numbers from text only; in weights and matrices it reads numbers, which must not be whole ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.export.scorers import (
+    FeatureNames,
+    LinearScorer,
+    NetworkScorer,
+    Tree,
+    TreeScorer,
+    as_linear,
+    feature_names,
+    scorer_of,
+)
+from sinkprop.export.single import (
+    Norm,
+    checked_name,
+    deepest,
+    missing_values,
+    norms,
+    refuse_by_query,
+    single,
+    single_weights,
+    thresholds,
+)
+
+__all__ = ["solr_features", "to_solr"]
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+
+_ENGINE = "Solr"
+_MODELS = "org.apache.solr.ltr.model."
+_SLACK = np.float32(1e-6)
+_LARGEST_SCALE = 120  # powers of 2
+
+
+def to_solr(
+    ranker: Any,
+    *,
+    name: str,
+    features: FeatureNames = None,
+    store: str | None = None,
+    missing: str | None = None,
+    transformed: bool = False,
+) -> dict[str, Any]:
+    """The body of `PUT /solr/<collection>/schema/model-store`.
+
+    name         of the model
+    features     names of the columns, as the feature store has them; those of the model, or feature_1, ...,
+                 unless they are given. A mapping, as for `solr_features`, does as well
+    store        the feature store; None for Solr's default
+    missing      of trees: "zero" is for features that are 0 where a document has no value; "nan" sends a
+                 missing value where the model sends NaN, in versions of Solr that have `isNullSameAsZero`.
+                 None is "zero", and an error for trees that were trained with missing values
+    transformed  of networks with input_transform="log1p", which Solr does not have: True where the store's
+                 features are already sign(x) log(1 + |x|) of those in training
+
+    Constants of linear models and of trees are dropped. Normalization by query, and networks with other
+    activations than "relu" or with layer_normalization="layer", are a ValueError.
+
+    >>> from sinkprop.baselines import FeatureRanker
+    >>> ranker = FeatureRanker(1).fit([[3.0], [1.0]], [1, 0], qid=[1, 1])
+    >>> to_solr(ranker, name="by_score", features=["score"])["params"]
+    {'weights': {'score': 1.0}}
+    """
+    checked_name(name)
+    scorer, names = as_linear(scorer_of(ranker)), feature_names(ranker, features)
+    if isinstance(scorer, LinearScorer):
+        refuse_by_query(scorer.scaling.kind, _ENGINE)
+        kind, normalizers = "LinearModel", norms(scorer.scaling, names)
+        parameters: dict[str, Any] = {"weights": dict(zip(names, single_weights(scorer, names), strict=True))}
+    elif isinstance(scorer, TreeScorer):
+        refuse_by_query("query" if scorer.by_query else "none", _ENGINE)
+        kind = "MultipleAdditiveTreesModel"
+        normalizers, parameters = _trees(scorer, names, missing_values(scorer, missing))
+    else:
+        refuse_by_query(scorer.scaling.kind, _ENGINE)
+        kind, normalizers = "NeuralNetworkModel", norms(scorer.scaling, names)
+        parameters = {"layers": _layers(scorer, transformed=transformed)}
+    return {
+        **({} if store is None else {"store": store}),
+        "class": _MODELS + kind,
+        "name": name,
+        "features": [
+            {"name": feature, **({} if norm is None else {"norm": _norm(norm)})}
+            for feature, norm in zip(names, normalizers, strict=True)
+        ],
+        "params": parameters,
+    }
+
+
+def solr_features(
+    ranker: Any, *, features: FeatureNames = None, store: str | None = None
+) -> list[dict[str, Any]]:
+    """The body of `PUT /solr/<collection>/schema/feature-store`.
+
+    features  what each is, by its name: a query of Solr as text, in which ${word} stands for what a search
+              gives as efi.word, or the whole definition, with "class" and "params". Where there are names
+              only, a feature is taken for a numeric field of that name: change what is something else
+
+    >>> from sinkprop.baselines import FeatureRanker
+    >>> ranker = FeatureRanker(1).fit([[3.0], [1.0]], [1, 0], qid=[1, 1])
+    >>> solr_features(ranker, features={"title": "{!field f=title}${user_query}"})[0]["class"]
+    'org.apache.solr.ltr.feature.SolrFeature'
+    """
+    scorer_of(ranker)
+    names = feature_names(ranker, features)
+    given = features if isinstance(features, Mapping) else {}
+    return [
+        {**({} if store is None else {"store": store}), "name": name, **_feature(name, given.get(name))}
+        for name in names
+    ]
+
+
+def _feature(name: str, definition: Any) -> dict[str, Any]:
+    classes = "org.apache.solr.ltr.feature."
+    if definition is None:
+        return {"class": classes + "FieldValueFeature", "params": {"field": name}}
+    if isinstance(definition, str):
+        return {"class": classes + "SolrFeature", "params": {"q": definition}}
+    if not isinstance(definition, Mapping) or "class" not in definition:
+        raise ValueError(
+            f"features[{name!r}] must be a query as text, or a definition with 'class' and 'params'; got "
+            f"{definition!r}."
+        )
+    return dict(definition)
+
+
+def _norm(norm: Norm) -> dict[str, Any]:
+    return {
+        "class": "org.apache.solr.ltr.norm.StandardNormalizer",
+        "params": {"avg": repr(norm.mean), "std": repr(norm.deviation)},
+    }
+
+
+def _trees(scorer: TreeScorer, names: list[str], missing: str) -> tuple[list[Norm | None], dict[str, Any]]:
+    found = [thresholds(tree, names) for tree in scorer.trees]
+    scales = [0] * len(names)
+    for feature in range(len(names)):
+        parts = [part[tree.feature == feature] for tree, part in zip(scorer.trees, found, strict=True)]
+        scales[feature] = _scale(np.concatenate([np.zeros(0, np.float32), *parts]), names[feature])
+    normalizers = [
+        Norm(0.0, single(math.ldexp(1.0, -scale), "a factor")) if scale else None for scale in scales
+    ]
+    trees = []
+    for tree, part in zip(scorer.trees, found, strict=True):
+        scaled = np.ldexp(part, np.array(scales)[tree.feature])
+        trees.append({"weight": "1.0", "root": _tree(tree, _less_slack(scaled)[0], names, missing)})
+    if missing == "zero":
+        return normalizers, {"trees": trees}
+    return normalizers, {"isNullSameAsZero": False, "trees": trees}
+
+
+def _scale(values: Singles, name: str) -> int:
+    """The least power of 2, as an exponent, by which thresholds have to grow for Solr's slack to do no harm.
+
+    A factor of 2 changes no digit of a float32, so the comparisons stay what they are.
+    """
+    for scale in range(_LARGEST_SCALE + 1):
+        with np.errstate(over="ignore"):
+            scaled = np.ldexp(values, scale)
+        if not np.isfinite(scaled).all():
+            break
+        if _less_slack(scaled)[1]:
+            return scale
+    raise ValueError(
+        f"Solr adds 0.000001 to every threshold, in single precision, and those of {name!r}, from "
+        f"{values.min()} to {values.max()}, cannot be written so that this does no harm. Scale the feature "
+        "and train again, or export to another format."
+    )
+
+
+def _less_slack(values: Singles) -> tuple[Singles, bool]:
+    """Numbers to which Solr adds its slack to arrive at these, and whether it does at all of them."""
+    near = values - _SLACK
+    best = near.copy()
+    for candidate in (np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))):
+        best = np.where((best + _SLACK != values) & (candidate + _SLACK == values), candidate, best)
+    return best, bool((best + _SLACK == values).all())
+
+
+def _tree(tree: Tree, written: Singles, names: list[str], missing: str) -> dict[str, Any]:
+    deepest(tree)
+    leaves = [{"value": repr(single(leaf, "the value of a leaf"))} for leaf in tree.leaves.tolist()]
+    nodes: list[dict[str, Any]] = [{}] * len(tree.feature)
+    for k in reversed(range(len(nodes))):  # children have larger numbers than their parents
+        feature = names[tree.feature[k]]
+        nodes[k] = {
+            "feature": feature,
+            "threshold": repr(single(written[k], f"a threshold of {feature!r}")),
+            **({} if missing == "zero" else {"missing": "left" if tree.missing_left[k] else "right"}),
+            **{
+                side: nodes[i] if i >= 0 else leaves[-1 - i]
+                for side, i in (("left", int(tree.left[k])), ("right", int(tree.right[k])))
+            },
+        }
+    return nodes[0] if nodes else leaves[0]
+
+
+def _layers(scorer: NetworkScorer, *, transformed: bool) -> list[dict[str, Any]]:
+    """The layers as matrices; the linear part s beside them goes along as units, max(s, 0) and max(-s, 0)."""
+    if scorer.module is not None:
+        raise ValueError(
+            f"the network {type(scorer.module).__name__} is one's own, and Solr takes none but perceptrons. "
+            "Export to ONNX."
+        )
+    if scorer.transform == "log1p" and not transformed:
+        raise ValueError(
+            "the network takes sign(x) log(1 + |x|) of each feature (input_transform='log1p'), which Solr "
+            "cannot compute from a feature. Define the features so, as {!func}ln(sum(1,field)), and say "
+            "transformed=True; or train with input_transform='none'; or export to ONNX."
+        )
+    if len(scorer.combine) == 2:
+        raise ValueError(
+            "the network has two outputs, of a partitioned measure, and Solr takes one. Train with "
+            "relaxation='gaussian' or 'laplace', or export to ONNX."
+        )
+    matrices, activations = _matrices(scorer)
+    factor = np.where(scorer.scaling.factor == 0, 0.0, 1.0)  # a constant feature is 0
+    matrices[0] = (matrices[0][0] * factor, matrices[0][1])
+    return [
+        {
+            "matrix": [[single(x, "a weight") for x in row] for row in W.tolist()],
+            "bias": [single(x, "a bias") for x in b.tolist()],
+            "activation": activation,
+        }
+        for (W, b), activation in zip(matrices, [*activations, "identity"], strict=True)
+    ]
+
+
+def _matrices(scorer: NetworkScorer) -> tuple[list[tuple[Floats, Floats]], list[str]]:
+    """(W, b) of each layer, with what only scales taken into the one before; and the activations between."""
+    matrices: list[tuple[Floats, Floats]] = []
+    activations: list[str] = []
+    known = ("relu", "tanh") if scorer.linear is None else ("relu",)
+    for layer in scorer.layers:
+        weight, bias = layer.weight.astype(np.float64), layer.bias.astype(np.float64)
+        if layer.kind == "linear":
+            matrices.append((weight, bias))
+        elif layer.kind == "scale":
+            W, b = matrices[-1]
+            matrices[-1] = weight[:, None] * W, weight * b + bias
+        elif layer.kind in known:
+            activations.append(layer.kind)
+        else:
+            what = "layer_normalization='layer'" if layer.kind == "layer" else f"activation={layer.kind!r}"
+            beside = "" if scorer.linear is None else ", with the linear function that stands beside them,"
+            raise ValueError(
+                f"the network has {what}, but Solr's layers{beside} can have activation "
+                f"{' or '.join(map(repr, known))} only, and layer_normalization='batch' or None. Train "
+                "such a network, or export to ONNX."
+            )
+    if scorer.linear is None:
+        return matrices, activations
+    linear = scorer.linear.weight.astype(np.float64), scorer.linear.bias.astype(np.float64)
+    if not matrices:
+        return [linear], []
+    both = np.array([[1.0], [-1.0]])
+    (W, b), *middle, last = matrices
+    first = np.concatenate([W, both @ linear[0]]), np.concatenate([b, both[:, 0] * linear[1]])
+    passed = [
+        (
+            np.block([[W, np.zeros((len(W), 2))], [np.zeros((2, W.shape[1])), np.eye(2)]]),
+            np.concatenate([b, np.zeros(2)]),
+        )
+        for W, b in middle
+    ]
+    return [first, *passed, (np.concatenate([last[0], both.T], axis=1), last[1])], activations
