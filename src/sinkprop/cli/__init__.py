@@ -17,6 +17,7 @@ from sinkprop.cli.bench import bench_command
 from sinkprop.cli.compare import compare_command
 from sinkprop.cli.demo import demo_command
 from sinkprop.cli.evaluate import evaluate_command
+from sinkprop.cli.export import export_command
 from sinkprop.cli.predict import predict_command
 from sinkprop.cli.report import report_command
 from sinkprop.cli.shared import complain, installed
@@ -102,6 +103,7 @@ def program() -> click.Group:
         sinkprop predict m.model test.txt > scores.txt   scores, ranks or a TREC run
         sinkprop compare OHSUMED                         methods on the folds of LETOR data
         sinkprop report results.json -o report.html      a page for the browser, with every query
+        sinkprop export m.model --to onnx -o m.onnx      for ONNX, Elasticsearch, OpenSearch, Solr
         sinkprop bench --quick                           how fast it is on this machine
 
         Every command explains itself by examples: sinkprop train --help. Results go to stdout, progress and
@@ -118,6 +120,7 @@ def program() -> click.Group:
         evaluate_command,
         compare_command,
         report_command,
+        export_command,
         bench_command,
     ):
         sinkprop_program.add_command(command())
