@@ -1,7 +1,8 @@
-"""Build the documentation, with every warning an error: `python docs/build.py [OUTPUT]`, by default docs/_build/html.
+"""Build the documentation, with every warning an error: `python docs/build.py [OUTPUT]`.
 
-Runs the tutorials, then looks through what was made: no page may load a script, style, font or picture from elsewhere,
-and every link within the site must lead to a page, and a place on it, that is there.
+OUTPUT is docs/_build/html unless it is given. The tutorials are run; then what was made is looked through: no
+page may load a script, style, font or picture from elsewhere, and every link within the site must lead to a
+page, and a place on it, that is there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 HERE = Path(__file__).parent
-LOADED = {("script", "src"), ("img", "src"), ("source", "src"), ("iframe", "src"), ("object", "data"), ("video", "src")}
+LOADED = {"script": "src", "img": "src", "source": "src", "iframe": "src", "object": "data", "video": "src"}
 LINK_TYPES = {"stylesheet", "preload", "icon", "modulepreload", "preconnect", "dns-prefetch"}
 
 
@@ -29,10 +30,11 @@ class Page(HTMLParser):
         self.places: set[str] = set()
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:  # noqa: D102
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attributes}
         self.places.update(values[name] for name in ("id", "name") if name in values)
-        self.loads += [value for name, value in values.items() if (tag, name) in LOADED]
+        if LOADED.get(tag) in values:
+            self.loads.append(values[LOADED[tag]])
         if tag == "link" and LINK_TYPES & set(values.get("rel", "").split()):
             self.loads.append(values.get("href", ""))
         if tag == "a" and "href" in values:
@@ -41,7 +43,11 @@ class Page(HTMLParser):
 
 def faults(site: Path) -> list[str]:
     """What is wrong with the built site, a sentence each."""
-    pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html")) if "_static" not in path.parts}
+    pages = {
+        path: Page(path.read_text(encoding="utf-8"))
+        for path in sorted(site.rglob("*.html"))
+        if "_static" not in path.parts
+    }
     found = []
     for path, page in pages.items():
         name = path.relative_to(site)
@@ -61,9 +67,10 @@ def faults(site: Path) -> list[str]:
                 places = pages[site.resolve() / target.relative_to(site.resolve())].places
                 if unquote(parts.fragment) not in places:
                     found.append(f"{name} links to {url}, a place that is not there")
+    elsewhere = re.compile(r"(?:url\(|@import )[\"']?((?:https?:)?//[^\"')]+)")
     for path in sorted(site.rglob("*.css")):
-        for url in re.findall(r"(?:url\(|@import )[\"']?((?:https?:)?//[^\"')]+)", path.read_text(encoding="utf-8")):
-            found.append(f"{path.relative_to(site)} loads {url}")
+        urls = elsewhere.findall(path.read_text(encoding="utf-8"))
+        found += [f"{path.relative_to(site)} loads {url}" for url in urls]
     return found
 
 
@@ -84,7 +91,21 @@ def main(arguments: list[str]) -> int:
     site = Path(arguments[0] if arguments else HERE / "_build" / "html").resolve()
     begun = time.perf_counter()
     status = build_main(
-        ["-q", "-W", "--keep-going", "-E", "-a", "-j", "auto", "-b", "html", "-d", f"{site}.doctrees", str(HERE), str(site)]
+        [
+            "-q",
+            "-W",
+            "--keep-going",
+            "-E",
+            "-a",
+            "-j",
+            "auto",
+            "-b",
+            "html",
+            "-d",
+            f"{site}.doctrees",
+            str(HERE),
+            str(site),
+        ]
     )
     if status:
         return status

@@ -1,12 +1,14 @@
 """Settings of the documentation: `python docs/build.py` builds it."""
 
 import os
-import re
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
+
+from docstrings import listed_names  # noqa: E402
 
 import sinkprop  # noqa: E402
 
@@ -40,8 +42,15 @@ myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = True
 
-# Tutorials are run at every build, and an error in one is a warning, which fails the build. One thread each: several run at once.
+# Tutorials are run at every build; an error in one is a warning, which fails the build.
 os.environ.update(OMP_NUM_THREADS="1", SINKPROP_NUM_THREADS="1")
+_ipython = tempfile.TemporaryDirectory()  # settings of the kernels: sharp pictures, and no word of their own
+_profile = Path(_ipython.name, "profile_default")
+_profile.mkdir()
+(_profile / "ipython_kernel_config.py").write_text(
+    "c.InlineBackend.figure_formats = {'svg'}\nc.IPKernelApp.log_level = 'ERROR'\n", encoding="utf-8"
+)
+os.environ["IPYTHONDIR"] = _ipython.name
 nb_execution_mode = "force"
 nb_execution_timeout = 120
 nb_execution_show_tb = True
@@ -60,21 +69,9 @@ python_trailing_comma_in_multi_line_signatures = False
 toc_object_entries_show_parents = "hide"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+sinkprop_names = listed_names(HERE / "api")
 
-
-def _listed_names():
-    for page in sorted((HERE / "api").glob("*.md")):
-        module = ""
-        for line in page.read_text(encoding="utf-8").splitlines():
-            if found := re.match(r"\.\. (?:currentmodule|py:module):: (\S+)", line):
-                module = found.group(1)
-            elif found := re.match(r"   (\w+)$|\.\. py:data:: (\w+)$", line):
-                yield f"{module}.{found.group(1) or found.group(2)}"
-
-
-sinkprop_names = list(_listed_names())
-
-# The site loads nothing from elsewhere: MathJax lies in _static (its README says from where), the theme brings its fonts.
+# The site loads nothing from elsewhere: MathJax lies in _static, where its README says from where it came.
 mathjax_path = "mathjax/tex-chtml.js"
 html_context = {"default_mode": "auto"}
 html_theme = "pydata_sphinx_theme"

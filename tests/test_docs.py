@@ -1,24 +1,46 @@
-"""The examples of the documentation run as they stand."""
+"""The documentation: its examples run as they stand, its commands exist, its reference is complete."""
 
+import ast
+import importlib
+import importlib.util
+import inspect
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+import sinkprop
+from sinkprop.cli import program
+
 ROOT = Path(__file__).parents[1]
-PAGES = {  # and how many examples each has
-    "README.md": 3,
-    "docs/training.md": 2,
-    "docs/baselines.md": 2,
-    "docs/torch.md": 2,
-    "docs/layers.md": 5,
-    "docs/neural.md": 3,
-    "docs/boosting.md": 5,
-    "docs/tree_libraries.md": 4,
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (
+        *ROOT.glob("*.md"),
+        *(ROOT / "src").rglob("*.md"),
+        ROOT / "benchmarks/README.md",
+        *DOCS.rglob("*.md"),
+    )
+    if not {"_build", "_static", "generated"} & set(path.parts)
+)
+TUTORIALS = [page for page in PAGES if page.startswith("docs/tutorials/") and not page.endswith("/index.md")]
+
+# Blocks of Python that are not run have the mark `<!-- not run: why -->` above; their numbers.
+NOT_RUN = {"docs/compare.md": 2, "docs/results.md": 1}
+# Pages whose blocks another test runs, with more to it.
+ELSEWHERE = {
+    "docs/data.md": "test_readers.py",
+    "docs/migration.md": "test_torch_migration.py",
+    "docs/model-files.md": "test_model_files.py",
 }
+BLOCK = re.compile(r"(?:^<!-- (?P<mark>.+?) -->\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
+
 # Each example by itself, with names of its own, but those of a page in one process: most of their time would
 # be imports.
 RUN = """
@@ -33,20 +55,46 @@ json.dump(printed, sys.stdout)
 """
 
 
+def text(page):
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
 def examples(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    """The blocks to be run, and the marks of those that are not."""
+    blocks = [(block["mark"] or "", block["code"]) for block in BLOCK.finditer(text(page))]
+    marks = [mark for mark, _ in blocks if mark.startswith("not run: ")]
+    return [code for mark, code in blocks if not mark.startswith("not run: ")], marks
+
+
+RUNNING = [page for page in PAGES if examples(page)[0] and page not in ELSEWHERE]
+
+
+def test_pages_are_found():
+    assert {"README.md", "docs/index.md", "docs/training.md", "docs/tutorials/first-ranker.md"} <= set(PAGES)
+    assert {"README.md", "docs/index.md", "docs/training.md", "docs/layers.md", "docs/boosting.md"} <= set(
+        RUNNING
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_there_are_examples(page):
-    assert len(examples(page)) == PAGES[page]
+def test_every_block_is_run_or_marked(page):
+    # a block in another form (indented, with tildes, as "py") would escape those who look for blocks
+    assert len(
+        re.findall(r"^\s*(?:```+|~~~+)\s*(?:\{code-block\}\s*)?(?:py|python3?|ipython3?)\b", text(page), re.M)
+    ) == len(BLOCK.findall(text(page)))
+    assert len(examples(page)[1]) == NOT_RUN.get(page, 0)
+
+
+@pytest.mark.parametrize("page", ELSEWHERE)
+def test_pages_of_other_tests_are_read_there(page):
+    assert examples(page)[0]
+    assert Path(page).name in (ROOT / "tests" / ELSEWHERE[page]).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", RUNNING)
 def test_the_examples_run(page, tmp_path):
-    codes = examples(page)
+    codes = examples(page)[0]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN],
         input=json.dumps([(f"{page}, example {i}", code) for i, code in enumerate(codes, 1)]),
@@ -57,6 +105,196 @@ def test_the_examples_run(page, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     for code, printed in zip(codes, json.loads(done.stdout), strict=True):
-        assert printed
+        assert bool(printed) == ("print(" in code)
         for number in re.findall(r"print\(.*\)  # (0\.\d+),", code):  # what a comment says is printed
             assert number in printed
+
+
+@pytest.mark.parametrize("page", TUTORIALS)
+def test_tutorials_are_notebooks(page):
+    # they are run by docs/build.py, where their cells make the page
+    assert text(page).startswith("---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n")
+    cells = re.findall(r"^```\{code-cell\} ipython3\n(.*?)^```$", text(page), re.DOTALL | re.MULTILINE)
+    assert len(cells) == text(page).count("{code-cell}") > 3
+    for cell in cells:
+        ast.parse(cell)
+
+
+def commands(page):
+    """The commands of the program in a page, in blocks of shell and within text, up to a pipe or the like."""
+    found = []
+    for block in re.findall(r"^```sh\n(.*?)^```$", text(page), re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            found += re.findall(r"(?:^|[|;&] *|/)(sinkprop .*)", line)
+    found += re.findall(
+        r"`(sinkprop [a-z][^`]*)`", re.sub(r"^```.*?^```$", "", text(page), flags=re.DOTALL | re.MULTILINE)
+    )
+    result = []
+    for line in found:
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words = list(lexer)
+        end = next((i for i, word in enumerate(words) if set(word) <= set("|<>&;()")), len(words))
+        result.append(words[1:end])
+    return result
+
+
+def test_commands_are_found():
+    found = [words for page in PAGES for words in commands(page)]
+    assert ["compare", "OHSUMED"] in found
+    assert len(found) > 30
+    assert sum(any(word.startswith("--") for word in words) for words in found) > 15
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
+def test_commands_of_the_pages_exist(page):
+    group = program()
+    for words in commands(page):
+        assert words[0] in group.commands, f"sinkprop {words[0]}"
+        command = group.commands[words[0]]
+        context = click.Context(command, info_name=words[0])
+        try:
+            command.make_parser(context).parse_args(args=[word for word in words[1:] if word != "..."])
+        except click.UsageError as error:
+            pytest.fail(f"sinkprop {' '.join(words)}: {error.format_message()}")
+
+
+def extension(name):
+    """A module of the documentation, which needs no Sphinx as long as it is not built."""
+    path = DOCS / ("build.py" if name == "build" else f"_ext/{name}.py")
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PUBLIC = [
+    name
+    for name in (
+        "",
+        ".baselines",
+        ".datasets",
+        ".experiment",
+        ".export",
+        ".gbdt",
+        ".metrics",
+        ".plot",
+        ".reference",
+        ".report",
+        ".torch",
+    )
+    if importlib.util.find_spec(f"sinkprop{name}")
+]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_reference_has_every_public_name(name):
+    module = importlib.import_module(f"sinkprop{name}")
+    listed = extension("docstrings").listed_names(DOCS / "api")
+    objects = [
+        getattr(importlib.import_module(full.rpartition(".")[0]), full.rpartition(".")[2]) for full in listed
+    ]
+    for public in module.__all__:
+        thing = getattr(module, public)
+        if f"{module.__name__}.{public}" not in listed and type(thing) is not type(sinkprop):  # or a module
+            assert any(thing is other for other in objects), f"docs/api lists no {module.__name__}.{public}"
+    own = [full for full in listed if full.rpartition(".")[0] == module.__name__]
+    assert len(own) == len(set(own))
+    assert {full.rpartition(".")[2] for full in own} <= set(module.__all__)
+
+
+def linked(name):
+    return f"<{name}>" if name == "Gain" else None
+
+
+@pytest.mark.parametrize(
+    ("docstring", "rst"),
+    [
+        ("A * b, |x|, y_ and `Gain` of `x`.", r"A \* b, \|x\|, y\_ and <Gain> of ``x``."),
+        ("Text:\n\n    a = b\n\n    c = d\n\nMore.", "Text:\n\n::\n\n    a = b\n\n    c = d\n\nMore."),
+        (">>> a_\n1", ">>> a_\n1"),
+        (
+            'labels  (N,) relevance\nqid     "a" or `Gain`\n        or b',
+            ".. rst-class:: parameters\n\n``labels``\n    (N,) relevance\n\n"
+            '``qid``\n    "a" or <Gain>\n    or b',
+        ),
+        ("Not a table  of two\ncolumns", "Not a table  of two\ncolumns"),
+        (
+            "x : int\n    It.\n\nParameters\n----------\ny : a_b `Gain`",
+            "x : int\n    It.\n\nParameters\n----------\ny : a_b <Gain>",
+        ),
+    ],
+)
+def test_docstrings_become_restructured_text(docstring, rst):
+    assert extension("docstrings").to_rst(docstring, linked) == rst
+
+
+def test_columns_of_docstrings():
+    columns = extension("docstrings").columns
+    lines = [
+        "n_iter    iterations      epsilon     what is added",
+        "one_more_ text in the second column",
+        "a, b      of two",
+        "a_name_that_is_too_long",
+        "          below it",
+    ]
+    assert columns(lines) == [
+        ("n_iter", ["iterations"]),
+        ("epsilon", ["what is added"]),
+        ("one_more_", ["text in the second column"]),
+        ("a, b", ["of two"]),
+        ("a_name_that_is_too_long", ["below it"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["SinkPropRanker", "gbdt.BoostedRanker", "torch.NeuralRanker", "baselines.LightGBMRanker"]
+)
+def test_every_parameter_of_a_ranker_is_in_its_columns(name):
+    ranker = sinkprop
+    for part in name.split("."):
+        ranker = getattr(ranker, part)
+    columns = extension("docstrings").columns
+    blocks = [columns(block.split("\n")) for block in inspect.getdoc(ranker).split("\n\n")]
+    documented = {name for entries in blocks for names, _ in entries for name in names.split(", ")}
+    prose = set(re.findall(r"`(\w+)`", ranker.__doc__))
+    assert set(ranker().get_params()) <= documented | prose
+
+
+def test_faults_of_a_site_are_found(tmp_path):
+    faults = extension("build").faults
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "_static/a.css").write_text("a { background: url('_static/b.png') }", encoding="utf-8")
+    head = '<link rel="stylesheet" href="_static/a.css"><h1 id="top">'
+    (tmp_path / "a.html").write_text(
+        head + '<a href="b.html#there"><a href="https://x.org/">', encoding="utf-8"
+    )
+    (tmp_path / "b.html").write_text(
+        head + '<a name="there"><a href="a.html#top"><a href="#top">', encoding="utf-8"
+    )
+    assert faults(tmp_path) == []
+    (tmp_path / "a.html").write_text(
+        head
+        + '<script src="https://c.org/x.js"></script><a href="b.html#gone"><a href="c.html"><img src="p.png">',
+        encoding="utf-8",
+    )
+    (tmp_path / "_static/a.css").write_text(
+        "@import '//fonts.org/f.css'; a { b: url(https://x.org/y) }", encoding="utf-8"
+    )
+    assert faults(tmp_path) == [
+        "a.html loads https://c.org/x.js",
+        "a.html loads p.png, which is not there",
+        "a.html links to b.html#gone, a place that is not there",
+        "a.html links to c.html, which is not there",
+        "_static/a.css loads //fonts.org/f.css",
+        "_static/a.css loads https://x.org/y",
+    ]
+
+
+def test_mathjax_is_the_one_that_its_readme_names():
+    folder = DOCS / "_static" / "mathjax"
+    assert extension("build").changed_files(folder) == []
+    named = {line.split()[1] for line in (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()}
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert named == there - {"LICENSE", "README.md", "SHA256SUMS"}
+    assert '"3.2.2"' in (folder / "tex-chtml.js").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The directive `commands`: every command of the program, with its arguments and options, as click has them."""
+"""The directive `commands`: every command of the program, with its options, as click has them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _options(command: click.Command, context: click.Context) -> nodes.definition
 class Commands(SphinxDirective):
     """A section for each command."""
 
-    def run(self) -> list[nodes.Node]:  # noqa: D102
+    def run(self) -> list[nodes.Node]:
         group = program()
         parent = click.Context(group, info_name="sinkprop", **group.context_settings)
         sections: list[nodes.Node] = []
@@ -61,7 +61,9 @@ class Commands(SphinxDirective):
             context = click.Context(command, info_name=name, parent=parent)
             section = nodes.section(ids=[nodes.make_id(name)], names=[name])
             section += nodes.title("", "", nodes.literal("", f"sinkprop {name}"))
-            section += _literal(" ".join([context.command_path, *command.collect_usage_pieces(context)]), "sh")
+            section += _literal(
+                " ".join([context.command_path, *command.collect_usage_pieces(context)]), "sh"
+            )
             section += _words(command.help or "")
             section += _options(command, context)
             self.state.document.note_implicit_target(section)

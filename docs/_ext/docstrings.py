@@ -1,8 +1,9 @@
 """The docstrings of sinkprop as reStructuredText.
 
-In the source they are plain text that reads well in a terminal: parameters in two aligned columns, equations indented,
-names in single backticks. Here the columns become definition lists, what is indented a literal block, and a name a link
-where the reference has it. Docstrings with numpydoc sections go on to napoleon, doctests stay as they are.
+In the source they are plain text that reads well in a terminal: parameters in two aligned columns, equations
+indented, names in single backticks. Here the columns become definition lists, what is indented a literal
+block, and a name a link where the reference has it. Docstrings with numpydoc sections go on to napoleon,
+doctests stay as they are.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 NAME = r"(?:[A-Za-z_]\w*|\.\.\.|\"[^\"]+\")"
@@ -73,7 +75,9 @@ def _definitions(entries: list[tuple[str, list[str]]], link: Link) -> str:
         term = ", ".join(name if name == "..." else f"``{name}``" for name in names.split(", "))
         if nested := columns(meaning):
             body = _definitions(nested, link)
-        elif sum(line.startswith('"') and '": ' in line for line in meaning) > 1:  # "graded": ..., "binary": ...
+        elif (
+            sum(line.startswith('"') and '": ' in line for line in meaning) > 1
+        ):  # "graded": ..., "binary": ...
             items = re.split(r'\n(?=")', "\n".join(meaning))
             body = "\n".join("* " + _escaped(item, link).replace("\n", "\n  ") for item in items)
         else:
@@ -120,10 +124,24 @@ class Links:
         return None
 
 
+def listed_names(folder: Path) -> list[str]:
+    """The names that the pages of the reference in a folder list, as sinkprop.evaluate."""
+    names = []
+    for page in sorted(folder.glob("*.md")):
+        module = ""
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if found := re.match(r"\.\. currentmodule:: (\S+)", line):
+                module = found.group(1)
+            elif found := re.match(r"   (\w+)$|\.\. py:data:: (\w+)$", line):
+                names.append(f"{module}.{found.group(1) or found.group(2)}")
+    return names
+
+
 def _process(links: Links) -> Callable[..., None]:
     def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
         module = getattr(obj, "__module__", None) or name
-        lines[:] = to_rst("\n".join(lines), lambda text: links(text, module, name)).split("\n") + [""]
+        rst = to_rst("\n".join(lines), lambda text: links(text, module, name))
+        lines[:] = [*rst.split("\n"), ""]
 
     return process
 
@@ -152,8 +170,9 @@ def setup(app: Any) -> dict[str, Any]:
     """Sphinx's entry point; `sinkprop_names` of conf.py says what the reference has."""
     app.add_config_value("sinkprop_names", [], "env")
     app.connect("autodoc-skip-member", _skip)
-    app.connect(
-        "config-inited",
-        lambda app, config: app.connect("autodoc-process-docstring", _process(Links(config.sinkprop_names)), 400),
-    )
+
+    def connect(app: Any, config: Any) -> None:
+        app.connect("autodoc-process-docstring", _process(Links(config.sinkprop_names)), priority=400)
+
+    app.connect("config-inited", connect)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -24,7 +24,9 @@ def _rewrite(app: Any, docname: str, source: list[str]) -> None:
         if path.startswith("docs/"):
             return link.group()
         if path not in PAGES:
-            raise ValueError(f"docs/{docname}.md links to {path}, for which docs/_ext/outside.py names no page")
+            raise ValueError(
+                f"docs/{docname}.md links to {path}, for which docs/_ext/outside.py names no page"
+            )
         return posixpath.relpath(posixpath.join("docs", PAGES[path]), folder) + ".md"
 
     source[0] = LINK.sub(target, source[0])
