@@ -302,7 +302,7 @@ def test_without_matplotlib_it_says_how_to_get_it(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert 'pip install "sinkprop[plot]"' in done.stdout
-    assert [path.name for path in tmp_path.iterdir()] == [MODEL]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([MODEL, REPORT])
 
 
 @pytest.mark.slow

@@ -188,6 +188,16 @@ class TestComparison:
         assert own["means"] == found.means("data")
         assert own["queries"][0]["documents"] is None
 
+    def test_a_fit_that_chooses_from_an_infinite_penalty_is_json_too(self):
+        methods = {"softrank": SoftRankRanker(sigma=0.5, penalty=(0.1, 1.0))}
+        found = compare([fold(1)], methods, metrics="map", n_jobs=1)
+        (own,) = json.loads(found.to_json())["datasets"][0]["methods"][0]["folds"]
+        assert own["summary"]["tried"]["penalty"] == [None, 1.0, 0.1]
+        (data,) = comparison_report(Comparison.from_json(found.to_json()))["datasets"]
+        steps = data["training"]["softrank"]["Fold1"]["steps"]
+        assert [step["path"] for step in steps] == [None, "penalty 1", "penalty 0.1"]
+        assert [step["sigma"] for step in steps] == [None, 0.5, 0.5]
+
     def test_names_of_queries_and_words_about_the_data(self, found):
         (own,) = comparison_report(found, about={"data": "What it is."}, query_names={40: "to read a file"})[
             "datasets"

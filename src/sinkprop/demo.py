@@ -188,22 +188,17 @@ DESCRIPTIONS = {
     LEAST_SQUARES: "a weighted sum of the features that learned to predict each entry's grade by itself",
     SINKPROP: "the same kind of weighted sum, but taught to put good entries at the top of the list",
 }
-ABOUT = """\
-People ask things such as "delete a directory tree", and some hundred entries of the documentation of
-Python's standard library might answer. Each entry was graded: 2 answers the question, 1 helps, 0 does
-neither. The task is to put the good ones first. All that a method knows of an entry are numbers, its
-features: how often the question's words occur in its name, how rare these words are, how long the text
-is.
-
-BM25 is one of these features, a formula that search engines have long used. Least squares and SinkProp
-learn from graded questions how much each feature should count; the feature weights show what they
-learned. NDCG says how good an order is: 1 is the best there is, and mistakes near the top cost most.
-NDCG@10 looks at the first ten places. Every number is of questions that took no part in the learning.
-
-How sure is it? Some questions are easier than others, so each mean comes with an interval: were the
-questions drawn anew, 95 of 100 means would lie in it. And within a question, SinkProp does not only order
-the entries: it gives each a probability for every place in the list. Pick a question in the ranking
-explorer to see which of its calls are clear and which are close."""
+ABOUT = (
+    'People ask things such as "delete a directory tree", and some hundred entries of the documentation '
+    "of Python's standard library might answer. Each entry was graded: 2 answers the question, 1 helps, 0 "
+    "does neither. All that a method knows of an entry are 50 numbers, its features: how often the "
+    "question's words occur in its name, how rare these words are, how long the text is. BM25 is one of "
+    "them, a formula that search engines have long used. Least squares and SinkProp learned from graded "
+    "questions how much each feature should count: least squares so as to guess each grade, SinkProp so "
+    "as to have the good entries at the top. How sure is it? The intervals say how much a mean owes to "
+    "the choice of questions, and the ranking explorer shows, question by question, which entries "
+    "SinkProp is sure of and which might as well change places."
+)
 
 
 def comparison(tested: Sequence[Trained]) -> Comparison:

@@ -264,7 +264,7 @@ class Comparison:
                     "means": dict(r.means),
                     "fit_seconds": _number(r.fit_seconds),
                     "predict_seconds": r.predict_seconds,
-                    "summary": dict(r.summary),
+                    "summary": _finite(r.summary),
                     "warnings": list(r.warnings),
                     "queries": [plain_id(q) for q in r.queries],
                     "per_query": {k: [_number(x) for x in v.tolist()] for k, v in r.per_query.items()},
@@ -392,6 +392,13 @@ def _once_a_query(D: Floats, queries: list[Hashable]) -> Floats:
 
 def _number(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _finite(value: Any) -> Any:
+    """Plain data with None for what is not finite, such as the penalty of a fit that was left at its start."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else _number(value)
 
 
 def _lines(value: Any, line: str) -> Iterator[str]:
