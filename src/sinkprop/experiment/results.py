@@ -395,7 +395,7 @@ def _number(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """Plain data with None for what is not finite, such as the penalty of a fit that was left at its start."""
+    """Plain data with None for what is not finite, such as the penalty of a fit left at its start."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else _number(value)
