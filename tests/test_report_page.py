@@ -170,6 +170,7 @@ def test_it_opens_with_every_section_and_chart(page):
     assert page.locator("[role=figure] .main-svg").count() >= 10
     assert all(figures.evaluate_all("all => all.map(own => own.getAttribute('aria-label'))"))
     assert page.evaluate("document.querySelectorAll('#page script, #page b, #page i').length") == 0
+    assert not re.search(r"\b(undefined|NaN|null|true|false|Infinity)\b", page.locator("main").inner_text())
     assert page.evaluate("performance.getEntriesByName('sinkprop-ready').length") == 1
 
 
@@ -288,36 +289,34 @@ def test_differences_weights_and_training_are_drawn_as_recorded(page, data):
     page.locator("#training select").nth(1).select_option("Fold2")
 
 
-def test_wins_and_losses_are_sorted_and_open_the_explorer(browser, report, data):
+def test_wins_and_losses_are_sorted_and_open_the_explorer(page, data):
     own = data["datasets"][0]
     x, y = (own["per_query"][name]["ndcg@10"] for name in (example.OURS, example.REFERENCE))
     both = sorted(((a - b, -q) for q, (a, b) in enumerate(zip(x, y, strict=True))), reverse=True)
-    with opened(browser, report) as page:
-        bars = drawn(page, "#queries .chart")[0]
-        assert bars["y"] == [difference for difference, _ in both]
-        assert bars["customdata"] == [-q for _, q in both]
-        page.locator("#queries .keys").focus()
-        page.keyboard.press("ArrowRight")
-        page.keyboard.press("Enter")
-        second = own["queries"][-both[1][1]]
-        assert (
-            page.locator("#explorer .query-title").text_content().endswith(f"{second['documents']} documents")
-        )
-        assert page.evaluate("document.activeElement.id") == "explorer-title"
-        page.locator("#queries").scroll_into_view_if_needed()
-        page.locator("#queries .chart .point").first.hover(force=True)
-        page.locator("#queries .chart .nsewdrag").click(position={"x": 12, "y": 40}, force=True)
-        first = own["queries"][-both[0][1]]
-        page.get_by_role("heading", name=f"Query {first['id']}, {first['documents']} documents").wait_for()
-        page.locator("#queries select").first.select_option(example.ODD)  # the other select follows
-        assert page.locator("#explorer select").first.input_value() == example.ODD
+    go(page, section="queries", a=example.OURS, b=example.REFERENCE)
+    bars = drawn(page, "#queries .chart")[0]
+    assert bars["y"] == [difference for difference, _ in both]
+    assert bars["customdata"] == [-q for _, q in both]
+    page.locator("#queries .keys").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    second = own["queries"][-both[1][1]]
+    assert page.locator("#explorer .query-title").text_content().endswith(f"{second['documents']} documents")
+    assert page.evaluate("document.activeElement.id") == "explorer-title"
+    page.locator("#queries").scroll_into_view_if_needed()
+    page.locator("#queries .chart .point").first.hover(force=True)
+    page.locator("#queries .chart .nsewdrag").click(position={"x": 12, "y": 40}, force=True)
+    first = own["queries"][-both[0][1]]
+    page.get_by_role("heading", name=f"Query {first['id']}, {first['documents']} documents").wait_for()
+    page.locator("#queries select").first.select_option(example.ODD)  # the other select follows
+    assert page.get_by_label("First method").last.input_value() == example.ODD
 
 
 @pytest.mark.parametrize("q", [0, 1, 2, 5])
 def test_pi_in_the_page_is_the_librarys(page, data, q):
     explored = data["datasets"][0]["explorer"]["queries"][q]
     for method, settings in example.SETTINGS.items():
-        for width in (0.25, 1.0, 4.0):
+        for width in (0.25, 1.0, 4.0) if len(explored["labels"]) < 20 else (1.0,):
             found = page.evaluate(
                 """([scores, settings]) => {
                   const own = sinkpropReport.rankDistribution(scores, settings);
@@ -376,7 +375,7 @@ def test_the_width_slider_sharpens_the_distribution(page, data):
     slider.focus()
     for _ in range(8):
         slider.press("ArrowLeft")
-    page.wait_for_function("location.hash.includes('width=-2')")
+    page.wait_for_url(re.compile("width=-2"))
     order = example.order(data["datasets"][0]["explorer"]["queries"][4]["scores"][example.OURS])
     expected = example.distribution(example.OURS, 4, 0.25)[order]
     assert np.allclose(matrix_shown(page, 1), expected, rtol=0, atol=1e-9)
@@ -415,6 +414,7 @@ def test_documents_are_found_in_both_lists_by_keyboard_and_mouse(page, data):
     assert "regression puts it in place 100 " in words
     page.locator("#explorer .side:nth-child(2) tbody tr").nth(98).hover()
     assert theirs[98] in page.evaluate(chosen)
+    page.evaluate("new Promise(requestAnimationFrame)")
     shapes = page.eval_on_selector(
         "#explorer .figure:nth-child(2) [role=figure]:has(.hm)", "node => node.layout.shapes"
     )
@@ -429,7 +429,7 @@ def test_queries_are_searched_and_stepped_through(page):
     field = page.get_by_label("Search queries")
     field.fill("sort")
     options = page.locator("#explorer .picker select[size] option")
-    assert options.all_text_contents() == ["how to <b>sort</b> (106) · 12 documents, 8 relevant"]
+    assert options.all_text_contents() == ["how to <b>sort</b> (106) · 8 of 12 relevant"]
     field.fill("")
     assert options.count() == 13
     page.get_by_role("button", name="Next query").click()
@@ -447,7 +447,7 @@ def test_queries_are_searched_and_stepped_through(page):
 def test_an_address_brings_everything_back(browser, report):
     words = "data=Small+%26+%3Codd%3E&a=regression&b=sinkprop&query=106&document=3&width=1&theme=dark"
     with opened(browser, f"{report}#section=explorer&{words}") as page:
-        assert page.locator("#explorer select").first.input_value() == example.REFERENCE
+        assert page.get_by_label("First method").last.input_value() == example.REFERENCE
         assert page.locator("#explorer input[type=range]").input_value() == "1"
         assert page.locator('#explorer tr[aria-selected="true"]').first.get_attribute("data-document") == "2"
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
@@ -465,18 +465,18 @@ def test_an_address_brings_everything_back(browser, report):
         }
 
 
-def test_a_data_set_from_an_older_file_says_what_it_lacks(browser, report, data):
-    with opened(browser, report) as page:
-        page.get_by_label("Data set", exact=True).select_option("Older")
-        assert "ahead on Older" in page.locator("#opening .lead").text_content()
-        for name in ("glance", "training", "weights", "explorer"):
-            assert page.locator(f"#{name} .empty").count() == 1
-            assert page.locator(f"#{name} .chart").count() == 0
-        left_out = [x is None for x in data["datasets"][1]["per_query"][example.OURS]["ndcg@10"]]
-        assert len(drawn(page, "#queries .chart")[0]["y"]) == len(left_out) - sum(left_out) == 13
+def test_a_data_set_from_an_older_file_says_what_it_lacks(page, data):
+    go(page, section="opening")
+    page.get_by_label("Data set", exact=True).select_option("Older")
+    assert "ahead on Older" in page.locator("#opening .lead").text_content()
+    for name in ("glance", "training", "weights", "explorer"):
+        assert page.locator(f"#{name} .empty").count() == 1
+        assert page.locator(f"#{name} .chart").count() == 0
+    left_out = [x is None for x in data["datasets"][1]["per_query"][example.OURS]["ndcg@10"]]
+    assert len(drawn(page, "#queries .chart")[0]["y"]) == len(left_out) - sum(left_out) == 13
 
 
-@pytest.mark.parametrize("change", ["one method", "no data sets", "no tests", "one level"])
+@pytest.mark.parametrize("change", ["one method", "no data sets", "no tests, one level"])
 def test_a_report_with_less_is_shown_as_well(browser, tmp_path, data, change):
     less = json.loads(json.dumps(data))
     if change == "one method":
@@ -484,22 +484,24 @@ def test_a_report_with_less_is_shown_as_well(browser, tmp_path, data, change):
         less["against"] = None
     elif change == "no data sets":
         less["datasets"] = []
-    elif change == "no tests":
-        for own in less["datasets"]:
-            own["tests"] = []
     else:
         less["metrics"] = less["metrics"][3:]
+        for own in less["datasets"]:
+            own["tests"] = []
     path = tmp_path / "less.html"
     write_report(less, path)
     with opened(browser, path.as_uri()) as page:
         page.evaluate("sinkpropReport.drawAll()")
         text = page.locator("main").text_content()
         words = {
-            "one method": "sinkprop reaches a mean NDCG@10 of", "no data sets": "holds no data set",
-            "no tests": "does not say what is beyond chance",
-            "one level": "Curves need NDCG at two places or more",
-        }  # fmt: skip
-        assert words[change] in text
+            "one method": ["sinkprop reaches a mean NDCG@10 of"],
+            "no data sets": ["holds no data set"],
+            "no tests, one level": [
+                "does not say what is beyond chance",
+                "Curves need NDCG at two places or more",
+            ],
+        }
+        assert [sentence for sentence in words[change] if sentence not in text] == []
         assert "undefined" not in text
         assert "NaN" not in text
 
@@ -511,6 +513,7 @@ def test_nothing_serious_is_in_the_way_of_anyone(browser, report):
         page.wait_for_timeout(100)
         assert serious_findings(page) == []
         light = brightness(page)
+        page.evaluate("document.querySelectorAll('details').forEach(own => { own.open = false; })")
         page.get_by_role("button", name="Dark colors").click()
         page.evaluate("sinkpropReport.drawAll()")
         assert light > 700

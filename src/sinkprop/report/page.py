@@ -69,14 +69,14 @@ def report_html(data: Mapping[str, Any]) -> str:
             f"data: expected a record with format {FORMAT!r} and version {VERSION}; got format {form[0]!r}, "
             f"version {form[1]!r}. Make it with comparison_report or models_report of this version."
         )
-    scripts = _asset(_PLOTLY), _script()
+    scripts = _script(), _asset(_PLOTLY)
     parts = {
         "title": html.escape(str(data.get("title") or "sinkprop report")),
         "policy": html.escape(_policy(scripts)),
         "css": _asset("report.css"),
         "data": _json(data),
-        "plotly": scripts[0],
-        "script": scripts[1],
+        "script": scripts[0],
+        "plotly": scripts[1],
     }
     # In one pass, so that a placeholder within the data stays what it is.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("report.html"))

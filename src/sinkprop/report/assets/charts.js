@@ -1,4 +1,5 @@
-// Charts: plotly's, in the page's colors, drawn when they come near, and all of them before printing.
+// Charts: plotly's, in the page's colors, drawn when they come near, and all of them before printing. Plotly is the last
+// script of the page, since it takes longest to read: what needs no chart is shown, and works, before it is there.
 
 const DASHES = ["dash", "dot", "dashdot", "longdash", "longdashdot"];
 const MARKERS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star"];
@@ -25,7 +26,7 @@ function clearCharts() {
   near.disconnect();
   const old = charts;
   charts = [];
-  setTimeout(() => old.forEach((own) => Plotly.purge(own.node)), 1000); // a drawing begun may still be finishing
+  setTimeout(() => old.filter((own) => own.drawn).forEach((own) => Plotly.purge(own.node)), 1000); // a drawing begun may still be finishing
 }
 
 // A chart with a label for those who do not see it; `make` gives { data, layout, events }. `update` draws it anew.
@@ -42,7 +43,7 @@ function chart(label, make, height = 360) {
 }
 
 function draw(own) {
-  if (!own.stale || !own.node.isConnected) return;
+  if (!window.Plotly || !own.stale || !own.node.isConnected) return;
   const { data, layout, events = {} } = own.make();
   own.stale = false;
   Plotly.react(own.node, data, dressed(layout, own.height), { displayModeBar: false, responsive: true, doubleClick: false });
@@ -59,12 +60,18 @@ function drawAll() {
 function drawAtLeisure() {
   const idle = window.requestIdleCallback ?? ((work) => setTimeout(work, 200));
   idle(() => {
+    if (!window.Plotly) return; // it begins again when plotly is there
     const next = charts.find((own) => own.stale && own.node.isConnected);
     if (next) {
       draw(next);
       drawAtLeisure();
     }
   });
+}
+
+// Those that are in view, or nearly.
+function drawNear() {
+  for (const own of charts) if (own.visible) draw(own);
 }
 
 function redrawCharts() {

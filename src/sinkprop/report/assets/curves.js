@@ -10,11 +10,11 @@ function curves(d) {
   const at = levels();
   const names = methodNames(d);
   if (at.length < 2) {
-    node.append(empty("Curves need NDCG at two places or more, such as the metrics ndcg@1-10; this report has fewer."));
+    put(node, empty("Curves need NDCG at two places or more, such as the metrics ndcg@1-10; this report has fewer."));
     return node;
   }
   const hidden = new Set();
-  const view = { bands: true, published: false };
+  const view = { bands: names.length > 4 ? "pair" : "all", published: false };
   const rows = (d.published ?? []).filter((row) => at.some(({ metric }) => isNumber(row.means[metric])));
   const own = chart(`Mean NDCG at the first k places, k from ${at[0].k} to ${at[at.length - 1].k}, of ${listed(names)}`, () =>
     curveFigure(d, at, names.filter((name) => !hidden.has(name)), view, rows), 420);
@@ -23,10 +23,16 @@ function curves(d) {
     else hidden.add(name);
     own.update();
   };
-  const choose = (key) => (on) => {
-    view[key] = on;
+  const choose = (key) => (value) => {
+    view[key] = value;
     own.update();
   };
+  const offered = () => [["all", "of every method"], ["pair", `of ${state.a} and ${state.b}`], ["none", "none"]];
+  const bands = choice("Confidence bands", offered(), view.bands, choose("bands"));
+  watch(["a", "b"], () => {
+    bands.fill(offered(), view.bands);
+    own.update();
+  });
   const numbers = numbersOf("The numbers: means and 95 % intervals", () => table("Mean NDCG@k, and its 95 % confidence interval",
     ["method", ...at.map(({ metric }) => metricName(metric))],
     names.map((name) => [name, ...at.map(({ metric }) => [fixed(d.means[name][metric]),
@@ -34,16 +40,18 @@ function curves(d) {
   const gray = rows.length && numbersOf("The numbers: published results", () => table("Published means",
     ["method", ...at.map(({ metric }) => metricName(metric))],
     rows.map((row) => [row.method, ...at.map(({ metric }) => fixed(row.means[metric]))])));
-  node.append(beside([
+  put(node, beside([
     legend(names, toggle),
-    el("div", { class: "controls" }, checkbox("confidence bands", true, choose("bands")),
+    el("div", { class: "controls" }, bands.node,
       rows.length > 0 && checkbox(`published results of others (${rows.length}, gray and dashed)`, false, choose("published"))),
     own.node, numbers.node, gray ? gray.node : "",
   ], reading(
     "A line is one method. At k = 5 it tells how well the first five places are filled, on average over the queries: higher is better.",
     "The shaded band around a line is where its mean would likely fall with other queries of the same kind (95 % confidence). "
       + "The bands are wide because queries differ; two methods are tested on the same queries, so overlapping bands do not mean "
-      + "that they are equal. The differences below say that.")));
+      + "that they are equal. The differences below say that.",
+    rows.length > 0 && el("p", {}, "Published results are those that the authors of other methods reported for the same test queries, "
+      + "compiled from a secondary source. They were not run here."))));
   return node;
 }
 
@@ -63,13 +71,14 @@ function legend(names, toggle) {
 function curveFigure(d, at, names, view, rows) {
   const x = at.map(({ k }) => k);
   const data = [];
-  for (const name of view.bands ? names : []) {
+  const banded = { all: names, pair: names.filter((name) => name === state.a || name === state.b), none: [] }[view.bands];
+  for (const name of banded) {
     const known = at.filter(({ metric }) => isNumber(d.intervals?.[name]?.[metric]?.[0]));
     data.push({
       name: `${name}, band`, x: [...known.map(({ k }) => k), ...known.map(({ k }) => k).reverse()],
       y: [...known.map(({ metric }) => d.intervals[name][metric][0]), ...known.map(({ metric }) => d.intervals[name][metric][1]).reverse()],
       mode: "lines", line: { width: 0 }, fill: "toself", hoverinfo: "skip",
-      fillcolor: methodStyle(name, names.length > 4 ? 0.07 : 0.13).color,
+      fillcolor: methodStyle(name, banded.length > 4 ? 0.08 : 0.14).color,
     });
   }
   for (const row of view.published ? rows : []) {

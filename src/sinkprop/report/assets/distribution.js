@@ -79,6 +79,7 @@ function summaries(n, order, row) {
       return {
         expected: p.reduce((sum, x, k) => sum + x * (k + 1), 0) / total,
         likely: [quantile(p, 0.1 * total), quantile(p, 0.9 * total)],
+        reach: quantile(p, 0.999 * total),
         top: p.subarray(0, 10).reduce((sum, x) => sum + x, 0) / total,
       };
     },

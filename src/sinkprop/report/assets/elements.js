@@ -7,6 +7,11 @@ function el(tag, attributes = {}, ...children) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : value);
   }
+  return put(node, ...children);
+}
+
+// Children that are there, at the end of a node: lists are taken apart, and what is null, undefined or false left out.
+function put(node, ...children) {
   node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }

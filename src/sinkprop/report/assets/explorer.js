@@ -8,17 +8,20 @@ function explorer(d) {
   const node = section("explorer", "Ranking explorer");
   const explored = d.explorer?.queries ?? [];
   if (!explored.length) {
-    node.append(empty("This report holds no rankings of single queries: it comes from an older file, or was made without them."));
+    put(node, empty("This report holds no rankings of single queries: it comes from an older file, or was made without them."));
     return node;
   }
   if (!isExplored(d, state.query)) state.query = explored[0].query;
   const view = explorerView(d);
-  node.append(
+  put(node,
     el("p", { class: "prose" }, "Pick a query and see how two methods put its documents in order, and how sure each place is. "
       + "Point at a document, or move to it with the arrow keys, to find it in both orders and in the matrices below. "
       + "Left and right go to the other list; up and down go along it.", d.explorer.note && ` ${d.explorer.note}`),
+    queryPicker(d),
     el("div", { class: "controls" }, pairControls(d), widthControl(d)),
-    el("div", { class: "explorer" }, queryPicker(d), el("div", { class: "lists" }, view.title, el("div", { class: "pair" }, view.sides.map((side) => side.node)), view.more)),
+    view.title,
+    el("div", { class: "pair lists" }, view.sides.map((side) => side.node)),
+    view.more,
     view.summary,
     documentFigure(d, view),
     matrixFigures(d, view));
@@ -59,11 +62,19 @@ function explorerView(d) {
     for (const own of [...view.charts, ...view.numbers]) own.update();
     view.highlight();
   };
+  // Charts follow once a frame, however fast the choice moves.
+  let waiting = false;
+  const mark = () => {
+    waiting = false;
+    for (const own of view.charts) if (own.node.isConnected) own.highlight();
+  };
+  view.chosen = () => state.document ?? sides[0].placed[0] ?? null; // until one is chosen, the first
   view.paint = () => sides.forEach((side) => side.paint());
   view.highlight = () => {
-    sides.forEach((side) => side.highlight());
-    summary.textContent = documentWords(d, sides);
-    for (const own of view.charts) own.highlight?.();
+    sides.forEach((side) => side.highlight(view.chosen()));
+    summary.textContent = documentWords(d, sides, view.chosen());
+    if (!waiting) requestAnimationFrame(mark);
+    waiting = true;
   };
   return view;
 }
@@ -118,7 +129,7 @@ function rankedList(d, key) {
     side.paint();
   };
   side.paint = () => paintStrips(side);
-  side.highlight = () => highlightRow(side, box);
+  side.highlight = (j) => highlightRow(side, box, j);
   listen(side, grid);
   return side;
 }
@@ -164,7 +175,7 @@ function paintStrips(side) {
     canvas.width = ranks;
     const context = canvas.getContext("2d");
     const image = context.createImageData(ranks, 1);
-    rows[i].forEach((p, k) => image.data.set([r, g, b, 255 * Math.sqrt(p / side.peak)], 4 * k));
+    rows[i].forEach((p, k) => image.data.set([r, g, b, 255 * Math.cbrt(p / side.peak)], 4 * k));
     context.putImageData(image, 0, 0);
   });
 }
@@ -201,12 +212,12 @@ function listen(side, grid) {
 }
 
 // The chosen document's row marked, and within the view of its list; it is the one that Tab comes to.
-function highlightRow(side, box) {
+function highlightRow(side, box, j) {
   for (const row of side.rows.values()) {
     row.setAttribute("aria-selected", "false");
     row.tabIndex = -1;
   }
-  const row = side.rows.get(state.document);
+  const row = side.rows.get(j);
   const first = row ?? side.rows.values().next().value;
   if (first) first.tabIndex = 0;
   if (!row) return;
@@ -218,10 +229,9 @@ function highlightRow(side, box) {
   else if (below > 0) box.scrollTop += below;
 }
 
-function documentWords(d, sides) {
+function documentWords(d, sides, j) {
   const query = exploredQuery(d);
-  const j = state.document;
-  if (j === null) return "Point at a document to see where it stands in both orders.";
+  if (j === null) return "";
   const parts = sides.filter((side) => side.place[j] !== undefined).map((side) => {
     const i = side.place[j];
     const own = `${side.method()} puts it in place ${i + 1}`;
@@ -238,12 +248,12 @@ function queryPicker(d) {
   const explored = d.explorer.queries.map((own) => own.query);
   const id = newId("queries");
   const view = { text: "", order: "data" };
-  const list = el("select", { size: 9, id, "aria-label": "Queries", onchange: () => change({ query: Number(list.value), document: null }) });
+  const list = el("select", { size: 6, id, "aria-label": "Queries", onchange: () => change({ query: Number(list.value), document: null }) });
   const field = el("input", { type: "search", placeholder: "Search queries", "aria-label": "Search queries", "aria-controls": id });
   const found = el("p", { class: "note", "aria-live": "polite" });
   const text = (i) => {
     const own = d.queries[i];
-    return `${queryText(d, i)} \u00b7 ${count(own.documents, "document")}, ${own.relevant} relevant`;
+    return `${queryText(d, i)} \u00b7 ${own.relevant} of ${own.documents} relevant`;
   };
   const values = (i) => [valueOf(d, state.a, state.metric, i), valueOf(d, state.b, state.metric, i)];
   const orders = {
@@ -287,8 +297,9 @@ function queryPicker(d) {
   });
   watch(["a", "b", "metric"], show);
   show();
-  return el("div", { class: "picker" }, field, list, found, order.node, el("div", { class: "buttons" },
-    el("button", { type: "button", onclick: () => step(-1) }, "Previous query"), el("button", { type: "button", onclick: () => step(1) }, "Next query")));
+  return el("div", { class: "picker" }, el("div", {}, field, list), el("div", {}, order.node, found, el("div", { class: "buttons" },
+    el("button", { type: "button", "aria-label": "Previous query", onclick: () => step(-1) }, "Previous"),
+    el("button", { type: "button", "aria-label": "Next query", onclick: () => step(1) }, "Next"))));
 }
 
 function widthControl(d) {
@@ -326,35 +337,40 @@ function distributionWords(d, name) {
   if (!settings && !stored) return "gives no distribution over places.";
   const explanation = settings?.explanation ? ` ${settings.explanation}` : "";
   if (stored) return `has a distribution of its own kind, whose width is fixed.${explanation}`;
-  return `${settings.own ? "has its own width" : "has none of its own, so the report gives it one"}: sigma ${short(settings.sigma * 2 ** state.width)}, ${
-    settings.kernel === "laplace" ? "Laplace" : "Gaussian"} kernel.${explanation}`;
+  const given = settings.own ? " The model's own." : " Set by the report.";
+  return `sigma ${short(settings.sigma * 2 ** state.width)}, ${settings.kernel === "laplace" ? "Laplace" : "Gaussian"} kernel.${explanation || given}`;
 }
 
 // The chosen document's probability of every place, under both methods.
 function documentFigure(d, view) {
   const own = chart("Probability of each place for the chosen document", () => {
     const query = exploredQuery(d);
-    const j = state.document ?? view.sides[0].placed[0];
+    const j = view.chosen();
     const data = view.sides.filter((side) => side.distribution && side.place[j] !== undefined).map((side) => {
       const p = Array.from(side.distribution.row(side.place[j]).subarray(0, DRAWN));
       const style = methodStyle(side.method());
       return {
-        name: side.method(), x: p.map((_, k) => k + 1), y: p, mode: p.length > 1 ? "lines" : "markers", fill: "tozeroy", fillcolor: methodStyle(side.method(), 0.12).color,
+        // A step as wide as a place, also for the first and the last.
+        name: side.method(), x: [0.5, ...p.map((_, k) => k + 1), p.length + 0.5], y: [p[0], ...p, p[p.length - 1]], mode: "lines",
+        fill: "tozeroy", fillcolor: methodStyle(side.method(), 0.12).color,
         line: { color: style.color, dash: style.dash, width: style.width, shape: "hvh" }, hoverinfo: "text",
-        hovertext: p.map((x, k) => `${plain(side.method())}<br>place ${k + 1}: ${percent(x)}`),
+        hovertext: [0, ...p.keys(), p.length - 1].map((k) => `${plain(side.method())}<br>place ${k + 1}: ${percent(p[k])}`),
       };
     });
+    // As far as the distributions reach: what lies beyond holds a thousandth at most.
+    const reach = view.sides.filter((side) => side.distribution && side.place[j] !== undefined).map((side) => side.distribution.describe(side.place[j]).reach);
+    const last = Math.min(DRAWN, view.sides[0].placed.length, Math.max(20, ...reach));
     return {
       data,
       layout: {
         title: { text: plain(`${documentName(query, j)}, label ${query.labels[j]}`), font: { size: 14 }, x: 0, xref: "paper", xanchor: "left", y: 0.97 },
-        xaxis: { title: { text: "place" }, ...wholeTicks(data[0]?.x.length ?? 1), range: [0.5, (data[0]?.x.length ?? 1) + 0.5] }, yaxis: { title: { text: "probability" }, rangemode: "tozero", tickformat: ".2~p", nticks: 6 },
+        xaxis: { title: { text: "place" }, ...wholeTicks(last), range: [0.5, last + 0.5] }, yaxis: { title: { text: "probability" }, rangemode: "tozero", tickformat: ".2~p", nticks: 6 },
         margin: { l: 60, r: 16, t: 40, b: 48 },
       },
     };
   }, 280);
   const numbers = numbersOf("The numbers: this document's places", () => {
-    const j = state.document ?? view.sides[0].placed[0];
+    const j = view.chosen();
     const known = view.sides.filter((side) => side.distribution && side.place[j] !== undefined);
     const rows = known.map((side) => side.distribution.row(side.place[j]));
     return table(`Probability of each place: ${documentName(exploredQuery(d), j)}`, ["place", ...known.map((side) => side.method())],
@@ -385,11 +401,11 @@ function matrixFigure(d, view, side) {
   const size = () => Math.min(side.limit(), DRAWN);
   const heading = el("h4");
   const note = el("p", { class: "note" });
-  const own = chart("", () => matrixData(d, side, size(), (event) => {
+  const own = chart("", () => matrixData(d, side, size(), view.chosen(), (event) => {
     const j = side.placed[event.points[0].y - 1];
     if (j !== undefined && j !== state.document) change({ document: j });
   }), 430);
-  const numbers = numbersOf("The numbers: the matrix", () => {
+  const numbers = numbersOf(`The numbers: the ${side.key === "a" ? "first" : "second"} matrix`, () => {
     const n = size();
     const query = exploredQuery(d);
     return table(`Probability of each place, documents in the order of ${side.method()}`, ["document", ...Array.from({ length: n }, (_, k) => String(k + 1))],
@@ -406,30 +422,30 @@ function matrixFigure(d, view, side) {
     update();
   };
   own.highlight = () => {
-    if (own.drawn && !own.stale) Plotly.relayout(own.node, { shapes: markedRow(side) });
+    if (own.drawn && !own.stale) Plotly.relayout(own.node, { shapes: markedRow(side, view.chosen()) });
   };
   view.charts.push(own);
   view.numbers.push(numbers);
   return el("div", { class: "figure" }, heading, own.node, note, numbers.node);
 }
 
-function markedRow(side) {
-  const place = side.place[state.document];
+function markedRow(side, j) {
+  const place = side.place[j];
   if (place === undefined) return [];
   return [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: place + 0.5, y1: place + 1.5, line: { color: color("mark"), width: 2 } }];
 }
 
-// Stops at the squares of equal steps, so that small probabilities can be seen beside large ones.
+// Stops at the cubes of equal steps, so that small probabilities can be seen beside large ones; the strips do the same.
 function scaleTo(name) {
   const paper = color("paper").match(/[\d.]+/g).map(Number);
   const full = color(`method-${methodIndex(name) % 8}`).match(/[\d.]+/g).map(Number);
-  return Array.from({ length: 11 }, (_, step) => {
-    const t = step / 10;
-    return [t * t, `rgb(${[0, 1, 2].map((c) => Math.round(paper[c] + t * (full[c] - paper[c]))).join(", ")})`];
+  return Array.from({ length: 21 }, (_, step) => {
+    const t = step / 20;
+    return [t ** 3, `rgb(${[0, 1, 2].map((c) => Math.round(paper[c] + t * (full[c] - paper[c]))).join(", ")})`];
   });
 }
 
-function matrixData(d, side, n, point) {
+function matrixData(d, side, n, chosen, point) {
   const query = exploredQuery(d);
   const z = side.distribution ? Array.from({ length: n }, (_, i) => Array.from(side.distribution.row(i).subarray(0, n))) : [];
   const ranks = Array.from({ length: n }, (_, k) => k + 1);
@@ -441,7 +457,7 @@ function matrixData(d, side, n, point) {
       colorbar: { thickness: 10, outlinewidth: 0, tickformat: ".2~p", nticks: 6, len: 0.9 },
     }],
     layout: {
-      shapes: markedRow(side),
+      shapes: markedRow(side, chosen),
       xaxis: { title: { text: "place" }, range: [0.5, n + 0.5], showgrid: false, zeroline: false, ...wholeTicks(n) },
       yaxis: { title: { text: "document, in the method's order" }, range: [n + 0.5, 0.5], showgrid: false, zeroline: false, ...wholeTicks(n) },
       margin: { l: 56, r: 8, t: 8, b: 48 },

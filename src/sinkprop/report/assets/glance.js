@@ -4,18 +4,18 @@ function glance(d) {
   const node = section("glance", "The data at a glance");
   const own = d.glance;
   if (!own) {
-    node.append(empty("The report holds no description of the data."));
+    put(node, empty("The report holds no description of the data."));
     return node;
   }
-  if (d.about) node.append(el("p", { class: "prose" }, d.about));
+  if (d.about) put(node, el("div", { class: "prose" }, d.about.split(/\n\s*\n/).map((text) => el("p", {}, text))));
   const tiles = [
     [whole(own.queries), "queries"], [whole(own.documents), "documents"], [whole(own.features), "features of a document"],
-    isNumber(own.without_relevant) && [whole(own.without_relevant), "queries without a relevant document"],
+    isNumber(own.without_relevant) && [whole(own.without_relevant), `${own.without_relevant === 1 ? "query" : "queries"} without a relevant document`],
   ].filter(Boolean);
-  node.append(el("dl", { class: "figures" }, tiles.map(([value, text]) => el("div", {}, el("dt", {}, text), el("dd", {}, value)))));
+  put(node, el("dl", { class: "figures" }, tiles.map(([value, text]) => el("div", {}, el("dt", {}, text), el("dd", {}, value)))));
   const lengths = own.lengths?.values?.length ? lengthChart(own.lengths.values) : null;
   const labels = own.labels?.values?.length ? labelChart(own.labels) : null;
-  node.append(
+  put(node,
     el("div", { class: "pair" }, lengths, labels),
     own.parts?.length ? partsTable(own.parts) : "");
   return node;

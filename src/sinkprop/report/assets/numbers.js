@@ -53,7 +53,8 @@ function interval(pair, show = fixed) {
 
 function seconds(value) {
   if (!isNumber(value)) return DASH;
-  return value < 10 ? value.toFixed(2) : whole(Math.round(value));
+  if (value < 0.1) return `${Number((1000 * value).toPrecision(2))} ms`;
+  return value < 10 ? `${value.toFixed(2)} s` : `${whole(Math.round(value))} s`;
 }
 
 function listed(names) {

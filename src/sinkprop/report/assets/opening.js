@@ -5,17 +5,18 @@ function opening(d) {
   const best = leader(d);
   const node = section("opening", "What was found");
   if (best === null) {
-    node.append(empty("The report holds no test means of this data set."));
+    put(node, empty("The report holds no test means of this data set."));
     return node;
   }
-  node.append(
+  put(node,
     el("p", { class: "lead" }, names.length > 1 ? whoIsAhead(d, best) : whatOneReached(d, best)),
+    keyFigures(d, best),
     el("div", { class: "prose" },
       el("p", {}, whatWasCompared(d)),
       names.length > 1 && el("p", {}, beyondChance(d, best)),
       names.length > 1 && queryCounts(d, best),
-      el("p", {}, whatTheMetricMeans())),
-    keyFigures(d, best),
+      el("p", {}, whatTheMetricMeans()),
+      methodList(names)),
     DATASETS.length > 1 && overDataSets());
   return node;
 }
@@ -69,7 +70,7 @@ function whatWasCompared(d) {
     ? `: ${count(glance.queries, "query", "queries")} with ${count(glance.documents, "document")}${grades}. ` : ". ";
   const tested = !glance.parts?.some((part) => part.part === "train")
     ? "The models had been trained before."
-    : `Each learned from some of the queries and was tested on others that it had not seen${
+    : `Methods that learn were given some of the queries; all were tested on others, which none of them had seen${
       folds.length > 1 ? `, in ${folds.length} divisions of the data (folds)` : ""}.`;
   return `${what} of putting documents in order ${names.length === 1 ? "was" : "were"} tested on ${d.name}${size}${tested}`;
 }
@@ -100,7 +101,14 @@ function beyondChance(d, best) {
   const range = test && interval(test.interval, signed) !== DASH
     ? `The lead of ${best} over ${REPORT.against} lies between ${signed(test.interval[0])} and ${signed(test.interval[1])}, with 95 % confidence.`
     : "";
-  return sure + unsure + range;
+  return sure + unsure + range + secondBest(d, best);
+}
+
+// Only differences to the reference are tested: of the one that comes next nothing is known beyond its mean.
+function secondBest(d, best) {
+  const next = leader(d, methodNames(d).filter((name) => name !== best));
+  if (next === null || next === REPORT.against || best === REPORT.against) return "";
+  return ` Next after ${best} comes ${next}, ${fixed(d.means[best][MAIN] - d.means[next][MAIN])} lower; whether that is more than chance was not tested.`;
 }
 
 function howOften(p) {
@@ -124,6 +132,12 @@ function whatTheMetricMeans() {
   if (!ndcg) return `${metricName(MAIN)} is higher the nearer the relevant documents stand to the top.`;
   return `${metricName(MAIN)} looks at ${level ? `the first ${level[1]} places` : "all places"} of a list: it is 1 when the most relevant `
     + "documents stand at the top, and the lower they stand, the nearer it is to 0.";
+}
+
+function methodList(names) {
+  const described = names.filter((name) => methodAbout(name).description);
+  return described.length > 0 && [el("h3", {}, "The methods"), el("ul", { class: "methods" }, described.map((name) =>
+    el("li", {}, swatch(name), el("span", {}, strong(name), `: ${methodAbout(name).description}`))))];
 }
 
 function keyFigures(d, best) {

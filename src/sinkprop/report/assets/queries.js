@@ -22,7 +22,7 @@ function queries(d) {
   const node = section("queries", methodNames(d).length > 1 ? "Wins and losses, query by query" : "Query by query");
   const metrics = queryMetrics(d);
   if (!metrics.length) {
-    node.append(empty("The report holds no values of single queries."));
+    put(node, empty("The report holds no values of single queries."));
     return node;
   }
   const two = methodNames(d).length > 1;
@@ -66,7 +66,8 @@ function queries(d) {
   });
   if (!metrics.includes(state.metric)) state.metric = metrics[0];
   show();
-  node.append(beside([el("div", { class: "controls" }, controls, metricControl.node), words, strip, now, numbers.node], reading(
+  put(node, beside([el("div", { class: "controls" }, controls, metricControl.node), words, strip, now, numbers.node,
+    d.per_query_note && el("p", { class: "note" }, d.per_query_note)], reading(
     two ? "A bar is one query. Upwards, the first method gives the better order; downwards, the second. The bars are sorted, so the point "
       + "where they cross zero shows how many queries each of them wins." : "A bar is one query, the best first.",
     "A method that is better on average is hardly ever better on every query. Choose a bar to see that query's documents in both orders.")));
@@ -89,7 +90,7 @@ function pairControls(d) {
 function countWords(found) {
   const { wins, ties, losses } = winsAndLosses(found);
   return [strong(`${state.a} better: ${wins}`), `  \u00b7  the same: ${ties}  \u00b7  `, strong(`${state.b} better: ${losses}`),
-    `  \u00b7  mean difference ${signed(mean(found.map(({ difference }) => difference)))}`];
+    `  \u00b7  average of the bars ${signed(mean(found.map(({ difference }) => difference)))}`];
 }
 
 function barWords(d, { query, x, y, difference }, two) {

@@ -19,8 +19,8 @@ function header() {
   name();
   return [
     el("header", {}, el("h1", {}, REPORT.title ?? "sinkprop report"), REPORT.subtitle && el("p", { class: "subtitle" }, REPORT.subtitle)),
-    el("div", { class: "bar" }, el("nav", { "aria-label": "Sections" }, SECTIONS.map(([id, text]) => el("a", { href: `#${id}` }, text))),
-      data?.node, theme),
+    el("nav", { class: "bar", "aria-label": "Sections and settings" },
+      el("div", { class: "links" }, SECTIONS.map(([id, text]) => el("a", { href: `#${id}` }, text))), data?.node, theme),
   ];
 }
 
@@ -103,8 +103,16 @@ function start() {
   addEventListener("afterprint", afterPrint);
   if (state.section) goTo(state.section);
   window.sinkpropReport = { data: REPORT, state, rankDistribution, storedDistribution, drawAll };
+  performance.mark("sinkprop-shown");
+  document.addEventListener("DOMContentLoaded", finish);
+}
+
+// Once plotly is there: the charts in view, and then the page is ready; the others follow.
+function finish() {
+  drawNear();
   document.documentElement.dataset.ready = "true";
   performance.mark("sinkprop-ready");
+  drawAtLeisure();
 }
 
 // Another data set, with its own query, and its own pair of methods where it lacks one of those chosen.

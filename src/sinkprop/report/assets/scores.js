@@ -1,27 +1,39 @@
 // The table of means with significance, and the differences to the reference.
 
+const USUAL = ["ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "p@10", "map"];
+const MANY = 9; // metrics that a laptop's width does not hold
+
 const MARKS = { 1: ["\u25b2", "better, beyond chance"], "-1": ["\u25bc", "worse, beyond chance"] };
 
 function scores(d) {
   const names = methodNames(d);
   const node = section("scores", "The scores, and whether differences are beyond chance");
   if (!names.length) {
-    node.append(empty("The report holds no test means."));
+    put(node, empty("The report holds no test means."));
     return node;
   }
   const tests = testsOf(d).length > 0;
-  node.append(
+  put(node,
     el("p", { class: "prose" }, "Test means of every method. The best of each column is bold. ",
       tests && [el("span", { class: "better" }, MARKS[1][0]), ` better and `, el("span", { class: "worse" }, MARKS[-1][0]),
         ` worse than ${REPORT.against} beyond chance: p < .05 by a randomization test over queries, corrected for the number of methods (Holm). `],
       "Choose a column's head to sort by it."),
-    meansTable(d, names), tests ? differenceChart(d) : empty("The report holds no tests of differences."), foldsTable(d, names));
-  if (d.statement) node.append(el("p", { class: "note statement" }, d.statement));
+    meansTables(d, names), tests ? differenceChart(d) : empty("The report holds no tests of differences."), foldsTable(d, names));
+  if (d.statement) put(node, el("p", { class: "note statement" }, d.statement));
   return node;
 }
 
-function meansTable(d, names) {
-  const shown = METRICS.filter((metric) => names.some((name) => isNumber(d.means[name][metric])));
+// The table of a few metrics, or of all where they are asked for.
+function meansTables(d, names) {
+  const known = METRICS.filter((metric) => names.some((name) => isNumber(d.means[name][metric])));
+  const few = known.filter((metric) => USUAL.includes(metric) || metric === MAIN);
+  const box = el("div", {}, meansTable(d, names, known.length > MANY && few.length ? few : known));
+  if (known.length <= MANY || !few.length) return box;
+  return [el("div", { class: "controls" }, checkbox(`all ${known.length} metrics`, false, (all) =>
+    box.replaceChildren(meansTable(d, names, all ? known : few)))), box];
+}
+
+function meansTable(d, names, shown) {
   const best = Object.fromEntries(shown.map((metric) =>
     [metric, Math.max(...names.map((name) => Number((d.means[name][metric] ?? -Infinity).toFixed(4))))]));
   const timed = d.seconds && names.some((name) => d.seconds[name]);
@@ -29,7 +41,7 @@ function meansTable(d, names) {
     { head: "method", value: (name) => names.indexOf(name), cell: (name) => [swatch(name), name], first: "ascending" },
     ...shown.map((metric) => ({ head: metricName(metric), value: (name) => d.means[name][metric], cell: (name) => meanCell(d, name, metric, best[metric]) })),
     ...(timed ? [
-      { head: "seconds to fit", value: (name) => d.seconds[name]?.fit, cell: (name) => seconds(d.seconds[name]?.fit), first: "ascending" },
+      { head: "time to fit", value: (name) => d.seconds[name]?.fit, cell: (name) => seconds(d.seconds[name]?.fit), first: "ascending" },
       { head: "to rank", value: (name) => d.seconds[name]?.predict, cell: (name) => seconds(d.seconds[name]?.predict), first: "ascending" },
     ] : []),
   ];
@@ -114,7 +126,7 @@ function differenceFigure(d, tests, metric) {
   return {
     data,
     layout: {
-      xaxis: { title: { text: isNarrow() ? "difference" : `difference in mean ${metricName(metric)}` }, zeroline: true, zerolinewidth: 2, tickformat: "+.3~f", nticks: isNarrow() ? 4 : 7, tickangle: 0 },
+      xaxis: { title: { text: isNarrow() ? "difference" : `difference in mean ${metricName(metric)}` }, rangemode: "tozero", zeroline: true, zerolinewidth: 2, tickformat: "+.3~f", nticks: isNarrow() ? 4 : 7, tickangle: 0 },
       yaxis: { type: "category", showgrid: false, ticks: "", range: [-0.6, shown.length - 0.4] }, margin: { l: 20, r: 16, t: 8, b: 48 },
     },
   };

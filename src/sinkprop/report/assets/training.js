@@ -10,7 +10,7 @@ function training(d) {
   const node = section("training", "Training under way");
   const names = methodNames(d).filter((name) => Object.values(d.training?.[name] ?? {}).some((trace) => trace.steps?.length));
   if (!names.length) {
-    node.append(empty("This report holds no record of training: none of its methods kept one, or it comes from an older file."));
+    put(node, empty("This report holds no record of training: none of its methods kept one, or it comes from an older file."));
     return node;
   }
   const ours = names.filter((name) => methodAbout(name).ours);
@@ -48,14 +48,15 @@ function training(d) {
     pathControl.fill(all.map((path) => [path, `${path || "the only one"}${path === chosen && all.length > 1 ? " (chosen)" : ""}`]), view.path);
     pathControl.node.hidden = all.length < 2;
     key.replaceChildren(...tracesOf(stepsOf(record(), view.path)).map((trace) =>
-      el("li", {}, el("span", { class: `line ${trace.dash} ${trace.color}`, "aria-hidden": "true" }), trace.text)));
+      el("li", {}, el("span", { class: `line ${trace.dash} ${trace.color}`, "aria-hidden": "true" }),
+        trace.key === "expected_gain" ? trace.text : `${metricName(record().criterion ?? "metric")} ${trace.text}`)));
     message.textContent = trainingWords(record());
     own.update();
     numbers.update();
   };
   reset();
   show();
-  node.append(beside([
+  put(node, beside([
     el("div", { class: "controls" }, methodControl.node, foldControl.node, pathControl.node), key, own.node, message, numbers.node,
   ], reading(
     "From left to right the model learns. The expected gain is the average score when documents may trade places at random, "
@@ -128,7 +129,7 @@ function trainingFigure(record, path) {
     data,
     layout: {
       shapes, annotations,
-      xaxis: { title: { text: record.unit ?? "step" }, anchor: widths ? "y2" : "y", ...wholeTicks(steps.length), range: stepRange(x) },
+      xaxis: { title: { text: record.unit ?? "step" }, anchor: widths ? "y2" : "y", ...wholeTicks(steps.length), range: stepRange(x), zeroline: false },
       yaxis: { title: { text: "gain or metric" }, domain: widths ? [0.34, 1] : [0, 1] },
       ...(widths ? { yaxis2: { title: { text: "sigma" }, domain: [0, 0.24], type: "log", ...widthTicks(steps) } } : {}),
       margin: { l: 60, r: 16, t: 30, b: 48 },
@@ -158,7 +159,7 @@ function marksOf(record, steps) {
     shapes.push({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: color(tone), dash, width: 1.5 } });
     annotations.push({
       x, y: 1, yref: "paper", yanchor: "bottom", showarrow: false, text, font: { color: color(tone), size: 12 },
-      xanchor: side === "left" && x > steps[0].x ? "right" : "left",
+      xanchor: (side === "left" && x > steps[0].x) || x > 0.7 * steps[steps.length - 1].x ? "right" : "left",
     });
   };
   const stopped = (record.stopped ?? []).filter((index) => index !== record.chosen);
@@ -170,7 +171,7 @@ function marksOf(record, steps) {
 
 function stepsTable(record, path) {
   return table(`Every ${record.unit ?? "step"}${path ? ` with ${path}` : ""}`,
-    [record.unit ?? "step", "sigma", "expected gain", "on training", "on validation", ""],
+    [record.unit ?? "step", "sigma", "expected gain", "on training", "on validation", "note"],
     stepsOf(record, path).map((step) => [stepName(record, step), short(step.sigma), fixed(step.expected_gain), fixed(step.training), fixed(step.validation),
       [step.index === record.chosen && "chosen", (record.stopped ?? []).includes(step.index) && "stopped early"].filter(Boolean).join(", ")]));
 }

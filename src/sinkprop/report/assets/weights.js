@@ -6,7 +6,7 @@ function weights(d) {
   const node = section("weights", "What the models go by");
   const names = methodNames(d).filter((name) => d.weights?.[name]?.features?.length);
   if (!names.length) {
-    node.append(empty("This report holds no feature weights: the methods have none, or it comes from an older file."));
+    put(node, empty("This report holds no feature weights: the methods have none, or it comes from an older file."));
     return node;
   }
   const ours = names.filter((name) => methodAbout(name).ours);
@@ -28,8 +28,8 @@ function weights(d) {
     show();
   });
   show();
-  node.append(beside([el("div", { class: "controls" }, control.node), own.node, note, numbers.node], reading(
-    `The ${TOP_FEATURES} features that count most. The large point is the mean over the folds, the small ones are single folds: `
+  put(node, beside([el("div", { class: "controls" }, control.node), own.node, note, numbers.node], reading(
+    `The ${TOP_FEATURES} features that count most. The large point is the mean over the folds, the ticks are single folds: `
       + "where they lie close together, the model learned the same thing from different queries.",
     "A weight to the right raises a document that has more of the feature, one to the left lowers it. An importance is never below zero: "
       + "it tells how much a feature was used, not in which direction.")));
