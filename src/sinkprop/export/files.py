@@ -84,7 +84,7 @@ def export(
         request: Any = to_solr(
             ranker, name=named, features=features, store=store, missing=missing, transformed=transformed
         )
-        definitions: Any = solr_features(ranker, features=features, store=store)
+        definitions: Any = solr_features(ranker, features=features, store=store, missing=missing)
     else:
         request = to_elasticsearch(ranker, name=named, features=features, missing=missing)
         definitions = elasticsearch_features(ranker, features=features)

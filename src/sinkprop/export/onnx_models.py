@@ -36,7 +36,7 @@ _DTYPES = ("float32", "float64")
 def to_onnx(
     ranker: Any, path: StrPath | None = None, *, features: FeatureNames = None, dtype: str = "float64"
 ) -> Any:
-    """The ranker as an `onnx.ModelProto`, and as a file where a path is given; needs onnx, never torch's own.
+    """The ranker as an `onnx.ModelProto`, written to a file as well where a path is given; needs onnx.
 
     The graph takes `features` (documents, D) as they were given to `fit`, any number of rows, and gives
     `scores` (documents,), those of `predict`. A partitioned measure has a second output, `parameters`

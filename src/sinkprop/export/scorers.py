@@ -205,12 +205,14 @@ def feature_names(ranker: Any, given: FeatureNames) -> list[str]:
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"the name of a feature must be text that is not empty; got {name!r}.")
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise ValueError(
-            f"the name of a feature must be given once, but {twice[0]!r} stands twice. Give other names by "
-            "features=."
-        )
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(
+                f"the name of a feature must be given once, but {name!r} stands twice. Give other names by "
+                "features=."
+            )
+        seen.add(name)
     return names
 
 

@@ -44,6 +44,7 @@ _ENGINE = "Solr"
 _MODELS = "org.apache.solr.ltr.model."
 _SLACK = np.float32(1e-6)
 _LARGEST_SCALE = 120  # powers of 2
+_ZERO = np.float32(1.0000000180025095e-35)  # what LightGBM takes for 0, and splits at to tell 0 from more
 
 
 def to_solr(
@@ -102,13 +103,15 @@ def to_solr(
 
 
 def solr_features(
-    ranker: Any, *, features: FeatureNames = None, store: str | None = None
+    ranker: Any, *, features: FeatureNames = None, store: str | None = None, missing: str | None = None
 ) -> list[dict[str, Any]]:
     """The body of `PUT /solr/<collection>/schema/feature-store`.
 
     features  what each is, by its name: a query of Solr as text, in which ${word} stands for what a search
               gives as efi.word, or the whole definition, with "class" and "params". Where there are names
               only, a feature is taken for a numeric field of that name: change what is something else
+    missing   "nan" makes NaN of what a document does not have, as `to_solr` with "nan" takes it, and not 0.
+              Whole definitions are left as they are
 
     >>> from sinkprop.baselines import FeatureRanker
     >>> ranker = FeatureRanker(1).fit([[3.0], [1.0]], [1, 0], qid=[1, 1])
@@ -119,17 +122,21 @@ def solr_features(
     names = feature_names(ranker, features)
     given = features if isinstance(features, Mapping) else {}
     return [
-        {**({} if store is None else {"store": store}), "name": name, **_feature(name, given.get(name))}
+        {
+            **({} if store is None else {"store": store}),
+            "name": name,
+            **_feature(name, given.get(name), {"defaultValue": "NaN"} if missing == "nan" else {}),
+        }
         for name in names
     ]
 
 
-def _feature(name: str, definition: Any) -> dict[str, Any]:
+def _feature(name: str, definition: Any, default: dict[str, str]) -> dict[str, Any]:
     classes = "org.apache.solr.ltr.feature."
     if definition is None:
-        return {"class": classes + "FieldValueFeature", "params": {"field": name}}
+        return {"class": classes + "FieldValueFeature", "params": {"field": name, **default}}
     if isinstance(definition, str):
-        return {"class": classes + "SolrFeature", "params": {"q": definition}}
+        return {"class": classes + "SolrFeature", "params": {"q": definition, **default}}
     if not isinstance(definition, Mapping) or "class" not in definition:
         raise ValueError(
             f"features[{name!r}] must be a query as text, or a definition with 'class' and 'params'; got "
@@ -147,6 +154,7 @@ def _norm(norm: Norm) -> dict[str, Any]:
 
 def _trees(scorer: TreeScorer, names: list[str], missing: str) -> tuple[list[Norm | None], dict[str, Any]]:
     found = [thresholds(tree, names) for tree in scorer.trees]
+    found = [np.where((part > 0) & (part <= _ZERO), np.float32(0), part) for part in found]
     scales = [0] * len(names)
     for feature in range(len(names)):
         parts = [part[tree.feature == feature] for tree, part in zip(scorer.trees, found, strict=True)]
