@@ -27,10 +27,12 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
+    "sphinxcontrib.bibtex",
     "commands",
     "docstrings",
     "outside",
 ]
+bibtex_bibfiles = ["references.bib"]
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
 exclude_patterns = ["_build", "_static", "_templates"]
 smartquotes = False  # quotes are part of what they stand around: "ndcg@10"

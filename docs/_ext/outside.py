@@ -11,7 +11,7 @@ PAGES = {  # file of the repository: the page that includes it
     "benchmarks/README.md": "benchmarks",
     "src/sinkprop/datasets/pydocs/README.md": "pydocs",
     "CHANGELOG.md": "changelog",
-    "README.md": "index",
+    "README.md": "speed",
 }
 LINK = re.compile(r"(?<=\]\()((?:\.\./)+[^)#\s]+)")
 
