@@ -120,5 +120,5 @@ def test_the_coefficients_on_the_page_are_those_of_the_native_code():
     page = (ROOT / "docs" / "linear-time.md").read_text(encoding="utf-8")
     header = (ROOT / "native" / "gauss_coefficients.hpp").read_text(encoding="utf-8")
     four = header[header.index("GaussCoefficients<4>") : header.index("GaussCoefficients<8>")]
-    written = {float(x) for x in re.findall(r"-?\d\.\d{12,}", page)}
+    written = {float(x.replace(" ", "")) for x in re.findall(r"(?:- ?)?\d\.\d{12,}", page)}
     assert written == {float(x) for x in re.findall(r"-?\d\.\d{12,}e[+-]\d+", four)}
