@@ -204,7 +204,10 @@ def test_the_report_of_the_demonstration_speaks_to_a_newcomer():
             assert mean == pytest.approx(results.means[method][metric], abs=1e-12)
     assert [q["name"] for q in own["queries"]] == [texts[q["id"]] for q in own["queries"]]
     assert [m["ours"] for m in data["methods"]] == [False, False, True]
-    assert own["weights"]["SinkProp"]["features"] == list(fold.test.feature_names)
+    names = own["weights"]["SinkProp"]["features"]
+    assert names == [demo.feature_in_words(name) for name in fold.test.feature_names]
+    assert not any("_" in name for name in names)
+    assert len(set(names)) == 50
     assert "How sure is it?" in own["about"]
     assert own["explorer"]["distributions"]["SinkProp"]["Fold1"]["own"]
     assert data["command"] == "sinkprop demo --fold 1"

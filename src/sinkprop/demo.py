@@ -247,13 +247,50 @@ def report(tested: Sequence[Trained], texts: Mapping[Any, str]) -> dict[str, Any
     """The data of the demonstration's report; `texts` has the words of each query."""
     from sinkprop.report.record import comparison_report
 
-    return comparison_report(
+    data = comparison_report(
         comparison(tested),
         title=TITLE,
         command="sinkprop demo" + ("" if len(tested) > 1 else f" --fold {tested[0].fold.name[4:]}"),
         about={NAME: ABOUT},
         query_names=texts,
     )
+    for weights in data["datasets"][0]["weights"].values():
+        weights["features"] = [feature_in_words(name) for name in weights["features"]]
+    return data
+
+
+_OF_FIELDS = {
+    "tf": "words found, each time",
+    "idf": "rarity of the words found",
+    "tfidf": "rarity and number of words found",
+    "bm25": "BM25",
+    "lm_jm": "likelihood (Jelinek-Mercer)",
+    "lm_dir": "likelihood (Dirichlet)",
+    "lm_abs": "likelihood (discounting)",
+    "length": "length",
+    "coverage": "share of words found",
+}
+_OF_DOCUMENTS = {
+    "parent_bm25": "its class or module: BM25",
+    "depth": "number of parts of the name",
+    "kind": "kind, from method to module",
+    "parameters": "number of parameters",
+    "siblings": "number of siblings",
+}
+
+
+def feature_in_words(name: str) -> str:
+    """A feature of the data set as someone who has not read its data card would call it.
+
+    >>> feature_in_words("summary_idf"), feature_in_words("whole_bm25"), feature_in_words("siblings")
+    ('summary: rarity of the words found', 'whole entry: BM25', 'number of siblings')
+    """
+    field, _, what = name.partition("_")
+    if name in _OF_DOCUMENTS:
+        return _OF_DOCUMENTS[name]
+    if what not in _OF_FIELDS:
+        return name
+    return f"{'whole entry' if field == 'whole' else field}: {_OF_FIELDS[what]}"
 
 
 def _difference(above: str, below: str, x: Floats, z: Floats, folds: NDArray[np.int64]) -> Difference:
