@@ -26,7 +26,7 @@ __all__ = ["Budget", "Details", "FoldData", "details_of", "fold_data", "rounded_
 Floats = NDArray[np.float64]
 
 MAX_QUERIES = 200  # of a data set, whose documents are kept
-MAX_SCORES = 200_000  # of a comparison: what a page of a few megabytes holds
+MAX_VALUES = 160_000  # scores, labels and names of a comparison: what a page of a few megabytes holds
 LONGEST = 2_000  # documents of a query: a matrix of more is not shown anywhere
 _MANY_LABELS = 32
 _MAX_STEPS = 1_000  # of one fit's training
@@ -46,9 +46,9 @@ class Budget:
         """The share of one fold.
 
         >>> Budget.of(n_methods=2, n_folds=5, n_datasets=1)
-        Budget(queries=40, documents=20000)
+        Budget(queries=40, documents=8000)
         """
-        documents = MAX_SCORES // (n_methods * n_folds * n_datasets)
+        documents = MAX_VALUES // ((n_methods + 2) * n_folds * n_datasets)
         return cls(-(-MAX_QUERIES // n_folds), max(1, documents))
 
     def chosen(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -351,7 +351,7 @@ def _record(result: Any, unit: str, steps: Sequence[Mapping[str, Any]], **more: 
     }
 
 
-def _step(number: int, label: str, path: str | None, **values: float | None) -> dict[str, Any]:
+def _step(number: int, label: str | None, path: str | None, **values: float | None) -> dict[str, Any]:
     found = {name: values.get(name) for name in ("sigma", "expected_gain", "training", "validation")}
     return {"path": path, "number": number, "label": label} | {
         name: None if value is None or not math.isfinite(value) else _digits(value)
@@ -398,7 +398,7 @@ def _of_trials(ranker: Any, result: Any) -> dict[str, Any]:
         told = {name: value for name, value in setting.items() if name not in (counts, "sigma")}
         path = _in_words(told) or None if counts or sigma is not None else None
         paths.append(path)
-        label = "least squares" if start else _in_words(setting)
+        label = None if counts else "least squares" if start else _in_words(setting)
         steps.append(
             _step(
                 int(setting[counts]) if counts else paths.count(path),
@@ -426,7 +426,7 @@ def _of_rounds(ranker: Any, result: Any) -> dict[str, Any]:
     steps = [
         _step(
             number,
-            f"round {number}",
+            None,
             None,
             expected_gain=known.get(number),
             training=known.get(number) if alike else None,
@@ -445,7 +445,7 @@ def _of_epochs(ranker: Any, result: Any) -> dict[str, Any]:
     steps = [
         _step(
             i + 1,
-            f"epoch {i + 1}",
+            None,
             None,
             sigma=epoch.sigma,
             expected_gain=-epoch.loss if ours else None,

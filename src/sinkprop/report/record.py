@@ -31,9 +31,11 @@ __all__ = ["comparison_report", "models_report"]
 Floats = NDArray[np.float64]
 
 MODEL_METRICS = "ndcg@1-10,p@1,p@3,p@5,p@10,map"
-MAX_QUERIES = 5_000  # of a data set, listed with their values
-MAX_VALUES = 150_000  # of metrics by query
-MAX_CELLS = 1_200_000  # of the matrices of a report, a byte each
+# What a report of some five megabytes holds:
+MAX_QUERIES = 5_000  # listed with their values
+MAX_VALUES = 100_000  # of metrics by query
+MAX_STEPS = 12_000  # of training
+MAX_CELLS = 1_400_000  # of matrices, a byte each; less where there are many scores
 _FEW = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # where there are many queries
 _WIDTH = 0.25  # relative to the spread of scores: about what sinkprop's fits come to
 _N_ITER, _EPSILON = 5, 1e-6
@@ -55,7 +57,7 @@ def comparison_report(
 
     A comparison that was written before details were kept has neither training nor weights nor documents.
     """
-    cells = _Cells(MAX_CELLS)
+    room = _Room(comparison)
     count = len(comparison.methods)
     return {
         "format": "sinkprop-report",
@@ -77,7 +79,7 @@ def comparison_report(
         "against": comparison.against,
         "convention": comparison.convention,
         "datasets": [
-            _data_set(comparison, name, (about or {}).get(name), query_names or {}, cells)
+            _data_set(comparison, name, (about or {}).get(name), query_names or {}, room)
             for name in comparison.datasets
         ],
     }
@@ -205,12 +207,12 @@ def _data_set(
     dataset: str,
     about: str | None,
     names: Mapping[Any, str],
-    cells: _Cells,
+    room: _Room,
 ) -> dict[str, Any]:
     means, intervals = comparison.means(dataset), comparison.intervals(dataset)
     methods, metrics, folds = comparison.methods, comparison.metrics, comparison.folds(dataset)
     data = comparison.data.get(dataset) or None
-    listing = _Listing(comparison, dataset, names)
+    listing = _Listing(comparison, dataset, names, room)
     results = {m: {fold: comparison.result(dataset, m, fold) for fold in folds} for m in methods}
     return {
         "name": dataset,
@@ -228,9 +230,9 @@ def _data_set(
         "queries": listing.queries,
         "per_query": listing.values,
         "per_query_note": listing.note,
-        "training": _by_method(results, "training"),
+        "training": _training(results, room.steps),
         "weights": _weights(results, data),
-        "explorer": _explorer(comparison, dataset, results, data, listing, cells),
+        "explorer": _explorer(results, data, listing, room),
     }
 
 
@@ -299,7 +301,7 @@ def _glance(comparison: Comparison, dataset: str, data: Mapping[str, FoldData]) 
 class _Listing:
     """The test queries in one order, fold after fold, and the metrics of each: of many, some evenly."""
 
-    def __init__(self, comparison: Comparison, dataset: str, names: Mapping[Any, str]) -> None:
+    def __init__(self, comparison: Comparison, dataset: str, names: Mapping[Any, str], room: _Room) -> None:
         folds, methods = comparison.folds(dataset), comparison.methods
         data = comparison.data.get(dataset, {})
         all_places = [
@@ -308,16 +310,16 @@ class _Listing:
             for i in range(len(comparison.result(dataset, methods[0], fold).queries))
         ]
         total = len(all_places)
-        count = min(total, MAX_QUERIES, max(1, MAX_VALUES // len(methods)))
+        count = min(total, room.queries)
         # those in the explorer must be in the list
         shown = {(fold, q) for fold in folds if fold in data for q in data[fold].shown}
         evenly = {all_places[i] for i in np.round(np.linspace(0, total - 1, count)).astype(int).tolist()}
         places = all_places if count == total else [p for p in all_places if p in shown or p in evenly]
         metrics = list(comparison.metrics)
-        if len(places) * len(methods) * len(metrics) > MAX_VALUES:
+        if len(places) * len(methods) * len(metrics) > room.values:
             main = main_metric(comparison)
             metrics = [k for k in metrics if k in (*_FEW, main)]
-            if len(places) * len(methods) * len(metrics) > MAX_VALUES:
+            if len(places) * len(methods) * len(metrics) > room.values:
                 metrics = [main]
         self.index = {place: i for i, place in enumerate(places)}
         self.queries = []
@@ -345,7 +347,7 @@ class _Listing:
 
 
 def _rounded(x: float) -> float | None:
-    return round(float(x), 9) if math.isfinite(x) else None
+    return round(float(x), 7) if math.isfinite(x) else None
 
 
 def _by_method(results: Mapping[str, Mapping[str, Result]], name: str) -> dict[str, Any]:
@@ -357,6 +359,32 @@ def _by_method(results: Mapping[str, Mapping[str, Result]], name: str) -> dict[s
             if value is not None:
                 found.setdefault(method, {})[fold] = value
     return found
+
+
+def _training(results: Mapping[str, Mapping[str, Result]], limit: int) -> dict[str, Any]:
+    """{method: {fold: record}}; of too many steps, only those on the way to the one that was chosen."""
+    found = _by_method(results, "training")
+    records = [record for own in found.values() for record in own.values()]
+    if sum(len(record["steps"]) for record in records) <= limit:
+        return found
+    share = max(2, limit // len(records))
+    return {m: {fold: _shortened(record, share) for fold, record in own.items()} for m, own in found.items()}
+
+
+def _shortened(record: Mapping[str, Any], most: int) -> dict[str, Any]:
+    steps, chosen = record["steps"], record["chosen"]
+    kept = [i for i, step in enumerate(steps) if step["path"] in (None, steps[chosen]["path"])]
+    every = -(-len(kept) // most)
+    kept = sorted({*kept[::every], kept[-1], chosen})
+    if len(kept) == len(steps):
+        return dict(record)
+    return {
+        **record,
+        "steps": [steps[i] for i in kept],
+        "chosen": kept.index(chosen),
+        "stopped": [kept.index(i) for i in record["stopped"] if i in kept],
+        "message": f"{record['message']} Of {len(steps)} steps, {len(kept)} of the chosen setting are shown.",
+    }
 
 
 def _weights(
@@ -377,30 +405,34 @@ def _weights(
     return found
 
 
-class _Cells:
-    """How many bytes of matrices may still be written."""
+class _Room:
+    """How much of each kind a data set of the report may have, and the bytes of matrices that are left."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, comparison: Comparison) -> None:
+        n_datasets, n_methods = len(comparison.datasets), len(comparison.methods)
+        self.values = MAX_VALUES // n_datasets
+        self.queries = max(1, min(MAX_QUERIES // n_datasets, self.values // n_methods))
+        self.steps = MAX_STEPS // n_datasets
+        details = (r.details for r in comparison.results if r.details is not None)
+        n_scores = sum(len(own) for one in details for own in one.scores)
+        self.cells = max(MAX_CELLS // 7, MAX_CELLS - 6 * n_scores)
 
-    def take(self, n: int) -> bool:
-        if n > self.left:
+    def take_cells(self, n: int) -> bool:
+        if n > self.cells:
             return False
-        self.left -= n
+        self.cells -= n
         return True
 
 
 def _explorer(
-    comparison: Comparison,
-    dataset: str,
     results: Mapping[str, Mapping[str, Result]],
     data: Mapping[str, FoldData] | None,
     listing: _Listing,
-    cells: _Cells,
+    room: _Room,
 ) -> dict[str, Any] | None:
     if data is None or not any(r.details is not None for own in results.values() for r in own.values()):
         return None
-    width, reason = _shared_width(results, data)
+    width, reason = _shared_width(results)
     distributions: dict[str, dict[str, Any]] = {}
     for method, by_fold in results.items():
         for fold, r in by_fold.items():
@@ -425,7 +457,7 @@ def _explorer(
                     continue
                 entry["scores"][method] = list(details.scores[place])
                 if _has_matrix(details):
-                    if cells.take(own.lengths[q] ** 2):
+                    if room.take_cells(own.lengths[q] ** 2):
                         entry["matrices"][method], entry["peaks"][method] = _packed(_matrix(details, place))
                     else:
                         without += 1
@@ -442,9 +474,7 @@ def _explorer(
     return {"note": " ".join(notes) or None, "queries": queries, "distributions": distributions}
 
 
-def _shared_width(
-    results: Mapping[str, Mapping[str, Result]], data: Mapping[str, FoldData]
-) -> tuple[float, str]:
+def _shared_width(results: Mapping[str, Mapping[str, Result]]) -> tuple[float, str]:
     """The width, relative to the spread of scores, for methods that have none; and where it comes from."""
     for method, by_fold in results.items():
         ratios = []
