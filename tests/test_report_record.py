@@ -482,6 +482,15 @@ class TestWeights:
         assert weights_of(model, rows=own.train, judging=own.vali)["values"] == [0, -1, 0]
         assert weights_of(object(), rows=own.train, judging=own.vali) is None
 
+    def test_estimators_of_others(self):
+        from sklearn.tree import DecisionTreeRegressor
+
+        own = fold(1)
+        model = DecisionTreeRegressor(max_depth=3, random_state=0).fit(own.train.X, own.train.y)
+        found = weights_of(model, rows=own.train, judging=own.vali)
+        assert found["kind"] == "importance"
+        assert_allclose(found["values"], model.feature_importances_, rtol=1e-6)
+
     def test_gains_of_trees(self):
         pytest.importorskip("lightgbm", reason="BoostedRanker needs LightGBM")
         from sinkprop.gbdt import BoostedRanker

@@ -8,7 +8,6 @@ tell: never so that two documents change places or become equal.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -149,8 +148,8 @@ class Details:
         }
         if self.parameters is not None:
             found["parameters"] = [
-                [[row[i] for row in own] for i in range(2)] for own in self.parameters
-            ]  # fmt: skip
+                [list(column) for column in zip(*own, strict=True)] for own in self.parameters
+            ]
         return found
 
     @classmethod
@@ -223,15 +222,13 @@ def details_of(
 ) -> Details:
     """The details of a fitted ranker of any kind, with its scores of the test queries that `data` shows."""
     scores, parameters = _document_scores(ranker, test, data)
-    return Details(
-        scores,
-        parameters,
-        distribution_of(ranker),
-        training_of(ranker),
-        weights_of(
-            ranker, rows=test if train is None else train, judging=vali or test, held_out=vali is not None
-        ),
+    weights = weights_of(
+        ranker,
+        rows=test if train is None else train,
+        judging=test if vali is None else vali,
+        held_out=vali is not None,
     )
+    return Details(scores, parameters, distribution_of(ranker), training_of(ranker), weights)
 
 
 def _sorted_rows(queries: Queries) -> NDArray[np.int64]:
@@ -464,9 +461,9 @@ def _thinned(numbers: list[int], kept: set[int]) -> list[int]:
 
 
 def _in_words(setting: Mapping[str, Any]) -> str:
-    words = {name: re.sub("_", " ", name) for name in setting}
     return ", ".join(
-        f"{words[k]} {v:g}" if isinstance(v, int | float) else f"{words[k]} {v}" for k, v in setting.items()
+        f"{name.replace('_', ' ')} " + (f"{value:g}" if isinstance(value, int | float) else str(value))
+        for name, value in setting.items()
     )
 
 
@@ -478,54 +475,54 @@ def weights_of(
     rows      whose spread makes weights of features on different scales comparable
     judging   by which the importances of a network are measured; `held_out` if they took no part in testing
     """
+    from sinkprop.baselines import FeatureRanker
+
     n_features = rows.n_features
     booster = getattr(ranker, "booster_", None)
     if booster is not None and (gains := _tree_gains(booster, n_features)) is not None:
-        return _shares(
-            "importance", gains, "the share of all gains that the trees' splits on the feature made"
-        )
-    if getattr(ranker, "feature_", None) is not None and np.ndim(ranker.feature_) == 0:
+        return _shares("importance", gains, "The share of all gains that the trees' splits on it made.")
+    if isinstance(ranker, FeatureRanker):
         weights = np.zeros(n_features)
-        weights[abs(int(ranker.feature_)) - 1] = np.sign(ranker.feature_)
+        weights[abs(ranker.feature_) - 1] = np.sign(ranker.feature_)
         return _shares(
-            "weight", weights, "the one feature that ranks, negative where its least value is first"
+            "weight", weights, "The one feature that ranks; negative where its least value is first."
         )
     if hasattr(ranker, "module_"):
         return _permuted(ranker, judging, held_out=held_out)
-    coefficients = np.asarray(getattr(ranker, "coef_", np.empty(0)), dtype=np.float64)
-    if coefficients.ndim == 2 and coefficients.shape == (2, n_features):
-        # how a feature moves the middle of the document's distribution towards the top
-        family = getattr(getattr(ranker, "relaxation_", None), "family", "")
-        coefficients = coefficients[1] - coefficients[0] if family == "beta" else -coefficients[0]
-    if coefficients.shape == (n_features,):
+    coefficients = getattr(ranker, "coef_", None)
+    if isinstance(coefficients, np.ndarray) and coefficients.shape in ((n_features,), (2, n_features)):
+        if coefficients.ndim == 2:  # how a feature moves the middle of the distribution towards the top
+            family = getattr(getattr(ranker, "relaxation_", None), "family", "")
+            coefficients = coefficients[1] - coefficients[0] if family == "beta" else -coefficients[0]
         kind = getattr(getattr(ranker, "scaling_", None), "kind", "none")
-        text = _SCALED.get(kind, _SCALED["none"])
         if kind == "none":
             coefficients = coefficients * rows.X.std(axis=0, dtype=np.float64)
-        if len(getattr(ranker, "strengths_", ())):
-            text += "; the potentials of pairs are not in it"
-        return _shares("weight", coefficients, f"the weight of the {text}")
+        pairs = " Potentials of pairs are not in it." if len(getattr(ranker, "strengths_", ())) else ""
+        return _shares(
+            "weight",
+            coefficients,
+            f"The weight of {_SCALED[kind]}, as a share of the sum of all absolute weights. Positive: the "
+            f"larger the feature, the higher the document.{pairs}",
+        )
+    importances = getattr(ranker, "feature_importances_", None)
+    if isinstance(importances, np.ndarray) and importances.shape == (n_features,):
+        return _shares(
+            "importance", importances, "The importance that the estimator itself gives, as a share."
+        )
     return None
 
 
 _SCALED = {
-    "standard": "standardized feature",
-    "query": "feature scaled to 0 to 1 within its query",
-    "none": "feature times its standard deviation, as of a standardized one",
+    "standard": "the standardized feature",
+    "query": "the feature scaled to 0 to 1 within its query",
+    "none": "the feature times its standard deviation, as if it were standardized",
 }
 
 
-def _shares(kind: str, values: Floats, text: str) -> dict[str, Any]:
+def _shares(kind: str, values: NDArray[Any], explanation: str) -> dict[str, Any]:
     total = float(np.abs(values).sum())
     shares = values / total if 0 < total < math.inf else np.zeros(len(values))
-    whole = ", as a share of the sum of all absolute weights" if kind == "weight" else ""
-    if kind == "weight":
-        text += f"{whole}; positive ranks a document higher the larger the feature is"
-    return {
-        "kind": kind,
-        "explanation": f"{text[0].upper()}{text[1:]}.",
-        "values": [_digits(x) for x in shares],
-    }
+    return {"kind": kind, "explanation": explanation, "values": [_digits(x) for x in shares]}
 
 
 def _tree_gains(booster: Any, n_features: int) -> Floats | None:
@@ -567,8 +564,8 @@ def _permuted(ranker: Any, judging: Queries, *, held_out: bool) -> dict[str, Any
     return _shares(
         "importance",
         losses,
-        f"what NDCG@10 of {len(places)} {which} queries loses when the feature's values change places among "
-        "the documents of each query, as a share of all losses; features that say the same share theirs",
+        f"What NDCG@10 of {len(places)} {which} queries loses when the feature's values change places among "
+        "the documents of each query, as a share of all losses. Features that say the same share theirs.",
     )
 
 
