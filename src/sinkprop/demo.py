@@ -260,20 +260,20 @@ def report(tested: Sequence[Trained], texts: Mapping[Any, str]) -> dict[str, Any
 
 
 _OF_FIELDS = {
-    "tf": "words found, each time",
-    "idf": "rarity of the words found",
-    "tfidf": "rarity and number of words found",
-    "bm25": "BM25",
-    "lm_jm": "likelihood (Jelinek-Mercer)",
-    "lm_dir": "likelihood (Dirichlet)",
-    "lm_abs": "likelihood (discounting)",
-    "length": "length",
-    "coverage": "share of words found",
+    "tf": "word count, {}",
+    "idf": "rare words, {}",
+    "tfidf": "rare words and count, {}",
+    "bm25": "BM25, {}",
+    "lm_jm": "likelihood, {} (Jelinek-Mercer)",
+    "lm_dir": "likelihood, {} (Dirichlet)",
+    "lm_abs": "likelihood, {} (discounting)",
+    "length": "length, {}",
+    "coverage": "share of words, {}",
 }
 _OF_DOCUMENTS = {
-    "parent_bm25": "its class or module: BM25",
-    "depth": "number of parts of the name",
-    "kind": "kind, from method to module",
+    "parent_bm25": "BM25, class or module",
+    "depth": "parts of the name",
+    "kind": "kind (method to module)",
     "parameters": "number of parameters",
     "siblings": "number of siblings",
 }
@@ -283,14 +283,12 @@ def feature_in_words(name: str) -> str:
     """A feature of the data set as someone who has not read its data card would call it.
 
     >>> feature_in_words("summary_idf"), feature_in_words("whole_bm25"), feature_in_words("siblings")
-    ('summary: rarity of the words found', 'whole entry: BM25', 'number of siblings')
+    ('rare words, summary', 'BM25, all text', 'number of siblings')
     """
     field, _, what = name.partition("_")
-    if name in _OF_DOCUMENTS:
-        return _OF_DOCUMENTS[name]
-    if what not in _OF_FIELDS:
-        return name
-    return f"{'whole entry' if field == 'whole' else field}: {_OF_FIELDS[what]}"
+    if name in _OF_DOCUMENTS or what not in _OF_FIELDS:
+        return _OF_DOCUMENTS.get(name, name)
+    return _OF_FIELDS[what].format("all text" if field == "whole" else field)
 
 
 def _difference(above: str, below: str, x: Floats, z: Floats, folds: NDArray[np.int64]) -> Difference:
