@@ -18,7 +18,7 @@ function scores(d) {
       tests && [el("span", { class: "better" }, MARKS[1][0]), ` better and `, el("span", { class: "worse" }, MARKS[-1][0]),
         ` worse than ${REPORT.against} beyond chance: p < .05 by a randomization test over queries, corrected for the number of methods (Holm). `],
       "Choose a column's head to sort by it."),
-    meansTables(d, names), tests ? differenceChart(d) : empty("The report holds no tests of differences."), foldsTable(d, names));
+    meansTables(d, names), tests ? differenceChart(d) : names.length > 1 && empty("The report holds no tests of differences."), foldsTable(d, names));
   if (d.statement) put(node, el("p", { class: "note statement" }, d.statement));
   return node;
 }
