@@ -40,6 +40,8 @@ _SCRIPTS = (
     "training.js",
     "queries.js",
     "weights.js",
+    "ranked_lists.js",
+    "matrices.js",
     "explorer.js",
     "glossary.js",
     "report.js",

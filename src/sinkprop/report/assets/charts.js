@@ -1,37 +1,61 @@
-// Charts: plotly's, in the page's colors, drawn when they come near, and all of them before printing. Plotly is the last
-// script of the page, since it takes longest to read: what needs no chart is shown, and works, before it is there.
+// Charts: plotly's, in the page's colors, drawn when they come near, and all of them before printing. Plotly
+// is the last
+// script of the page, since it takes longest to read: what needs no chart is shown, and works, before it is
+// there.
 
 const DASHES = ["dash", "dot", "dashdot", "longdash", "longdashdot"];
 const MARKERS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star"];
 const MARKER_PATHS = [
-  "M18 7m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0", "M14.5 3.5h7v7h-7z", "M18 2l5 5l-5 5l-5 -5z", "M18 2.5l5 8h-10z",
-  "M18 11.5l5 -8h-10z", "M15 2.5l3 3l3 -3l1.5 1.5l-3 3l3 3l-1.5 1.5l-3 -3l-3 3l-1.5 -1.5l3 -3l-3 -3z",
-  "M16.5 2.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z", "M18 1.5l1.6 4h4.2l-3.4 2.6l1.3 4.2l-3.7 -2.5l-3.7 2.5l1.3 -4.2l-3.4 -2.6h4.2z",
+  "M18 7m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0",
+  "M14.5 3.5h7v7h-7z",
+  "M18 2l5 5l-5 5l-5 -5z",
+  "M18 2.5l5 8h-10z",
+  "M18 11.5l5 -8h-10z",
+  "M15 2.5l3 3l3 -3l1.5 1.5l-3 3l3 3l-1.5 1.5l-3 -3l-3 3l-1.5 -1.5l3 -3l-3 -3z",
+  "M16.5 2.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
+  "M18 1.5l1.6 4h4.2l-3.4 2.6l1.3 4.2l-3.7 -2.5l-3.7 2.5l1.3 -4.2l-3.4 -2.6h4.2z",
 ];
-const DASH_ARRAYS = { solid: null, dash: "6 3", dot: "2 2", dashdot: "6 2 2 2", longdash: "10 3", longdashdot: "10 2 2 2" };
+const DASH_ARRAYS = {
+  solid: null,
+  dash: "6 3",
+  dot: "2 2",
+  dashdot: "6 2 2 2",
+  longdash: "10 3",
+  longdashdot: "10 2 2 2",
+};
 
 let charts = [];
 let probe = null;
 
-const near = new IntersectionObserver((entries) => {
-  for (const entry of entries) {
-    const chart = charts.find((own) => own.node === entry.target);
-    if (chart) chart.visible = entry.isIntersecting;
-    if (chart && chart.visible) draw(chart);
-  }
-}, { rootMargin: "300px" });
+const near = new IntersectionObserver(
+  (entries) => {
+    for (const entry of entries) {
+      const chart = charts.find((own) => own.node === entry.target);
+      if (chart) chart.visible = entry.isIntersecting;
+      if (chart && chart.visible) draw(chart);
+    }
+  },
+  { rootMargin: "300px" },
+);
 
 // Forget the charts of the page that is about to be replaced.
 function clearCharts() {
   near.disconnect();
   const old = charts;
   charts = [];
-  setTimeout(() => old.filter((own) => own.drawn).forEach((own) => Plotly.purge(own.node)), 1000); // a drawing begun may still be finishing
+  // A drawing that was begun may still be finishing.
+  setTimeout(() => old.filter((own) => own.drawn).forEach((own) => Plotly.purge(own.node)), 1000);
 }
 
-// A chart with a label for those who do not see it; `make` gives { data, layout, events }. `update` draws it anew.
+// A chart with a label for those who do not see it; `make` gives { data, layout, events }. `update` draws it
+// anew.
 function chart(label, make, height = 360) {
-  const node = el("div", { class: "chart", role: "figure", "aria-label": label, style: `min-height: ${height}px` });
+  const node = el("div", {
+    class: "chart",
+    role: "figure",
+    "aria-label": label,
+    style: `min-height: ${height}px`,
+  });
   const own = { node, make, height, drawn: false, stale: true, visible: false };
   own.update = () => {
     own.stale = true;
@@ -46,7 +70,11 @@ function draw(own) {
   if (!window.Plotly || !own.stale || !own.node.isConnected) return;
   const { data, layout, events = {} } = own.make();
   own.stale = false;
-  Plotly.react(own.node, data, dressed(layout, own.height), { displayModeBar: false, responsive: true, doubleClick: false });
+  Plotly.react(own.node, data, dressed(layout, own.height), {
+    displayModeBar: false,
+    responsive: true,
+    doubleClick: false,
+  });
   if (own.drawn) return;
   own.drawn = true;
   for (const [name, listener] of Object.entries(events)) own.node.on(`plotly_${name}`, listener);
@@ -86,7 +114,9 @@ function redrawCharts() {
 function color(name, alpha = 1) {
   if (!probe) probe = document.body.appendChild(el("span", { hidden: true }));
   probe.style.color = `var(--${name})`;
-  const [r, g, b] = getComputedStyle(probe).color.match(/[\d.]+/g).map(Number);
+  const [r, g, b] = getComputedStyle(probe)
+    .color.match(/[\d.]+/g)
+    .map(Number);
   return `rgba(${r}, ${g}, ${b}, ${alpha})`;
 }
 
@@ -110,7 +140,13 @@ function swatch(name) {
   const i = methodIndex(name);
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   const dash = METHODS[i].ours ? "solid" : DASHES[i % DASHES.length];
-  const parts = { viewBox: "0 0 36 14", width: "36", height: "14", "aria-hidden": "true", class: `swatch method-${i % 8}` };
+  const parts = {
+    viewBox: "0 0 36 14",
+    width: "36",
+    height: "14",
+    "aria-hidden": "true",
+    class: `swatch method-${i % 8}`,
+  };
   for (const [key, value] of Object.entries(parts)) svg.setAttribute(key, value);
   const line = document.createElementNS(svg.namespaceURI, "path");
   line.setAttribute("d", "M0 7h36");
@@ -135,16 +171,35 @@ function shortened(text, length = 26) {
 // A layout with the page's fonts and colors on every axis.
 function dressed(layout, height) {
   const axis = {
-    gridcolor: color("grid"), zerolinecolor: color("axis"), linecolor: color("axis"), tickcolor: color("axis"),
-    fixedrange: true, automargin: true,
+    gridcolor: color("grid"),
+    zerolinecolor: color("axis"),
+    linecolor: color("axis"),
+    tickcolor: color("axis"),
+    fixedrange: true,
+    automargin: true,
   };
   const axes = Object.entries(layout).filter(([key]) => /^[xy]axis\d*$/.test(key));
-  const titled = (own) => (own.title ? { title: { ...own.title, font: { size: 13, color: color("muted") }, standoff: 10 } } : {});
+  const titled = (own) =>
+    own.title ? { title: { ...own.title, font: { size: 13, color: color("muted") }, standoff: 10 } } : {};
   return {
-    height, autosize: true, dragmode: false, showlegend: false, hovermode: "closest",
-    paper_bgcolor: "rgba(0, 0, 0, 0)", plot_bgcolor: "rgba(0, 0, 0, 0)",
-    font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 13, color: color("ink") },
-    hoverlabel: { bgcolor: color("raised"), bordercolor: color("axis"), font: { color: color("ink"), size: 13 }, align: "left" },
+    height,
+    autosize: true,
+    dragmode: false,
+    showlegend: false,
+    hovermode: "closest",
+    paper_bgcolor: "rgba(0, 0, 0, 0)",
+    plot_bgcolor: "rgba(0, 0, 0, 0)",
+    font: {
+      family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",
+      size: 13,
+      color: color("ink"),
+    },
+    hoverlabel: {
+      bgcolor: color("raised"),
+      bordercolor: color("axis"),
+      font: { color: color("ink"), size: 13 },
+      align: "left",
+    },
     margin: { l: 56, r: 16, t: 16, b: 48 },
     ...layout,
     ...Object.fromEntries(axes.map(([key, own]) => [key, { ...axis, ...own, ...titled(own) }])),
@@ -161,5 +216,7 @@ function isNarrow() {
 }
 
 function isDark() {
-  return state.theme === "dark" || (state.theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
+  return (
+    state.theme === "dark" || (state.theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches)
+  );
 }

@@ -1,6 +1,6 @@
 // Rank distributions: Pi, computed here as sinkprop.doubly_stochastic does for a smoothed indicator.
 
-const STORED = 2500; // documents up to which the kernel matrix is kept; beyond, it is computed in every product
+const STORED = 2500; // documents up to which the kernel matrix is kept; beyond, each product computes it
 
 // Documents by decreasing score, ties in the order in which they stand.
 function orderOf(scores) {
@@ -13,7 +13,8 @@ function rankDistribution(scores, { kernel, sigma, n_iter: iterations, epsilon }
   const n = scores.length;
   const order = orderOf(scores);
   const y = Float64Array.from(order, (j) => scores[j]);
-  const K = kernel === "laplace" ? (d) => Math.exp(-Math.abs(d / sigma)) : (d) => Math.exp(-((d / sigma) ** 2) / 2);
+  const K =
+    kernel === "laplace" ? (d) => Math.exp(-Math.abs(d / sigma)) : (d) => Math.exp(-((d / sigma) ** 2) / 2);
   const row = kernelRows(y, K);
   let columns = new Float64Array(n).fill(1);
   let rows = columns;
@@ -56,7 +57,8 @@ function balanced(row, q, epsilon) {
   return result;
 }
 
-// A matrix that the data hold: bytes, a row a document in the order of the file, relative to the largest entry.
+// A matrix that the data hold: bytes, a row a document in the order of the file, relative to the largest
+// entry.
 function storedDistribution(scores, text, peak) {
   const n = scores.length;
   const order = orderOf(scores);

@@ -10,9 +10,12 @@ function el(tag, attributes = {}, ...children) {
   return put(node, ...children);
 }
 
-// Children that are there, at the end of a node: lists are taken apart, and what is null, undefined or false left out.
+// Children that are there, at the end of a node: lists are taken apart, and what is null, undefined or false
+// left out.
 function put(node, ...children) {
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  node.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return node;
 }
 
@@ -31,7 +34,9 @@ function choice(label, options, selected, onchoose) {
   const control = {
     node,
     select,
-    set(value) { select.value = value; },
+    set(value) {
+      select.value = value;
+    },
     fill(pairs, value) {
       select.replaceChildren(...pairs.map(([key, text]) => el("option", { value: key }, text)));
       select.value = value;
@@ -52,8 +57,12 @@ function section(id, title, ...children) {
 }
 
 function reading(...children) {
-  return el("aside", { class: "reading" }, el("h3", {}, "How to read this"),
-    children.map((child) => (typeof child === "string" ? el("p", {}, child) : child)));
+  return el(
+    "aside",
+    { class: "reading" },
+    el("h3", {}, "How to read this"),
+    children.map((child) => (typeof child === "string" ? el("p", {}, child) : child)),
+  );
 }
 
 function beside(main, aside) {
@@ -69,20 +78,43 @@ function scrolling(label, child, name = "scroll") {
   return el("div", { class: name, tabindex: "0", role: "region", "aria-label": label }, child);
 }
 
-// A plain table: heads, and rows of cells; the first cell of a row names it. A cell is text, a number or an element.
+// A plain table: heads, and rows of cells; the first cell of a row names it. A cell is text, a number or an
+// element.
 function table(caption, heads, rows, name = "") {
-  return el("table", { class: `numbers ${name}` },
+  return el(
+    "table",
+    { class: `numbers ${name}` },
     el("caption", {}, caption),
-    el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
-    el("tbody", {}, rows.map((row) => el("tr", {},
-      row.map((cell, i) => (i ? el("td", {}, cell) : el("th", { scope: "row" }, cell)))))));
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        heads.map((head) => el("th", { scope: "col" }, head)),
+      ),
+    ),
+    el(
+      "tbody",
+      {},
+      rows.map((row) =>
+        el(
+          "tr",
+          {},
+          row.map((cell, i) => (i ? el("td", {}, cell) : el("th", { scope: "row" }, cell))),
+        ),
+      ),
+    ),
+  );
 }
 
 // The numbers of a chart as a table that is made when it is opened, and kept up to date while it is open.
 function numbersOf(summary, make) {
   const body = el("div");
   const node = el("details", { class: "beneath" }, el("summary", {}, summary), body);
-  const fill = () => { if (node.open) body.replaceChildren(scrolling(summary, make())); };
+  const fill = () => {
+    if (node.open) body.replaceChildren(scrolling(summary, make()));
+  };
   node.addEventListener("toggle", fill);
   return { node, update: fill };
 }

@@ -7,17 +7,35 @@ function glance(d) {
     put(node, empty("The report holds no description of the data."));
     return node;
   }
-  if (d.about) put(node, el("div", { class: "prose" }, d.about.split(/\n\s*\n/).map((text) => el("p", {}, text))));
+  if (d.about)
+    put(
+      node,
+      el(
+        "div",
+        { class: "prose" },
+        d.about.split(/\n\s*\n/).map((text) => el("p", {}, text)),
+      ),
+    );
   const tiles = [
-    [whole(own.queries), "queries"], [whole(own.documents), "documents"], [whole(own.features), "features of a document"],
-    isNumber(own.without_relevant) && [whole(own.without_relevant), `${own.without_relevant === 1 ? "query" : "queries"} without a relevant document`],
+    [whole(own.queries), "queries"],
+    [whole(own.documents), "documents"],
+    [whole(own.features), "features of a document"],
+    isNumber(own.without_relevant) && [
+      whole(own.without_relevant),
+      `${own.without_relevant === 1 ? "query" : "queries"} without a relevant document`,
+    ],
   ].filter(Boolean);
-  put(node, el("dl", { class: "figures" }, tiles.map(([value, text]) => el("div", {}, el("dt", {}, text), el("dd", {}, value)))));
+  put(
+    node,
+    el(
+      "dl",
+      { class: "figures" },
+      tiles.map(([value, text]) => el("div", {}, el("dt", {}, text), el("dd", {}, value))),
+    ),
+  );
   const lengths = own.lengths?.values?.length ? lengthChart(own.lengths.values) : null;
   const labels = own.labels?.values?.length ? labelChart(own.labels) : null;
-  put(node,
-    el("div", { class: "pair" }, lengths, labels),
-    own.parts?.length ? partsTable(own.parts) : "");
+  put(node, el("div", { class: "pair" }, lengths, labels), own.parts?.length ? partsTable(own.parts) : "");
   return node;
 }
 
@@ -39,7 +57,10 @@ function bins(values) {
   for (const value of values) found.find((bin) => value >= bin.low && value <= bin.high).n += 1;
   while (found.length > 1 && !found[found.length - 1].n) found.pop();
   return found.map((bin) => ({
-    ...bin, middle: (bin.low + bin.high) / 2, width: bin.high - bin.low + 1, text: bin.low === bin.high ? String(bin.low) : `${bin.low}${DASH}${bin.high}`,
+    ...bin,
+    middle: (bin.low + bin.high) / 2,
+    width: bin.high - bin.low + 1,
+    text: bin.low === bin.high ? String(bin.low) : `${bin.low}${DASH}${bin.high}`,
   }));
 }
 
@@ -53,49 +74,121 @@ function lengthChart(values) {
   const equal = found.every((bin) => bin.width === found[0].width);
   const sorted = [...values].sort((x, y) => x - y);
   const middle = sorted[Math.floor((sorted.length - 1) / 2)];
-  const own = chart(`Histogram of list lengths: ${count(values.length, "query", "queries")}, from ${sorted[0]} to ${
-    sorted[sorted.length - 1]} documents, half of them with at most ${middle}`, () => ({
-    data: [{
-      type: "bar", x: found.map((bin) => (equal ? bin.middle : bin.text)), y: found.map((bin) => bin.n), marker: { color: color("accent") }, hoverinfo: "text",
-      hovertext: found.map((bin) => `${bin.text} documents: ${count(bin.n, "query", "queries")}`), textposition: "none",
-    }],
-    layout: {
-      bargap: 0.08, xaxis: { type: equal ? "linear" : "category", nticks: 8, tickangle: 0, title: { text: "documents of a query" }, showgrid: false },
-      yaxis: { title: { text: "queries" }, rangemode: "tozero" },
-    },
-  }), 300);
+  const own = chart(
+    `Histogram of list lengths: ${count(values.length, "query", "queries")}, from ${sorted[0]} to ${
+      sorted[sorted.length - 1]
+    } documents, half of them with at most ${middle}`,
+    () => ({
+      data: [
+        {
+          type: "bar",
+          x: found.map((bin) => (equal ? bin.middle : bin.text)),
+          y: found.map((bin) => bin.n),
+          marker: { color: color("accent") },
+          hoverinfo: "text",
+          hovertext: found.map((bin) => `${bin.text} documents: ${count(bin.n, "query", "queries")}`),
+          textposition: "none",
+        },
+      ],
+      layout: {
+        bargap: 0.08,
+        xaxis: {
+          type: equal ? "linear" : "category",
+          nticks: 8,
+          tickangle: 0,
+          title: { text: "documents of a query" },
+          showgrid: false,
+        },
+        yaxis: { title: { text: "queries" }, rangemode: "tozero" },
+      },
+    }),
+    300,
+  );
   const numbers = numbersOf("The numbers: list lengths", () =>
-    table("Queries by the number of their documents", ["documents", "queries"], found.map((bin) => [bin.text, whole(bin.n)])));
-  return el("div", { class: "figure" }, el("h3", {}, "List lengths"),
-    el("p", { class: "note" }, `How many documents a query has to put in order: from ${whole(sorted[0])} to ${
-      whole(sorted[sorted.length - 1])}, half of the queries at most ${whole(middle)}. Longer lists are harder to get right at the top.`),
-    own.node, numbers.node);
+    table(
+      "Queries by the number of their documents",
+      ["documents", "queries"],
+      found.map((bin) => [bin.text, whole(bin.n)]),
+    ),
+  );
+  return el(
+    "div",
+    { class: "figure" },
+    el("h3", {}, "List lengths"),
+    el(
+      "p",
+      { class: "note" },
+      `How many documents a query has to put in order: from ${whole(sorted[0])} to ${whole(
+        sorted[sorted.length - 1],
+      )}, half of the queries at most ${whole(middle)}. Longer lists are harder to get right at the top.`,
+    ),
+    own.node,
+    numbers.node,
+  );
 }
 
 function labelChart({ values, counts }) {
   const total = counts.reduce((sum, n) => sum + n, 0);
-  const own = chart(`Documents by label: ${values.map((value, i) => `${counts[i]} with label ${value}`).join(", ")}`, () => ({
-    data: [{
-      type: "bar", x: values.map(String), y: counts, marker: { color: color("accent") }, hoverinfo: "text", textposition: "none",
-      hovertext: values.map((value, i) => `label ${value}: ${count(counts[i], "document")}, ${percent(counts[i] / total)}`),
-    }],
-    layout: {
-      bargap: 0.3, xaxis: { type: "category", title: { text: "label" }, showgrid: false },
-      yaxis: { title: { text: "documents" }, rangemode: "tozero" },
-    },
-  }), 300);
-  const numbers = numbersOf("The numbers: labels", () => table("Documents by label", ["label", "documents", "share"],
-    values.map((value, i) => [String(value), whole(counts[i]), percent(counts[i] / total)])));
-  return el("div", { class: "figure" }, el("h3", {}, "Labels"),
-    el("p", { class: "note" }, "How relevant the documents are to their queries, as judged beforehand: a larger label is more relevant. "
-      + "Most documents have the lowest label in most collections; a good order finds the few others."),
-    own.node, numbers.node);
+  const own = chart(
+    `Documents by label: ${values.map((value, i) => `${counts[i]} with label ${value}`).join(", ")}`,
+    () => ({
+      data: [
+        {
+          type: "bar",
+          x: values.map(String),
+          y: counts,
+          marker: { color: color("accent") },
+          hoverinfo: "text",
+          textposition: "none",
+          hovertext: values.map(
+            (value, i) => `label ${value}: ${count(counts[i], "document")}, ${percent(counts[i] / total)}`,
+          ),
+        },
+      ],
+      layout: {
+        bargap: 0.3,
+        xaxis: { type: "category", title: { text: "label" }, showgrid: false },
+        yaxis: { title: { text: "documents" }, rangemode: "tozero" },
+      },
+    }),
+    300,
+  );
+  const numbers = numbersOf("The numbers: labels", () =>
+    table(
+      "Documents by label",
+      ["label", "documents", "share"],
+      values.map((value, i) => [String(value), whole(counts[i]), percent(counts[i] / total)]),
+    ),
+  );
+  return el(
+    "div",
+    { class: "figure" },
+    el("h3", {}, "Labels"),
+    el(
+      "p",
+      { class: "note" },
+      "How relevant the documents are to their queries, as judged beforehand: a larger label is more " +
+        "relevant. " +
+        "Most documents have the lowest label in most collections; a good order finds the few others.",
+    ),
+    own.node,
+    numbers.node,
+  );
 }
 
 function partsTable(parts) {
   const words = { train: "to learn from", vali: "to choose settings by", test: "to test on" };
-  const details = numbersOf("How the data were divided", () => table("Queries and documents of each part",
-    ["fold", "part", "queries", "documents"],
-    parts.map((part) => [part.fold, words[part.part] ?? part.part, whole(part.queries), whole(part.documents)])));
+  const details = numbersOf("How the data were divided", () =>
+    table(
+      "Queries and documents of each part",
+      ["fold", "part", "queries", "documents"],
+      parts.map((part) => [
+        part.fold,
+        words[part.part] ?? part.part,
+        whole(part.queries),
+        whole(part.documents),
+      ]),
+    ),
+  );
   return details.node;
 }

@@ -22,7 +22,8 @@ function signed(value, decimals = 4) {
 // Of any size: four digits that count.
 function short(value) {
   if (!isNumber(value)) return DASH;
-  if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5)) return value.toExponential(2).replace("-", MINUS);
+  if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5))
+    return value.toExponential(2).replace("-", MINUS);
   return String(Number(value.toPrecision(4))).replace("-", MINUS);
 }
 
@@ -62,7 +63,21 @@ function listed(names) {
   return `${names.slice(0, -1).join(", ")} and ${names[names.length - 1]}`;
 }
 
-const NUMBER_WORDS = ["No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve"];
+const NUMBER_WORDS = [
+  "No",
+  "One",
+  "Two",
+  "Three",
+  "Four",
+  "Five",
+  "Six",
+  "Seven",
+  "Eight",
+  "Nine",
+  "Ten",
+  "Eleven",
+  "Twelve",
+];
 
 function counted(n) {
   return NUMBER_WORDS[n] ?? whole(n);

@@ -1,4 +1,5 @@
-// The opening: what was compared, who is ahead, by how much, and whether that is beyond chance, in plain words.
+// The opening: what was compared, who is ahead, by how much, and whether that is beyond chance, in plain
+// words.
 
 function opening(d) {
   const names = methodNames(d);
@@ -8,16 +9,21 @@ function opening(d) {
     put(node, empty("The report holds no test means of this data set."));
     return node;
   }
-  put(node,
+  put(
+    node,
     el("p", { class: "lead" }, names.length > 1 ? whoIsAhead(d, best) : whatOneReached(d, best)),
     keyFigures(d, best),
-    el("div", { class: "prose" },
+    el(
+      "div",
+      { class: "prose" },
       el("p", {}, whatWasCompared(d)),
       names.length > 1 && el("p", {}, beyondChance(d, best)),
       names.length > 1 && queryCounts(d, best),
       el("p", {}, whatTheMetricMeans()),
-      methodList(names)),
-    DATASETS.length > 1 && overDataSets());
+      methodList(names),
+    ),
+    DATASETS.length > 1 && overDataSets(),
+  );
   return node;
 }
 
@@ -35,10 +41,11 @@ function testOf(d, method, metric = MAIN) {
   return testsOf(d).find((test) => test.method === method && test.metric === metric) ?? null;
 }
 
-// The one that the leader is held against: the reference, or the best of the others where the reference leads.
+// The one that the leader is held against: the reference, or the best of the others where the reference
+// leads.
 function rival(d, best) {
   const others = methodNames(d).filter((name) => name !== best);
-  return others.includes(REPORT.against) ? REPORT.against : leader(d, others) ?? others[0];
+  return others.includes(REPORT.against) ? REPORT.against : (leader(d, others) ?? others[0]);
 }
 
 function whoIsAhead(d, best) {
@@ -49,8 +56,13 @@ function whoIsAhead(d, best) {
   if (isNumber(lead) && Number(lead.toFixed(4)) === 0) {
     return [strong(best), ` and `, strong(other), ` are level on ${d.name}.`];
   }
-  return [strong(best), ` is ahead on ${d.name}: its mean ${metricName(MAIN)} is ${fixed(d.means[best][MAIN])}, `,
-    `${fixed(lead)} above `, strong(other), `${known}.`];
+  return [
+    strong(best),
+    ` is ahead on ${d.name}: its mean ${metricName(MAIN)} is ${fixed(d.means[best][MAIN])}, `,
+    `${fixed(lead)} above `,
+    strong(other),
+    `${known}.`,
+  ];
 }
 
 function whatOneReached(d, best) {
@@ -63,16 +75,21 @@ function whatWasCompared(d) {
   const labels = glance.labels?.values ?? [];
   const folds = foldNames(d);
   const what = names.length === 1 ? "One way" : `${counted(names.length)} ways`;
-  const grades = labels.length > 1
-    ? `, each with a label from ${labels[0]} (not relevant) to ${labels[labels.length - 1]} (${labels.length > 2 ? "most relevant" : "relevant"})`
-    : "";
+  const highest = labels.length > 2 ? "most relevant" : "relevant";
+  const grades =
+    labels.length > 1
+      ? `, each with a label from ${labels[0]} (not relevant) to ${labels[labels.length - 1]} (${highest})`
+      : "";
   const size = isNumber(glance.queries)
-    ? `: ${count(glance.queries, "query", "queries")} with ${count(glance.documents, "document")}${grades}. ` : ". ";
-  const tested = !glance.parts?.some((part) => part.part === "train")
-    ? "The models had been trained before."
-    : `Methods that learn were given some of the queries; all were tested on others, which none of them had seen${
-      folds.length > 1 ? `, in ${folds.length} divisions of the data (folds)` : ""}.`;
-  return `${what} of putting documents in order ${names.length === 1 ? "was" : "were"} tested on ${d.name}${size}${tested}`;
+    ? `: ${count(glance.queries, "query", "queries")} with ${count(glance.documents, "document")}${grades}. `
+    : ". ";
+  const divisions = folds.length > 1 ? `, in ${folds.length} divisions of the data (folds)` : "";
+  const tested = glance.parts?.some((part) => part.part === "train")
+    ? "Methods that learn were given some of the queries; all were tested on others, " +
+      `which none of them had seen${divisions}.`
+    : "The models had been trained before.";
+  const were = names.length === 1 ? "was" : "were";
+  return `${what} of putting documents in order ${were} tested on ${d.name}${size}${tested}`;
 }
 
 function foldNames(d) {
@@ -83,7 +100,8 @@ function foldNames(d) {
 // Every method against the reference: which are told apart from it.
 function beyondChance(d, best) {
   const tested = methodNames(d).filter((name) => name !== REPORT.against && testOf(d, name));
-  if (!tested.length) return "No test of the differences is in this report: it does not say what is beyond chance.";
+  if (!tested.length)
+    return "No test of the differences is in this report: it does not say what is beyond chance.";
   const by = (verdict) => tested.filter((name) => testOf(d, name).verdict === verdict);
   const [better, worse, open] = [by(1), by(-1), by(0)];
   const says = (names, words) => (names.length ? `${listed(names)} ${words}` : null);
@@ -91,24 +109,39 @@ function beyondChance(d, best) {
     says(better, `${better.length > 1 ? "are" : "is"} better than ${REPORT.against}`),
     says(worse, `${worse.length > 1 ? "are" : "is"} worse than ${REPORT.against}`),
   ].filter(Boolean);
-  const sure = claims.length ? `Beyond chance, ${claims.join("; ")}. ` : "";
-  const one = open.length === 1 ? testOf(d, open[0]) : null;
-  const unsure = open.length
-    ? `These queries do not tell ${listed(open)} from ${REPORT.against}: if there were no real difference, `
-      + `${one ? `one as large would still come up by luck ${howOften(one.randomization_holm)}` : "ones as large would still come up by luck too often"}. `
-    : "";
+  const sure = claims.length ? `Beyond chance, ${claims.join("; ")}.` : "";
   const test = best === REPORT.against ? null : testOf(d, best);
-  const range = test && interval(test.interval, signed) !== DASH
-    ? `The lead of ${best} over ${REPORT.against} lies between ${signed(test.interval[0])} and ${signed(test.interval[1])}, with 95 % confidence.`
-    : "";
-  return sure + unsure + range + secondBest(d, best);
+  return [sure, notTold(d, open), test && howLarge(test), secondBest(d, best)].filter(Boolean).join(" ");
+}
+
+// The methods that are not told from the reference, and how easily luck would do as much.
+function notTold(d, open) {
+  if (!open.length) return "";
+  const luck =
+    open.length === 1
+      ? `one as large would still come up by luck ${howOften(testOf(d, open[0]).randomization_holm)}`
+      : "ones as large would still come up by luck too often";
+  return (
+    `These queries do not tell ${listed(open)} from ${REPORT.against}: if there were no real difference, ` +
+    `${luck}.`
+  );
+}
+
+function howLarge({ method, against, interval: range }) {
+  if (interval(range, signed) === DASH) return "";
+  const [low, high] = range.map((x) => signed(x));
+  return `The lead of ${method} over ${against} lies between ${low} and ${high}, with 95 % confidence.`;
 }
 
 // Only differences to the reference are tested: of the one that comes next nothing is known beyond its mean.
 function secondBest(d, best) {
-  const next = leader(d, methodNames(d).filter((name) => name !== best));
+  const next = leader(
+    d,
+    methodNames(d).filter((name) => name !== best),
+  );
   if (next === null || next === REPORT.against || best === REPORT.against) return "";
-  return ` Next after ${best} comes ${next}, ${fixed(d.means[best][MAIN] - d.means[next][MAIN])} lower; whether that is more than chance was not tested.`;
+  const behind = fixed(d.means[best][MAIN] - d.means[next][MAIN]);
+  return `Next after ${best} comes ${next}, ${behind} lower; whether that is more than chance was not tested.`;
 }
 
 function howOften(p) {
@@ -120,24 +153,46 @@ function queryCounts(d, best) {
   const other = rival(d, best);
   const { wins, ties, losses } = winsAndLosses(differences(d, best, other, MAIN));
   if (!(wins + ties + losses)) return null;
-  return el("p", {}, `Query by query, ${best} gives the better order for ${wins}, ${other} for ${losses}, and ${
-    ties === 1 ? "1 comes out the same" : `${ties} come out the same`}. `,
-    "An average hides that; the ", el("a", { href: "#queries" }, "differences per query"), " and the ",
-    el("a", { href: "#explorer" }, "ranking explorer"), " show it.");
+  return el(
+    "p",
+    {},
+    `Query by query, ${best} gives the better order for ${wins}, ${other} for ${losses}, and ${
+      ties === 1 ? "1 comes out the same" : `${ties} come out the same`
+    }. `,
+    "An average hides that; the ",
+    el("a", { href: "#queries" }, "differences per query"),
+    " and the ",
+    el("a", { href: "#explorer" }, "ranking explorer"),
+    " show it.",
+  );
 }
 
 function whatTheMetricMeans() {
-  const ndcg = /^ndcg/.test(MAIN);
+  if (!/^ndcg/.test(MAIN)) {
+    return `${metricName(MAIN)} is higher the nearer the relevant documents stand to the top.`;
+  }
   const level = /@(\d+)/.exec(MAIN);
-  if (!ndcg) return `${metricName(MAIN)} is higher the nearer the relevant documents stand to the top.`;
-  return `${metricName(MAIN)} looks at ${level ? `the first ${level[1]} places` : "all places"} of a list: it is 1 when the most relevant `
-    + "documents stand at the top, and the lower they stand, the nearer it is to 0.";
+  const places = level ? `the first ${level[1]} places` : "all places";
+  return (
+    `${metricName(MAIN)} looks at ${places} of a list: it is 1 when the most relevant documents stand at the ` +
+    "top, and the lower they stand, the nearer it is to 0."
+  );
 }
 
 function methodList(names) {
   const described = names.filter((name) => methodAbout(name).description);
-  return described.length > 0 && [el("h3", {}, "The methods"), el("ul", { class: "methods" }, described.map((name) =>
-    el("li", {}, swatch(name), el("span", {}, strong(name), `: ${methodAbout(name).description}`))))];
+  return (
+    described.length > 0 && [
+      el("h3", {}, "The methods"),
+      el(
+        "ul",
+        { class: "methods" },
+        described.map((name) =>
+          el("li", {}, swatch(name), el("span", {}, strong(name), `: ${methodAbout(name).description}`)),
+        ),
+      ),
+    ]
+  );
 }
 
 function keyFigures(d, best) {
@@ -146,10 +201,17 @@ function keyFigures(d, best) {
   const items = [
     [fixed(d.means[best][MAIN]), `mean ${metricName(MAIN)} of ${best}`],
     other !== null && [signed(d.means[best][MAIN] - d.means[other][MAIN]), `above ${other}`],
-    test && [test.verdict ? "beyond chance" : "within chance", `p = ${probability(test.randomization_holm)}, ${whole(test.n_queries)} queries`],
+    test && [
+      test.verdict ? "beyond chance" : "within chance",
+      `p = ${probability(test.randomization_holm)}, ${whole(test.n_queries)} queries`,
+    ],
     isNumber(d.glance?.queries) && [whole(d.glance.queries), "queries tested"],
   ].filter(Boolean);
-  return el("dl", { class: "figures" }, items.map(([value, text]) => el("div", {}, el("dt", {}, text), el("dd", {}, value))));
+  return el(
+    "dl",
+    { class: "figures" },
+    items.map(([value, text]) => el("div", {}, el("dt", {}, text), el("dd", {}, value))),
+  );
 }
 
 function overDataSets() {
@@ -158,9 +220,14 @@ function overDataSets() {
     const other = best === null ? null : rival(d, best);
     const test = best === null ? null : best === REPORT.against ? testOf(d, other) : testOf(d, best);
     const open = el("button", { type: "button", class: "link", onclick: () => changeDataSet(i) }, d.name);
-    return [i === state.data ? strong(d.name) : open, best ?? DASH, fixed(d.means?.[best]?.[MAIN]),
-      other ? signed(d.means[best][MAIN] - d.means[other]?.[MAIN]) : DASH, other ?? DASH,
-      test ? (test.verdict ? "beyond chance" : "within chance") : DASH];
+    return [
+      i === state.data ? strong(d.name) : open,
+      best ?? DASH,
+      fixed(d.means?.[best]?.[MAIN]),
+      other ? signed(d.means[best][MAIN] - d.means[other]?.[MAIN]) : DASH,
+      other ?? DASH,
+      test ? (test.verdict ? "beyond chance" : "within chance") : DASH,
+    ];
   });
   const heads = ["data set", "ahead", metricName(MAIN), "difference", "to", "which is"];
   return scrolling("All data sets", table("All data sets of this report", heads, rows));

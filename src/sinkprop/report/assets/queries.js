@@ -19,7 +19,10 @@ function winsAndLosses(found) {
 }
 
 function queries(d) {
-  const node = section("queries", methodNames(d).length > 1 ? "Wins and losses, query by query" : "Query by query");
+  const node = section(
+    "queries",
+    methodNames(d).length > 1 ? "Wins and losses, query by query" : "Query by query",
+  );
   const metrics = queryMetrics(d);
   if (!metrics.length) {
     put(node, empty("The report holds no values of single queries."));
@@ -29,25 +32,50 @@ function queries(d) {
   const sorted = () => {
     const found = differences(d, state.a, state.b, state.metric);
     const height = ({ x, difference }) => (two ? difference : x);
-    return found.sort((p, q) => height(q) - height(p) || p.query - q.query).map((own) => ({ ...own, height: height(own) }));
+    return found
+      .sort((p, q) => height(q) - height(p) || p.query - q.query)
+      .map((own) => ({ ...own, height: height(own) }));
   };
   const words = el("p", { class: "verdict", "aria-live": "polite" });
   const cursor = { at: 0 };
-  const own = chart("", () => ({
-    ...queryFigure(d, sorted(), two, cursor),
-    events: { click: (event) => openQuery(d, event.points[0].customdata) },
-  }), 340);
+  const own = chart(
+    "",
+    () => ({
+      ...queryFigure(d, sorted(), two, cursor),
+      events: { click: (event) => openQuery(d, event.points[0].customdata) },
+    }),
+    340,
+  );
   const numbers = numbersOf("The numbers: every query", () => queryTable(d, sorted(), two));
   const show = () => {
     const found = sorted();
     cursor.at = Math.min(cursor.at, Math.max(0, found.length - 1));
-    words.replaceChildren(...(two ? countWords(found) : [`${count(found.length, "query", "queries")}, highest first.`]));
-    own.node.setAttribute("aria-label", `${two ? `${state.a} less ${state.b}` : state.a}, ${metricName(state.metric)} of each query, sorted: ${words.textContent}`);
+    words.replaceChildren(
+      ...(two ? countWords(found) : [`${count(found.length, "query", "queries")}, highest first.`]),
+    );
+    const what = two ? `${state.a} less ${state.b}` : state.a;
+    own.node.setAttribute(
+      "aria-label",
+      `${what}, ${metricName(state.metric)} of each query, sorted: ${words.textContent}`,
+    );
     own.update();
     numbers.update();
   };
-  const now = el("p", { class: "note", "aria-live": "polite" }, "Arrow keys move along the bars; Enter or a click opens the query in the explorer.");
-  const strip = el("div", { class: "keys", tabindex: "0", role: "application", "aria-label": "Bars: arrow keys move, Enter opens the query in the explorer" }, own.node);
+  const now = el(
+    "p",
+    { class: "note", "aria-live": "polite" },
+    "Arrow keys move along the bars; Enter or a click opens the query in the explorer.",
+  );
+  const strip = el(
+    "div",
+    {
+      class: "keys",
+      tabindex: "0",
+      role: "application",
+      "aria-label": "Bars: arrow keys move, Enter opens the query in the explorer",
+    },
+    own.node,
+  );
   strip.addEventListener("keydown", (event) => {
     const found = sorted();
     const step = { ArrowRight: 1, ArrowLeft: -1, Home: -found.length, End: found.length }[event.key];
@@ -59,18 +87,40 @@ function queries(d) {
     own.update();
   });
   const controls = pairControls(d);
-  const metricControl = choice("Metric", metrics.map((metric) => [metric, metricName(metric)]), state.metric, (metric) => change({ metric }));
+  const metricControl = choice(
+    "Metric",
+    metrics.map((metric) => [metric, metricName(metric)]),
+    state.metric,
+    (metric) => change({ metric }),
+  );
   watch(["a", "b", "metric"], () => {
     metricControl.set(state.metric);
     show();
   });
   if (!metrics.includes(state.metric)) state.metric = metrics[0];
   show();
-  put(node, beside([el("div", { class: "controls" }, controls, metricControl.node), words, strip, now, numbers.node,
-    d.per_query_note && el("p", { class: "note" }, d.per_query_note)], reading(
-    two ? "A bar is one query. Upwards, the first method gives the better order; downwards, the second. The bars are sorted, so the point "
-      + "where they cross zero shows how many queries each of them wins." : "A bar is one query, the best first.",
-    "A method that is better on average is hardly ever better on every query. Choose a bar to see that query's documents in both orders.")));
+  put(
+    node,
+    beside(
+      [
+        el("div", { class: "controls" }, controls, metricControl.node),
+        words,
+        strip,
+        now,
+        numbers.node,
+        d.per_query_note && el("p", { class: "note" }, d.per_query_note),
+      ],
+      reading(
+        two
+          ? "A bar is one query. Upwards, the first method gives the better order; downwards, the second. " +
+              "The bars are sorted, so the point " +
+              "where they cross zero shows how many queries each of them wins."
+          : "A bar is one query, the best first.",
+        "A method that is better on average is hardly ever better on every query. Choose a bar to see that " +
+          "query's documents in both orders.",
+      ),
+    ),
+  );
   return node;
 }
 
@@ -78,8 +128,12 @@ function queries(d) {
 function pairControls(d) {
   const names = methodNames(d).map((name) => [name, name]);
   if (names.length < 2) return [];
-  const first = choice("First method", names, state.a, (a) => change(a === state.b ? { a, b: state.a } : { a }));
-  const second = choice("Second method", names, state.b, (b) => change(b === state.a ? { b, a: state.b } : { b }));
+  const first = choice("First method", names, state.a, (a) =>
+    change(a === state.b ? { a, b: state.a } : { a }),
+  );
+  const second = choice("Second method", names, state.b, (b) =>
+    change(b === state.a ? { b, a: state.b } : { b }),
+  );
   watch(["a", "b"], () => {
     first.set(state.a);
     second.set(state.b);
@@ -89,8 +143,12 @@ function pairControls(d) {
 
 function countWords(found) {
   const { wins, ties, losses } = winsAndLosses(found);
-  return [strong(`${state.a} better: ${wins}`), `  \u00b7  the same: ${ties}  \u00b7  `, strong(`${state.b} better: ${losses}`),
-    `  \u00b7  average of the bars ${signed(mean(found.map(({ difference }) => difference)))}`];
+  return [
+    strong(`${state.a} better: ${wins}`),
+    `  \u00b7  the same: ${ties}  \u00b7  `,
+    strong(`${state.b} better: ${losses}`),
+    `  \u00b7  average of the bars ${signed(mean(found.map(({ difference }) => difference)))}`,
+  ];
 }
 
 function barWords(d, { query, x, y, difference }, two) {
@@ -103,27 +161,64 @@ function queryFigure(d, found, two, cursor) {
   const colors = new Map([...new Set([state.a, state.b])].map((name) => [name, methodStyle(name).color]));
   const x = found.map((_, i) => i + 1);
   return {
-    data: [{
-      type: "bar", x, y: found.map(({ height }) => height), customdata: found.map(({ query }) => query),
-      marker: { color: found.map((own) => colors.get(tone(own))), line: { width: found.map((_, i) => (i === cursor.at ? 2.5 : 0)), color: color("ink") } },
-      hoverinfo: "text", textposition: "none", hovertext: found.map((own) => plain(barWords(d, own, two)).replace(/, /g, "<br>")),
-    }],
+    data: [
+      {
+        type: "bar",
+        x,
+        y: found.map(({ height }) => height),
+        customdata: found.map(({ query }) => query),
+        marker: {
+          color: found.map((own) => colors.get(tone(own))),
+          line: { width: found.map((_, i) => (i === cursor.at ? 2.5 : 0)), color: color("ink") },
+        },
+        hoverinfo: "text",
+        textposition: "none",
+        hovertext: found.map((own) => plain(barWords(d, own, two)).replace(/, /g, "<br>")),
+      },
+    ],
     layout: {
       bargap: found.length > 60 ? 0 : 0.15,
-      xaxis: { title: { text: "queries, sorted" }, showgrid: false, zeroline: false, ...wholeTicks(found.length) },
-      yaxis: { title: { text: two ? `difference in ${metricName(state.metric)}` : metricName(state.metric) }, zeroline: true, zerolinewidth: 2 },
+      xaxis: {
+        title: { text: "queries, sorted" },
+        showgrid: false,
+        zeroline: false,
+        ...wholeTicks(found.length),
+      },
+      yaxis: {
+        title: { text: two ? `difference in ${metricName(state.metric)}` : metricName(state.metric) },
+        zeroline: true,
+        zerolinewidth: 2,
+      },
     },
   };
 }
 
 function queryTable(d, found, two) {
-  const heads = two ? ["query", state.a, state.b, "difference", "documents", "relevant", "fold"] : ["query", state.a, "documents", "relevant", "fold"];
-  return table(`${metricName(state.metric)} of each query`, heads, found.map(({ query, x, y, difference }) => {
-    const own = d.queries[query];
-    const open = isExplored(d, query)
-      ? el("button", { type: "button", class: "link", onclick: () => openQuery(d, query) }, queryText(d, query)) : queryText(d, query);
-    return [open, fixed(x), ...(two ? [fixed(y), signed(difference)] : []), whole(own.documents), whole(own.relevant), own.fold];
-  }));
+  const heads = two
+    ? ["query", state.a, state.b, "difference", "documents", "relevant", "fold"]
+    : ["query", state.a, "documents", "relevant", "fold"];
+  return table(
+    `${metricName(state.metric)} of each query`,
+    heads,
+    found.map(({ query, x, y, difference }) => {
+      const own = d.queries[query];
+      const open = isExplored(d, query)
+        ? el(
+            "button",
+            { type: "button", class: "link", onclick: () => openQuery(d, query) },
+            queryText(d, query),
+          )
+        : queryText(d, query);
+      return [
+        open,
+        fixed(x),
+        ...(two ? [fixed(y), signed(difference)] : []),
+        whole(own.documents),
+        whole(own.relevant),
+        own.fold,
+      ];
+    }),
+  );
 }
 
 function isExplored(d, query) {

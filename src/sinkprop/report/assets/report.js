@@ -1,34 +1,81 @@
 // The page: its head, its sections, and what happens when it is opened, resized and printed.
 
 const SECTIONS = [
-  ["opening", "Findings", opening], ["glance", "Data", glance], ["curves", "Curves", curves], ["scores", "Scores", scores],
-  ["training", "Training", training], ["queries", "Queries", queries], ["weights", "Weights", weights], ["explorer", "Explorer", explorer],
+  ["opening", "Findings", opening],
+  ["glance", "Data", glance],
+  ["curves", "Curves", curves],
+  ["scores", "Scores", scores],
+  ["training", "Training", training],
+  ["queries", "Queries", queries],
+  ["weights", "Weights", weights],
+  ["explorer", "Explorer", explorer],
   ["glossary", "Words", glossary],
 ];
 
 const PRINTED = 680; // pixels that fit on a page
 
 function header() {
-  const data = DATASETS.length > 1
-    ? choice("Data set", DATASETS.map((d, i) => [String(i), d.name]), String(state.data), (i) => changeDataSet(Number(i))) : null;
+  const data =
+    DATASETS.length > 1
+      ? choice(
+          "Data set",
+          DATASETS.map((d, i) => [String(i), d.name]),
+          String(state.data),
+          (i) => changeDataSet(Number(i)),
+        )
+      : null;
   if (data) watchers.push({ keys: ["data"], update: () => data.set(String(state.data)), kept: true });
-  const theme = el("button", { type: "button", class: "theme", onclick: () => change({ theme: isDark() ? "light" : "dark" }) });
-  const name = () => { theme.textContent = isDark() ? "Light colors" : "Dark colors"; };
-  watchers.push({ keys: ["theme"], update: () => { applyTheme(); name(); }, kept: true });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { applyTheme(); name(); });
+  const theme = el("button", {
+    type: "button",
+    class: "theme",
+    onclick: () => change({ theme: isDark() ? "light" : "dark" }),
+  });
+  const name = () => {
+    theme.textContent = isDark() ? "Light colors" : "Dark colors";
+  };
+  watchers.push({
+    keys: ["theme"],
+    update: () => {
+      applyTheme();
+      name();
+    },
+    kept: true,
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    applyTheme();
+    name();
+  });
   name();
   return [
-    el("header", {}, el("h1", {}, REPORT.title ?? "sinkprop report"), REPORT.subtitle && el("p", { class: "subtitle" }, REPORT.subtitle)),
-    el("nav", { class: "bar", "aria-label": "Sections and settings" },
-      el("div", { class: "links" }, SECTIONS.map(([id, text]) => el("a", { href: `#${id}` }, text))), data?.node, theme),
+    el(
+      "header",
+      {},
+      el("h1", {}, REPORT.title ?? "sinkprop report"),
+      REPORT.subtitle && el("p", { class: "subtitle" }, REPORT.subtitle),
+    ),
+    el(
+      "nav",
+      { class: "bar", "aria-label": "Sections and settings" },
+      el(
+        "div",
+        { class: "links" },
+        SECTIONS.map(([id, text]) => el("a", { href: `#${id}` }, text)),
+      ),
+      data?.node,
+      theme,
+    ),
   ];
 }
 
 function footer() {
   const made = `Made by sinkprop ${REPORT.library ?? ""}`.trim();
-  return el("footer", {}, el("p", {}, `${made}. This file holds all of its data and loads nothing from anywhere.`),
+  return el(
+    "footer",
+    {},
+    el("p", {}, `${made}. This file holds all of its data and loads nothing from anywhere.`),
     REPORT.convention && el("p", {}, `Metrics are in the convention \u201c${REPORT.convention}\u201d.`),
-    REPORT.command && el("p", {}, "The command: ", el("code", {}, REPORT.command)));
+    REPORT.command && el("p", {}, "The command: ", el("code", {}, REPORT.command)),
+  );
 }
 
 function applyTheme() {
@@ -46,7 +93,11 @@ function showDataSet() {
   watchers = watchers.filter((watcher) => watcher.kept);
   clearCharts();
   const main = document.querySelector("main");
-  main.replaceChildren(...(DATASETS.length ? SECTIONS.map(([, , make]) => make(dataSet())) : [empty("The report holds no data set.")]));
+  main.replaceChildren(
+    ...(DATASETS.length
+      ? SECTIONS.map(([, , make]) => make(dataSet()))
+      : [empty("The report holds no data set.")]),
+  );
   drawAtLeisure();
 }
 

@@ -13,12 +13,25 @@ function scores(d) {
     return node;
   }
   const tests = testsOf(d).length > 0;
-  put(node,
-    el("p", { class: "prose" }, "Test means of every method. The best of each column is bold. ",
-      tests && [el("span", { class: "better" }, MARKS[1][0]), ` better and `, el("span", { class: "worse" }, MARKS[-1][0]),
-        ` worse than ${REPORT.against} beyond chance: p < .05 by a randomization test over queries, corrected for the number of methods (Holm). `],
-      "Choose a column's head to sort by it."),
-    meansTables(d, names), tests ? differenceChart(d) : names.length > 1 && empty("The report holds no tests of differences."), foldsTable(d, names));
+  put(
+    node,
+    el(
+      "p",
+      { class: "prose" },
+      "Test means of every method. The best of each column is bold. ",
+      tests && [
+        el("span", { class: "better" }, MARKS[1][0]),
+        ` better and `,
+        el("span", { class: "worse" }, MARKS[-1][0]),
+        ` worse than ${REPORT.against} beyond chance: p < .05 by a randomization test over queries, `,
+        "corrected for the number of methods (Holm). ",
+      ],
+      "Choose a column's head to sort by it.",
+    ),
+    meansTables(d, names),
+    tests ? differenceChart(d) : names.length > 1 && empty("The report holds no tests of differences."),
+    foldsTable(d, names),
+  );
   if (d.statement) put(node, el("p", { class: "note statement" }, d.statement));
   return node;
 }
@@ -29,21 +42,54 @@ function meansTables(d, names) {
   const few = known.filter((metric) => USUAL.includes(metric) || metric === MAIN);
   const box = el("div", {}, meansTable(d, names, known.length > MANY && few.length ? few : known));
   if (known.length <= MANY || !few.length) return box;
-  return [el("div", { class: "controls" }, checkbox(`all ${known.length} metrics`, false, (all) =>
-    box.replaceChildren(meansTable(d, names, all ? known : few)))), box];
+  return [
+    el(
+      "div",
+      { class: "controls" },
+      checkbox(`all ${known.length} metrics`, false, (all) =>
+        box.replaceChildren(meansTable(d, names, all ? known : few)),
+      ),
+    ),
+    box,
+  ];
 }
 
 function meansTable(d, names, shown) {
-  const best = Object.fromEntries(shown.map((metric) =>
-    [metric, Math.max(...names.map((name) => Number((d.means[name][metric] ?? -Infinity).toFixed(4))))]));
+  const best = Object.fromEntries(
+    shown.map((metric) => [
+      metric,
+      Math.max(...names.map((name) => Number((d.means[name][metric] ?? -Infinity).toFixed(4)))),
+    ]),
+  );
   const timed = d.seconds && names.some((name) => d.seconds[name]);
   const columns = [
-    { head: "method", value: (name) => names.indexOf(name), cell: (name) => [swatch(name), name], first: "ascending" },
-    ...shown.map((metric) => ({ head: metricName(metric), value: (name) => d.means[name][metric], cell: (name) => meanCell(d, name, metric, best[metric]) })),
-    ...(timed ? [
-      { head: "time to fit", value: (name) => d.seconds[name]?.fit, cell: (name) => seconds(d.seconds[name]?.fit), first: "ascending" },
-      { head: "to rank", value: (name) => d.seconds[name]?.predict, cell: (name) => seconds(d.seconds[name]?.predict), first: "ascending" },
-    ] : []),
+    {
+      head: "method",
+      value: (name) => names.indexOf(name),
+      cell: (name) => [swatch(name), name],
+      first: "ascending",
+    },
+    ...shown.map((metric) => ({
+      head: metricName(metric),
+      value: (name) => d.means[name][metric],
+      cell: (name) => meanCell(d, name, metric, best[metric]),
+    })),
+    ...(timed
+      ? [
+          {
+            head: "time to fit",
+            value: (name) => d.seconds[name]?.fit,
+            cell: (name) => seconds(d.seconds[name]?.fit),
+            first: "ascending",
+          },
+          {
+            head: "to rank",
+            value: (name) => d.seconds[name]?.predict,
+            cell: (name) => seconds(d.seconds[name]?.predict),
+            first: "ascending",
+          },
+        ]
+      : []),
   ];
   return scrolling("Test means", sortable(`Test means on ${d.name}`, columns, names));
 }
@@ -53,9 +99,15 @@ function meanCell(d, name, metric, best) {
   const text = fixed(value);
   const mark = MARKS[testOf(d, name, metric)?.verdict];
   return [
-    isNumber(value) && Number(value.toFixed(4)) === best && methodNames(d).length > 1 ? el("strong", {}, text) : text,
-    el("span", { class: mark ? (mark === MARKS[1] ? "mark better" : "mark worse") : "mark" },
-      mark && el("span", { "aria-hidden": "true" }, mark[0]), mark && el("span", { class: "unseen" }, ` ${mark[1]} than ${REPORT.against}`)),
+    isNumber(value) && Number(value.toFixed(4)) === best && methodNames(d).length > 1
+      ? el("strong", {}, text)
+      : text,
+    el(
+      "span",
+      { class: mark ? (mark === MARKS[1] ? "mark better" : "mark worse") : "mark" },
+      mark && el("span", { "aria-hidden": "true" }, mark[0]),
+      mark && el("span", { class: "unseen" }, ` ${mark[1]} than ${REPORT.against}`),
+    ),
   ];
 }
 
@@ -63,11 +115,28 @@ function meanCell(d, name, metric, best) {
 function sortable(caption, columns, names) {
   const body = el("tbody");
   const heads = columns.map((column, i) => {
-    const button = el("button", { type: "button", onclick: () => sort(i) }, column.head, el("span", { class: "arrow", "aria-hidden": "true" }));
+    const button = el(
+      "button",
+      { type: "button", onclick: () => sort(i) },
+      column.head,
+      el("span", { class: "arrow", "aria-hidden": "true" }),
+    );
     return el("th", { scope: "col" }, button);
   });
-  const rows = new Map(names.map((name) => [name, el("tr", { class: methodAbout(name).ours && "ours" },
-    columns.map((column, i) => (i ? el("td", {}, column.cell(name)) : el("th", { scope: "row", title: methodAbout(name).description }, column.cell(name)))))]));
+  const rows = new Map(
+    names.map((name) => [
+      name,
+      el(
+        "tr",
+        { class: methodAbout(name).ours && "ours" },
+        columns.map((column, i) =>
+          i
+            ? el("td", {}, column.cell(name))
+            : el("th", { scope: "row", title: methodAbout(name).description }, column.cell(name)),
+        ),
+      ),
+    ]),
+  );
   const sort = (i) => {
     const first = columns[i].first ?? "descending";
     const other = first === "ascending" ? "descending" : "ascending";
@@ -83,7 +152,13 @@ function sortable(caption, columns, names) {
     body.replaceChildren(...order.map((name) => rows.get(name)));
   };
   body.append(...rows.values());
-  return el("table", { class: "numbers sortable" }, el("caption", {}, caption), el("thead", {}, el("tr", {}, heads)), body);
+  return el(
+    "table",
+    { class: "numbers sortable" },
+    el("caption", {}, caption),
+    el("thead", {}, el("tr", {}, heads)),
+    body,
+  );
 }
 
 function differenceChart(d) {
@@ -91,19 +166,39 @@ function differenceChart(d) {
   const view = { metric: metrics.includes(MAIN) ? MAIN : metrics[0] };
   const chosen = () => testsOf(d).filter((test) => test.metric === view.metric);
   const names = [...new Set(testsOf(d).map((test) => test.method))];
-  const own = chart(`Differences of mean to ${REPORT.against}, with 95 % confidence intervals`, () => differenceFigure(d, chosen(), view.metric),
-    90 + 38 * names.length);
-  const numbers = numbersOf("The numbers: differences, intervals and tests", () => testsTable(chosen(), view.metric));
-  const control = choice("Metric", metrics.map((metric) => [metric, metricName(metric)]), view.metric, (metric) => {
-    view.metric = metric;
-    own.update();
-    numbers.update();
-  });
-  return beside([el("h3", {}, `Differences to ${REPORT.against}`), el("div", { class: "controls" }, control.node), own.node, numbers.node],
+  const own = chart(
+    `Differences of mean to ${REPORT.against}, with 95 % confidence intervals`,
+    () => differenceFigure(d, chosen(), view.metric),
+    90 + 38 * names.length,
+  );
+  const numbers = numbersOf("The numbers: differences, intervals and tests", () =>
+    testsTable(chosen(), view.metric),
+  );
+  const control = choice(
+    "Metric",
+    metrics.map((metric) => [metric, metricName(metric)]),
+    view.metric,
+    (metric) => {
+      view.metric = metric;
+      own.update();
+      numbers.update();
+    },
+  );
+  return beside(
+    [
+      el("h3", {}, `Differences to ${REPORT.against}`),
+      el("div", { class: "controls" }, control.node),
+      own.node,
+      numbers.node,
+    ],
     reading(
-      `A point is how much higher (to the right) or lower a method's mean is than that of ${REPORT.against}, on the same queries. `
-        + "The line through it covers where the difference would likely fall with other such queries.",
-      "A filled point is beyond chance. An open one is not: the queries are too few, or the methods too much alike, to tell."));
+      `A point is how much higher (to the right) or lower a method's mean is than that of ${REPORT.against}, ` +
+        "on the same queries. The line through it covers where the difference would likely fall with other " +
+        "such queries.",
+      "A filled point is beyond chance. An open one is not: the queries are too few, or the methods too " +
+        "much alike, to tell.",
+    ),
+  );
 }
 
 function differenceFigure(d, tests, metric) {
@@ -112,37 +207,93 @@ function differenceFigure(d, tests, metric) {
     const style = methodStyle(test.method);
     const known = isNumber(test.interval?.[0]);
     return {
-      name: test.method, x: [test.difference], y: [plain(shortened(test.method, isNarrow() ? 16 : 26))], mode: "markers",
-      marker: { color: style.color, symbol: test.verdict ? style.symbol : `${style.symbol}-open`, size: 11, line: { width: 2, color: style.color } },
+      name: test.method,
+      x: [test.difference],
+      y: [plain(shortened(test.method, isNarrow() ? 16 : 26))],
+      mode: "markers",
+      marker: {
+        color: style.color,
+        symbol: test.verdict ? style.symbol : `${style.symbol}-open`,
+        size: 11,
+        line: { width: 2, color: style.color },
+      },
       error_x: known && {
-        type: "data", symmetric: false, array: [test.interval[1] - test.difference], arrayminus: [test.difference - test.interval[0]],
-        color: style.color, thickness: 2, width: 5,
+        type: "data",
+        symmetric: false,
+        array: [test.interval[1] - test.difference],
+        arrayminus: [test.difference - test.interval[0]],
+        color: style.color,
+        thickness: 2,
+        width: 5,
       },
       hoverinfo: "text",
-      hovertext: [`<b>${plain(test.method)}</b><br>${signed(test.difference)} (${interval(test.interval, signed)})<br>p = ${
-        probability(test.randomization_holm)}: ${test.verdict ? MARKS[test.verdict][1] : "within chance"}`],
+      hovertext: [
+        `<b>${plain(test.method)}</b><br>${signed(test.difference)} (${interval(test.interval, signed)})<br>` +
+          `p = ${probability(test.randomization_holm)}: ${verdictWords(test)}`,
+      ],
     };
   });
   return {
     data,
     layout: {
-      xaxis: { title: { text: isNarrow() ? "difference" : `difference in mean ${metricName(metric)}` }, rangemode: "tozero", zeroline: true, zerolinewidth: 2, tickformat: "+.3~f", nticks: isNarrow() ? 4 : 7, tickangle: 0 },
-      yaxis: { type: "category", showgrid: false, ticks: "", range: [-0.6, shown.length - 0.4] }, margin: { l: 20, r: 16, t: 8, b: 48 },
+      xaxis: {
+        title: { text: isNarrow() ? "difference" : `difference in mean ${metricName(metric)}` },
+        rangemode: "tozero",
+        zeroline: true,
+        zerolinewidth: 2,
+        tickformat: "+.3~f",
+        nticks: isNarrow() ? 4 : 7,
+        tickangle: 0,
+      },
+      yaxis: { type: "category", showgrid: false, ticks: "", range: [-0.6, shown.length - 0.4] },
+      margin: { l: 20, r: 16, t: 8, b: 48 },
     },
   };
 }
 
+function verdictWords({ verdict }) {
+  return verdict ? MARKS[verdict][1] : "within chance";
+}
+
 function testsTable(tests, metric) {
-  return table(`Differences in ${metricName(metric)} to ${REPORT.against}, paired over queries; p two-sided, corrected by Holm`,
-    ["method", "difference", "95 % interval", "queries", "p, randomization", "p, t-test", "p, Wilcoxon", "verdict"],
-    tests.map((test) => [test.method, signed(test.difference), interval(test.interval, signed), whole(test.n_queries),
-      probability(test.randomization_holm), probability(test.t_test_holm), probability(test.wilcoxon_holm),
-      test.verdict ? MARKS[test.verdict][1] : "within chance"]));
+  const what = `Differences in ${metricName(metric)} to ${REPORT.against}`;
+  return table(
+    `${what}, paired over queries; p two-sided, corrected by Holm`,
+    [
+      "method",
+      "difference",
+      "95 % interval",
+      "queries",
+      "p, randomization",
+      "p, t-test",
+      "p, Wilcoxon",
+      "verdict",
+    ],
+    tests.map((test) => [
+      test.method,
+      signed(test.difference),
+      interval(test.interval, signed),
+      whole(test.n_queries),
+      probability(test.randomization_holm),
+      probability(test.t_test_holm),
+      probability(test.wilcoxon_holm),
+      verdictWords(test),
+    ]),
+  );
 }
 
 function foldsTable(d, names) {
   const folds = foldNames(d);
   if (!d.folds || folds.length < 2) return "";
-  return numbersOf(`${metricName(MAIN)} by fold`, () => table(`Mean ${metricName(MAIN)} of each fold`, ["method", ...folds, "mean"],
-    names.map((name) => [name, ...folds.map((fold) => fixed(d.folds[name]?.[fold]?.[MAIN])), fixed(d.means[name][MAIN])]))).node;
+  return numbersOf(`${metricName(MAIN)} by fold`, () =>
+    table(
+      `Mean ${metricName(MAIN)} of each fold`,
+      ["method", ...folds, "mean"],
+      names.map((name) => [
+        name,
+        ...folds.map((fold) => fixed(d.folds[name]?.[fold]?.[MAIN])),
+        fixed(d.means[name][MAIN]),
+      ]),
+    ),
+  ).node;
 }

@@ -7,10 +7,21 @@ const DATASETS = REPORT.datasets ?? [];
 const MAIN = REPORT.main ?? METRICS[0];
 const WIDEST = 3; // the width slider goes from 2^-3 to 2^3 times sigma
 
-// section: what the address points to. a, b: the two methods compared. query: an index of the data set's queries.
-// document: an index of the query's documents. width: log2 of the multiple of sigma. all: every rank, not the first.
+// section: what the address points to. a, b: the two methods compared. query: an index of the data set's
+// queries.
+// document: an index of the query's documents. width: log2 of the multiple of sigma. all: every rank, not
+// the first.
 const state = {
-  section: null, data: 0, a: null, b: null, metric: MAIN, query: 0, document: null, width: 0, all: false, theme: "auto",
+  section: null,
+  data: 0,
+  a: null,
+  b: null,
+  metric: MAIN,
+  query: 0,
+  document: null,
+  width: 0,
+  all: false,
+  theme: "auto",
 };
 
 let watchers = [];
@@ -51,11 +62,12 @@ function firstPair(d) {
   const ours = names.filter((name) => methodAbout(name).ours);
   const a = leader(d, ours) ?? leader(d) ?? names[0] ?? null;
   const others = names.filter((name) => name !== a);
-  const b = others.includes(REPORT.against) ? REPORT.against : leader(d, others) ?? others[0] ?? a;
+  const b = others.includes(REPORT.against) ? REPORT.against : (leader(d, others) ?? others[0] ?? a);
   return { a, b };
 }
 
-// The query to begin with: of those with lists long enough to show something, the one whose difference between the two
+// The query to begin with: of those with lists long enough to show something, the one whose difference
+// between the two
 // methods is nearest to the mean difference.
 function firstQuery(d, { a, b }) {
   const explored = (d.explorer?.queries ?? []).map((own) => own.query);
@@ -99,7 +111,10 @@ function writeAddress() {
 function readAddress() {
   const hash = location.hash.slice(1);
   const words = new URLSearchParams(hash.includes("=") ? hash : "");
-  const data = Math.max(0, DATASETS.findIndex((d) => d.name === words.get("data")));
+  const data = Math.max(
+    0,
+    DATASETS.findIndex((d) => d.name === words.get("data")),
+  );
   const d = DATASETS[data];
   const known = (name) => (methodNames(d).includes(name) ? name : null);
   const pair = firstPair(d);

@@ -1,16 +1,30 @@
 // Training under way: what was optimized, what was measured, how wide the kernel was, where it stopped.
 
 const TRACES = [
-  { key: "expected_gain", text: "expected gain, what training raises", color: "method-0", dash: "solid", symbol: "circle" },
+  {
+    key: "expected_gain",
+    text: "expected gain, what training raises",
+    color: "method-0",
+    dash: "solid",
+    symbol: "circle",
+  },
   { key: "training", text: "on training queries", color: "method-2", dash: "dash", symbol: "square" },
   { key: "validation", text: "on validation queries", color: "method-1", dash: "dot", symbol: "diamond" },
 ];
 
 function training(d) {
   const node = section("training", "Training under way");
-  const names = methodNames(d).filter((name) => Object.values(d.training?.[name] ?? {}).some((trace) => trace.steps?.length));
+  const names = methodNames(d).filter((name) =>
+    Object.values(d.training?.[name] ?? {}).some((trace) => trace.steps?.length),
+  );
   if (!names.length) {
-    put(node, empty("This report holds no record of training: none of its methods kept one, or it comes from an older file."));
+    put(
+      node,
+      empty(
+        "This report holds no record of training: none of its methods kept one, or it comes from an older " +
+          "file.",
+      ),
+    );
     return node;
   }
   const ours = names.filter((name) => methodAbout(name).ours);
@@ -25,7 +39,11 @@ function training(d) {
   };
   const message = el("p", { class: "note" });
   const key = el("ul", { class: "key" });
-  const own = chart("Expected gain, metric and width of the kernel at each step of training", () => trainingFigure(record(), view.path), 460);
+  const own = chart(
+    "Expected gain, metric and width of the kernel at each step of training",
+    () => trainingFigure(record(), view.path),
+    460,
+  );
   const numbers = numbersOf("The numbers: every step", () => stepsTable(record(), view.path));
   const pathControl = choice("Setting", [], "", (path) => {
     view.path = path;
@@ -36,35 +54,73 @@ function training(d) {
     reset();
     show();
   });
-  const methodControl = choice("Method", names.map((name) => [name, name]), view.method, (name) => {
-    view.method = name;
-    reset();
-    show();
-  });
+  const methodControl = choice(
+    "Method",
+    names.map((name) => [name, name]),
+    view.method,
+    (name) => {
+      view.method = name;
+      reset();
+      show();
+    },
+  );
   const show = () => {
-    foldControl.fill(foldsWithSteps(d, view.method).map((fold) => [fold, fold]), view.fold);
+    foldControl.fill(
+      foldsWithSteps(d, view.method).map((fold) => [fold, fold]),
+      view.fold,
+    );
     const all = paths();
     const chosen = record().steps[record().chosen]?.path ?? "";
-    pathControl.fill(all.map((path) => [path, `${path || "the only one"}${path === chosen && all.length > 1 ? " (chosen)" : ""}`]), view.path);
+    pathControl.fill(
+      all.map((path) => [
+        path,
+        `${path || "the only one"}${path === chosen && all.length > 1 ? " (chosen)" : ""}`,
+      ]),
+      view.path,
+    );
     pathControl.node.hidden = all.length < 2;
-    key.replaceChildren(...tracesOf(stepsOf(record(), view.path)).map((trace) =>
-      el("li", {}, el("span", { class: `line ${trace.dash} ${trace.color}`, "aria-hidden": "true" }),
-        trace.key === "expected_gain" ? trace.text : `${metricName(record().criterion ?? "metric")} ${trace.text}`)));
+    key.replaceChildren(
+      ...tracesOf(stepsOf(record(), view.path)).map((trace) =>
+        el(
+          "li",
+          {},
+          el("span", { class: `line ${trace.dash} ${trace.color}`, "aria-hidden": "true" }),
+          trace.key === "expected_gain"
+            ? trace.text
+            : `${metricName(record().criterion ?? "metric")} ${trace.text}`,
+        ),
+      ),
+    );
     message.textContent = trainingWords(record());
     own.update();
     numbers.update();
   };
   reset();
   show();
-  put(node, beside([
-    el("div", { class: "controls" }, methodControl.node, foldControl.node, pathControl.node), key, own.node, message, numbers.node,
-  ], reading(
-    "From left to right the model learns. The expected gain is the average score when documents may trade places at random, "
-      + "the more so the closer their scores and the larger the width sigma: it is smooth, so it can be climbed. The two other lines are "
-      + "the metric itself, of the one order that the model gives.",
-    "Sigma, below, starts wide and is narrowed step by step, so that in the end the smooth target is close to the metric.",
-    "Validation queries take no part in learning. When they stop getting better, going on would only fit the training queries more "
-      + "closely: the step marked \u201cchosen\u201d is the one kept.")));
+  put(
+    node,
+    beside(
+      [
+        el("div", { class: "controls" }, methodControl.node, foldControl.node, pathControl.node),
+        key,
+        own.node,
+        message,
+        numbers.node,
+      ],
+      reading(
+        "From left to right the model learns. The expected gain is the average score when documents may " +
+          "trade places at random, " +
+          "the more so the closer their scores and the larger the width sigma: it is smooth, so it can be " +
+          "climbed. The two other lines are " +
+          "the metric itself, of the one order that the model gives.",
+        "Sigma, below, starts wide and is narrowed step by step, so that in the end the smooth target is " +
+          "close to the metric.",
+        "Validation queries take no part in learning. When they stop getting better, going on would only " +
+          "fit the training queries more " +
+          "closely: the step marked \u201cchosen\u201d is the one kept.",
+      ),
+    ),
+  );
   return node;
 }
 
@@ -89,21 +145,31 @@ function trainingWords(record) {
   return sentences.filter(Boolean).join(" ");
 }
 
-// The steps of one path, with their indices among all: the start that paths have in common comes first, as step 0.
+// The steps of one path, with their indices among all: the start that paths have in common comes first, as
+// step 0.
 function stepsOf(record, path) {
-  return record.steps.map((step, index) => ({
-    ...step, index, x: path && !step.path ? 0 : step.number,
-  })).filter((step) => !step.path || step.path === path).map((step, i) => ({ ...step, x: step.x ?? i + 1 }));
+  return record.steps
+    .map((step, index) => ({
+      ...step,
+      index,
+      x: path && !step.path ? 0 : step.number,
+    }))
+    .filter((step) => !step.path || step.path === path)
+    .map((step, i) => ({ ...step, x: step.x ?? i + 1 }));
 }
 
 function stepName(record, step) {
   return step.label ?? (step.x ? `${record.unit ?? "step"} ${step.x}` : "start");
 }
 
-// The lines that there is something to draw of. Where training raises the criterion itself, one line is enough.
+// The lines that there is something to draw of. Where training raises the criterion itself, one line is
+// enough.
 function tracesOf(steps) {
-  return TRACES.filter(({ key }) => steps.some((step) => isNumber(step[key]))
-    && !(key === "expected_gain" && steps.every((step) => step.expected_gain === step.training)));
+  return TRACES.filter(
+    ({ key }) =>
+      steps.some((step) => isNumber(step[key])) &&
+      !(key === "expected_gain" && steps.every((step) => step.expected_gain === step.training)),
+  );
 }
 
 function trainingFigure(record, path) {
@@ -113,25 +179,47 @@ function trainingFigure(record, path) {
   const lines = tracesOf(steps);
   const few = steps.length <= 40;
   const data = lines.map((trace) => ({
-    name: trace.text, x, y: steps.map((step) => step[trace.key] ?? null), mode: few ? "lines+markers" : "lines",
-    line: { color: color(trace.color), dash: trace.dash, width: 2.2 }, marker: { color: color(trace.color), symbol: trace.symbol, size: 7 },
-    hoverinfo: "text", hovertext: steps.map((step) => `${plain(stepName(record, step))}<br>${plain(trace.text)}: ${fixed(step[trace.key])}`),
+    name: trace.text,
+    x,
+    y: steps.map((step) => step[trace.key] ?? null),
+    mode: few ? "lines+markers" : "lines",
+    line: { color: color(trace.color), dash: trace.dash, width: 2.2 },
+    marker: { color: color(trace.color), symbol: trace.symbol, size: 7 },
+    hoverinfo: "text",
+    hovertext: steps.map(
+      (step) => `${plain(stepName(record, step))}<br>${plain(trace.text)}: ${fixed(step[trace.key])}`,
+    ),
   }));
   if (widths) {
     data.push({
-      name: "sigma", x, y: steps.map((step) => (step.sigma > 0 ? step.sigma : null)), yaxis: "y2", mode: few ? "lines+markers" : "lines",
-      line: { color: color("muted"), width: 2, shape: "hvh" }, marker: { color: color("muted"), size: 5 },
-      hoverinfo: "text", hovertext: steps.map((step) => `${plain(stepName(record, step))}<br>sigma ${short(step.sigma)}`),
+      name: "sigma",
+      x,
+      y: steps.map((step) => (step.sigma > 0 ? step.sigma : null)),
+      yaxis: "y2",
+      mode: few ? "lines+markers" : "lines",
+      line: { color: color("muted"), width: 2, shape: "hvh" },
+      marker: { color: color("muted"), size: 5 },
+      hoverinfo: "text",
+      hovertext: steps.map((step) => `${plain(stepName(record, step))}<br>sigma ${short(step.sigma)}`),
     });
   }
   const { shapes, annotations } = marksOf(record, steps);
   return {
     data,
     layout: {
-      shapes, annotations,
-      xaxis: { title: { text: record.unit ?? "step" }, anchor: widths ? "y2" : "y", ...wholeTicks(steps.length), range: stepRange(x), zeroline: false },
+      shapes,
+      annotations,
+      xaxis: {
+        title: { text: record.unit ?? "step" },
+        anchor: widths ? "y2" : "y",
+        ...wholeTicks(steps.length),
+        range: stepRange(x),
+        zeroline: false,
+      },
       yaxis: { title: { text: "gain or metric" }, domain: widths ? [0.34, 1] : [0, 1] },
-      ...(widths ? { yaxis2: { title: { text: "sigma" }, domain: [0, 0.24], type: "log", ...widthTicks(steps) } } : {}),
+      ...(widths
+        ? { yaxis2: { title: { text: "sigma" }, domain: [0, 0.24], type: "log", ...widthTicks(steps) } }
+        : {}),
       margin: { l: 60, r: 16, t: 30, b: 48 },
     },
   };
@@ -144,7 +232,9 @@ function stepRange(x) {
 
 // A few of the widths themselves: a logarithmic axis of less than a decade would have no round ones.
 function widthTicks(steps) {
-  const widths = [...new Set(steps.map((step) => step.sigma).filter((sigma) => sigma > 0))].sort((x, y) => x - y);
+  const widths = [...new Set(steps.map((step) => step.sigma).filter((sigma) => sigma > 0))].sort(
+    (x, y) => x - y,
+  );
   const some = widths.filter((_, i) => i % Math.ceil(widths.length / 4) === 0);
   return { tickvals: some, ticktext: some.map((sigma) => String(Number(sigma.toPrecision(2)))) };
 }
@@ -156,22 +246,50 @@ function marksOf(record, steps) {
   const mark = (index, text, dash, tone, side) => {
     const x = steps.find((step) => step.index === index)?.x;
     if (x === undefined) return;
-    shapes.push({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: color(tone), dash, width: 1.5 } });
+    shapes.push({
+      type: "line",
+      x0: x,
+      x1: x,
+      yref: "paper",
+      y0: 0,
+      y1: 1,
+      line: { color: color(tone), dash, width: 1.5 },
+    });
     annotations.push({
-      x, y: 1, yref: "paper", yanchor: "bottom", showarrow: false, text, font: { color: color(tone), size: 12 },
+      x,
+      y: 1,
+      yref: "paper",
+      yanchor: "bottom",
+      showarrow: false,
+      text,
+      font: { color: color(tone), size: 12 },
       xanchor: (side === "left" && x > steps[0].x) || x > 0.7 * steps[steps.length - 1].x ? "right" : "left",
     });
   };
   const stopped = (record.stopped ?? []).filter((index) => index !== record.chosen);
   const same = (record.stopped ?? []).includes(record.chosen);
-  if (isNumber(record.chosen)) mark(record.chosen, same ? "chosen; stopped here" : "chosen", "solid", "ink", "left");
+  if (isNumber(record.chosen))
+    mark(record.chosen, same ? "chosen; stopped here" : "chosen", "solid", "ink", "left");
   for (const index of stopped) mark(index, "stopped early", "dot", "muted", "right");
   return { shapes, annotations };
 }
 
 function stepsTable(record, path) {
-  return table(`Every ${record.unit ?? "step"}${path ? ` with ${path}` : ""}`,
+  return table(
+    `Every ${record.unit ?? "step"}${path ? ` with ${path}` : ""}`,
     [record.unit ?? "step", "sigma", "expected gain", "on training", "on validation", "note"],
-    stepsOf(record, path).map((step) => [stepName(record, step), short(step.sigma), fixed(step.expected_gain), fixed(step.training), fixed(step.validation),
-      [step.index === record.chosen && "chosen", (record.stopped ?? []).includes(step.index) && "stopped early"].filter(Boolean).join(", ")]));
+    stepsOf(record, path).map((step) => [
+      stepName(record, step),
+      short(step.sigma),
+      fixed(step.expected_gain),
+      fixed(step.training),
+      fixed(step.validation),
+      [
+        step.index === record.chosen && "chosen",
+        (record.stopped ?? []).includes(step.index) && "stopped early",
+      ]
+        .filter(Boolean)
+        .join(", "),
+    ]),
+  );
 }

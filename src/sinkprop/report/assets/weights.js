@@ -6,43 +6,69 @@ function weights(d) {
   const node = section("weights", "What the models go by");
   const names = methodNames(d).filter((name) => d.weights?.[name]?.features?.length);
   if (!names.length) {
-    put(node, empty("This report holds no feature weights: the methods have none, or it comes from an older file."));
+    put(
+      node,
+      empty("This report holds no feature weights: the methods have none, or it comes from an older file."),
+    );
     return node;
   }
   const ours = names.filter((name) => methodAbout(name).ours);
   const view = { method: leader(d, ours) ?? names[0] };
   const note = el("p", { class: "note" });
-  const own = chart("", () => weightFigure(d, view.method), 110 + 24 * Math.min(TOP_FEATURES, d.weights[view.method].features.length));
+  const own = chart(
+    "",
+    () => weightFigure(d, view.method),
+    110 + 24 * Math.min(TOP_FEATURES, d.weights[view.method].features.length),
+  );
   const numbers = numbersOf("The numbers: every feature and fold", () => weightTable(d, view.method));
   const show = () => {
     const record = d.weights[view.method];
     own.height = 110 + 24 * Math.min(TOP_FEATURES, record.features.length);
     const top = ranked(record)[0];
     note.textContent = record.explanation ?? "";
-    own.node.setAttribute("aria-label", `Largest feature ${record.kind}s of ${view.method}; first ${top.feature} with ${short(top.mean)}`);
+    own.node.setAttribute(
+      "aria-label",
+      `Largest feature ${record.kind}s of ${view.method}; first ${top.feature} with ${short(top.mean)}`,
+    );
     own.update();
     numbers.update();
   };
-  const control = choice("Method", names.map((name) => [name, name]), view.method, (name) => {
-    view.method = name;
-    show();
-  });
+  const control = choice(
+    "Method",
+    names.map((name) => [name, name]),
+    view.method,
+    (name) => {
+      view.method = name;
+      show();
+    },
+  );
   show();
-  put(node, beside([el("div", { class: "controls" }, control.node), own.node, note, numbers.node], reading(
-    `The ${TOP_FEATURES} features that count most. The large point is the mean over the folds, the ticks are single folds: `
-      + "where they lie close together, the model learned the same thing from different queries.",
-    "A weight to the right raises a document that has more of the feature, one to the left lowers it. An importance is never below zero: "
-      + "it tells how much a feature was used, not in which direction.")));
+  put(
+    node,
+    beside(
+      [el("div", { class: "controls" }, control.node), own.node, note, numbers.node],
+      reading(
+        `The ${TOP_FEATURES} features that count most. The large point is the mean over the folds, the ticks ` +
+          "are single folds: where they lie close together, the model learned the same thing from " +
+          "different queries.",
+        "A weight to the right raises a document that has more of the feature, one to the left lowers it. " +
+          "An importance is never below zero: " +
+          "it tells how much a feature was used, not in which direction.",
+      ),
+    ),
+  );
   return node;
 }
 
 // Features with their values in each fold, the largest mean by size first.
 function ranked(record) {
   const folds = Object.keys(record.folds);
-  return record.features.map((feature, i) => {
-    const values = folds.map((fold) => record.folds[fold][i] ?? null);
-    return { feature: String(feature), values, mean: mean(values) };
-  }).sort((p, q) => Math.abs(q.mean ?? 0) - Math.abs(p.mean ?? 0));
+  return record.features
+    .map((feature, i) => {
+      const values = folds.map((fold) => record.folds[fold][i] ?? null);
+      return { feature: String(feature), values, mean: mean(values) };
+    })
+    .sort((p, q) => Math.abs(q.mean ?? 0) - Math.abs(p.mean ?? 0));
 }
 
 function weightFigure(d, method) {
@@ -51,26 +77,62 @@ function weightFigure(d, method) {
   const shown = ranked(record).slice(0, TOP_FEATURES).reverse();
   const style = methodStyle(method);
   const y = shown.map((_, i) => i);
-  const data = [{
-    name: "range", x: shown.flatMap(({ values }) => [Math.min(...values.filter(isNumber)), Math.max(...values.filter(isNumber)), null]),
-    y: y.flatMap((i) => [i, i, null]), mode: "lines", line: { color: methodStyle(method, 0.45).color, width: 3 }, hoverinfo: "skip",
-  }];
+  const data = [
+    {
+      name: "range",
+      x: shown.flatMap(({ values }) => [
+        Math.min(...values.filter(isNumber)),
+        Math.max(...values.filter(isNumber)),
+        null,
+      ]),
+      y: y.flatMap((i) => [i, i, null]),
+      mode: "lines",
+      line: { color: methodStyle(method, 0.45).color, width: 3 },
+      hoverinfo: "skip",
+    },
+  ];
   folds.forEach((fold, f) => {
     if (folds.length < 2) return;
     data.push({
-      name: fold, x: shown.map(({ values }) => values[f]), y, mode: "markers", marker: { color: methodStyle(method, 0.75).color, size: 6, symbol: "line-ns-open", line: { width: 1.5 } },
-      hoverinfo: "text", hovertext: shown.map(({ feature, values }) => `${plain(feature)}, ${plain(fold)}: ${short(values[f])}`),
+      name: fold,
+      x: shown.map(({ values }) => values[f]),
+      y,
+      mode: "markers",
+      marker: {
+        color: methodStyle(method, 0.75).color,
+        size: 6,
+        symbol: "line-ns-open",
+        line: { width: 1.5 },
+      },
+      hoverinfo: "text",
+      hovertext: shown.map(({ feature, values }) => `${plain(feature)}, ${plain(fold)}: ${short(values[f])}`),
     });
   });
   data.push({
-    name: "mean", x: shown.map((own) => own.mean), y, mode: "markers", marker: { color: style.color, size: 11, symbol: style.symbol },
-    hoverinfo: "text", hovertext: shown.map((own) => `<b>${plain(own.feature)}</b><br>mean ${short(own.mean)}`),
+    name: "mean",
+    x: shown.map((own) => own.mean),
+    y,
+    mode: "markers",
+    marker: { color: style.color, size: 11, symbol: style.symbol },
+    hoverinfo: "text",
+    hovertext: shown.map((own) => `<b>${plain(own.feature)}</b><br>mean ${short(own.mean)}`),
   });
   return {
     data,
     layout: {
-      xaxis: { title: { text: record.kind === "importance" ? "importance" : "weight" }, zeroline: true, zerolinewidth: 2, nticks: isNarrow() ? 4 : 7, tickangle: 0 },
-      yaxis: { tickvals: y, ticktext: shown.map(({ feature }) => plain(shortened(feature, isNarrow() ? 16 : 26))), range: [-0.7, shown.length - 0.3], zeroline: false },
+      xaxis: {
+        title: { text: record.kind === "importance" ? "importance" : "weight" },
+        zeroline: true,
+        zerolinewidth: 2,
+        nticks: isNarrow() ? 4 : 7,
+        tickangle: 0,
+      },
+      yaxis: {
+        tickvals: y,
+        ticktext: shown.map(({ feature }) => plain(shortened(feature, isNarrow() ? 16 : 26))),
+        range: [-0.7, shown.length - 0.3],
+        zeroline: false,
+      },
       margin: { l: 20, r: 16, t: 8, b: 48 },
     },
   };
@@ -79,6 +141,9 @@ function weightFigure(d, method) {
 function weightTable(d, method) {
   const record = d.weights[method];
   const folds = Object.keys(record.folds);
-  return table(`Feature ${record.kind}s of ${method}`, ["feature", "mean", ...folds],
-    ranked(record).map(({ feature, values, mean: own }) => [feature, short(own), ...values.map(short)]));
+  return table(
+    `Feature ${record.kind}s of ${method}`,
+    ["feature", "mean", ...folds],
+    ranked(record).map(({ feature, values, mean: own }) => [feature, short(own), ...values.map(short)]),
+  );
 }
