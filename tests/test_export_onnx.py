@@ -226,6 +226,20 @@ def test_missing_values_go_their_way_in_trees(make):
     np.testing.assert_allclose(run(to_onnx(ranker), rows)["scores"], ranker.predict(rows), rtol=0, atol=1e-7)
 
 
+def test_missing_values_where_features_are_normalized_by_query():
+    X, y, qid = small(3)
+    X[np.random.default_rng(1).random(X.shape) < 0.3] = np.nan
+    ranker = LightGBMRanker(
+        n_estimators=10, num_leaves=4, min_child_samples=3, normalization="query", verbose=False
+    ).fit(X, y, qid=qid)
+    X[qid == 1, 0], X[qid == 2, 1] = np.nan, 7.0  # all missing; constant
+    model, expected = to_onnx(ranker), ranker.predict(X, qid=qid)
+    assert len(np.unique(expected)) > 3
+    for q in range(6):
+        found = run(model, X[qid == q])["scores"]
+        np.testing.assert_allclose(found, expected[qid == q], rtol=0, atol=1e-12)
+
+
 def test_values_at_and_beside_every_threshold():
     ranker = BoostedRanker(n_estimators=10, verbose=False).fit(*small()[:2], qid=small()[2])
     xgboost = XGBoostRanker(n_estimators=10, num_leaves=4, min_child_weight=0.1, verbose=False)

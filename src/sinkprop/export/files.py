@@ -88,7 +88,8 @@ def export(
     else:
         request = to_elasticsearch(ranker, name=named, features=features, missing=missing)
         definitions = elasticsearch_features(ranker, features=features)
-    content = _json(request).encode("utf-8")
+    # trees and matrices are too many numbers to stand one below the other
+    content = _json(request, indent=format != "solr" or "weights" in request["params"]).encode("utf-8")
     return Export(format, request, feature_names(ranker, features), content, _json(definitions))
 
 
@@ -161,5 +162,5 @@ def _onnx_scores(content: bytes, X: NDArray[Any], groups: Groups) -> Floats:
     return out
 
 
-def _json(request: Any) -> str:
-    return json.dumps(request, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+def _json(request: Any, *, indent: bool = True) -> str:
+    return json.dumps(request, ensure_ascii=False, allow_nan=False, indent=2 if indent else None) + "\n"
