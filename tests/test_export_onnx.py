@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from engine_scorers import same_order
 from export_rankers import (
     ALL,
@@ -30,6 +31,14 @@ from sinkprop.torch import MLP, NeuralRanker
 
 onnx = pytest.importorskip("onnx", reason="exports to ONNX need onnx")
 onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX is checked by onnxruntime")
+
+
+class Odd(torch.nn.Linear):
+    """A network that no graph can hold: it looks at numbers to decide what to do."""
+
+    def forward(self, rows):
+        return super().forward(rows) if float(rows.sum().item()) > 0 else -super().forward(rows)
+
 
 LINEAR_TOLERANCE, NETWORK_TOLERANCE, TREE_TOLERANCE = 1e-6, 1e-5, 1e-6
 QUICK = {"max_epochs": 1, "validation_fraction": 0, "verbose": False}
@@ -281,8 +290,6 @@ def test_other_ways_to_boost(boosting):
 
 @pytest.mark.slow
 def test_a_network_of_ones_own():
-    import torch
-
     class Own(torch.nn.Module):
         def __init__(self, n_features):
             super().__init__()
@@ -300,8 +307,6 @@ def test_a_network_of_ones_own():
 
 
 def test_pytorchs_older_exporter_where_the_newer_is_not_there(monkeypatch):
-    import torch
-
     X, y, qid = small()
     made = lambda n: torch.nn.Sequential(torch.nn.Linear(n, 4), torch.nn.Sigmoid(), torch.nn.Linear(4, 1))  # noqa: E731
     ranker = NeuralRanker(module=made, **QUICK).fit(X, y, qid=qid)
@@ -309,11 +314,12 @@ def test_pytorchs_older_exporter_where_the_newer_is_not_there(monkeypatch):
 
     monkeypatch.setattr(onnx_models.importlib.util, "find_spec", lambda name: None)
     assert np.abs(run(to_onnx(ranker), X[:7])["scores"] - ranker.predict(X[:7])).max() < 1e-5
+    odd = NeuralRanker(module=lambda n: Odd(n, 1), **QUICK).fit(X, y, qid=qid)
+    with pytest.raises(ValueError, match=r"PyTorch cannot export the network Odd.*onnxscript"):
+        to_onnx(odd)
 
 
 def test_an_mlp_of_ones_own_needs_no_exporter(monkeypatch):
-    import torch
-
     X, y, qid = small()
     ranker = NeuralRanker(module=lambda n: MLP(n, (6,), linear=False, activation="tanh"), **QUICK)
     ranker.fit(X, y, qid=qid)
@@ -322,7 +328,6 @@ def test_an_mlp_of_ones_own_needs_no_exporter(monkeypatch):
 
 
 def test_what_cannot_be_exported_is_an_error_before_anything_is_written(tmp_path):
-    import torch
     from sklearn.linear_model import LinearRegression
 
     X, y, qid = small()
@@ -330,10 +335,6 @@ def test_what_cannot_be_exported_is_an_error_before_anything_is_written(tmp_path
     class Listwise(torch.nn.Linear):
         def forward(self, rows, offsets):
             return super().forward(rows)
-
-    class Odd(torch.nn.Linear):
-        def forward(self, rows):
-            return super().forward(rows) if float(rows.sum().item()) > 0 else -super().forward(rows)
 
     whole = X.copy()
     whole[:, 1] = np.arange(60) % 4

@@ -339,6 +339,8 @@ def _exported(module: Any, n_features: int, dtype: str) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about versions of PyTorch to come
+            # what the older exporter says where a graph would be right for some rows only
+            warnings.simplefilter("error", torch.jit.TracerWarning)
             log.setLevel(logging.ERROR)  # about packages that are not there, and not needed
             torch.onnx.export(module, (rows,), written, input_names=["rows"], opset_version=OPSET, **settings)
     except Exception as error:  # whatever a network of one's own does, PyTorch has many errors for it
