@@ -98,3 +98,16 @@ html_sidebars = {"index": [], "results": [], "start": []}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
+
+
+def setup(app):
+    app.connect("env-before-read-docs", _spread)
+
+
+def _spread(app, env, docnames):
+    """The tutorials apart from each other: what stands together is read, and run, by one process."""
+    tutorials = [name for name in docnames if name.startswith("tutorials/")]
+    others = [name for name in docnames if name not in tutorials]
+    for i, name in enumerate(tutorials):
+        others.insert(i * (len(docnames) // len(tutorials)), name)
+    docnames[:] = others

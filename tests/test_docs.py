@@ -123,9 +123,9 @@ def test_tutorials_are_notebooks(page):
 def commands(page):
     """The commands of the program in a page, in blocks of shell and within text, up to a pipe or the like."""
     found = []
-    for block in re.findall(r"^```sh\n(.*?)^```$", text(page), re.DOTALL | re.MULTILINE):
+    for block in re.findall(r"^```(?:sh|console)\n(.*?)^```$", text(page), re.DOTALL | re.MULTILINE):
         for line in block.replace("\\\n", " ").splitlines():
-            found += re.findall(r"(?:^|[|;&] *|/)(sinkprop .*)", line)
+            found += re.findall(r"(?:^(?:\$ )?|[|;&] *|/)(sinkprop .*)", line)
     found += re.findall(
         r"`(sinkprop [a-z][^`]*)`", re.sub(r"^```.*?^```$", "", text(page), flags=re.DOTALL | re.MULTILINE)
     )
@@ -154,7 +154,11 @@ def test_commands_of_the_pages_exist(page):
         command = group.commands[words[0]]
         context = click.Context(command, info_name=words[0])
         try:
-            command.make_parser(context).parse_args(args=[word for word in words[1:] if word != "..."])
+            parser = command.make_parser(context)
+            try:
+                parser.parse_args(args=[word for word in words[1:] if word != "..."])
+            except click.BadOptionUsage:  # a text may name an option without its value
+                parser.parse_args(args=[*words[1:], "VALUE"])
         except click.UsageError as error:
             pytest.fail(f"sinkprop {' '.join(words)}: {error.format_message()}")
 
@@ -274,15 +278,14 @@ def test_faults_of_a_site_are_found(tmp_path):
     )
     assert faults(tmp_path) == []
     (tmp_path / "a.html").write_text(
-        head
-        + '<script src="https://c.org/x.js"></script><a href="b.html#gone"><a href="c.html"><img src="p.png">',
+        head + '<script src="//c.org/x.js"></script><a href="b.html#gone"><a href="c.html"><img src="p.png">',
         encoding="utf-8",
     )
     (tmp_path / "_static/a.css").write_text(
         "@import '//fonts.org/f.css'; a { b: url(https://x.org/y) }", encoding="utf-8"
     )
     assert faults(tmp_path) == [
-        "a.html loads https://c.org/x.js",
+        "a.html loads //c.org/x.js",
         "a.html loads p.png, which is not there",
         "a.html links to b.html#gone, a place that is not there",
         "a.html links to c.html, which is not there",
