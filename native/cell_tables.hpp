@@ -23,13 +23,13 @@ struct CellShape<8> {
 template <>
 struct CellShape<12> {
     static constexpr double h = 0.65;
-    static constexpr int reach = 4.65;
+    static constexpr int reach = 4;
 };
 
 template <>
 struct CellShape<16> {
     static constexpr double h = 0.4;
-    static constexpr int reach = 8.4;
+    static constexpr int reach = 8;
 };
 
 template <int P>

@@ -92,7 +92,10 @@ _LAZY = {
     "load_model": "sinkprop.estimator",
     "baselines": "sinkprop.baselines",
     "datasets": "sinkprop.datasets",
+    "export": "sinkprop.export",
     "gbdt": "sinkprop.gbdt",
+    "plot": "sinkprop.plot",
+    "report": "sinkprop.report",
     "torch": "sinkprop.torch",
 }
 
