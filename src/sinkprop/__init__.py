@@ -32,7 +32,10 @@ from sinkprop.training import Annealing, FitResult
 
 if TYPE_CHECKING:
     from sinkprop import baselines, datasets
+    from sinkprop import export as export
     from sinkprop import gbdt as gbdt
+    from sinkprop import plot as plot
+    from sinkprop import report as report
     from sinkprop import torch as torch
     from sinkprop.estimator import load_model
     from sinkprop.ranker import SinkPropRanker
