@@ -95,6 +95,9 @@ def test_json_to_stdout_is_nothing_else(results):
     done = invoke("report", results, "-o", results.parent / "p.html", "--json", "-")
     assert json.loads(done.output)["format"] == "sinkprop-report"
     assert (results.parent / "p.html").is_file()
+    arguments = ["report", "-", "-o", str(results.parent / "p.html"), "--json", "-"]
+    again = CliRunner().invoke(cli.program(), arguments, input=results.read_bytes())
+    assert again.output == done.output
 
 
 def test_models_on_data(folder):

@@ -386,6 +386,43 @@ class TestTraining:
             before, last = record["steps"][i - 1], record["steps"][i]
             assert paths[i - 1] != paths[i] or last["validation"] <= before["validation"]
 
+    def test_models_of_before_it_was_kept_have_none(self, tmp_path):
+        from sinkprop.model_files import read_model, write_model
+
+        for model, steps in (
+            (fitted(quick()), "stages"),
+            (fitted(ListNetRanker(penalty=(1.0, 0.1))), "trials"),
+        ):
+            model.save(tmp_path / "m")
+            state = read_model(tmp_path / "m").state
+            for step in state["fitted"][steps]:
+                del step["training"]
+            write_model(tmp_path / "m", type(model).__name__, state)
+            record = training_of(sinkprop.load_model(tmp_path / "m"))
+            assert [step["training"] for step in record["steps"]] == [None] * len(record["steps"])
+            assert record["steps"][0]["validation"] is not None
+
+    def test_a_checkpoint_of_before_it_was_kept_goes_on(self, tmp_path):
+        from sinkprop.model_files import read_model, write_model
+
+        path = tmp_path / "check"
+
+        def interrupt(stage):
+            if stage.sigma == 1:
+                raise KeyboardInterrupt
+
+        with pytest.warns(RuntimeWarning, match="interrupted"):
+            fitted(quick(checkpoint=path, on_stage=interrupt))
+        kept = read_model(path)
+        for stage in kept.state["stages"]:
+            del stage["training"]
+        write_model(path, "SinkPropRankerCheckpoint", kept.state)
+        resumed, whole = fitted(quick(checkpoint=path)), fitted(quick())
+        assert_array_equal(resumed.coef_, whole.coef_)
+        trained = [stage.training for stage in resumed.fit_result_.stages]
+        assert trained[:4] == [None] * 4
+        assert trained[4:] == [stage.training for stage in whole.fit_result_.stages[4:]]
+
     def test_candidates_and_one_candidate(self):
         model = fitted(ListNetRanker(penalty=(1.0, 0.1, 0.01)))
         record, train = training_of(model), fold(1).train

@@ -114,10 +114,10 @@ def report_command() -> click.Command:
         sinkprop report results.json --json - | jq .datasets[0].means
         """  # noqa: D301
         named = _named(models)
-        files = {f"--model {path}": path for path in named.values()}
-        keep_apart(
-            {"--out": out, "--json": json_file}, {"SOURCE": source, "--group": reading["group"], **files}
-        )
+        files: dict[str, Path | None] = {f"--model {path}": path for path in named.values()}
+        if str(source) != "-":  # stdin may be read while the data goes to stdout
+            files["SOURCE"] = source
+        keep_apart({"--out": out, "--json": json_file}, {"--group": reading["group"], **files})
         if named:
             data = _of_models(source, named, Reading(**reading), metrics, convention, title)
         else:

@@ -29,7 +29,7 @@ MAX_VALUES = 160_000  # scores, labels and names of a comparison: what a page of
 LONGEST = 2_000  # documents of a query: a matrix of more is not shown anywhere
 _MANY_LABELS = 32
 _MAX_STEPS = 1_000  # of one fit's training
-_PERMUTED = 1_000_000  # rows times features that are scored anew for the importances of a network
+_PERMUTED = 400_000  # rows times features that are scored anew for the importances of a network: a second
 _TIMES = 5  # that values change places, where there is time for it
 
 
@@ -545,7 +545,7 @@ def _permuted(ranker: Any, judging: Queries, *, held_out: bool) -> dict[str, Any
     offsets, rows = judging.groups.offsets, _sorted_rows(judging)
     places = [rows[offsets[q] : offsets[q + 1]] for q in taken.tolist()]
     X, y = judging.X[np.concatenate(places)], judging.y[np.concatenate(places)]
-    if X.size > 2 * _PERMUTED:
+    if X.size > 10 * _PERMUTED:  # a single query of very many documents
         return None
     codes = np.repeat(np.arange(len(places)), [len(own) for own in places])
 
