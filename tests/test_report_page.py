@@ -63,9 +63,9 @@ def number(text):
 
 
 def cells(page, selector):
-    """The texts of a table's rows."""
-    return page.eval_on_selector(
-        selector, "t => [...t.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent))"
+    """The texts of a table's rows, once it is there: a table beside a chart is made when it is opened."""
+    return page.locator(selector).first.evaluate(
+        "table => [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent))"
     )
 
 
@@ -218,11 +218,12 @@ def test_the_table_holds_the_means_and_sorts(page, data):
 
 
 def drawn(page, selector):
-    """The traces of a chart as plotly has them: name, x and y or z."""
+    """The traces of a chart as plotly has them."""
     page.evaluate("sinkpropReport.drawAll()")
     return page.eval_on_selector(
         selector,
-        "node => node.data.map(({name, x, y, z, customdata}) => ({name, x, y, z, customdata}))",
+        """node => node.data.map(({ name, x, y, z, customdata, hovertext }) =>
+          ({ name, x, y, z, customdata, hovertext }))""",
     )
 
 
@@ -233,6 +234,8 @@ def test_the_curves_and_bands_are_the_means_and_intervals(page, data):
         assert traces[name]["x"] == ks
         assert traces[name]["y"] == [own["means"][name][f"ndcg@{k}"] for k in ks]
         band = [own["intervals"][name][f"ndcg@{k}"] for k in ks]
+        text = f"NDCG@5 {own['means'][name]['ndcg@5']:.4f}<br>{band[2][0]:.4f} to {band[2][1]:.4f}"
+        assert traces[name]["hovertext"][2].endswith(text)
         assert traces[f"{name}, band"]["y"] == [low for low, _ in band] + [high for _, high in band][::-1]
     assert len(traces) == 6
     box = page.get_by_label("published results of others")
@@ -438,7 +441,7 @@ def test_queries_are_searched_and_stepped_through(page):
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
     assert page.locator("#explorer .query-title").text_content() == 'Query q"<i>, 9 documents'
-    assert "query=q%22%3Ci%3E" in page.url
+    page.wait_for_url(re.compile("query=q%22%3Ci%3E"))
     for i, docid in enumerate(["d3-0<b>", "document 2"]):
         row = page.locator(f'#explorer .side:nth-child(1) tr[data-document="{i}"] .name')
         assert row.text_content() == docid
@@ -453,6 +456,7 @@ def test_an_address_brings_everything_back(browser, report):
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
         page.get_by_role("button", name="Light colors").click()
         assert page.evaluate("document.documentElement.dataset.theme") == "light"
+        page.wait_for_url(re.compile("theme=light"))
         assert set(re.findall(r"[#&](\w+)=", page.url)) >= {
             "section",
             "data",
@@ -509,11 +513,10 @@ def test_a_report_with_less_is_shown_as_well(browser, tmp_path, data, change):
 def test_nothing_serious_is_in_the_way_of_anyone(browser, report):
     with opened(browser, report + "#query=104&document=3") as page:
         page.evaluate("sinkpropReport.drawAll()")
-        page.evaluate("document.querySelectorAll('details').forEach(own => { own.open = true; })")
-        page.wait_for_timeout(100)
+        for section in ("scores", "queries"):  # all tables beside charts are made by the same function
+            page.locator(f"#{section} details summary").first.click()
         assert serious_findings(page) == []
         light = brightness(page)
-        page.evaluate("document.querySelectorAll('details').forEach(own => { own.open = false; })")
         page.get_by_role("button", name="Dark colors").click()
         page.evaluate("sinkpropReport.drawAll()")
         assert light > 700

@@ -85,7 +85,7 @@ function counted(n) {
 
 // ndcg@10 as NDCG@10, map as MAP; options in parentheses stay as they are written.
 function metricName(metric) {
-  return String(metric).replace(/^[a-z]+/, (word) => word.toUpperCase());
+  return String(metric).replace(/\b(ndcg|dcg|map|mrr|rbp|err|p)\b/g, (word) => word.toUpperCase());
 }
 
 function mean(values) {

@@ -49,7 +49,10 @@ function rankedList(d, key) {
     metric.textContent = side.placed.length
       ? `${metricName(state.metric)} ${fixed(value)}`
       : "The report holds no scores of this method.";
-    side.rows = new Map(side.placed.slice(0, side.limit()).map((j, i) => [j, rankedRow(query, j, i, other)]));
+    const most = query.labels.reduce((x, y) => Math.max(x, y), 1);
+    side.rows = new Map(
+      side.placed.slice(0, side.limit()).map((j, i) => [j, rankedRow(query, j, i, other, most)]),
+    );
     body.replaceChildren(...side.rows.values());
     box.scrollTop = 0;
   };
@@ -63,9 +66,8 @@ function rankedList(d, key) {
   return side;
 }
 
-function rankedRow(query, j, i, other) {
+function rankedRow(query, j, i, other, most) {
   const label = query.labels[j];
-  const most = Math.max(1, ...query.labels);
   const moved = other && other.place[j] !== undefined ? other.place[j] - i : null;
   return el(
     "tr",

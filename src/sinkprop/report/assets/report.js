@@ -117,8 +117,10 @@ function followLink(event) {
 }
 
 // Show what a new address asks for.
-function restore() {
-  Object.assign(state, readAddress());
+function restore(event) {
+  clearTimeout(written);
+  written = null;
+  Object.assign(state, readAddress(new URL(event.newURL).hash.slice(1)));
   clearCharts();
   for (const { kept, update } of watchers) if (kept) update();
   showDataSet();
@@ -143,7 +145,7 @@ function afterPrint() {
 }
 
 function start() {
-  if (DATASETS.length) Object.assign(state, readAddress());
+  if (DATASETS.length) Object.assign(state, readAddress(location.hash.slice(1)));
   setTheme();
   const page = document.getElementById("page");
   page.replaceChildren(...header(), el("main"), footer());

@@ -91,7 +91,17 @@ function queryMetrics(d) {
   return METRICS.filter((metric) => methodNames(d).some((name) => d.per_query?.[name]?.[metric]));
 }
 
+let written = null; // the timer of a change of the address
+
+// Soon, and once for many changes: browsers refuse an address that changes too often.
 function writeAddress() {
+  written ??= setTimeout(() => {
+    written = null;
+    history.replaceState(null, "", `#${address()}`);
+  }, 250);
+}
+
+function address() {
   const d = dataSet();
   const words = new URLSearchParams();
   if (state.section) words.set("section", state.section);
@@ -104,12 +114,11 @@ function writeAddress() {
   if (state.width) words.set("width", state.width);
   if (state.all) words.set("all", "1");
   if (state.theme !== "auto") words.set("theme", state.theme);
-  history.replaceState(null, "", `#${words}`);
+  return words;
 }
 
 // The state that an address asks for; what it does not name, or names wrongly, is as at the beginning.
-function readAddress() {
-  const hash = location.hash.slice(1);
+function readAddress(hash) {
   const words = new URLSearchParams(hash.includes("=") ? hash : "");
   const data = Math.max(
     0,

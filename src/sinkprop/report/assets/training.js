@@ -39,6 +39,7 @@ function training(d) {
   };
   const message = el("p", { class: "note" });
   const key = el("ul", { class: "key" });
+  const aside = reading();
   const own = chart(
     "Expected gain, metric and width of the kernel at each step of training",
     () => trainingFigure(record(), view.path),
@@ -91,6 +92,7 @@ function training(d) {
         ),
       ),
     );
+    aside.replaceChildren(...trainingReading(stepsOf(record(), view.path)).childNodes);
     message.textContent = trainingWords(record());
     own.update();
     numbers.update();
@@ -107,21 +109,29 @@ function training(d) {
         message,
         numbers.node,
       ],
-      reading(
-        "From left to right the model learns. The expected gain is the average score when documents may " +
-          "trade places at random, " +
-          "the more so the closer their scores and the larger the width sigma: it is smooth, so it can be " +
-          "climbed. The two other lines are " +
-          "the metric itself, of the one order that the model gives.",
-        "Sigma, below, starts wide and is narrowed step by step, so that in the end the smooth target is " +
-          "close to the metric.",
-        "Validation queries take no part in learning. When they stop getting better, going on would only " +
-          "fit the training queries more " +
-          "closely: the step marked \u201cchosen\u201d is the one kept.",
-      ),
+      aside,
     ),
   );
   return node;
+}
+
+// How to read the lines that there are.
+function trainingReading(steps) {
+  const shown = tracesOf(steps).map((trace) => trace.key);
+  return reading(
+    "From left to right are the steps of training, or the settings that were tried in turn, and what the " +
+      "criterion comes to on the queries after each: higher is better.",
+    shown.includes("expected_gain") &&
+      "The expected gain is the average score when documents may trade places at random, the more so the " +
+        "closer their scores and the larger the width sigma: it is smooth, so it can be climbed. The other " +
+        "lines are of the one order that the model gives.",
+    steps.some((step) => step.sigma > 0) &&
+      "Sigma, below, starts wide and is narrowed step by step, so that in the end the smooth target is close " +
+        "to the metric.",
+    shown.includes("validation") &&
+      "Validation queries take no part in learning. When they stop getting better, going on would only fit " +
+        "the training queries more closely: the step marked \u201cchosen\u201d is the one kept.",
+  );
 }
 
 // The names of the paths; one without a name where the steps have none.
@@ -220,7 +230,7 @@ function trainingFigure(record, path) {
       ...(widths
         ? { yaxis2: { title: { text: "sigma" }, domain: [0, 0.24], type: "log", ...widthTicks(steps) } }
         : {}),
-      margin: { l: 60, r: 16, t: 30, b: 48 },
+      margin: { l: 60, r: 16, t: 44, b: 48 },
     },
   };
 }
@@ -260,6 +270,7 @@ function marksOf(record, steps) {
       y: 1,
       yref: "paper",
       yanchor: "bottom",
+      yshift: side === "left" ? 15 : 0, // above the other mark, which may be close
       showarrow: false,
       text,
       font: { color: color(tone), size: 12 },
@@ -274,22 +285,26 @@ function marksOf(record, steps) {
   return { shapes, annotations };
 }
 
+// The columns that hold anything.
 function stepsTable(record, path) {
+  const steps = stepsOf(record, path);
+  const columns = [
+    ["sigma", "sigma", short],
+    ["expected_gain", "expected gain", fixed],
+    ["training", "on training", fixed],
+    ["validation", "on validation", fixed],
+  ].filter(([key]) => steps.some((step) => isNumber(step[key])));
+  const note = (step) => [
+    step.index === record.chosen && "chosen",
+    (record.stopped ?? []).includes(step.index) && "stopped early",
+  ];
   return table(
     `Every ${record.unit ?? "step"}${path ? ` with ${path}` : ""}`,
-    [record.unit ?? "step", "sigma", "expected gain", "on training", "on validation", "note"],
-    stepsOf(record, path).map((step) => [
+    [record.unit ?? "step", ...columns.map(([, head]) => head), "note"],
+    steps.map((step) => [
       stepName(record, step),
-      short(step.sigma),
-      fixed(step.expected_gain),
-      fixed(step.training),
-      fixed(step.validation),
-      [
-        step.index === record.chosen && "chosen",
-        (record.stopped ?? []).includes(step.index) && "stopped early",
-      ]
-        .filter(Boolean)
-        .join(", "),
+      ...columns.map(([key, , show]) => show(step[key])),
+      note(step).filter(Boolean).join(", "),
     ]),
   );
 }
