@@ -52,9 +52,9 @@ function curves(d) {
     bands.fill(offered(), view.bands);
     own.update();
   });
-  const numbers = numbersOf("The numbers: means and 95 % intervals", () =>
+  const numbers = numbersOf("The numbers: means and 95\u00a0% intervals", () =>
     table(
-      "Mean NDCG@k, and its 95 % confidence interval",
+      "Mean NDCG@k, and its 95\u00a0% confidence interval",
       ["method", ...at.map(({ metric }) => metricName(metric))],
       names.map((name) => [
         name,
@@ -99,7 +99,7 @@ function curves(d) {
         "A line is one method. At k = 5 it tells how well the first five places are filled, on average " +
           "over the queries: higher is better.",
         "The shaded band around a line is where its mean would likely fall with other queries of the same " +
-          "kind (95 % confidence). " +
+          "kind (95\u00a0% confidence). " +
           "The bands are wide because queries differ; two methods are tested on the same queries, so " +
           "overlapping bands do not mean " +
           "that they are equal. The differences below say that.",

@@ -24,10 +24,13 @@ function explorer(d) {
     el(
       "p",
       { class: "prose" },
-      "Pick a query and see how two methods put its documents in order, and how sure each place is. " +
-        "Point at a document, or move to it with the arrow keys, to find it in both orders and in the " +
-        "matrices below. " +
-        "Left and right go to the other list; up and down go along it.",
+      view.sides.length > 1
+        ? "Pick a query and see how two methods put its documents in order, and how sure each place is. " +
+            "Point at a document, or move to it with the arrow keys, to find it in both orders and in the " +
+            "matrices below. Left and right go to the other list; up and down go along it."
+        : "Pick a query and see how the model puts its documents in order, and how sure each place is. " +
+            "Point " +
+            "at a document, or move to it with the arrow keys, to find it in the matrix below.",
       d.explorer.note && ` ${d.explorer.note}`,
     ),
     queryPicker(d),
@@ -35,7 +38,7 @@ function explorer(d) {
     view.title,
     el(
       "div",
-      { class: "pair lists" },
+      { class: view.sides.length > 1 ? "pair lists" : "lists single" },
       view.sides.map((side) => side.node),
     ),
     view.more,
@@ -43,7 +46,7 @@ function explorer(d) {
     documentFigure(d, view),
     matrixFigures(d, view),
   );
-  watch(["a", "b", "query", "all"], () => view.update());
+  watch(["a", "b", "metric", "query", "all"], () => view.update());
   watch(["width"], () => view.reshape());
   watch(["document"], () => view.highlight());
   watch(["colors"], () => view.paint());

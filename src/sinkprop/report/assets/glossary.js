@@ -11,7 +11,7 @@ const GLOSSARY = [
   ["Mean", "The average over the test queries of each fold, then over the folds."],
   ["Fold", "One division of the queries into those to learn from, to choose settings by, and to test on."],
   [
-    "Confidence band, 95 % interval",
+    "Confidence band, 95\u00a0% interval",
     "The range in which the mean would likely fall if other queries of the same kind were drawn: found by " +
       "drawing the queries anew, with replacement, many times (the bootstrap).",
   ],

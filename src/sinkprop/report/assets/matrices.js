@@ -78,7 +78,7 @@ function documentFigure(d, view) {
         "one that many documents have nearly the same score.",
       "The strips in the lists show the same from above, a document a line: the stronger the color, the " +
         "more probable. \u201cLikely\u201d is the range that holds the " +
-        "middle 80 %. The slider makes all distributions narrower or wider: narrowed far enough, each " +
+        "middle 80\u00a0%. The slider makes all distributions narrower or wider: narrowed far enough, each " +
         "document has one place, the list's.",
     ),
   );

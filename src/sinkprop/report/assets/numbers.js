@@ -38,9 +38,9 @@ function count(n, one, many = `${one}s`) {
 function percent(p) {
   if (!isNumber(p)) return DASH;
   const x = 100 * p;
-  if (x > 0 && x < 0.1) return "< 0.1 %";
-  if (x < 100 && x > 99.9) return "> 99.9 %";
-  return `${x < 10 ? x.toFixed(1) : Math.round(x)} %`;
+  if (x > 0 && x < 0.1) return "< 0.1\u00a0%";
+  if (x < 100 && x > 99.9) return "> 99.9\u00a0%";
+  return `${x < 10 ? x.toFixed(1) : Math.round(x)}\u00a0%`;
 }
 
 function probability(p) {

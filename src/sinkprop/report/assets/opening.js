@@ -87,7 +87,7 @@ function whatWasCompared(d) {
   const tested = glance.parts?.some((part) => part.part === "train")
     ? "Methods that learn were given some of the queries; all were tested on others, " +
       `which none of them had seen${divisions}.`
-    : "The models had been trained before.";
+    : `The ${names.length === 1 ? "model" : "models"} had been trained before.`;
   const were = names.length === 1 ? "was" : "were";
   return `${what} of putting documents in order ${were} tested on ${d.name}${size}${tested}`;
 }
@@ -130,7 +130,7 @@ function notTold(d, open) {
 function howLarge({ method, against, interval: range }) {
   if (interval(range, signed) === DASH) return "";
   const [low, high] = range.map((x) => signed(x));
-  return `The lead of ${method} over ${against} lies between ${low} and ${high}, with 95 % confidence.`;
+  return `The lead of ${method} over ${against} lies between ${low} and ${high}, with 95\u00a0% confidence.`;
 }
 
 // Only differences to the reference are tested: of the one that comes next nothing is known beyond its mean.
@@ -183,7 +183,7 @@ function methodList(names) {
   const described = names.filter((name) => methodAbout(name).description);
   return (
     described.length > 0 && [
-      el("h3", {}, "The methods"),
+      el("h3", {}, names.length === 1 ? "The method" : "The methods"),
       el(
         "ul",
         { class: "methods" },
@@ -198,14 +198,21 @@ function methodList(names) {
 function keyFigures(d, best) {
   const other = methodNames(d).length > 1 ? rival(d, best) : null;
   const test = other === null ? null : best === REPORT.against ? testOf(d, other) : testOf(d, best);
+  const range = interval(d.intervals?.[best]?.[MAIN]);
   const items = [
-    [fixed(d.means[best][MAIN]), `mean ${metricName(MAIN)} of ${best}`],
+    [
+      fixed(d.means[best][MAIN]),
+      `mean ${metricName(MAIN)} of ${best}${range === DASH ? "" : `, 95\u00a0% interval ${range}`}`,
+    ],
     other !== null && [signed(d.means[best][MAIN] - d.means[other][MAIN]), `above ${other}`],
     test && [
       test.verdict ? "beyond chance" : "within chance",
       `p = ${probability(test.randomization_holm)}, ${whole(test.n_queries)} queries`,
     ],
-    isNumber(d.glance?.queries) && [whole(d.glance.queries), "queries tested"],
+    isNumber(d.glance?.queries) && [
+      whole(d.glance.queries),
+      d.glance.queries === 1 ? "query tested" : "queries tested",
+    ],
   ].filter(Boolean);
   return el(
     "dl",

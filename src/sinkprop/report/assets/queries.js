@@ -116,8 +116,8 @@ function queries(d) {
               "The bars are sorted, so the point " +
               "where they cross zero shows how many queries each of them wins."
           : "A bar is one query, the best first.",
-        "A method that is better on average is hardly ever better on every query. Choose a bar to see that " +
-          "query's documents in both orders.",
+        two && "A method that is better on average is hardly ever better on every query.",
+        "Choose a bar to see that query's documents in order.",
       ),
     ),
   );

@@ -151,7 +151,7 @@ function listen(side, grid) {
       side.rows.get(side.placed[Math.min(last, Math.max(0, to))]).focus();
     } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
       event.preventDefault();
-      const lists = [...grid.closest(".pair").querySelectorAll("table.ranking")];
+      const lists = [...grid.closest(".lists").querySelectorAll("table.ranking")];
       const list = lists[event.key === "ArrowLeft" ? 0 : lists.length - 1];
       list.querySelector(`tr[data-document="${j}"]`)?.focus();
     }

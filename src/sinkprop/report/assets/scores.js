@@ -7,7 +7,11 @@ const MARKS = { 1: ["\u25b2", "better, beyond chance"], "-1": ["\u25bc", "worse,
 
 function scores(d) {
   const names = methodNames(d);
-  const node = section("scores", "The scores, and whether differences are beyond chance");
+  const one = names.length === 1;
+  const node = section(
+    "scores",
+    one ? "The scores" : "The scores, and whether differences are beyond " + "chance",
+  );
   if (!names.length) {
     put(node, empty("The report holds no test means."));
     return node;
@@ -18,7 +22,9 @@ function scores(d) {
     el(
       "p",
       { class: "prose" },
-      "Test means of every method. The best of each column is bold. ",
+      one
+        ? "The means over the test queries."
+        : "Test means of every method. The best of each column is " + "bold. ",
       tests && [
         el("span", { class: "better" }, MARKS[1][0]),
         ` better and `,
@@ -26,10 +32,10 @@ function scores(d) {
         ` worse than ${REPORT.against} beyond chance: p < .05 by a randomization test over queries, `,
         "corrected for the number of methods (Holm). ",
       ],
-      "Choose a column's head to sort by it.",
+      !one && "Choose a column's head to sort by it.",
     ),
     meansTables(d, names),
-    tests ? differenceChart(d) : names.length > 1 && empty("The report holds no tests of differences."),
+    tests ? differenceChart(d) : !one && empty("The report holds no tests of differences."),
     foldsTable(d, names),
   );
   if (d.statement) put(node, el("p", { class: "note statement" }, d.statement));
@@ -61,7 +67,10 @@ function meansTable(d, names, shown) {
       Math.max(...names.map((name) => Number((d.means[name][metric] ?? -Infinity).toFixed(4)))),
     ]),
   );
-  const timed = d.seconds && names.some((name) => d.seconds[name]);
+  const times = [
+    ["time to fit", "fit"],
+    ["to rank", "predict"],
+  ].filter(([, key]) => names.some((name) => isNumber(d.seconds?.[name]?.[key])));
   const columns = [
     {
       head: "method",
@@ -74,22 +83,12 @@ function meansTable(d, names, shown) {
       value: (name) => d.means[name][metric],
       cell: (name) => meanCell(d, name, metric, best[metric]),
     })),
-    ...(timed
-      ? [
-          {
-            head: "time to fit",
-            value: (name) => d.seconds[name]?.fit,
-            cell: (name) => seconds(d.seconds[name]?.fit),
-            first: "ascending",
-          },
-          {
-            head: "to rank",
-            value: (name) => d.seconds[name]?.predict,
-            cell: (name) => seconds(d.seconds[name]?.predict),
-            first: "ascending",
-          },
-        ]
-      : []),
+    ...times.map(([head, key]) => ({
+      head,
+      value: (name) => d.seconds[name]?.[key],
+      cell: (name) => seconds(d.seconds[name]?.[key]),
+      first: "ascending",
+    })),
   ];
   return scrolling("Test means", sortable(`Test means on ${d.name}`, columns, names));
 }
@@ -167,7 +166,7 @@ function differenceChart(d) {
   const chosen = () => testsOf(d).filter((test) => test.metric === view.metric);
   const names = [...new Set(testsOf(d).map((test) => test.method))];
   const own = chart(
-    `Differences of mean to ${REPORT.against}, with 95 % confidence intervals`,
+    `Differences of mean to ${REPORT.against}, with 95\u00a0% confidence intervals`,
     () => differenceFigure(d, chosen(), view.metric),
     90 + 38 * names.length,
   );
@@ -262,7 +261,7 @@ function testsTable(tests, metric) {
     [
       "method",
       "difference",
-      "95 % interval",
+      "95\u00a0% interval",
       "queries",
       "p, randomization",
       "p, t-test",

@@ -126,7 +126,8 @@ function trainingReading(steps) {
         "closer their scores and the larger the width sigma: it is smooth, so it can be climbed. The other " +
         "lines are of the one order that the model gives.",
     steps.some((step) => step.sigma > 0) &&
-      "Sigma, below, starts wide and is narrowed step by step, so that in the end the smooth target is close " +
+      "Sigma, below, starts wide and is narrowed step by step, so that in the end the smooth target is " +
+        "close " +
         "to the metric.",
     shown.includes("validation") &&
       "Validation queries take no part in learning. When they stop getting better, going on would only fit " +
@@ -193,6 +194,7 @@ function trainingFigure(record, path) {
     x,
     y: steps.map((step) => step[trace.key] ?? null),
     mode: few ? "lines+markers" : "lines",
+    connectgaps: true, // some methods look at the training queries now and then only
     line: { color: color(trace.color), dash: trace.dash, width: 2.2 },
     marker: { color: color(trace.color), symbol: trace.symbol, size: 7 },
     hoverinfo: "text",

@@ -15,6 +15,7 @@ function weights(d) {
   const ours = names.filter((name) => methodAbout(name).ours);
   const view = { method: leader(d, ours) ?? names[0] };
   const note = el("p", { class: "note" });
+  const aside = reading();
   const own = chart(
     "",
     () => weightFigure(d, view.method),
@@ -26,6 +27,7 @@ function weights(d) {
     own.height = 110 + 24 * Math.min(TOP_FEATURES, record.features.length);
     const top = ranked(record)[0];
     note.textContent = record.explanation ?? "";
+    aside.replaceChildren(...weightReading(record).childNodes);
     own.node.setAttribute(
       "aria-label",
       `Largest feature ${record.kind}s of ${view.method}; first ${top.feature} with ${short(top.mean)}`,
@@ -43,21 +45,21 @@ function weights(d) {
     },
   );
   show();
-  put(
-    node,
-    beside(
-      [el("div", { class: "controls" }, control.node), own.node, note, numbers.node],
-      reading(
-        `The ${TOP_FEATURES} features that count most. The large point is the mean over the folds, the ticks ` +
-          "are single folds: where they lie close together, the model learned the same thing from " +
-          "different queries.",
-        "A weight to the right raises a document that has more of the feature, one to the left lowers it. " +
-          "An importance is never below zero: " +
-          "it tells how much a feature was used, not in which direction.",
-      ),
-    ),
-  );
+  put(node, beside([el("div", { class: "controls" }, control.node), own.node, note, numbers.node], aside));
   return node;
+}
+
+function weightReading(record) {
+  const several = Object.keys(record.folds).length > 1;
+  return reading(
+    `The ${Math.min(TOP_FEATURES, record.features.length)} features that count most.`,
+    several &&
+      "The large point is the mean over the folds, the ticks are single folds: where they lie close " +
+        "together, the model learned the same thing from different queries.",
+    record.kind === "importance"
+      ? "An importance tells how much the model relies on a feature, not in which direction."
+      : "A weight to the right raises a document that has more of the feature, one to the left lowers it.",
+  );
 }
 
 // Features with their values in each fold, the largest mean by size first.
