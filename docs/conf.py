@@ -23,7 +23,6 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
@@ -67,8 +66,6 @@ autodoc_preserve_defaults = True
 autodoc_typehints = "none"
 autodoc_class_signature = "mixed"
 toc_object_entries_show_parents = "hide"
-napoleon_google_docstring = False
-napoleon_use_rtype = False
 sinkprop_names = listed_names(HERE / "api")
 
 # The site loads nothing from elsewhere: MathJax lies in _static, where its README says from where it came.

@@ -2,7 +2,7 @@
 
 In the source they are plain text that reads well in a terminal: parameters in two aligned columns, equations
 indented, names in single backticks. Here the columns become definition lists, what is indented a literal
-block, and a name a link where the reference has it. Docstrings with numpydoc sections go on to napoleon,
+block, and a name a link where the reference has it. Docstrings with numpydoc sections are left to napoleon,
 doctests stay as they are.
 """
 
@@ -19,6 +19,8 @@ from typing import Any
 NAME = r"(?:[A-Za-z_]\w*|\.\.\.|\"[^\"]+\")"
 NAMES = rf"{NAME}(?:, {NAME})*"
 SECTION = re.compile(r"^(Parameters|Returns|Attributes|Examples|Notes|Raises|Yields)\n-{3,}$", re.MULTILINE)
+VALUE = re.compile(r'(?:(?<=\n)|(?<=\. ))(?=(?:"[^"]+"|None): )')  # "graded": ... "binary": ...
+LITERAL = ".. code-block:: text\n\n"
 SPAN = re.compile(r"``.+?``|`[^`]+`", re.DOTALL)
 
 Link = Callable[[str], str | None]  # the reference to what a name in backticks means, or None
@@ -34,10 +36,10 @@ def to_rst(text: str, link: Link) -> str:
         if lines[0].startswith(">>>"):
             parts.append(block)
         elif all(line.startswith("    ") for line in lines):
-            if parts and parts[-1].startswith("::"):  # a blank line within what is indented
+            if parts and parts[-1].startswith(LITERAL):  # a blank line within what is indented
                 parts[-1] += "\n\n" + block
             else:
-                parts.append("::\n\n" + block)
+                parts.append(LITERAL + block)
         elif entries := columns(lines):
             parts.append(_definitions(entries, link))
         else:
@@ -75,11 +77,8 @@ def _definitions(entries: list[tuple[str, list[str]]], link: Link) -> str:
         term = ", ".join(name if name == "..." else f"``{name}``" for name in names.split(", "))
         if nested := columns(meaning):
             body = _definitions(nested, link)
-        elif (
-            sum(line.startswith('"') and '": ' in line for line in meaning) > 1
-        ):  # "graded": ..., "binary": ...
-            items = re.split(r'\n(?=")', "\n".join(meaning))
-            body = "\n".join("* " + _escaped(item, link).replace("\n", "\n  ") for item in items)
+        elif meaning and meaning[0].startswith('"') and len(items := VALUE.split("\n".join(meaning))) > 1:
+            body = "\n".join("* " + _escaped(item.rstrip(), link).replace("\n", "\n  ") for item in items)
         else:
             body = _escaped("\n".join(meaning), link)
         parts.append(term + "\n" + "\n".join("    " + line if line else "" for line in body.split("\n")))
@@ -141,6 +140,10 @@ def _process(links: Links) -> Callable[..., None]:
     def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
         module = getattr(obj, "__module__", None) or name
         rst = to_rst("\n".join(lines), lambda text: links(text, module, name))
+        if SECTION.search(rst):
+            from sphinx.ext.napoleon import Config, NumpyDocstring
+
+            rst = str(NumpyDocstring(rst, Config(napoleon_use_rtype=False), app, what, name, obj, options))
         lines[:] = [*rst.split("\n"), ""]
 
     return process
