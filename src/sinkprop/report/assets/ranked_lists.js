@@ -169,7 +169,7 @@ function highlightRow(side, box, j) {
   if (first) first.tabIndex = 0;
   if (!row) return;
   row.setAttribute("aria-selected", "true");
-  if (row.matches(":hover")) return;
+  if (state.document === null || row.matches(":hover")) return;
   const head = side.node.querySelector("thead").offsetHeight;
   const [above, below] = [
     row.offsetTop - head - box.scrollTop,
