@@ -219,19 +219,16 @@ def linked(name):
             "Text:\n\n    a = b\n\n    c = d\n\nMore.",
             "Text:\n\n.. code-block:: text\n\n    a = b\n\n    c = d\n\nMore.",
         ),
-            "Text:\n\n    a = b\n\n    c = d\n\nMore.",
-            "Text:\n\n.. code-block:: text\n\n    a = b\n\n    c = d\n\nMore.",
-        ),
         (">>> a_\n1", ">>> a_\n1"),
         (
             'labels  (N,) relevance\nqid     "a" or `Gain`\n        or b',
             ".. rst-class:: parameters\n\n``labels``\n    (N,) relevance\n\n"
             '``qid``\n    "a" or <Gain>\n    or b',
-            '.. rst-class:: parameters\n\n``rule``\n    * "a": one.\n'
-            '    * "b": two\n      or three\n    * "c": four',
+        ),
         (
             'rule  "a": one. "b": two\n      or three\n      "c": four',
-            '.. rst-class:: parameters\n\n``rule``\n    * "a": one.\n    * "b": two\n      or three\n    * "c": four',
+            '.. rst-class:: parameters\n\n``rule``\n    * "a": one.\n'
+            '    * "b": two\n      or three\n    * "c": four',
         ),
         ("Not a table  of two\ncolumns", "Not a table  of two\ncolumns"),
         (
