@@ -87,8 +87,6 @@ html_theme_options = {
     "navbar_end": ["theme-switcher"],
     "footer_start": [],
     "footer_end": [],
-    "pygments_light_style": "friendly",
-    "pygments_dark_style": "github-dark",
     "back_to_top_button": False,
 }
 html_sidebars = {"index": [], "results": [], "start": []}
