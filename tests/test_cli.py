@@ -38,6 +38,15 @@ def run(*arguments, **environment):
     )
 
 
+def test_python_m_is_the_program():
+    for arguments, status in ((["--version"], 0), (["demp"], 2)):
+        done = subprocess.run(
+            [sys.executable, "-m", "sinkprop", *arguments], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == status
+        assert (done.stdout + done.stderr).startswith("sinkprop")
+
+
 def test_help_names_the_commands_and_teaches_by_example():
     for arguments in ([], ["--help"], ["-h"]):
         result = CliRunner().invoke(cli.program(), arguments)

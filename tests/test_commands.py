@@ -602,6 +602,58 @@ def test_parquet_with_other_columns_is_refused(tmp_path, run):
     assert "--n-features is for LETOR text" in done.error
 
 
+def test_feature_columns_leave_the_others_out(tmp_path, run):
+    pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+    import pyarrow.parquet as pq
+
+    X, y, qid, docid = problem()
+    columns = {"qid": qid, "label": y, "title": docid, "bm25": X[:, 0], "shop": docid, "len": X[:, 1]}
+    path, model = tmp_path / "train.parquet", tmp_path / "m.model"
+    pq.write_table(pa.table(columns), path)
+    train = ["train", path, "--model", model, "--method", "regression"]
+    done = run(*train)
+    assert done.status == 1
+    assert "column 'title' must hold numbers" in done.error
+    assert "Leave it out with --feature-columns, or encode" in done.error
+    done = run(*train, "--feature-columns", "bm25,lne")
+    assert done.status == 1
+    assert "--feature-columns 'lne' is not a column of the frame. Did you mean 'len'? It has" in done.error
+    chosen = ["--feature-columns", "len, bm25"]
+    assert run(*train, *chosen).status == 0
+    expected = RegressionRanker().fit(X[:, [1, 0]], y, qid=qid).predict(X[:, [1, 0]])
+    done = run("predict", model, path, *chosen)
+    np.testing.assert_allclose(np.array(done.out.split(), float), expected, rtol=1e-12)
+    done = run("predict", model, path, "--feature-columns", "len,bm25,label", "--label-column", "bm25")
+    assert done.status == 1
+    (tmp_path / "train.txt").write_text("1 qid:1 1:1\n")
+    done = run("train", tmp_path / "train.txt", "--model", model, *chosen)
+    assert done.status == 2
+    assert "--feature-columns is for Parquet" in done.error
+
+
+def test_predict_takes_parquet_without_labels(tmp_path, run):
+    pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+    import pyarrow.parquet as pq
+
+    X, y, qid, docid = problem()
+    parquet(tmp_path / "train.parquet", ["bm25", "len", "pr"], (X, y, qid, docid))
+    new = {"qid": qid, "docid": docid, "bm25": X[:, 0], "len": X[:, 1], "pr": X[:, 2]}
+    pq.write_table(pa.table(new), tmp_path / "new.parquet")
+    pq.write_table(pa.table({**new, "age": X[:, 2]}), tmp_path / "more.parquet")
+    model = tmp_path / "m.model"
+    assert run("train", tmp_path / "train.parquet", "--model", model, "--method", "regression").status == 0
+    for form in ("scores", "ranks", "trec"):
+        judged = run("predict", model, tmp_path / "train.parquet", "--format", form)
+        assert judged.status == 0
+        assert run("predict", model, tmp_path / "new.parquet", "--format", form) == judged
+    done = run("predict", model, tmp_path / "more.parquet")
+    assert done.status == 1
+    assert "it alone has 'age'. --feature-columns names those to take." in done.error
+    done = run("evaluate", tmp_path / "new.parquet", "--model", model)  # there labels are the point
+    assert done.status == 1
+    assert "--label-column 'label' is not a column" in done.error
+
+
 # what is wrong with data
 
 GOOD = "1 qid:1 1:0.5 2:1 3:2\n0 qid:1 1:0.1 2:2 3:2\n"

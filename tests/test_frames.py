@@ -113,7 +113,11 @@ def test_many_rows(frame_of) -> None:
             {},
             r"^column 'bm25' holds -inf in row 2; expected a finite number",
         ),
-        ({"length": [1, None, 3]}, {}, r"^column 'length' .*has no value in row 1"),
+        (
+            {"length": [1, None, 3]},
+            {},
+            r"^column 'length' .*has no value in row 1\. Fill it in, or fit BoostedRanker",
+        ),
         ({"is_home": [True, False, None]}, {}, r"^column 'is_home' .*has no value in row 2"),
         ({"grade": [None, 1, 2]}, {}, r"^column 'grade' .*has no value in row 0"),
         ({"grade": [0, -1, 2]}, {}, r"^column 'grade' holds -1\.0 in row 1; labels must not be below 0"),
@@ -169,6 +173,36 @@ def test_pandas_index_and_names() -> None:
         load_frame(pd.concat([frame, frame["label"]], axis=1))
 
 
+def test_an_index_of_pandas_is_no_feature(tmp_path: pathlib.Path) -> None:
+    frame = pd.DataFrame({"qid": [2, 1, 2], "label": [0, 1, 2], "bm25": [0.5, 1, 2]}, index=[9, 4, 7])
+    path = tmp_path / "a.parquet"
+    for index, kept in ((None, "__index_level_0__"), ("row", "row"), (["a", "b"], "b")):
+        other = frame.copy()
+        if isinstance(index, list):
+            other.index = pd.MultiIndex.from_arrays([[9, 4, 7], [1, 2, 3]], names=index)
+        else:
+            other.index.name = index
+        other.to_parquet(path)
+        assert kept in pq.read_schema(path).names
+        for q in (load_parquet(path), load_frame(pq.read_table(path)), load_frame(other)):
+            assert q.feature_names == ("bm25",)
+            np.testing.assert_array_equal(q.X, [[0.5], [1], [2]])
+        assert load_parquet(path, features=["bm25", kept]).n_features == 2
+    frame.to_parquet(path)  # polars knows nothing of pandas' records, but the name is pandas' own
+    assert load_frame(pl.read_parquet(path)).feature_names == ("bm25",)
+    frame.set_index("qid").to_parquet(path)
+    assert load_parquet(path).qid.tolist() == [2, 1, 2]
+
+
+def test_documents_that_nobody_judged(frame_of) -> None:
+    columns = {name: values for name, values in COLUMNS.items() if name != "grade"}
+    q = load_frame(frame_of(columns), qid="query", label=None, docid="doc")
+    expected = load_frame(frame_of(COLUMNS), qid="query", label="grade", docid="doc")
+    np.testing.assert_array_equal(q.X, expected.X)
+    assert q.feature_names == expected.feature_names
+    assert q.y.tolist() == [0.0] * len(q)
+
+
 def test_dictionaries_of_text() -> None:
     table = pa.table(
         {"qid": pa.array(["a", "b", "a"]).dictionary_encode(), "label": [0, 1, 2], "x": [1.0, 2, 3]}
@@ -212,6 +246,8 @@ def test_parquet_errors_name_the_file(tmp_path: pathlib.Path) -> None:
         load_parquet(path)
     with pytest.raises(ValueError, match=r"a\.parquet: features: 'lenght' is not a column"):
         load_parquet(path, qid="query", label="grade", features=["lenght"])
+    with pytest.raises(ValueError, match=r"Did you mean 'length'\? It has 'bm25', .*'is_home'"):
+        load_parquet(path, qid="query", label="grade", features=["bm25", "lenght"])
     whole = path.read_bytes()
     for damaged in (b"", b"1 qid:1 1:1\n", whole[:-20], b"PAR1" + bytes(100) + b"PAR1"):
         path.write_bytes(damaged)

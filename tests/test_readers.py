@@ -670,6 +670,8 @@ BINARY = {
     "HTML": (b"<!DOCTYPE html>\n<html><body>404</body></html>\n", "HTML or XML"),
     "JSON": (b'{"qid": 1}\n', "JSON"),
     "PDF": (b"%PDF-1.4\n", "a PDF document"),
+    "CSV": (b"query,label,bm25\n7,2,0.5\n", "CSV: read it by pandas.read_csv; load_frame takes the frame"),
+    "CSV without a head": (b"2;7;0.5;1.25\n", "CSV: read it by pandas"),
     "UTF-16": ("1 qid:1 1:0.5\n".encode("utf-16"), "UTF-16 text: save it as UTF-8"),
     "UTF-16 big-endian": (
         b"\xfe\xff" + "1 qid:1 1:0.5\n".encode("utf-16-be"),
@@ -678,7 +680,6 @@ BINARY = {
     "UTF-16 without a mark": ("1 qid:1 1:0.5\n".encode("utf-16-le"), "UTF-16 text: save text as UTF-8"),
     "zeros": (bytes(1000), "binary"),
     "random": (np.random.default_rng(0).bytes(5000), ""),
-    "CSV": (b"label,qid,f1\n1,1,0.5\n", "the label 'label,qid,f1' is not"),
 }
 
 

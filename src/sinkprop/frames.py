@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -19,17 +20,18 @@ def load_frame(
     frame: Any,
     *,
     qid: str = "qid",
-    label: str = "label",
+    label: str | None = "label",
     docid: str | None = None,
     features: Sequence[str] | None = None,
 ) -> Queries:
     """The rows of a pandas or polars DataFrame or a pyarrow Table, a row a document.
 
-    qid, label, docid  names of their columns
+    qid, label, docid  names of their columns; label None, of documents not judged, makes every label 0
     features           names of the feature columns, in order; None takes all other columns
 
     Features are numbers (or booleans), every one known and finite; X is float32 if all of them are. Their
-    names become `feature_names`. Anything else is a ValueError with the column and the row, from 0.
+    names become `feature_names`. Anything else is a ValueError with the column and the row, from 0. An index
+    of pandas is no feature, nor is it where a Table or a Parquet file has kept it as a column.
 
     >>> import pandas
     >>> q = load_frame(pandas.DataFrame({"qid": [1, 1], "label": [0, 2], "bm25": [3.5, 4], "len": [7, 9]}))
@@ -38,14 +40,16 @@ def load_frame(
            [4. , 9. ]]), ('bm25', 'len'))
     """
     names, column = _columns_of(frame)
-    roles = {"qid": qid, "label": label} | ({} if docid is None else {"docid": docid})
+    named = {"qid": qid, "label": label, "docid": docid}
+    roles = {role: name for role, name in named.items() if name is not None}
     for role, name in roles.items():
         if name not in names:
             raise ValueError(_no_column(f"{role}={name!r}", name, names, frame))
     if len(set(roles.values())) < len(roles):
         raise ValueError(f"{', '.join(roles)} must name different columns; got {list(roles.values())}.")
     if features is None:
-        chosen = [name for name in names if name not in roles.values()]
+        without = {*roles.values(), *_index_columns(frame, names)}
+        chosen = [name for name in names if name not in without]
         if not chosen:
             raise ValueError(f"the frame has no columns besides {list(roles.values())}; expected features.")
     else:
@@ -54,16 +58,13 @@ def load_frame(
     if not n:
         raise ValueError("the frame has no rows; expected one for each document.")
     advice = "Leave it out with features=[...], or encode it as numbers." if features is None else ""
-    columns = [_number_column(column, name, advice) for name in chosen]
+    columns = [_number_column(column, name, advice, _FILL) for name in chosen]
     single = all(values.dtype == np.float32 for values in columns)
     X = np.empty((n, len(columns)), np.float32 if single else np.float64)
     for first in range(0, n, 4096):  # whole columns would go through the cache once for each
         for j, values in enumerate(columns):
             X[first : first + 4096, j] = values[first : first + 4096]
-    y = _number_column(column, label, "Labels are numbers, larger for more relevant.").astype(np.float64)
-    if (y < 0).any():
-        row = int(np.argmax(y < 0))
-        raise ValueError(f"column {label!r} holds {y[row]} in row {row}; labels must not be below 0.")
+    y = np.zeros(n) if label is None else _label_column(column, label)
     ids = _known_column(column, qid)
     names_of_documents = None
     if docid is not None:
@@ -72,6 +73,8 @@ def load_frame(
             names_of_documents = names_of_documents.astype(str)
     return Queries(X, y, ids, names_of_documents, tuple(map(str, chosen)))
 
+
+_FILL = "Fill it in, or fit BoostedRanker, which takes missing values, to the frame itself."
 
 _Column: TypeAlias = "Callable[[Any], tuple[NDArray[Any] | None, NDArray[np.bool_], str]]"
 
@@ -94,6 +97,14 @@ def _columns_of(frame: Any) -> tuple[list[Any], _Column]:
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise ValueError(f"the frame has {names.count(twice)} columns called {twice!r}; expected one.")
     return names, lambda name: column(frame, name)
+
+
+def _index_columns(frame: Any, names: list[Any]) -> set[Any]:
+    """The columns that are the index of a pandas frame which the Table or the file was made of."""
+    unnamed = {name for name in names if re.fullmatch(r"__index_level_\d+__", str(name))}  # pandas' own word
+    metadata = getattr(getattr(frame, "schema", None), "pandas_metadata", None) or {}
+    kept = metadata.get("index_columns", ())  # an index of whole numbers in order is a record, not a column
+    return unnamed | {name for name in kept if isinstance(name, str)}
 
 
 def _pandas_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
@@ -125,24 +136,36 @@ def _arrow_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[n
     return None if missing.any() else array.to_numpy(**plain), missing, str(array.type)
 
 
-def _known_column(column: _Column, name: Any) -> NDArray[Any]:
+def _known_column(column: _Column, name: Any, fill: str = "") -> NDArray[Any]:
+    """The values of a column; `fill` is what to do where one is missing."""
     values, missing, kind = column(name)
+    advice = f" {fill}" if fill else ""
     if values is None:
-        raise ValueError(f"column {name!r} ({kind}) has no value in row {int(np.argmax(missing))}.")
+        raise ValueError(f"column {name!r} ({kind}) has no value in row {int(np.argmax(missing))}.{advice}")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values)))
-        raise ValueError(f"column {name!r} holds {values[row]} in row {row}; expected a finite number.")
+        raise ValueError(
+            f"column {name!r} holds {values[row]} in row {row}; expected a finite number.{advice}"
+        )
     return values
 
 
-def _number_column(column: _Column, name: Any, advice: str) -> NDArray[Any]:
-    values = _known_column(column, name)
+def _number_column(column: _Column, name: Any, advice: str, fill: str = "") -> NDArray[Any]:
+    values = _known_column(column, name, fill)
     if values.dtype.kind not in "biuf":
         kind, first = column(name)[2], values[:1].tolist()[0]
         raise ValueError(
             f"column {name!r} must hold numbers; it is {kind}, with {first!r} in row 0. {advice}"
         )
     return values
+
+
+def _label_column(column: _Column, name: Any) -> NDArray[np.float64]:
+    y = _number_column(column, name, "Labels are numbers, larger for more relevant.").astype(np.float64)
+    if (y < 0).any():
+        row = int(np.argmax(y < 0))
+        raise ValueError(f"column {name!r} holds {y[row]} in row {row}; labels must not be below 0.")
+    return y
 
 
 def _chosen_features(
@@ -181,7 +204,7 @@ def load_parquet(
     path: StrPath,
     *,
     qid: str = "qid",
-    label: str = "label",
+    label: str | None = "label",
     docid: str | None = None,
     features: Sequence[str] | None = None,
 ) -> Queries:
@@ -198,10 +221,12 @@ def load_parquet(
     with open(name, "rb") as handle:
         try:
             file = pq.ParquetFile(handle)
-            wanted = None
+            known, wanted = file.schema_arrow.names, None
             if features is not None and not isinstance(features, str):
-                wanted = [c for c in file.schema_arrow.names if c in {qid, label, docid, *features}]
-            table = file.read(columns=wanted)
+                wanted = [c for c in known if c in {qid, label, docid, *features}]
+            lacking = {qid, label, docid, *(features or ())} - {None, *known}
+            # where a name is wrong, the error is to show all that there are
+            table = file.schema_arrow.empty_table() if lacking else file.read(columns=wanted)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{name}: not a Parquet file that can be read: {error}") from error
     try:

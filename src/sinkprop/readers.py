@@ -292,6 +292,12 @@ def _hint(source: Source, number: int) -> str:
         return " The file seems to be binary, or UTF-16 text: save text as UTF-8."
     if source.path is not None and compression_by_name(source.path):
         return " The file is not compressed as its name says."
+    first = start.split(b"\n")[0]
+    if b":" not in first and (first.count(b",") > 1 or first.count(b";") > 1):
+        return (
+            " The file seems to be CSV: read it by pandas.read_csv; load_frame takes the frame, and its "
+            "to_parquet writes a file that can be read here."
+        )
     return ""
 
 

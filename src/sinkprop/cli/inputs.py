@@ -51,6 +51,7 @@ class Reading:
     qid_column: str | None = None
     label_column: str | None = None
     docid_column: str | None = None
+    feature_columns: str | None = None
 
 
 def data_path(*, stdin: bool = True) -> click.Path:
@@ -86,14 +87,22 @@ def data_options(command: F) -> F:
                 ("docid", "the column with document ids"),
             )
         ),
+        click.option(
+            "--feature-columns",
+            metavar="NAME,NAME,...",
+            help="Parquet: the columns with features.  [default: all others]",
+        ),
     )
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def read_queries(path: Path, reading: Reading) -> Queries:
-    """The queries of a file, or of stdin for -. Errors speak of options, not of arguments in Python."""
+def read_queries(path: Path, reading: Reading, *, judged: bool = True) -> Queries:
+    """The queries of a file, or of stdin for -. Errors speak of options, not of arguments in Python.
+
+    What is not to be `judged` may be Parquet without labels, which are then 0.
+    """
     import click
 
     from sinkprop.readers import load_letor, load_queries
@@ -101,6 +110,8 @@ def read_queries(path: Path, reading: Reading) -> Queries:
     size = f", {path.stat().st_size / 1e6:,.0f} MB" if path.is_file() else ""
     context = click.get_current_context(silent=True)
     options = _options(path, reading)
+    if not judged and path.name.endswith(".parquet") and not {"label"} & {*options, *_columns(path)}:
+        options["label"] = None
     try:
         with working(f"reading {'stdin' if str(path) == '-' else path}{size}"):
             if str(path) == "-":
@@ -124,15 +135,18 @@ def _options(path: Path, reading: Reading) -> dict[str, Any]:
         "zero_based": reading.zero_based or None,
         "group": reading.group,
     }
+    listed = reading.feature_columns
     columns = {
         "qid": reading.qid_column,
         "label": reading.label_column,
         "docid": reading.docid_column,
+        "features": None if listed is None else [name.strip() for name in listed.split(",")],
     }
     parquet = path.name.endswith(".parquet")
     for name, value in (text if parquet else columns).items():
         if value is not None:
-            option = f"--{name.replace('_', '-')}" + ("" if parquet else "-column")
+            option = f"--{name.replace('_', '-')}" if parquet else f"--{name.removesuffix('s')}-column"
+            option += "s" if name == "features" else ""
             kind = "LETOR text, and {} is Parquet" if parquet else "Parquet, and {} is not called .parquet"
             raise click.UsageError(
                 f"{option} is for {kind.format(repr(str(path)))}.",
@@ -157,7 +171,10 @@ _OPTIONS = {"n_features": "--n-features", "null": "--null", "group": "--group"}
 
 def _with_options(message: str) -> str:
     """A reader's message with its arguments written as options: null=0 as --null 0."""
-    message = message.replace("zero_based=True", "--zero-based")
+    message = message.replace("zero_based=True", "--zero-based").replace(
+        "features=[...]", "--feature-columns"
+    )
+    message = re.sub(r"^(.*\.parquet: )features: (?=')", r"\1--feature-columns ", message)
     message = re.sub(
         r"\b(n_features|null|group)=(?=(\w?))",
         lambda found: _OPTIONS[found[1]] + (" " if found[2] else ""),
@@ -239,8 +256,9 @@ def matched_columns(
             for what, names in (("it lacks", missing), ("it alone has", unknown))
             if names
         ]
+        hint = "" if missing else " --feature-columns names those to take."
         raise ValueError(
-            f"{given_name} does not have the features of {known_name}: {'; '.join(differences)}."
+            f"{given_name} does not have the features of {known_name}: {'; '.join(differences)}.{hint}"
         )
     places = {name: i for i, name in enumerate(given)}
     return [places[name] for name in known]

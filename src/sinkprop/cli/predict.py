@@ -65,7 +65,7 @@ def predict_command() -> click.Command:
         """Apply MODEL to the documents in DATA.
 
         Scores and ranks are in the order of the rows: larger scores rank higher, 1 is the top. Scores have
-        all the digits it takes to read them back.
+        all the digits it takes to read them back. Labels in DATA are not looked at; Parquet may have none.
 
         A TREC run has the lines of a query together, by rank: `qid Q0 docid rank score name`. A row without a
         docid is named by its number within its query. Evaluators sort by the score alone, most of them in
@@ -81,7 +81,7 @@ def predict_command() -> click.Command:
         """  # noqa: D301
         keep_apart({"--out": out}, {"MODEL": model, "DATA": data, "--group": reading["group"]})
         ranker = read_model_file(model)
-        queries = read_queries(data, Reading(**reading))
+        queries = read_queries(data, Reading(**reading), judged=False)
         scorer = Scorer.of(ranker, queries, model_name=file_name(model), data_name=file_name(data))
         with working(f"ranking {len(queries):,} documents"):
             if form == "scores":

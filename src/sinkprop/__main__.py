@@ -1,0 +1,6 @@
+"""The program `sinkprop` as `python -m sinkprop`, for where its folder is not on the path."""
+
+from sinkprop.cli import main
+
+if __name__ == "__main__":  # processes that a comparison starts import this module under another name
+    main()
