@@ -218,17 +218,19 @@ def load_parquet(
     except ImportError as error:
         raise ImportError('load_parquet needs pyarrow: pip install "sinkprop[parquet]"') from error
     name = os.fsdecode(path)
-    with open(name, "rb") as handle:
-        try:
-            file = pq.ParquetFile(handle)
+    with open(name, "rb"):  # a path that cannot be opened is Python's own error
+        pass
+    try:
+        # by its path: Arrow's threads may outlive a read through a Python file, and abort the process at exit
+        with pq.ParquetFile(name) as file:
             known, wanted = file.schema_arrow.names, None
             if features is not None and not isinstance(features, str):
                 wanted = [c for c in known if c in {qid, label, docid, *features}]
             lacking = {qid, label, docid, *(features or ())} - {None, *known}
             # where a name is wrong, the error is to show all that there are
             table = file.schema_arrow.empty_table() if lacking else file.read(columns=wanted)
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{name}: not a Parquet file that can be read: {error}") from error
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{name}: not a Parquet file that can be read: {error}") from error
     try:
         return load_frame(table, qid=qid, label=label, docid=docid, features=features)
     except ValueError as error:
