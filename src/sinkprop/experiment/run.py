@@ -28,6 +28,7 @@ from sinkprop.experiment.details import Budget, FoldData, details_of, fold_data
 from sinkprop.experiment.folds import FoldFiles, Parts
 from sinkprop.experiment.methods import Method, is_ours, parse_methods
 from sinkprop.experiment.results import Comparison, Result
+from sinkprop.experiment.scoring import ranking_scores
 from sinkprop.metrics import Metric, evaluate, parse_metrics
 from sinkprop.progress import Notify, silent
 from sinkprop.selection import Selection, as_selection
@@ -321,7 +322,7 @@ def _measured(
     if getattr(fit_result, "status", "") == "interrupted":
         raise KeyboardInterrupt  # a ranker ends its fit well when it is interrupted; the comparison does not
     test = parts.test
-    scores = _test_scores(ranker, test)
+    scores = ranking_scores(ranker, test)
     seconds = time.perf_counter() - fitted
     result = evaluate(
         test.y,
@@ -401,12 +402,6 @@ def _fit(ranker: Any, parts: Fold | Parts) -> None:
 def _by_query(queries: Queries) -> Queries:
     """The rows with each query's together, as some estimators want them."""
     return queries if queries.groups.rows is None else queries.take(queries.groups.rows)
-
-
-def _test_scores(ranker: Any, test: Queries) -> Any:
-    if callable(getattr(ranker, "rank", None)):
-        return -np.asarray(ranker.rank(test.X, qid=test.qid), dtype=np.float64)
-    return np.asarray(ranker.predict(test.X), dtype=np.float64)
 
 
 def _summary(ranker: Any) -> dict[str, Any]:

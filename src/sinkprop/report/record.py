@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 import sinkprop
 from sinkprop.conventions import Convention, as_convention, listed
 from sinkprop.data import Queries
-from sinkprop.experiment.details import Budget, Details, FoldData, details_of, fold_data, predicted
+from sinkprop.experiment.details import Budget, Details, FoldData, details_of, fold_data
 from sinkprop.experiment.methods import METHODS, is_ours
 from sinkprop.experiment.published import published_rows
 from sinkprop.experiment.results import Comparison, Result, plain_id
+from sinkprop.experiment.scoring import ranking_scores
 from sinkprop.experiment.tables import main_metric
 from sinkprop.metrics import Metric, evaluate, parse_metrics
 
@@ -111,10 +112,7 @@ def models_report(
     results, statement = [], ""
     for method, ranker in models.items():
         began = time.perf_counter()
-        if callable(getattr(ranker, "rank", None)):
-            scores = -np.asarray(ranker.rank(test.X, qid=test.qid), dtype=np.float64)
-        else:
-            scores = predicted(ranker, test.X, _codes(test))
+        scores = ranking_scores(ranker, test)
         seconds = time.perf_counter() - began
         found = evaluate(test.y, scores, test.qid, metrics=wanted, convention=rules)
         statement = found.describe()
@@ -148,12 +146,6 @@ _ABOUT_MODELS = (
     "Models that were trained before, each applied to all queries of one file. If some of these queries were "
     "used in training, the numbers flatter the model."
 )
-
-
-def _codes(test: Queries) -> NDArray[np.int64]:
-    from sinkprop.estimator import row_codes
-
-    return row_codes(test.groups)
 
 
 def _models(n: int) -> str:

@@ -1,0 +1,43 @@
+"""Numbers of a comparison's details as they are kept: rounded where nobody could tell."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["rounded_scores", "significant", "whole_number"]
+
+
+def rounded_scores(scores: NDArray[np.float64]) -> tuple[float, ...]:
+    """The scores of one query, to a millionth of their spread or as many digits as keep all different.
+
+    >>> rounded_scores(np.array([0.123456789, 1.0, 1.0 + 1e-12]))
+    (0.123456789, 1.0, 1.000000000001)
+    >>> rounded_scores(np.array([1 / 3, 2 / 3]))
+    (0.3333333, 0.6666667)
+    """
+    x = np.asarray(scores, dtype=np.float64) + 0.0  # no negative zero
+    different = len(np.unique(x))
+    spread = float(np.std(x))
+    if different > 1 and 0 < spread < math.inf:
+        decimals = 6 - math.floor(math.log10(spread))
+        for more in (0, 3, 6):
+            if decimals + more > 300:
+                break
+            # rounding keeps the order but for numbers that become equal
+            shorter = tuple(round(value, decimals + more) + 0.0 for value in x.tolist())
+            if len(set(shorter)) == different:
+                return shorter
+    return tuple(x.tolist())
+
+
+def significant(x: float) -> float:
+    """Seven significant digits: more than any picture or table shows."""
+    return float(f"{x:.7g}")
+
+
+def whole_number(x: float) -> float | int:
+    """A whole number as an int, any other as it is."""
+    return int(x) if x == int(x) else x

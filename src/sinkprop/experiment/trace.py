@@ -1,0 +1,158 @@
+"""How a fitted ranker was trained, step by step, as plain data: stages, candidates, rounds or epochs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from sinkprop.experiment.rounding import significant
+
+__all__ = ["training_of"]
+
+_MAX_STEPS = 1_000  # of one fit's training
+
+
+def training_of(ranker: Any) -> dict[str, Any] | None:
+    """How the ranker was trained, step by step; None where it does not say, or where there was one step."""
+    result: Any = getattr(ranker, "fit_result_", None)
+    if hasattr(result, "stages"):
+        return _of_stages(ranker, result)
+    if hasattr(result, "trials"):
+        return _of_trials(ranker, result) if len(result.trials) > 1 else None
+    if hasattr(result, "n_rounds"):
+        return _of_rounds(ranker, result)
+    if hasattr(result, "epochs"):
+        return _of_epochs(ranker, result)
+    return None
+
+
+def _record(result: Any, unit: str, steps: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+    return {
+        "criterion": result.criterion,
+        "judged_by": result.judged_by,
+        "status": result.status,
+        "message": result.message,
+        "unit": unit,
+        "steps": list(steps),
+        **more,
+    }
+
+
+def _step(number: int, label: str | None, path: str | None, **values: float | None) -> dict[str, Any]:
+    found = {name: values.get(name) for name in ("sigma", "expected_gain", "training", "validation")}
+    return {"path": path, "number": number, "label": label} | {
+        name: None if value is None or not math.isfinite(value) else significant(value)
+        for name, value in found.items()
+    }
+
+
+def _of_stages(ranker: Any, result: Any) -> dict[str, Any]:
+    steps, paths = [], []
+    for stage in result.stages:
+        trained = math.isfinite(stage.penalty)
+        path = f"penalty {stage.penalty:g}" if trained else None
+        paths.append(path)
+        sigma = "" if stage.sigma is None else f", sigma {stage.sigma:g}"
+        steps.append(
+            _step(
+                paths.count(path),
+                f"{path}{sigma}" if trained else "least squares, where every path starts",
+                path,
+                sigma=stage.sigma if trained else None,
+                expected_gain=stage.expected_gain,
+                training=stage.training,
+                validation=stage.criterion,
+            )
+        )
+    planned = len(ranker._annealing().sigmas)
+    last = {path: i for i, path in enumerate(paths) if path is not None}
+    stopped = [i for path, i in last.items() if paths.count(path) < planned]
+    if result.status == "interrupted":
+        stopped = [i for i in stopped if i != len(steps) - 1]
+    chosen = next(i for i, stage in enumerate(result.stages) if stage.chosen)
+    return _record(result, "stage", steps, chosen=chosen, stopped=stopped)
+
+
+def _of_trials(ranker: Any, result: Any) -> dict[str, Any]:
+    """Candidates: rounds of boosting, numbers of trees, or penalties."""
+    settings = [dict(trial.setting) for trial in result.trials]
+    counts = next((name for name in ("round", "trees") if name in settings[0]), None)
+    expected = hasattr(ranker, "balance") or getattr(ranker, "objective", "") == "sinkprop"
+    steps, paths = [], []
+    for trial, setting in zip(result.trials, settings, strict=True):
+        sigma = cast("float | None", setting.get("sigma"))
+        start = setting.get("penalty") == math.inf
+        told = {name: value for name, value in setting.items() if name not in (counts, "sigma")}
+        path = _in_words(told) or None if counts or sigma is not None else None
+        paths.append(path)
+        label = None if counts else "least squares" if start else _in_words(setting)
+        steps.append(
+            _step(
+                int(setting[counts]) if counts else paths.count(path),
+                label,
+                None if start else path,
+                sigma=None if start else sigma,
+                expected_gain=trial.value if expected else None,
+                training=trial.training,
+                validation=trial.criterion,
+            )
+        )
+    chosen = next(i for i, trial in enumerate(result.trials) if trial.chosen)
+    return _record(result, "round" if counts else "stage", steps, chosen=chosen, stopped=[])
+
+
+def _of_rounds(ranker: Any, result: Any) -> dict[str, Any]:
+    """Rounds; of many, those with a look at the training queries, the first, the best and the last."""
+    known = dict(result.training)
+    judged = {number: value for number, value in enumerate(result.values, 1) if math.isfinite(value)}
+    numbers: list[int] = list(range(1, result.n_rounds + 1))
+    if len(numbers) > 100:
+        numbers = sorted({1, *known, result.best, result.n_rounds} & set(numbers))
+    numbers = _thinned(numbers, {1, result.best, result.n_rounds})
+    alike = getattr(ranker, "criterion", None) is None  # judged by the expected gain itself
+    steps = [
+        _step(
+            number,
+            None,
+            None,
+            expected_gain=known.get(number),
+            training=known.get(number) if alike else None,
+            validation=judged.get(number),
+        )
+        for number in numbers
+    ]
+    stopped = [len(steps) - 1] if result.status == "stopped early" else []
+    return _record(result, "round", steps, chosen=numbers.index(result.best), stopped=stopped)
+
+
+def _of_epochs(ranker: Any, result: Any) -> dict[str, Any]:
+    ours = getattr(ranker, "loss", None) == "sinkprop"
+    best = next(i for i, epoch in enumerate(result.epochs) if epoch.chosen)
+    places = _thinned(list(range(len(result.epochs))), {0, best, len(result.epochs) - 1})
+    steps = [
+        _step(
+            i + 1,
+            None,
+            None,
+            sigma=epoch.sigma,
+            expected_gain=-epoch.loss if ours else None,
+            training=epoch.training,
+            validation=epoch.criterion,
+        )
+        for i, epoch in ((i, result.epochs[i]) for i in places)
+    ]
+    stopped = [len(steps) - 1] if result.status == "stopped early" else []
+    return _record(result, "epoch", steps, chosen=places.index(best), stopped=stopped)
+
+
+def _thinned(numbers: list[int], kept: set[int]) -> list[int]:
+    every = -(-len(numbers) // _MAX_STEPS)
+    return sorted({*numbers[::every], *(kept & set(numbers))})
+
+
+def _in_words(setting: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name.replace('_', ' ')} " + (f"{value:g}" if isinstance(value, int | float) else str(value))
+        for name, value in setting.items()
+    )

@@ -1,0 +1,122 @@
+"""What each feature counts in a fitted ranker of any kind, as plain data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data import Queries
+from sinkprop.experiment.rounding import significant
+from sinkprop.experiment.scoring import predicted, rows_of_queries
+from sinkprop.metrics import evaluate
+
+__all__ = ["weights_of"]
+
+Floats = NDArray[np.float64]
+
+_PERMUTED = 400_000  # rows times features that are scored anew for the importances of a network: a second
+_TIMES = 5  # that values change places, where there is time for it
+
+
+def weights_of(
+    ranker: Any, *, rows: Queries, judging: Queries, held_out: bool = True
+) -> dict[str, Any] | None:
+    """What each feature counts, as shares: of the sum of absolute weights, or of all gains; None if unknown.
+
+    rows      whose spread makes weights of features on different scales comparable
+    judging   by which the importances of a network are measured; `held_out` if they took no part in testing
+    """
+    from sinkprop.baselines import FeatureRanker
+
+    n_features = rows.n_features
+    booster = getattr(ranker, "booster_", None)
+    if booster is not None and (gains := _tree_gains(booster, n_features)) is not None:
+        return _shares("importance", gains, "The share of all gains that the trees' splits on it made.")
+    if isinstance(ranker, FeatureRanker):
+        weights = np.zeros(n_features)
+        weights[abs(ranker.feature_) - 1] = np.sign(ranker.feature_)
+        return _shares(
+            "weight", weights, "The one feature that ranks; negative where its least value is first."
+        )
+    if hasattr(ranker, "module_"):
+        return _permuted(ranker, judging, held_out=held_out)
+    coefficients = getattr(ranker, "coef_", None)
+    if isinstance(coefficients, np.ndarray) and coefficients.shape in ((n_features,), (2, n_features)):
+        if coefficients.ndim == 2:  # how a feature moves the middle of the distribution towards the top
+            family = getattr(getattr(ranker, "relaxation_", None), "family", "")
+            coefficients = coefficients[1] - coefficients[0] if family == "beta" else -coefficients[0]
+        kind = getattr(getattr(ranker, "scaling_", None), "kind", "none")
+        if kind == "none":
+            coefficients = coefficients * rows.X.std(axis=0, dtype=np.float64)
+        pairs = " Potentials of pairs are not in it." if len(getattr(ranker, "strengths_", ())) else ""
+        return _shares(
+            "weight",
+            coefficients,
+            f"The weight of {_SCALED[kind]}, as a share of the sum of all absolute weights. Positive: the "
+            f"larger the feature, the higher the document.{pairs}",
+        )
+    importances = getattr(ranker, "feature_importances_", None)
+    if isinstance(importances, np.ndarray) and importances.shape == (n_features,):
+        return _shares(
+            "importance", importances, "The importance that the estimator itself gives, as a share."
+        )
+    return None
+
+
+_SCALED = {
+    "standard": "the standardized feature",
+    "query": "the feature scaled to 0 to 1 within its query",
+    "none": "the feature times its standard deviation, as if it were standardized",
+}
+
+
+def _shares(kind: str, values: NDArray[Any], explanation: str) -> dict[str, Any]:
+    total = float(np.abs(values).sum())
+    shares = values / total if 0 < total < math.inf else np.zeros(len(values))
+    return {"kind": kind, "explanation": explanation, "values": [significant(x) for x in shares]}
+
+
+def _tree_gains(booster: Any, n_features: int) -> Floats | None:
+    if hasattr(booster, "feature_importance"):  # LightGBM
+        return np.asarray(booster.feature_importance(importance_type="gain"), dtype=np.float64)
+    if hasattr(booster, "get_score"):  # XGBoost, which names columns f0, f1, ... where they have no names
+        gains = np.zeros(n_features)
+        names = booster.feature_names or [f"f{i}" for i in range(n_features)]
+        for name, gain in booster.get_score(importance_type="total_gain").items():
+            gains[names.index(name)] = gain
+        return gains
+    return None
+
+
+def _permuted(ranker: Any, judging: Queries, *, held_out: bool) -> dict[str, Any] | None:
+    """What NDCG@10 loses when a feature's values change places among the documents of each query."""
+    rng = np.random.default_rng(0)
+    n_queries = max(1, min(judging.n_queries, _PERMUTED * judging.n_queries // judging.X.size))
+    taken = np.sort(rng.permutation(judging.n_queries)[:n_queries])
+    places = rows_of_queries(judging, taken.tolist())
+    X, y = judging.X[np.concatenate(places)], judging.y[np.concatenate(places)]
+    if X.size > 10 * _PERMUTED:  # a single query of very many documents
+        return None
+    codes = np.repeat(np.arange(len(places)), [len(own) for own in places])
+
+    def ndcg(X: NDArray[Any]) -> float:
+        return evaluate(y, predicted(ranker, X, codes), codes, "ndcg@10")["ndcg@10"]
+
+    whole, losses = ndcg(X), np.zeros(judging.n_features)
+    for _ in range(max(1, min(_TIMES, _PERMUTED // X.size))):
+        order = np.lexsort((rng.random(len(y)), codes))  # the documents of each query in another order
+        for feature in range(judging.n_features):
+            other = X.copy()
+            other[:, feature] = X[order, feature]
+            losses[feature] += whole - ndcg(other)
+    losses = losses.clip(0)
+    which = "validation" if held_out else "test"
+    return _shares(
+        "importance",
+        losses,
+        f"What NDCG@10 of {len(places)} {which} queries loses when the feature's values change places among "
+        "the documents of each query, as a share of all losses. Features that say the same share theirs.",
+    )
