@@ -337,7 +337,7 @@ class TestOtherDistributions:
 
     def test_matrices_stop_when_they_take_too_much_room(self, monkeypatch):
         # 50 scores take 6 each
-        monkeypatch.setattr("sinkprop.report.record.MAX_CELLS", 250 + 300)
+        monkeypatch.setattr("sinkprop.report.explorer.MAX_CELLS", 250 + 300)
         model = fitted(quick(relaxation="probit", annealing=sinkprop.Annealing(1, 1), penalty=0.01))
         (own,) = models_report({"m": model}, fold(1).test)["datasets"]
         assert [len(entry["matrices"]) for entry in own["explorer"]["queries"]] == [1, 1, 0, 0, 0]

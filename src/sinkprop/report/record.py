@@ -7,39 +7,34 @@ few megabytes cannot hold is left out, and the data says so.
 
 from __future__ import annotations
 
-import base64
 import math
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import sinkprop
 from sinkprop.conventions import Convention, as_convention, listed
 from sinkprop.data import Queries
-from sinkprop.experiment.details import Budget, Details, FoldData, details_of, fold_data
+from sinkprop.experiment.details import Budget, FoldData, details_of, fold_data
 from sinkprop.experiment.methods import METHODS, is_ours
 from sinkprop.experiment.published import published_rows
 from sinkprop.experiment.results import Comparison, Result, plain_id
+from sinkprop.experiment.rounding import whole_number
 from sinkprop.experiment.scoring import ranking_scores
 from sinkprop.experiment.tables import main_metric
 from sinkprop.metrics import Metric, evaluate, parse_metrics
+from sinkprop.report.explorer import MatrixRoom, explorer
 
 __all__ = ["comparison_report", "models_report"]
-
-Floats = NDArray[np.float64]
 
 MODEL_METRICS = "ndcg@1-10,p@1,p@3,p@5,p@10,map"
 # What a report of some five megabytes holds:
 MAX_QUERIES = 5_000  # listed with their values
 MAX_VALUES = 100_000  # of metrics by query
 MAX_STEPS = 12_000  # of training
-MAX_CELLS = 1_400_000  # of matrices, a byte each; less where there are many scores
 _FEW = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # where there are many queries
-_WIDTH = 0.25  # relative to the spread of scores: about what sinkprop's fits come to
-_N_ITER, _EPSILON = 5, 1e-6
 
 
 def comparison_report(
@@ -224,7 +219,7 @@ def _data_set(
         "per_query_note": listing.note,
         "training": _training(results, room.steps),
         "weights": _weights(results, data),
-        "explorer": _explorer(results, data, listing, room),
+        "explorer": explorer(results, data, listing.index, room.matrices),
     }
 
 
@@ -285,7 +280,7 @@ def _glance(comparison: Comparison, dataset: str, data: Mapping[str, FoldData]) 
             for part, (queries, documents) in own.parts.items()
         ],
         "lengths": {"values": [length for length, _ in seen.values()]},
-        "labels": {"values": [_whole(x) for x in labels], "counts": [counts[x] for x in labels]},
+        "labels": {"values": [whole_number(x) for x in labels], "counts": [counts[x] for x in labels]},
         "without_relevant": sum(relevant == 0 for _, relevant in seen.values()),
     }
 
@@ -398,187 +393,11 @@ def _weights(
 
 
 class _Room:
-    """How much of each kind a data set of the report may have, and the bytes of matrices that are left."""
+    """How much of each kind a data set of the report may have, and the room for matrices of all of them."""
 
     def __init__(self, comparison: Comparison) -> None:
         n_datasets, n_methods = len(comparison.datasets), len(comparison.methods)
         self.values = MAX_VALUES // n_datasets
         self.queries = max(1, min(MAX_QUERIES // n_datasets, self.values // n_methods))
         self.steps = MAX_STEPS // n_datasets
-        details = (r.details for r in comparison.results if r.details is not None)
-        n_scores = sum(len(own) for one in details for own in one.scores)
-        self.cells = max(MAX_CELLS // 7, MAX_CELLS - 6 * n_scores)
-
-    def take_cells(self, n: int) -> bool:
-        if n > self.cells:
-            return False
-        self.cells -= n
-        return True
-
-
-def _explorer(
-    results: Mapping[str, Mapping[str, Result]],
-    data: Mapping[str, FoldData] | None,
-    listing: _Listing,
-    room: _Room,
-) -> dict[str, Any] | None:
-    if data is None or not any(r.details is not None for own in results.values() for r in own.values()):
-        return None
-    width, reason = _shared_width(results)
-    distributions: dict[str, dict[str, Any]] = {}
-    for method, by_fold in results.items():
-        for fold, r in by_fold.items():
-            if r.details is not None:
-                shown = _shown_distribution(r.details, width, reason)
-                distributions.setdefault(method, {})[fold] = shown
-    queries: list[dict[str, Any]] = []
-    without = 0
-    for fold, own in data.items():
-        for place, q in enumerate(own.shown):
-            entry: dict[str, Any] = {
-                "query": listing.index[fold, q],
-                "labels": [_whole(x) for x in own.shown_labels[place]],
-                "docids": None if own.shown_docids is None else list(own.shown_docids[place]),
-                "scores": {},
-                "matrices": {},
-                "peaks": {},
-            }
-            for method, by_fold in results.items():
-                details = by_fold[fold].details
-                if details is None:
-                    continue
-                entry["scores"][method] = list(details.scores[place])
-                if _has_matrix(details):
-                    if room.take_cells(own.lengths[q] ** 2):
-                        entry["matrices"][method], entry["peaks"][method] = _packed(_matrix(details, place))
-                    else:
-                        without += 1
-            queries.append(entry)
-    notes = []
-    total = len({(fold, i) for fold, own in data.items() for i in range(len(own.lengths))})
-    if len(queries) < total:
-        notes.append(f"{len(queries):,} of {total:,} test queries are kept, evenly from all.")
-    if without:
-        notes.append(
-            "Matrices of partitioned measures take much room: queries that came after the first megabyte of "
-            "them show the order alone."
-        )
-    return {"note": " ".join(notes) or None, "queries": queries, "distributions": distributions}
-
-
-def _shared_width(results: Mapping[str, Mapping[str, Result]]) -> tuple[float, str]:
-    """The width, relative to the spread of scores, for methods that have none; and where it comes from."""
-    for method, by_fold in results.items():
-        ratios = []
-        for r in by_fold.values():
-            own = None if r.details is None else r.details.distribution
-            if r.details is not None and own is not None and _is_own(own):
-                spread = _spread(r.details.scores)
-                if spread > 0:
-                    ratios.append(own["sigma"] / spread)
-        if ratios:
-            width = float(np.median(ratios))
-            return width, f"the same share as {method}'s own width is of its scores' spread"
-    return _WIDTH, "a quarter, about what sinkprop's fits come to"
-
-
-def _is_own(distribution: Mapping[str, Any]) -> bool:
-    """Whether Pi is as the page makes it: a smoothed indicator after whole iterations."""
-    n_iter = distribution.get("n_iter")
-    return "kernel" in distribution and n_iter is not None and n_iter >= 1 and n_iter == int(n_iter)
-
-
-def _spread(scores: Sequence[Sequence[float]]) -> float:
-    """Standard deviation of scores within queries, over the documents of all."""
-    away = [np.asarray(own) - np.mean(own) for own in scores if len(own)]
-    return float(np.concatenate(away).std()) if away else 0.0
-
-
-def _shown_distribution(details: Details, width: float, reason: str) -> dict[str, Any]:
-    own = details.distribution
-    if own is not None and _is_own(own):
-        return {
-            "kernel": own["kernel"],
-            "sigma": float(own["sigma"]),
-            "n_iter": int(own["n_iter"]),
-            "epsilon": float(own["epsilon"]),
-            "own": True,
-            "explanation": _OWN,
-        }
-    settings = {"kernel": "gaussian", "n_iter": _N_ITER, "epsilon": _EPSILON}
-    if own is not None and "family" in own:
-        spread = _spread(details.scores) or 1.0
-        return {**settings, "sigma": width * spread, "own": True, "explanation": _FAMILIES[own["family"]]}
-    if own is not None:
-        return {
-            **settings,
-            "kernel": own["kernel"],
-            "sigma": float(own["sigma"]),
-            "own": False,
-            "explanation": (
-                "The kernel and the width are the model's own, but it was trained with an unfinished "
-                f"normalization ({own['n_iter']:g} iterations), in which a document's probabilities need not "
-                f"sum to 1. Shown is the distribution after {_N_ITER} iterations."
-            ),
-        }
-    spread = _spread(details.scores)
-    return {
-        **settings,
-        "sigma": width * spread if spread > 0 else 1.0,
-        "own": False,
-        "explanation": (
-            "This method gives scores only, no probabilities. To show how close its calls are, the report "
-            f"blurs its scores by a normal width of {width:.2g} times their spread within queries: {reason}."
-        ),
-    }
-
-
-_OWN = (
-    "The model's own: the blur with which it was trained. Documents whose scores are closer than this width "
-    "might as well change places; those further apart than two or three widths hardly do."
-)
-_PARTITIONED = (
-    "The model's own: each document has a distribution over the places from top to bottom, {}, and Sinkhorn "
-    "normalization makes these agree on who stands where. The order is the likeliest assignment; the scores "
-    "shown are its ranks with a minus sign."
-)
-_FAMILIES = {
-    "logit-logistic": _PARTITIONED.format("logit-logistic"),
-    "probit": _PARTITIONED.format("probit"),
-    "beta": _PARTITIONED.format("a beta distribution"),
-    "rank-binomial": (
-        "The model's own, SoftRank's: scores carry normal noise of the width with which it was trained, and "
-        "a document's rank is one more than the number of others that beat it."
-    ),
-}
-
-
-def _has_matrix(details: Details) -> bool:
-    return details.distribution is not None and "family" in details.distribution
-
-
-def _matrix(details: Details, place: int) -> Floats:
-    """The distribution over ranks of a query's documents, (n, n), where it is no smoothed indicator's."""
-    own: Mapping[str, Any] = details.distribution or {}
-    if own["family"] == "rank-binomial":
-        from sinkprop.baselines.softrank import balanced_distribution
-
-        return balanced_distribution(np.asarray(details.scores[place]), own["sigma"], own["balance"])
-    from sinkprop.objective import doubly_stochastic
-    from sinkprop.relaxations import PartitionedMeasure
-
-    theta = np.asarray((details.parameters or ())[place], dtype=np.float64)
-    return doubly_stochastic(
-        theta, relaxation=PartitionedMeasure(own["family"]), n_iter=own["n_iter"], epsilon=own["epsilon"]
-    )
-
-
-def _packed(P: Floats) -> tuple[str, float]:
-    """A matrix as bytes in base64, and what the byte 255 stands for."""
-    peak = float(P.max())
-    scaled = np.round(P * (255 / peak)) if peak > 0 else np.zeros_like(P)
-    return base64.b64encode(scaled.astype(np.uint8).tobytes()).decode("ascii"), peak
-
-
-def _whole(x: float) -> float | int:
-    return int(x) if float(x).is_integer() else float(x)
+        self.matrices = MatrixRoom(comparison)

@@ -1,0 +1,212 @@
+"""The ranking explorer of a report: documents and scores of test queries, and how sure their ranks are.
+
+The page makes Pi itself where it is a smoothed indicator's, from the scores, the kernel and the width; other
+distributions over ranks come with it as matrices of bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.experiment.details import Details, FoldData
+from sinkprop.experiment.results import Comparison, Result
+from sinkprop.experiment.rounding import whole_number
+
+__all__ = ["MatrixRoom", "explorer"]
+
+Floats = NDArray[np.float64]
+
+MAX_CELLS = 1_400_000  # of matrices, a byte each; less where there are many scores
+_WIDTH = 0.25  # relative to the spread of scores: about what sinkprop's fits come to
+_N_ITER, _EPSILON = 5, 1e-6
+
+
+class MatrixRoom:
+    """The bytes of matrices that are left to a report."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        details = (r.details for r in comparison.results if r.details is not None)
+        n_scores = sum(len(own) for one in details for own in one.scores)
+        self.cells = max(MAX_CELLS // 7, MAX_CELLS - 6 * n_scores)
+
+    def take(self, n: int) -> bool:
+        """Whether a matrix of n cells has room; it is then taken."""
+        if n > self.cells:
+            return False
+        self.cells -= n
+        return True
+
+
+def explorer(
+    results: Mapping[str, Mapping[str, Result]],
+    data: Mapping[str, FoldData] | None,
+    index: Mapping[tuple[str, int], int],
+    room: MatrixRoom,
+) -> dict[str, Any] | None:
+    """The explorer's part of a data set's record; None where no documents were kept.
+
+    results  {method: {fold: result}}
+    data     {fold: its queries}
+    index    {(fold, number of a test query): its place in the report's list of queries}
+    """
+    if data is None or not any(r.details is not None for own in results.values() for r in own.values()):
+        return None
+    width, reason = _shared_width(results)
+    distributions: dict[str, dict[str, Any]] = {}
+    for method, by_fold in results.items():
+        for fold, r in by_fold.items():
+            if r.details is not None:
+                shown = _shown_distribution(r.details, width, reason)
+                distributions.setdefault(method, {})[fold] = shown
+    queries: list[dict[str, Any]] = []
+    without = 0
+    for fold, own in data.items():
+        for place, q in enumerate(own.shown):
+            entry: dict[str, Any] = {
+                "query": index[fold, q],
+                "labels": [whole_number(x) for x in own.shown_labels[place]],
+                "docids": None if own.shown_docids is None else list(own.shown_docids[place]),
+                "scores": {},
+                "matrices": {},
+                "peaks": {},
+            }
+            for method, by_fold in results.items():
+                details = by_fold[fold].details
+                if details is None:
+                    continue
+                entry["scores"][method] = list(details.scores[place])
+                if _has_matrix(details):
+                    if room.take(own.lengths[q] ** 2):
+                        entry["matrices"][method], entry["peaks"][method] = _packed(_matrix(details, place))
+                    else:
+                        without += 1
+            queries.append(entry)
+    notes = []
+    total = len({(fold, i) for fold, own in data.items() for i in range(len(own.lengths))})
+    if len(queries) < total:
+        notes.append(f"{len(queries):,} of {total:,} test queries are kept, evenly from all.")
+    if without:
+        notes.append(
+            "Matrices of partitioned measures take much room: queries that came after the first megabyte of "
+            "them show the order alone."
+        )
+    return {"note": " ".join(notes) or None, "queries": queries, "distributions": distributions}
+
+
+def _shared_width(results: Mapping[str, Mapping[str, Result]]) -> tuple[float, str]:
+    """The width, relative to the spread of scores, for methods that have none; and where it comes from."""
+    for method, by_fold in results.items():
+        ratios = []
+        for r in by_fold.values():
+            own = None if r.details is None else r.details.distribution
+            if r.details is not None and own is not None and _is_own(own):
+                spread = _spread(r.details.scores)
+                if spread > 0:
+                    ratios.append(own["sigma"] / spread)
+        if ratios:
+            width = float(np.median(ratios))
+            return width, f"the same share as {method}'s own width is of its scores' spread"
+    return _WIDTH, "a quarter, about what sinkprop's fits come to"
+
+
+def _is_own(distribution: Mapping[str, Any]) -> bool:
+    """Whether Pi is as the page makes it: a smoothed indicator after whole iterations."""
+    n_iter = distribution.get("n_iter")
+    return "kernel" in distribution and n_iter is not None and n_iter >= 1 and n_iter == int(n_iter)
+
+
+def _spread(scores: Sequence[Sequence[float]]) -> float:
+    """Standard deviation of scores within queries, over the documents of all."""
+    away = [np.asarray(own) - np.mean(own) for own in scores if len(own)]
+    return float(np.concatenate(away).std()) if away else 0.0
+
+
+def _shown_distribution(details: Details, width: float, reason: str) -> dict[str, Any]:
+    own = details.distribution
+    if own is not None and _is_own(own):
+        return {
+            "kernel": own["kernel"],
+            "sigma": float(own["sigma"]),
+            "n_iter": int(own["n_iter"]),
+            "epsilon": float(own["epsilon"]),
+            "own": True,
+            "explanation": _OWN,
+        }
+    settings = {"kernel": "gaussian", "n_iter": _N_ITER, "epsilon": _EPSILON}
+    if own is not None and "family" in own:
+        spread = _spread(details.scores) or 1.0
+        return {**settings, "sigma": width * spread, "own": True, "explanation": _FAMILIES[own["family"]]}
+    if own is not None:
+        return {
+            **settings,
+            "kernel": own["kernel"],
+            "sigma": float(own["sigma"]),
+            "own": False,
+            "explanation": (
+                "The kernel and the width are the model's own, but it was trained with an unfinished "
+                f"normalization ({own['n_iter']:g} iterations), in which a document's probabilities need not "
+                f"sum to 1. Shown is the distribution after {_N_ITER} iterations."
+            ),
+        }
+    spread = _spread(details.scores)
+    return {
+        **settings,
+        "sigma": width * spread if spread > 0 else 1.0,
+        "own": False,
+        "explanation": (
+            "This method gives scores only, no probabilities. To show how close its calls are, the report "
+            f"blurs its scores by a normal width of {width:.2g} times their spread within queries: {reason}."
+        ),
+    }
+
+
+_OWN = (
+    "The model's own: the blur with which it was trained. Documents whose scores are closer than this width "
+    "might as well change places; those further apart than two or three widths hardly do."
+)
+_PARTITIONED = (
+    "The model's own: each document has a distribution over the places from top to bottom, {}, and Sinkhorn "
+    "normalization makes these agree on who stands where. The order is the likeliest assignment; the scores "
+    "shown are its ranks with a minus sign."
+)
+_FAMILIES = {
+    "logit-logistic": _PARTITIONED.format("logit-logistic"),
+    "probit": _PARTITIONED.format("probit"),
+    "beta": _PARTITIONED.format("a beta distribution"),
+    "rank-binomial": (
+        "The model's own, SoftRank's: scores carry normal noise of the width with which it was trained, and "
+        "a document's rank is one more than the number of others that beat it."
+    ),
+}
+
+
+def _has_matrix(details: Details) -> bool:
+    return details.distribution is not None and "family" in details.distribution
+
+
+def _matrix(details: Details, place: int) -> Floats:
+    """The distribution over ranks of a query's documents, (n, n), where it is no smoothed indicator's."""
+    own: Mapping[str, Any] = details.distribution or {}
+    if own["family"] == "rank-binomial":
+        from sinkprop.baselines.softrank import balanced_distribution
+
+        return balanced_distribution(np.asarray(details.scores[place]), own["sigma"], own["balance"])
+    from sinkprop.objective import doubly_stochastic
+    from sinkprop.relaxations import PartitionedMeasure
+
+    theta = np.asarray((details.parameters or ())[place], dtype=np.float64)
+    return doubly_stochastic(
+        theta, relaxation=PartitionedMeasure(own["family"]), n_iter=own["n_iter"], epsilon=own["epsilon"]
+    )
+
+
+def _packed(P: Floats) -> tuple[str, float]:
+    """A matrix as bytes in base64, and what the byte 255 stands for."""
+    peak = float(P.max())
+    scaled = np.round(P * (255 / peak)) if peak > 0 else np.zeros_like(P)
+    return base64.b64encode(scaled.astype(np.uint8).tobytes()).decode("ascii"), peak
