@@ -21,12 +21,7 @@ from sinkprop.judging import gain_judge
 from sinkprop.linear import TrainingSet, fingerprint, linear_scores, partitioned_ranks
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.progress import progress_line
-from sinkprop.relaxations import (
-    PartitionedMeasure,
-    as_relaxation,
-    relaxation_from,
-    relaxation_record,
-)
+from sinkprop.relaxations import as_relaxation, relaxation_from, relaxation_record, score_weights
 from sinkprop.scaling import fit_scaling
 from sinkprop.selection import as_selection, selection_from, selection_record
 from sinkprop.training import Annealing, Finished, FitResult, Recipe, Stage, train
@@ -73,13 +68,7 @@ class AnnealedRanker(BaseRanker):
 
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
         theta = self._theta(X)
-        if theta.ndim == 1:
-            return theta
-        # the middle of the document's distribution over (0, 1), where 0 is the top
-        return theta[:, 1] - theta[:, 0] if self._is_beta() else -theta[:, 0]
-
-    def _is_beta(self) -> bool:
-        return isinstance(self.relaxation_, PartitionedMeasure) and self.relaxation_.family == "beta"
+        return theta if theta.ndim == 1 else theta @ np.array(score_weights(self.relaxation_))
 
     def _ranks(self, X: NDArray[Any], groups: Groups) -> NDArray[np.int64]:
         if self.relaxation_.width == 1:  # the best assignment under ln Pi is the sorted order

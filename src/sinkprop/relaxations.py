@@ -21,6 +21,7 @@ __all__ = [
     "as_relaxation",
     "relaxation_from",
     "relaxation_record",
+    "score_weights",
 ]
 
 
@@ -130,6 +131,19 @@ class PartitionedMeasure(Relaxation):
     @property
     def width(self) -> int:
         return 2
+
+
+def score_weights(relaxation: Relaxation) -> tuple[float, ...]:
+    """What a document's parameters are multiplied with to make its one score: larger is nearer the top.
+
+    Of a partitioned measure it is the middle of the document's distribution over (0, 1), where 0 is the top.
+
+    >>> score_weights(PartitionedMeasure("probit")), score_weights(PartitionedMeasure("beta"))
+    ((-1.0, 0.0), (-1.0, 1.0))
+    """
+    if isinstance(relaxation, PartitionedMeasure):
+        return (-1.0, 1.0) if relaxation.family == "beta" else (-1.0, 0.0)
+    return (1.0,)
 
 
 def _one_of(what: str, value: object, choices: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from sinkprop.data import Queries
 from sinkprop.experiment.rounding import significant
 from sinkprop.experiment.scoring import predicted, rows_of_queries
 from sinkprop.metrics import evaluate
+from sinkprop.relaxations import PartitionedMeasure, score_weights
 
 __all__ = ["weights_of"]
 
@@ -43,11 +44,12 @@ def weights_of(
         )
     if hasattr(ranker, "module_"):
         return _permuted(ranker, judging, held_out=held_out)
-    coefficients = getattr(ranker, "coef_", None)
-    if isinstance(coefficients, np.ndarray) and coefficients.shape in ((n_features,), (2, n_features)):
-        if coefficients.ndim == 2:  # how a feature moves the middle of the distribution towards the top
-            family = getattr(getattr(ranker, "relaxation_", None), "family", "")
-            coefficients = coefficients[1] - coefficients[0] if family == "beta" else -coefficients[0]
+    coefficients: Any = getattr(ranker, "coef_", None)
+    relaxation = getattr(ranker, "relaxation_", None)
+    if isinstance(relaxation, PartitionedMeasure) and np.shape(coefficients) == (2, n_features):
+        # how a feature moves the middle of the distribution towards the top
+        coefficients = np.array(score_weights(relaxation)) @ coefficients
+    if isinstance(coefficients, np.ndarray) and coefficients.shape == (n_features,):
         kind = getattr(getattr(ranker, "scaling_", None), "kind", "none")
         if kind == "none":
             coefficients = coefficients * rows.X.std(axis=0, dtype=np.float64)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.relaxations import score_weights
 from sinkprop.scaling import Scaling
 
 __all__ = [
@@ -179,7 +180,7 @@ def scorer_of(ranker: Any) -> Scorer:
         )
     weights = np.asarray(ranker.coef_, dtype=np.float64).reshape(-1, n_features).T
     intercepts = np.array(ranker.intercept_, dtype=np.float64).reshape(-1)
-    return LinearScorer(ranker.scaling_, weights, intercepts, _combine(ranker, weights.shape[1]))
+    return LinearScorer(ranker.scaling_, weights, intercepts, _combine(ranker))
 
 
 def feature_names(ranker: Any, given: FeatureNames) -> list[str]:
@@ -216,12 +217,10 @@ def feature_names(ranker: Any, given: FeatureNames) -> list[str]:
     return names
 
 
-def _combine(ranker: Any, width: int) -> Floats:
-    """As `predict` makes one score of the two outputs of a partitioned measure."""
-    if width == 1:
-        return np.ones(1)
-    beta = getattr(ranker.relaxation_, "family", None) == "beta"
-    return np.array([-1.0, 1.0]) if beta else np.array([-1.0, 0.0])
+def _combine(ranker: Any) -> Floats:
+    """As `predict` makes one score of a ranker's outputs, two of which are a partitioned measure's."""
+    relaxation = getattr(ranker, "relaxation_", None)
+    return np.ones(1) if relaxation is None else np.array(score_weights(relaxation))
 
 
 def _is(ranker: Any, module: str, name: str) -> bool:
@@ -235,7 +234,6 @@ def _network(ranker: Any) -> NetworkScorer:
     from sinkprop.torch.scoring import takes_offsets
 
     module = ranker.module_
-    width = 1 if ranker.relaxation_ is None else ranker.relaxation_.width
     if takes_offsets(module):
         raise ValueError(
             f"the network {type(module).__name__} looks at the documents of a query together (its forward "
@@ -249,7 +247,7 @@ def _network(ranker: Any) -> NetworkScorer:
         () if own or module.layers is None else tuple(_layers(module.layers)),
         None if own or module.linear is None else _linear(module.linear),
         module if own else None,
-        _combine(ranker, width),
+        _combine(ranker),
     )
 
 

@@ -29,12 +29,12 @@ from sinkprop.linear import TrainingSet, fingerprint, partitioned_ranks
 from sinkprop.model_files import ModelFileError
 from sinkprop.progress import progress_line
 from sinkprop.relaxations import (
-    PartitionedMeasure,
     Relaxation,
     SmoothedIndicator,
     as_relaxation,
     relaxation_from,
     relaxation_record,
+    score_weights,
 )
 from sinkprop.scaling import SCALINGS
 from sinkprop.selection import Selection, mean_over_queries
@@ -506,11 +506,10 @@ class NeuralRanker(BaseRanker):
 
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
         theta = self._theta(X, groups)
-        if theta.ndim == 1:
+        if theta.ndim == 1 or self.relaxation_ is None:
             return theta
-        beta = isinstance(self.relaxation_, PartitionedMeasure) and self.relaxation_.family == "beta"
-        # the middle of the document's distribution over (0, 1), where 0 is the top
-        return theta[:, 1] - theta[:, 0] if beta else -theta[:, 0]
+        scores: Floats = theta @ np.array(score_weights(self.relaxation_))
+        return scores
 
     def _ranks(self, X: NDArray[Any], groups: Groups) -> NDArray[np.int64]:
         if self.relaxation_ is None or self.relaxation_.width == 1:
