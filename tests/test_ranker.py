@@ -203,6 +203,52 @@ def test_fit_without_queries_warns(data):
         quick().fit(X, y)
 
 
+def test_what_newcomers_leave_in_a_frame(data):
+    pd = pytest.importorskip("pandas", reason="frames are pandas'")
+    X, y, qid = data
+    frame = pd.DataFrame(X, columns=[f"f{j}" for j in range(X.shape[1])]).assign(constant=0.0)
+    for extra, what in ((("grade", y), "the labels"), (("query", qid), "the query ids")):
+        with pytest.warns(UserWarning, match=rf"the column '{extra[0]}' of X holds {what}") as caught:
+            quick().fit(frame.assign(**dict([extra])), y, qid=qid)
+        assert [warning.filename for warning in caught] == [__file__]
+    quick().fit(frame, np.zeros(len(y)), qid=qid)  # a constant feature is no label
+    quick().fit(frame.assign(query=qid).to_numpy(), y, qid=qid)  # nor has an array names to go by
+    names = np.array([f"q{q}" for q in qid])
+    with pytest.raises(
+        ValueError, match=r"X must hold numbers, but its column 'query' does not: .*'q"
+    ) as error:
+        quick().fit(frame.assign(query=names), y, qid=names)
+    assert "X.drop(columns=['query'])" in str(error.value)
+    fitted = quick().fit(frame, y, qid=names)
+    with pytest.raises(ValueError, match="unseen at fit time"):  # scikit-learn names all that is too much
+        fitted.predict(frame.assign(query=names, title="a"))
+    with pytest.raises(ValueError, match=r"^eval_set X must hold numbers, but its column 'f1'"):
+        quick().fit(frame, y, qid=qid, eval_set=[(frame.assign(f1="a"), y)], eval_qid=[qid])
+    frame.iloc[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"row 3, column 1 \('f1'\) holds nan\. Fill in .*BoostedRanker"):
+        quick().fit(frame, y, qid=qid)
+    for kind in (str, object):
+        with pytest.raises(ValueError, match=r"^y must hold numbers; .*'bad'.* 0 for not relevant"):
+            quick().fit(X, np.where(y > 0, "good", "bad").astype(kind), qid=qid)
+    queries = sinkprop.Queries(X, y, qid)
+    with pytest.raises(
+        ValueError, match=r"item 0 is 'Queries'\. Of queries q, give eval_set=\[\(q\.X, q\.y\)\]"
+    ):
+        quick().fit(X, y, qid=qid, eval_set=[queries])
+
+
+def test_rank_distribution_of_several_queries_is_refused(fitted, data):
+    X, _, qid = data
+    rows = qid == 3
+    assert_array_equal(fitted.rank_distribution(X[rows], qid=qid[rows]), fitted.rank_distribution(X[rows]))
+    with pytest.raises(
+        ValueError, match=r"is of one query, but qid has \d+\. Give the rows of one, as X\[qid == "
+    ):
+        fitted.rank_distribution(X, qid=qid)
+    with pytest.raises(ValueError, match="qid must have one id a row"):
+        fitted.rank_distribution(X[rows], qid=qid)
+
+
 def test_rank_distribution_and_expected_rank(fitted, data):
     X, _, qid = data
     rows = qid == 3

@@ -16,6 +16,10 @@ __all__ = ["Fold", "Groups", "Queries", "group_rows"]
 
 Floats = NDArray[np.float64]
 
+_MISSING = (
+    " Fill in what is missing, as sklearn.impute.SimpleImputer does, or take boosted trees, BoostedRanker, "
+    "for which NaN is a value."
+)
 _LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -33,7 +37,7 @@ class Groups:
     longest: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Queries:
     """The documents of several queries: what every reader returns and every trainer takes.
 
@@ -77,6 +81,19 @@ class Queries:
                 )
 
     groups: Groups = field(init=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Sizes, since the arrays would fill a screen each.
+
+        >>> Queries([[0.5], [0.1], [0.9]], [1, 0, 2], qid=[7, 7, 8])
+        <Queries: 3 documents of 2 queries, 1 feature, labels 0 to 2>
+        """
+        n, features = len(self), self.n_features
+        return (
+            f"<Queries: {n:,} {'document' if n == 1 else 'documents'} of {self.n_queries:,} "
+            f"{'query' if self.n_queries == 1 else 'queries'}, {features:,} "
+            f"{'feature' if features == 1 else 'features'}, labels {self.y.min():g} to {self.y.max():g}>"
+        )
 
     def __len__(self) -> int:
         return len(self.y)
@@ -193,10 +210,12 @@ def as_scores(scores: ArrayLike, width: int) -> Floats:
     return array
 
 
-def as_features(X: ArrayLike, *, name: str = "X", allow_nan: bool = False) -> NDArray[Any]:
+def as_features(
+    X: ArrayLike, *, name: str = "X", allow_nan: bool = False, columns: Sequence[str] | None = None
+) -> NDArray[Any]:
     """Features as a C-ordered (N, D) array of float64, or of float32 where they are; every value finite.
 
-    With `allow_nan` a value may be NaN, for missing, but not infinite.
+    With `allow_nan` a value may be NaN, for missing, but not infinite. `columns` are their names, if any.
     """
     try:
         array = np.asarray(X)
@@ -218,8 +237,11 @@ def as_features(X: ArrayLike, *, name: str = "X", allow_nan: bool = False) -> ND
             if len(bad):
                 row, column = bad[0]
                 expected = "finite, or NaN for missing" if allow_nan else "finite, without NaN or inf"
+                called = "" if columns is None else f" ({str(columns[column])!r})"
+                advice = _MISSING if np.isnan(array[row, column]) else ""
                 raise ValueError(
-                    f"{name} must be {expected}; row {row}, column {column} holds {array[row, column]}."
+                    f"{name} must be {expected}; row {row}, column {column}{called} holds "
+                    f"{array[row, column]}.{advice}"
                 )
     return array
 

@@ -238,6 +238,8 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         X = self._features(X, reset=not name, name=f"{name}X")
         n = len(X)
         labels = as_labels(_column(y, name), n, rows_of=f"{name}X")
+        if not name:
+            _warn_of_what_is_no_feature(X, getattr(self, "feature_names_in_", None), labels, qid)
         if qid is None and group is None:
             if name:
                 raise ValueError(f"{name}qid is missing: one query id a row of {name}X.")
@@ -276,7 +278,8 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         for i, pair in enumerate(sets):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise ValueError(
-                    f"eval_set must be a list of (X, y) pairs; item {i} is {type(pair).__name__!r}."
+                    f"eval_set must be a list of (X, y) pairs; item {i} is {type(pair).__name__!r}. Of "
+                    "queries q, give eval_set=[(q.X, q.y)] and eval_qid=[q.qid]."
                 )
             found.append(self._training_set(pair[0], pair[1], ids[i], sizes[i], name="eval_set "))
         return found
@@ -284,10 +287,21 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def _features(self, X: ArrayLike, *, reset: bool = False, name: str = "X") -> NDArray[Any]:
         if not reset:
             check_is_fitted(self, "n_features_in_")
-        X = validate_data(
-            self, X, reset=reset, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
-        )
-        return as_features(X, name=name, allow_nan=self.__sklearn_tags__().input_tags.allow_nan)
+        try:
+            values = validate_data(
+                self, X, reset=reset, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
+            )
+        except (TypeError, ValueError) as error:
+            column = None if "feature names" in str(error) else _text_column(X)
+            if column is None:
+                raise
+            raise ValueError(
+                f"{name} must hold numbers, but its column {column!r} does not: {error}. Leave it out, as by "
+                f"X.drop(columns=[{column!r}]), or encode it as numbers; query ids are passed as qid=."
+            ) from None
+        allow_nan = self.__sklearn_tags__().input_tags.allow_nan
+        names = getattr(self, "feature_names_in_", None) if hasattr(X, "columns") else None
+        return as_features(values, name=name, allow_nan=allow_nan, columns=names)
 
     def _groups(
         self, qid: Ids | None, group: ArrayLike | None, n: int, what: str, *, name: str = ""
@@ -308,6 +322,16 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         if group is not None:
             qid = ids_of_sizes(group, n)
         return None if qid is None else group_rows(qid, n)
+
+    def _check_one_query(self, qid: Ids | None, n: int, what: str) -> None:
+        """A ValueError where the rows of a method that is of one query are of several."""
+        groups = self._optional_groups(qid, None, n)
+        if groups is not None and len(groups.queries) > 1:
+            first = groups.queries.tolist()[0]
+            raise ValueError(
+                f"{what} is of one query, but qid has {len(groups.queries)}. Give the rows of one, as "
+                f"X[qid == {first!r}]."
+            )
 
     def _by_query(self, X: NDArray[Any], groups: Groups | None) -> NDArray[Any]:
         """X, normalized where that is done query by query."""
@@ -399,11 +423,14 @@ def row_codes(groups: Groups) -> NDArray[np.int64]:
 def _column(y: ArrayLike, name: str) -> NDArray[Any]:
     """One number a row, with scikit-learn's words for what it is not."""
     column: NDArray[Any] = column_or_1d(y, warn=True)
-    if column.dtype.kind == "O":  # numbers in a column of objects are numbers
+    if column.dtype.kind in "OU":  # numbers in a column of objects are numbers
         try:
             column = column.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{name}y must hold numbers; {error}.") from None
+            raise ValueError(
+                f"{name}y must hold numbers; {error}. Give each grade its number: 0 for not relevant, larger "
+                "for more relevant."
+            ) from None
     if column.dtype.kind == "f" and np.isinf(column).any():
         row = int(np.argmax(np.isinf(column)))
         raise ValueError(
@@ -411,6 +438,40 @@ def _column(y: ArrayLike, name: str) -> NDArray[Any]:
             f"Labels must be finite; row {row} of {name}y holds {column[row]}."
         )
     return column
+
+
+def _text_column(X: Any) -> Any:
+    """The first column of a frame that does not hold numbers; None where all do, and for what is no frame."""
+    return next((name for name in getattr(X, "columns", ()) if not _is_numeric(np.asarray(X[name]))), None)
+
+
+def _is_numeric(values: NDArray[Any]) -> bool:
+    try:
+        values.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _warn_of_what_is_no_feature(X: NDArray[Any], names: Any, labels: Floats, qid: Any) -> None:
+    """A warning where a frame's column is the label or the query id, which nobody means to train on."""
+    if names is None:
+        return
+    ids = None if qid is None else np.asarray(qid)
+    for what, given in (("the labels", labels), ("the query ids", ids)):
+        if given is None or given.dtype.kind not in "iuf" or given.shape != (len(X),):
+            continue
+        values = given.astype(X.dtype)
+        if values.min() == values.max():  # a constant says nothing, and may be any column
+            continue
+        for column in np.flatnonzero(X[0] == values[0]):
+            if np.array_equal(X[:, column], values):
+                warnings.warn(
+                    f"fit: the column {str(names[column])!r} of X holds {what}, and is taken for a feature. "
+                    f"Leave it out, as by X.drop(columns=[{str(names[column])!r}]).",
+                    UserWarning,
+                    stacklevel=4,  # where fit was called
+                )
 
 
 def _expanded_weight(weight: ArrayLike, n: int) -> Floats:

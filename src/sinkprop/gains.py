@@ -383,6 +383,9 @@ def as_gain(value: str | Gain) -> Gain:
     )
 
 
+_ONLY_METRICS = {"map", "mrr", "err"}
+
+
 @lru_cache(maxsize=64)
 def parse_gain(text: str) -> Gain:
     """The gain with the given text form, in either case: the inverse of `str`.
@@ -397,6 +400,11 @@ def parse_gain(text: str) -> Gain:
     """
     match = FORM.fullmatch(text.lower())
     if match is None or match["name"] not in _READERS:
+        if match is not None and match["name"] in _ONLY_METRICS:
+            raise ValueError(
+                f"gain {text!r} is a metric that can be evaluated, not trained on: a document's worth there "
+                f"depends on where the others stand. Train on 'ndcg', say. The forms are {FORMS}."
+            )
         unknown_form("gain", text, _READERS, FORMS)
     reader = _READERS[match["name"]]
     try:

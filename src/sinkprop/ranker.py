@@ -116,13 +116,16 @@ class SinkPropRanker(AnnealedRanker):
         *,
         ranks: ArrayLike | None = None,
         sigma: float | None = None,
+        qid: Ids | None = None,
     ) -> Floats:
         """Pi of one query, the rows of X: Pi[j, k - 1] is the probability that row j is at rank k.
 
         `ranks` asks for some columns only. `sigma` is in units of the model's scores, whose spread within
-        training queries is 1; the default is that of the fit.
+        training queries is 1; the default is that of the fit. `qid` need not be given; rows of several
+        queries are then an error.
         """
         theta, relaxation = self._theta_of_query(X), self._relaxation_at(sigma)
+        self._check_one_query(qid, len(theta), "rank_distribution")
         return doubly_stochastic(
             theta, ranks=ranks, relaxation=relaxation, n_iter=self.n_iter, epsilon=self.epsilon
         )

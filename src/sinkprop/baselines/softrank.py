@@ -16,6 +16,7 @@ from sinkprop.balance import sinkhorn_limit
 from sinkprop.baselines.base import LinearBaseline
 from sinkprop.baselines.rank_binomial import checked_sigma, soft_gain, soft_rank_distribution
 from sinkprop.data import Groups
+from sinkprop.estimator import Ids
 from sinkprop.gains import NDCG, Gain, RankLinear, as_gain
 from sinkprop.linear import LinearProblem, descend, linear_scores, spread
 from sinkprop.normalization import sinkhorn
@@ -125,15 +126,22 @@ class SoftRankRanker(LinearBaseline):
         self.verbose = verbose
 
     def rank_distribution(
-        self, X: ArrayLike, *, ranks: ArrayLike | None = None, sigma: float | None = None
+        self,
+        X: ArrayLike,
+        *,
+        ranks: ArrayLike | None = None,
+        sigma: float | None = None,
+        qid: Ids | None = None,
     ) -> Floats:
         """P of one query, the rows of X: P[j, r - 1] is the probability that row j is at rank r.
 
         `ranks` asks for some columns only. `sigma` is in units of the model's scores, whose spread within
         training queries is 1; the default is that of the fit. Rows sum to 1; columns do so where `balance` is
-        True, and nearly after some iterations.
+        True, and nearly after some iterations. `qid` need not be given; rows of several queries are then an
+        error.
         """
         X = self._features(X)
+        self._check_one_query(qid, len(X), "rank_distribution")
         one = Groups(np.array([0, len(X)]), None, np.zeros(1, np.int64), len(X))
         scores = self._score_rows(self._by_query(X, one), one)
         P = self._distribution(scores, self.sigma_ if sigma is None else checked_sigma(sigma))
