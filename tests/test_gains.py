@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sinkprop
 from sinkprop.gains import FORMS, NDCG, RBP, Gain, Precision, RankLinear, as_gain, parse_gain
 
 one_over_rank = RankLinear(gain=np.square, discount=np.reciprocal)
@@ -330,3 +331,16 @@ def test_a_bad_table_is_explained(table, message) -> None:
     # The row is that of the caller's labels, not of the distinct ones.
     with pytest.raises(ValueError, match=re.escape(message)):
         RankLinear(table=table).class_discounts([5, 4, 4], 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "call"),
+    [
+        ({"gain": lambda r: 1.0 if r > 1 else 0.0, "discount": np.reciprocal}, r"gain\(labels\)"),
+        ({"gain": np.exp2, "discount": lambda k: 1.0 if k < 3 else 0.0}, r"discount\(ranks\)"),
+        ({"table": max}, r"table\(labels, ranks\)"),
+    ],
+)
+def test_functions_of_single_numbers_are_told_of_arrays(options, call):
+    with pytest.raises(ValueError, match=rf"^RankLinear: {call} is called with whole arrays.*np\.where"):
+        sinkprop.expected_gain([0.5, 0.1, 0.9], [0, 1, 2], gain=RankLinear(**options))

@@ -1077,6 +1077,7 @@ class Another(Relaxation):
         ({"gain": "rbp@1"}, ValueError, r"^gain 'rbp@1': RBP: p must be at least 0 and below 1"),
         ({"gain": 10}, TypeError, r"^gain must be a Gain such as NDCG\(10\).*got 10"),
         ({"gain": NDCG}, TypeError, r"^gain must be a Gain.*Did you mean NDCG\(...\)"),
+        ({"gain": np.exp2}, TypeError, r"^gain must be a Gain.*goes into RankLinear\(gain=, discount=\)"),
         (
             {"relaxation": "gaussian"},
             TypeError,

@@ -197,6 +197,17 @@ def test_no_queries_is_an_error_never_one_big_query(fitted, data, method):
         getattr(fitted, method)(*((X, y) if method == "score" else (X,)))
 
 
+def test_a_search_without_routing_says_how_queries_are_sent(data):
+    from sklearn.model_selection import GridSearchCV, GroupKFold
+
+    X, y, qid = data
+    search = GridSearchCV(quick(), {"n_iter": [5]}, cv=GroupKFold(2), error_score="raise")
+    with pytest.raises(
+        ValueError, match=r"score needs .*sklearn\.set_config\(enable_metadata_routing=True\)"
+    ):
+        search.fit(X, y, qid=qid, groups=qid)
+
+
 def test_fit_without_queries_warns(data):
     X, y, _ = data
     with pytest.warns(UserWarning, match="all .* rows count as one query"):

@@ -95,6 +95,7 @@ _LAZY = {
     "load_model": "sinkprop.estimator",
     "baselines": "sinkprop.baselines",
     "datasets": "sinkprop.datasets",
+    "experiment": "sinkprop.experiment",
     "export": "sinkprop.export",
     "gbdt": "sinkprop.gbdt",
     "plot": "sinkprop.plot",

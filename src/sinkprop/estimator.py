@@ -308,9 +308,14 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     ) -> Groups:
         groups = self._optional_groups(qid, group, n, name=name)
         if groups is None:
+            hint = ""
+            if what == "score":
+                hint = (
+                    " In cross-validation, sklearn.set_config(enable_metadata_routing=True) sends it there."
+                )
             raise ValueError(
                 f"{what} needs qid=, one query id a row ({n} rows), or group=, the sizes of consecutive "
-                "queries. For one query give its rows one id."
+                f"queries. For one query give its rows one id.{hint}"
             )
         return groups
 

@@ -308,8 +308,7 @@ class RankLinear(Gain):
         r = _label_array(labels)
         if self.gain is None:
             self._not_separable("gains")
-        with np.errstate(all="ignore"):  # the result is checked instead
-            G = np.array(self.gain(r), dtype=np.float64)
+        G = _values("gain(labels)", self.gain, r)
         _same_shape("gain(labels)", G, r.shape)
         if self.normalize:
             return _checked(
@@ -323,8 +322,7 @@ class RankLinear(Gain):
         r = _label_array(labels)
         values, classes = np.unique(r, return_inverse=True)
         ranks = np.arange(1, n + 1, dtype=np.float64)
-        with np.errstate(all="ignore"):
-            D = np.array(self.table(values[:, None], ranks[None, :]), dtype=np.float64)
+        D = _values("table(labels, ranks)", self.table, values[:, None], ranks[None, :])
         _same_shape("table(labels, ranks)", D, (len(values), n))
         bad = ~np.isfinite(D)
         if bad.any():
@@ -339,8 +337,7 @@ class RankLinear(Gain):
     def _discount(self, ranks: Floats) -> Floats:
         if self.discount is None:
             self._not_separable("discounts")
-        with np.errstate(all="ignore"):
-            D = np.array(self.discount(ranks), dtype=np.float64)
+        D = _values("discount(ranks)", self.discount, ranks)
         _same_shape("discount(ranks)", D, ranks.shape)
         if not np.isfinite(D).all():
             rank = int(np.argmin(np.isfinite(D))) + 1
@@ -377,7 +374,11 @@ def as_gain(value: str | Gain) -> Gain:
         return value
     if isinstance(value, str):
         return parse_gain(value)
-    hint = f" Did you mean {value.__name__}(...), an instance?" if isinstance(value, type) else ""
+    hint = ""
+    if isinstance(value, type):
+        hint = f" Did you mean {value.__name__}(...), an instance?"
+    elif callable(value):
+        hint = " A function goes into RankLinear(gain=, discount=), or RankLinear(table=)."
     raise TypeError(
         f"gain must be a Gain such as NDCG(10), or a text such as 'ndcg@10'; got {value!r}.{hint}"
     )
@@ -445,6 +446,20 @@ def _label_array(labels: ArrayLike) -> Floats:
     if r.ndim != 1:
         raise ValueError(f"labels: expected one value a document, shape (N,); got shape {r.shape}.")
     return r
+
+
+def _values(call: str, function: Callable[..., ArrayLike], *arguments: Floats) -> Floats:
+    """What a function of the user's gives for whole arrays."""
+    try:
+        with np.errstate(all="ignore"):  # the result is checked instead
+            return np.array(function(*arguments), dtype=np.float64)
+    except ValueError as error:
+        if "truth value of an array" not in str(error):
+            raise
+        raise ValueError(
+            f"RankLinear: {call} is called with whole arrays, which `if`, `and` and `max` cannot take. Write "
+            "it with NumPy operations, such as np.where."
+        ) from error
 
 
 def _same_shape(call: str, result: Floats, shape: tuple[int, ...]) -> None:
