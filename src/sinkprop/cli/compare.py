@@ -29,6 +29,7 @@ def compare_command() -> click.Command:
     import click
 
     from sinkprop.conventions import CONVENTIONS
+    from sinkprop.experiment import DEFAULT_METHODS, DEFAULT_METRICS
     from sinkprop.experiment.methods import described
 
     names = described()
@@ -46,14 +47,14 @@ def compare_command() -> click.Command:
     )
     @click.option(
         "--methods",
-        default="regression,sinkprop",
+        default=DEFAULT_METHODS,
         metavar="NAME,...",
         show_default=True,
         help="What to compare; the names are below.",
     )
     @click.option(
         "--metrics",
-        default="ndcg@1-10,p@1,p@3,p@5,p@10,map",
+        default=DEFAULT_METRICS,
         metavar="NAME,...",
         show_default=True,
         help="What to report; also recall@k, hit@k, mrr, err@k, rbp@p, dcg@k.",

@@ -37,15 +37,6 @@ __all__ = ["export_command"]
 
 _FORMATS = ("onnx", "elasticsearch", "opensearch", "solr")
 _ENGINES = _FORMATS[1:]
-_OPTIONS_OF = {
-    "name": _ENGINES,
-    "definitions": _ENGINES,
-    "missing": _ENGINES,
-    "store": ("solr",),
-    "transformed": ("solr",),
-    "dtype": ("onnx",),
-}
-_OFF = 1e-3  # of the spread of the scores: what rounding to single precision never makes of a sound model
 
 
 def export_command() -> click.Command:
@@ -189,7 +180,9 @@ def _check_options(context: click.Context, form: str) -> None:
     import click
     from click.core import ParameterSource
 
-    for name, formats in _OPTIONS_OF.items():
+    from sinkprop.export.files import OPTIONS
+
+    for name, formats in {**OPTIONS, "definitions": _ENGINES}.items():
         given = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
         if given and form not in formats:
             raise click.UsageError(f"--{name} is an option of --to {' or '.join(formats)}.", ctx=context)
@@ -240,9 +233,11 @@ def _check(
     scorer = Scorer.of(ranker, queries, model_name=file_name(model), data_name=file_name(data))
     groups = group_rows(scorer.qid, len(scorer.X))
     with working(f"scoring {len(queries):,} documents"):
-        expected = scorer.scores()
         found = agreement(
-            exported.scores(scorer.X, groups), expected, groups, up_to_constant=exported.format != "onnx"
+            exported.scores(scorer.X, groups),
+            scorer.scores(),
+            groups,
+            up_to_constant=exported.format != "onnx",
         )
     by = (
         "onnxruntime" if exported.format == "onnx" else f"the rules of {exported.format}, in single precision"
@@ -258,8 +253,7 @@ def _check(
         lines.append(
             "Scores are those of predict; the model's own ranks are an assignment of two outputs a document."
         )
-    bound = _OFF * found.spread + 1e-6 * float(abs(expected).max())
-    if found.difference > bound or found.turned > bound or found.difference != found.difference:
+    if not found.sound:
         return lines, f"the export does not agree with {file_name(model)} on {file_name(data)}."
     return lines, ""
 

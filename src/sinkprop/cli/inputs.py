@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sinkprop.estimator import BaseRanker
 
 __all__ = [
+    "UNNAMED",
     "Reading",
     "Scorer",
     "data_options",
@@ -37,7 +38,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNNAMED = "X does not have valid feature names"  # the names are compared here, with the names of files
+UNNAMED = "X does not have valid feature names"  # the names are compared here, with the names of files
 
 
 @dataclass(frozen=True)
@@ -223,16 +224,16 @@ class Scorer:
 
     def scores(self) -> NDArray[np.float64]:
         """What `predict` gives, one a row."""
-        with notes_on_stderr(ignore=_UNNAMED):
+        with notes_on_stderr(ignore=UNNAMED):
             return self.model.predict(self.X, qid=self.qid)
 
     def ranks(self) -> NDArray[np.int64]:
-        with notes_on_stderr(ignore=_UNNAMED):
+        with notes_on_stderr(ignore=UNNAMED):
             return self.model.rank(self.X, qid=self.qid)
 
     def metric(self, y: NDArray[np.float64]) -> float:
         """The model's own metric of its ranking."""
-        with notes_on_stderr(ignore=_UNNAMED):
+        with notes_on_stderr(ignore=UNNAMED):
             return self.model.score(self.X, y, qid=self.qid)
 
     @property

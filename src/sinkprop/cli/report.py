@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinkprop.cli.inputs import (
+    UNNAMED,
     Reading,
     Scorer,
     data_options,
@@ -39,11 +40,12 @@ if TYPE_CHECKING:
 __all__ = ["report_command"]
 
 PAGE = Path("report.html")
-METRICS = "ndcg@1-10,p@1,p@3,p@5,p@10,map"
 
 
 def report_command() -> click.Command:
     import click
+
+    from sinkprop.experiment import DEFAULT_METRICS
 
     @click.command("report", short_help="A page for the browser: of a comparison, or of saved models.")
     @click.argument("source", type=data_path())
@@ -69,7 +71,7 @@ def report_command() -> click.Command:
         default=None,
         metavar="NAMES",
         callback=check_metrics,
-        help=f"With --model: what to report.  [default: {METRICS}]",
+        help=f"With --model: what to report.  [default: {DEFAULT_METRICS}]",
     )
     @click.option(
         "--convention",
@@ -233,13 +235,14 @@ def _of_models(
             )
         first = (file_name(named[method]), order)
         taken = replace(queries, X=scorer.X, feature_names=order or queries.feature_names)
-    with working(f"ranking {len(queries):,} documents"), notes_on_stderr(ignore="X does not have valid"):
+    given = {"metrics": metrics, "convention": convention}
+    measured: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    with working(f"ranking {len(queries):,} documents"), notes_on_stderr(ignore=UNNAMED):
         return models_report(
             rankers,
             taken,
-            metrics=METRICS if metrics is None else metrics,
-            convention="letor" if convention is None else convention,
             title=title,
             name=source.name if str(source) != "-" else "stdin",
             command=command_line(),
+            **measured,
         )

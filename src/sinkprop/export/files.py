@@ -19,19 +19,20 @@ from sinkprop.export.onnx_models import to_onnx
 from sinkprop.export.scorers import FeatureNames, feature_names
 from sinkprop.export.solr import solr_features, to_solr
 
-__all__ = ["FORMATS", "Agreement", "Export", "agreement", "export", "write_export"]
+__all__ = ["FORMATS", "OPTIONS", "Agreement", "Export", "agreement", "export", "write_export"]
 
 Floats = NDArray[np.float64]
 
 FORMATS = ("onnx", "elasticsearch", "opensearch", "solr")
 
-_OPTIONS = {  # and the formats that have them
+OPTIONS = {  # and the formats that have them
     "name": ("elasticsearch", "opensearch", "solr"),
     "store": ("solr",),
     "missing": ("elasticsearch", "opensearch", "solr"),
     "transformed": ("solr",),
     "dtype": ("onnx",),
 }
+_OFF = 1e-3  # of the spread of the scores: what rounding to single precision never makes of a sound model
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +73,8 @@ def export(
         raise ValueError(f"format must be {' or '.join(map(repr, FORMATS))}; got {format!r}.")
     given = {"name": name, "store": store, "missing": missing, "transformed": transformed, "dtype": dtype}
     for option, value in given.items():
-        if value and format not in _OPTIONS[option]:
-            raise ValueError(f"{option} is for {' and '.join(_OPTIONS[option])}; format is {format!r}.")
+        if value and format not in OPTIONS[option]:
+            raise ValueError(f"{option} is for {' and '.join(OPTIONS[option])}; format is {format!r}.")
     if format == "onnx":
         model = to_onnx(ranker, features=features, dtype=dtype or "float64")
         return Export(
@@ -116,6 +117,7 @@ class Agreement:
     same        those in which the order is the model's, ties in the order of the rows
     turned      the largest difference of the model's scores of two documents that change places; 0 where
                 none do
+    largest     the largest of the model's scores, by its absolute value
     """
 
     difference: float
@@ -123,25 +125,33 @@ class Agreement:
     queries: int
     same: int
     turned: float
+    largest: float
+
+    @property
+    def sound(self) -> bool:
+        """Whether all differences are such as rounding to single precision makes."""
+        bound = _OFF * self.spread + 1e-6 * self.largest
+        return self.difference <= bound and self.turned <= bound  # not so where one is NaN
 
 
 def agreement(exported: Floats, scores: Floats, groups: Groups, *, up_to_constant: bool) -> Agreement:
     """Scores (N,) of an export against those of its model."""
-    largest, turned, same, squares = 0.0, 0.0, 0, 0.0
+    difference, turned, same, squares = 0.0, 0.0, 0, 0.0
     for first, last in zip(groups.offsets[:-1].tolist(), groups.offsets[1:].tolist(), strict=True):
         rows: Any = slice(first, last) if groups.rows is None else groups.rows[first:last]
         a, b = exported[rows], scores[rows]
         away = a - b
         if up_to_constant:
             away = away - np.median(away)
-        largest = max(largest, float(np.abs(away).max()))
+        difference = max(difference, float(np.abs(away).max()))
         squares += float(np.square(b - b.mean()).sum())
         order = np.argsort(-a, kind="stable")
         same += bool(np.array_equal(order, np.argsort(-b, kind="stable")))
         ordered = b[order]
         turned = max(turned, float((ordered - np.minimum.accumulate(ordered)).max()))
     spread = float(np.sqrt(squares / len(scores)))
-    return Agreement(largest, spread, len(groups.offsets) - 1, same, turned)
+    largest = float(np.abs(scores).max())
+    return Agreement(difference, spread, len(groups.offsets) - 1, same, turned, largest)
 
 
 def _onnx_scores(content: bytes, X: NDArray[Any], groups: Groups) -> Floats:

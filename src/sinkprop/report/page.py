@@ -11,18 +11,15 @@ import base64
 import hashlib
 import html
 import json
-import os
 import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from sinkprop.atomic import write_atomically
+from sinkprop.atomic import StrPath, write_atomically
 
 __all__ = ["report_html", "write_report"]
-
-StrPath = str | os.PathLike[str]
 
 FORMAT, VERSION = "sinkprop-report", 1
 

@@ -22,6 +22,7 @@ from sinkprop.experiment.methods import METHODS, is_ours
 from sinkprop.experiment.published import published_rows
 from sinkprop.experiment.results import Comparison, Result, plain_id
 from sinkprop.experiment.rounding import whole_number
+from sinkprop.experiment.run import DEFAULT_METRICS
 from sinkprop.experiment.scoring import ranking_scores
 from sinkprop.experiment.tables import main_metric
 from sinkprop.metrics import Metric, evaluate, parse_metrics
@@ -29,7 +30,6 @@ from sinkprop.report.explorer import MatrixRoom, explorer
 
 __all__ = ["comparison_report", "models_report"]
 
-MODEL_METRICS = "ndcg@1-10,p@1,p@3,p@5,p@10,map"
 # What a report of some five megabytes holds:
 MAX_QUERIES = 5_000  # listed with their values
 MAX_VALUES = 100_000  # of metrics by query
@@ -85,7 +85,7 @@ def models_report(
     models: Mapping[str, Any],
     test: Queries,
     *,
-    metrics: str | Metric | Iterable[str | Metric] = MODEL_METRICS,
+    metrics: str | Metric | Iterable[str | Metric] = DEFAULT_METRICS,
     convention: str | Convention = "letor",
     title: str | None = None,
     name: str = "data",
