@@ -910,7 +910,7 @@ def test_the_examples_of_the_documentation_run(tmp_path):
     """docs/command-line.md, block after block in one folder, without the demonstration, which has its own."""
     page = pathlib.Path(__file__).parents[1] / "docs" / "command-line.md"
     blocks = re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 7
     shims = tmp_path / "bin"
     shims.mkdir()
     package = str(pathlib.Path(sinkprop.__file__).parents[1])
@@ -933,7 +933,8 @@ def test_the_examples_of_the_documentation_run(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     models = ("my.model", "p5.model", "ls.model", "trees.model", "fast.model")
-    for name in (*models, "test.run", "my.run", "scores.txt"):
+    pages, exports = ("my-model.html", "both.html"), ("my.onnx", "model.json", "features.json")
+    for name in (*models, *pages, *exports, "test.run", "my.run", "scores.txt"):
         assert (tmp_path / name).stat().st_size > 0
     assert not (tmp_path / "fast.check").exists()
     assert json.loads((tmp_path / "p5.json").read_text())["metrics"].keys() == {"p@5"}

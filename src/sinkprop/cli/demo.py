@@ -78,7 +78,7 @@ def demo_command() -> click.Command:
         \b
         sinkprop demo                     everything, five folds
         sinkprop demo --fold 1            a quick look, some ten seconds
-        sinkprop demo --out results       model, figure and report into a folder of their own
+        sinkprop demo --out results       all files into a folder of their own
         sinkprop demo --json - | jq .means
         """  # noqa: D301
         began = time.perf_counter()
