@@ -180,3 +180,10 @@ def test_agreement_is_arithmetic_a_reader_can_check():
     assert (turned.difference, turned.same, turned.turned) == (1.5, 1, 1.0)
     tied = agreement(np.array([3.0, 2.0, 1.0, 5.0, 5.5]), model, groups, up_to_constant=False)
     assert (tied.same, tied.turned) == (1, 0.0)  # a tie of the model's that is none has no wrong order
+    assert same.sound
+    assert not turned.sound
+    for up_to_constant in (False, True):
+        nothing = agreement(np.array([np.nan] * 5), model, groups, up_to_constant=up_to_constant)
+        assert not nothing.sound
+        one = agreement(np.array([3.0, 2.0, np.nan, 5.0, 5.0]), model, groups, up_to_constant=up_to_constant)
+        assert not one.sound

@@ -143,7 +143,7 @@ def agreement(exported: Floats, scores: Floats, groups: Groups, *, up_to_constan
         away = a - b
         if up_to_constant:
             away = away - np.median(away)
-        difference = max(difference, float(np.abs(away).max()))
+        difference = float(np.maximum(difference, np.abs(away).max()))  # max would pass over NaN
         squares += float(np.square(b - b.mean()).sum())
         order = np.argsort(-a, kind="stable")
         same += bool(np.array_equal(order, np.argsort(-b, kind="stable")))
