@@ -22,6 +22,7 @@ from sinkprop.bench.methods import torch_sinkprop
 from sinkprop.bench.records import AUTOGRAD, GAIN, NEURAL, SIGMA
 from sinkprop.bench.tables import print_report
 from sinkprop.bench.timing import time_method
+from sinkprop.cli.shared import program_name
 
 TINY = ["bench", "--quick", "--no-peers", "--no-figures", "--sizes", "4,30"]
 
@@ -45,6 +46,23 @@ def test_python_m_is_the_program():
         )
         assert done.returncode == status
         assert (done.stdout + done.stderr).startswith("sinkprop")
+
+
+def test_the_program_is_named_as_the_shell_finds_it(tmp_path, monkeypatch):
+    for folder in ("bin", "other bin"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "sinkprop").touch(mode=0o755)
+    for started, path, name in (
+        (tmp_path / "bin" / "sinkprop", tmp_path / "bin", "sinkprop"),
+        (tmp_path / "bin" / "sinkprop", tmp_path, str(tmp_path / "bin" / "sinkprop")),
+        (tmp_path / "bin" / "sinkprop", tmp_path / "other bin", str(tmp_path / "bin" / "sinkprop")),
+        (tmp_path / "other bin" / "sinkprop", tmp_path, f"'{tmp_path / 'other bin' / 'sinkprop'}'"),
+        (tmp_path / "bin" / "__main__.py", tmp_path, "sinkprop"),
+        ("-c", tmp_path, "sinkprop"),
+    ):
+        monkeypatch.setenv("PATH", str(path))
+        monkeypatch.setattr(sys, "argv", [str(started), "demo"])
+        assert program_name() == name
 
 
 def test_help_names_the_commands_and_teaches_by_example():

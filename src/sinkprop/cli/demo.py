@@ -18,6 +18,7 @@ from sinkprop.cli.shared import (
     console,
     installed,
     is_stdout,
+    program_name,
     progress,
     working,
     write_output,
@@ -367,11 +368,12 @@ def _print_end(
     ):
         say(screen, f"  {line}")
     say(screen, "In a shell, on these files or your own:")
-    files = f"pydocs/{shown.fold.name}"
+    files, program = f"pydocs/{shown.fold.name}", program_name()
     for line in (
-        f"sinkprop train {files}/train.txt --model my.model",
-        f"sinkprop evaluate {files}/test.txt --model my.model",
-        "sinkprop compare pydocs",
+        f"{program} train {files}/train.txt --vali {files}/vali.txt --model my.model",
+        f"{program} evaluate {files}/test.txt --model my.model",
+        f"{program} report {files}/test.txt --model my.model -o my-model.html",
+        f"{program} compare pydocs",
     ):
         say(screen, f"  {line}")
 

@@ -34,6 +34,7 @@ __all__ = [
     "is_stdout",
     "keep_apart",
     "notes_on_stderr",
+    "program_name",
     "progress",
     "working",
     "write_files",
@@ -128,6 +129,19 @@ def command_line() -> str | None:
 
     given = click.get_current_context().find_root().obj
     return None if given is None else shlex.join(["sinkprop", *given])
+
+
+def program_name() -> str:
+    """What starts this program in a shell: its name, or its path where the shell does not know the name."""
+    import shlex
+    import shutil
+
+    started = sys.argv[0]
+    if os.path.basename(started) != "sinkprop" or not os.path.isfile(started):
+        return "sinkprop"
+    found = shutil.which("sinkprop")
+    known = found is not None and os.path.samefile(found, started)
+    return "sinkprop" if known else shlex.quote(started)
 
 
 def check_metrics(context: click.Context, option: click.Parameter, names: str | None) -> str | None:
