@@ -654,6 +654,20 @@ def test_predict_takes_parquet_without_labels(tmp_path, run):
     assert "--label-column 'label' is not a column" in done.error
 
 
+def test_a_model_in_the_place_of_data_is_called_one(files, tmp_path, run):
+    model = tmp_path / "m.model"
+    assert run("train", files / "train.txt", "--model", model, "--method", "regression").status == 0
+    done = run("predict", files / "train.txt", model)
+    assert (done.status, done.out) == (2, "")
+    assert f"MODEL comes first, then DATA, and '{model}' is a model." in done.error
+    done = run("predict", files / "train.txt", files / "train.txt")
+    assert done.status == 1
+    assert "is no sinkprop model" in done.error
+    done = run("evaluate", model, "--model", model)
+    assert done.status == 1
+    assert "The file is a model that sinkprop saved, not data." in done.error
+
+
 # what is wrong with data
 
 GOOD = "1 qid:1 1:0.5 2:1 3:2\n0 qid:1 1:0.1 2:2 3:2\n"

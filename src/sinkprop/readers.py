@@ -285,6 +285,8 @@ def _hint(source: Source, number: int) -> str:
     if number > 1:
         return ""
     start = source.data[:64].tobytes()
+    if b'"sinkprop-model"' in start:
+        return " The file is a model that sinkprop saved, not data."
     for magic, what in _MAGICS:
         if start.startswith(magic):
             return f" The file seems to be {what}."

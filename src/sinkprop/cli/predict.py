@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import click
 
     from sinkprop.data import Groups, Queries
+    from sinkprop.estimator import BaseRanker
 
 __all__ = ["predict_command"]
 
@@ -80,7 +82,7 @@ def predict_command() -> click.Command:
         sinkprop predict m.model sparse.txt --n-features 700
         """  # noqa: D301
         keep_apart({"--out": out}, {"MODEL": model, "DATA": data, "--group": reading["group"]})
-        ranker = read_model_file(model)
+        ranker = _model_before_data(model, data)
         queries = read_queries(data, Reading(**reading), judged=False)
         scorer = Scorer.of(ranker, queries, model_name=file_name(model), data_name=file_name(data))
         with working(f"ranking {len(queries):,} documents"):
@@ -95,6 +97,24 @@ def predict_command() -> click.Command:
         write_output(out, "\n".join(lines) + "\n")
 
     return predict
+
+
+def _model_before_data(model: Path, data: Path) -> BaseRanker:
+    """The model, or a usage error where the two files have changed places."""
+    import click
+
+    from sinkprop.model_files import ModelFileError, read_model
+
+    try:
+        return read_model_file(model)
+    except ModelFileError:
+        with suppress(OSError, ModelFileError):
+            read_model(data)
+            raise click.UsageError(
+                f"MODEL comes first, then DATA, and {str(data)!r} is a model.",
+                ctx=click.get_current_context(),
+            ) from None
+        raise
 
 
 def run_lines(
