@@ -225,7 +225,7 @@ def _within(lengths: Any, shape: tuple[int, ...], device: torch.device) -> Tenso
     if len(shape) != 2 or len(lengths) != shape[0]:
         raise ValueError(
             f"lengths must have one number a row of scores (B, n); got {len(lengths)} for scores of shape "
-            f"{shape}."
+            f"{shape}." + (" Scores in one row have their queries by qid=." if len(shape) == 1 else "")
         )
     if not tracing() and not bool(((lengths >= 0) & (lengths <= shape[1])).all()):
         raise ValueError(f"lengths must be from 0 to {shape[1]}; got {lengths.tolist()}.")
