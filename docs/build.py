@@ -7,6 +7,7 @@ page, and a place on it, that is there.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import re
 import sys
@@ -86,9 +87,13 @@ def changed_files(folder: Path) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Build and check; 0 if all is well."""
+    parser = argparse.ArgumentParser(
+        description="Build the documentation, run its tutorials, check its links."
+    )
+    parser.add_argument("output", nargs="?", type=Path, default=HERE / "_build" / "html")
+    site = parser.parse_args(arguments).output.resolve()
     from sphinx.cmd.build import build_main
 
-    site = Path(arguments[0] if arguments else HERE / "_build" / "html").resolve()
     begun = time.perf_counter()
     status = build_main(
         [

@@ -462,7 +462,7 @@ class TestErrors:
             ),
             ([[1.0, 2.0]], [[1.0, 0.0]], {"lengths": [3]}, r"lengths must be from 0 to 2; got \[3\]"),
             ([[1.0, 2.0]], [[1.0, 0.0]], {"lengths": [1, 2]}, r"one number a row of scores"),
-            ([1.0, 2.0], [1.0, 0.0], {"lengths": [2]}, r"one number a row of scores \(B, n\)"),
+            ([1.0, 2.0], [1.0, 0.0], {"lengths": [2]}, r"one number a row of scores \(B, n\).*by qid="),
             ([[1.0, 2.0]], [[1.0, 0.0]], {"qid": [0, 0]}, r"qid goes with flat scores"),
             ([1.0, 2.0], [1.0, 0.0], {"qid": [0, 0], "offsets": [0, 2]}, r"not offsets and qid together"),
             ([1.0, 2.0], [1.0, 0.0], {"qid": [0.0, 0.0]}, r"qid must be whole numbers"),
