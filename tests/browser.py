@@ -44,7 +44,8 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=path)
+        # without a process for graphics the first page is there a second sooner
+        launched = playwright.chromium.launch(executable_path=path, args=["--disable-gpu"])
         try:
             yield launched
         finally:
