@@ -25,9 +25,9 @@ const GLOSSARY = [
   ],
   [
     "Rank distribution",
-    "How probable each place is for a document. The model gives scores, not certainty: documents with " +
-      "nearly " +
-      "equal scores could as well stand the other way round. The matrix of these probabilities, a row a " +
+    "How probable each place is for a document, as far as the scores tell: documents with nearly equal " +
+      "scores could as well stand the other way round. It is no forecast of how often the model is right. " +
+      "The matrix of these probabilities, a row a " +
       "document and a column a place, is made by " +
       "Sinkhorn's method: columns and rows are scaled in turn until each sums to 1.",
   ],

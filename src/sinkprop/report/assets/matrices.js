@@ -80,6 +80,8 @@ function documentFigure(d, view) {
         "more probable. \u201cLikely\u201d is the range that holds the " +
         "middle 80\u00a0%. The slider makes all distributions narrower or wider: narrowed far enough, each " +
         "document has one place, the list's.",
+      "These probabilities say how far apart the scores are, not how often the model is right: one that is " +
+        "sure of a place may be wrong. How often it is right is what the labels and NDCG tell.",
     ),
   );
 }

@@ -3,7 +3,7 @@
 const USUAL = ["ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "p@10", "map"];
 const MANY = 9; // metrics that a laptop's width does not hold
 
-const MARKS = { 1: ["\u25b2", "better, beyond chance"], "-1": ["\u25bc", "worse, beyond chance"] };
+const MARKS = { 1: ["\u25b2", "better"], "-1": ["\u25bc", "worse"] };
 
 function scores(d) {
   const names = methodNames(d);
@@ -105,7 +105,7 @@ function meanCell(d, name, metric, best) {
       "span",
       { class: mark ? (mark === MARKS[1] ? "mark better" : "mark worse") : "mark" },
       mark && el("span", { "aria-hidden": "true" }, mark[0]),
-      mark && el("span", { class: "unseen" }, ` ${mark[1]} than ${REPORT.against}`),
+      mark && el("span", { class: "unseen" }, ` ${mark[1]} than ${REPORT.against}, beyond chance`),
     ),
   ];
 }
@@ -251,7 +251,7 @@ function differenceFigure(d, tests, metric) {
 }
 
 function verdictWords({ verdict }) {
-  return verdict ? MARKS[verdict][1] : "within chance";
+  return verdict ? `${MARKS[verdict][1]}, beyond chance` : "within chance";
 }
 
 function testsTable(tests, metric) {
