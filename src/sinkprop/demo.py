@@ -191,11 +191,11 @@ DESCRIPTIONS = {
 ABOUT = (
     'People ask things such as "delete a directory tree", and some hundred entries of the documentation '
     "of Python's standard library might answer. Each entry was graded: 2 answers the question, 1 helps, 0 "
-    "does neither. All that a method knows of an entry are 50 numbers, its features: how often the "
+    "does neither.\n\nAll that a method knows of an entry are 50 numbers, its features: how often the "
     "question's words occur in its name, how rare these words are, how long the text is. BM25 is one of "
     "them, a formula that search engines have long used. Least squares and SinkProp learned from graded "
     "questions how much each feature should count: least squares so as to guess each grade, SinkProp so "
-    "as to have the good entries at the top. How sure is it? The intervals say how much a mean owes to "
+    "as to have the good entries at the top.\n\nHow sure is it? The intervals say how much a mean owes to "
     "the choice of questions, and the ranking explorer shows, question by question, which entries "
     "SinkProp is sure of and which might as well change places."
 )
