@@ -148,12 +148,13 @@ def test_the_order_on_letor_queries(make):
         formats = {"solr": solr_scores}
         if not isinstance(ranker, NeuralRanker):
             formats["elasticsearch"] = elasticsearch_scores
-        some = np.random.default_rng(0).choice(len(test), 50, replace=False)
+        # the first queries by the independent scorer: one document at a time takes long
+        first = np.flatnonzero(np.isin(test.qid, np.unique(test.qid)[: 10 if name == "OHSUMED" else 1]))
         for format, by_arrays in formats.items():
-            # all documents by the package's own scorer, which is held to the independent one on some of them
+            # all documents by the package's own scorer, which is held to the independent one on these
             found = by_arrays(FORMATS[format][0](ranker, name="m"), names, test.X)
-            one_by_one = scores(engine_of(format, ranker, test.X.shape[1]), test.X[some])
-            np.testing.assert_array_equal(found[some], one_by_one)
+            one_by_one = scores(engine_of(format, ranker, test.X.shape[1]), test.X[first])
+            np.testing.assert_array_equal(found[first], one_by_one)
             if name == "OHSUMED" or not isinstance(scorer_of(ranker), LinearScorer):
                 assert same_order(found, expected, test.groups)
             else:  # lists of a thousand near ties: only those change places
