@@ -320,7 +320,9 @@ class TestRankDistribution:
         assert rank_distribution([[1.0]]).image.get_array().tolist() == [[1.0]]
         drawn = rank_distribution(np.full((100, 100), 0.01), docids=np.arange(100))
         assert drawn.ax.get_yticks().size == 0
-        assert drawn.ax.get_xticks().tolist() == [1, *range(5, 101, 5)]
+        assert drawn.ax.get_xticks().tolist() == [1, *range(10, 101, 10)]
+        few = rank_distribution(np.full((20, 20), 0.05))
+        assert few.ax.get_xticks().tolist() == [1, *range(2, 21, 2)]
         drawn.figure.canvas.draw()
 
     def test_given_axes_are_used(self):

@@ -10,6 +10,7 @@ Needs matplotlib: pip install "sinkprop[plot]".
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -361,7 +362,7 @@ def rank_distribution(
         axes.set_yticks(range(shown), texts, fontsize="medium" if shown <= 20 else "x-small")
     else:  # too many to be named
         axes.set_yticks([])
-    every = max(1, math.ceil(shown / 20))
+    every = next(m * 10**e for e in itertools.count() for m in (1, 2, 5) if shown <= 15 * m * 10**e)
     axes.set_xticks([1, *range(every, shown + 1, every)] if every > 1 else range(1, shown + 1))
     if colorbar:
         axes.figure.colorbar(image, ax=axes, label="probability")
