@@ -418,6 +418,7 @@ def test_documents_are_found_in_both_lists_by_keyboard_and_mouse(page, data):
     page.locator("#explorer .side:nth-child(2) tbody tr").nth(98).hover()
     assert theirs[98] in page.evaluate(chosen)
     page.evaluate("new Promise(requestAnimationFrame)")
+    page.evaluate("sinkpropReport.drawAll()")  # whether or not they have come near
     shapes = page.eval_on_selector(
         "#explorer .figure:nth-child(2) [role=figure]:has(.hm)", "node => node.layout.shapes"
     )
