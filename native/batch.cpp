@@ -325,6 +325,10 @@ std::vector<std::string> instruction_sets() {
     return names;
 }
 
+const Kernels& kernels_in_use() {
+    return *in_use();
+}
+
 std::string instruction_set() {
     return in_use().load()->name;
 }
@@ -357,11 +361,10 @@ void sort_descending(const double* scores, std::size_t n, std::size_t* order, do
         order);
 }
 
-void expected_gain(const Batch& batch, const Settings& settings, bool normalize, int n_threads, double* per_query,
-                   double* gradient) {
+void expected_gain(const Batch& batch, const Settings& settings, bool normalize, double factor, int n_threads,
+                   double* per_query, double* gradient) {
     const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
     const std::size_t width = settings.width();
-    const double factor = 1 / double(batch.n_queries);
     each_query(
         batch, settings, n_threads,
         [&](std::size_t q, Query& query, const Settings& s, const Plan& plan, double* scratch, const Kernels& kernels) {

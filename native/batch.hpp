@@ -29,9 +29,10 @@ struct Batch {
     }
 };
 
-// per_query (Q,): the expected gain of each query, divided by its ideal if `normalize`; gradient (N, width) of their
-// mean.
-void expected_gain(const Batch&, const Settings&, bool normalize, int n_threads, double* per_query, double* gradient);
+// per_query (Q,): the expected gain of each query, divided by its ideal if `normalize`; gradient (N, width) of `factor`
+// times their sum.
+void expected_gain(const Batch&, const Settings&, bool normalize, double factor, int n_threads, double* per_query,
+                   double* gradient);
 
 // What trees are grown on. The expected gain is a mean over widths of the Laplace kernel, tied documents count as a
 // mean over their orders (blocks.hpp), and a document's curvature is the absolute value of its derivative, of which a
@@ -80,6 +81,7 @@ void sort_descending(const double* scores, std::size_t n, std::size_t* order, do
 // For tests and benchmarks: every later call uses this method wherever it can. False for an unknown name.
 bool use_method(const std::string& name);
 
+const Kernels& kernels_in_use();
 std::vector<std::string> instruction_sets();        // those this processor runs, plainest first
 std::string instruction_set();                      // the one in use
 bool use_instruction_set(const std::string& name);  // false where it cannot be used

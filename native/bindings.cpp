@@ -16,6 +16,7 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 void bind_letor(nb::module_&);  // bind_letor.cpp
+void bind_rows(nb::module_&);   // bind_rows.cpp
 
 namespace {
 
@@ -102,7 +103,7 @@ NB_MODULE(_native, m) {
         [](const Array<const double>& scores, const Index& offsets, std::optional<Index> rows, const Vector& gains,
            bool exponential, std::optional<Array<const std::int32_t, nb::ndim<1>>> classes, const Matrix& discounts,
            bool normalize, int relaxation, double sigma, bool exact, int half_steps, double epsilon, int n_threads,
-           Array<double, nb::ndim<1>> per_query, Array<double> gradient) {
+           Array<double, nb::ndim<1>> per_query, Array<double> gradient, std::optional<double> factor) {
             const sinkprop::Batch batch = {
                 scores.data(),      offsets.data(),    rows ? rows->data() : nullptr,       offsets.shape(0) - 1,
                 gains.data(),       exponential,       classes ? classes->data() : nullptr, discounts.data(),
@@ -113,11 +114,12 @@ NB_MODULE(_native, m) {
             require_size("gradient", gradient.size(), scores.size());
             if (gradient.ndim() != scores.ndim()) throw nb::type_error("gradient must have the shape of scores");
             nb::gil_scoped_release release;
-            sinkprop::expected_gain(batch, settings, normalize, n_threads, per_query.data(), gradient.data());
+            sinkprop::expected_gain(batch, settings, normalize, factor.value_or(1 / double(batch.n_queries)), n_threads,
+                                    per_query.data(), gradient.data());
         },
         "scores"_a, "offsets"_a, nb::arg("rows").none(), "gains"_a, "exponential"_a, nb::arg("classes").none(),
         "discounts"_a, "normalize"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a, "epsilon"_a, "n_threads"_a,
-        nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert());
+        nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), "factor"_a = nb::none());
 
     m.def(
         "tree_derivatives",
@@ -239,4 +241,5 @@ NB_MODULE(_native, m) {
     m.def("use_instruction_set", &sinkprop::use_instruction_set, "name"_a);
 
     bind_letor(m);
+    bind_rows(m);
 }

@@ -8,6 +8,7 @@
 #include "listnet.hpp"
 #include "pairs.hpp"
 #include "partitioned.hpp"
+#include "rows.hpp"
 #include "softrank.hpp"
 
 namespace sinkprop {
@@ -272,7 +273,12 @@ const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA),
                          project_query,
                          listnet::loss,
                          pairwise_loss,
-                         pairwise_derivatives};
+                         pairwise_derivatives,
+                         row_scores<double>,
+                         row_scores<float>,
+                         add_products<double>,
+                         add_products<float>,
+                         add_rows};
 
 }  // namespace SINKPROP_ISA
 }  // namespace sinkprop

@@ -82,6 +82,16 @@ struct Kernels {
                       double* gradient);
     double (*pairwise_loss)(const PairQuery&);
     void (*pairwise_derivatives)(const PairQuery&, double* scratch, double* gradient, double* hessian);
+    // Products with rows of features and sums in words, of rows.hpp
+    void (*row_scores)(const double* X, std::size_t n, std::size_t d, const double* V, std::size_t k, double* out);
+    void (*row_scores_single)(const float* X, std::size_t n, std::size_t d, const double* V, std::size_t k,
+                              double* out);
+    bool (*add_products)(const double* X, std::size_t d, const double* g, std::size_t k, const std::int64_t* offsets,
+                         std::size_t n_queries, const double* scale, double* sums, std::int64_t* words);
+    bool (*add_products_single)(const float* X, std::size_t d, const double* g, std::size_t k,
+                                const std::int64_t* offsets, std::size_t n_queries, const double* scale, double* sums,
+                                std::int64_t* words);
+    bool (*add_rows)(const double* values, std::size_t n, const double* scale, std::size_t m, std::int64_t* words);
 };
 
 constexpr std::size_t listnet_scratch(std::size_t n, int k) {

@@ -14,7 +14,7 @@ from sinkprop import _native
 from sinkprop.arguments import threads, whole
 from sinkprop.data import Groups, as_labels, as_query_weight, as_scores, group_rows
 from sinkprop.gains import NDCG
-from sinkprop.objective import _scale_queries
+from sinkprop.objective import scale_queries
 
 __all__ = ["ListNetLoss", "listnet_loss"]
 
@@ -127,5 +127,5 @@ def weighted_mean(per_query: Floats, gradient: Floats, groups: Groups, weight: F
     if weight is None:
         return math.fsum(per_query) / len(per_query)
     shares = weight / math.fsum(weight)
-    _scale_queries(gradient, shares * len(shares), groups)
+    scale_queries(gradient, shares * len(shares), groups)
     return math.fsum(shares * per_query)

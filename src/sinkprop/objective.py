@@ -106,7 +106,7 @@ def native_gain(
     per_query, gradient = grouped_gain(x, y, groups, gain, settings, row_weights, n_threads, power=power)
     if query_weights is not None:
         shares = query_weights / math.fsum(query_weights)
-        _scale_queries(gradient, shares * len(shares), groups)
+        scale_queries(gradient, shares * len(shares), groups)
         return ExpectedGain(math.fsum(shares * per_query), per_query, gradient, groups.queries)
     # fsum is exact, so the mean does not depend on how NumPy splits a sum
     return ExpectedGain(math.fsum(per_query) / len(per_query), per_query, gradient, groups.queries)
@@ -122,8 +122,9 @@ def grouped_gain(
     n_threads: int | None,
     *,
     power: int = 1,
+    factor: float | None = None,
 ) -> tuple[Floats, Floats]:
-    """Values (Q,) and the gradient of their mean, from arrays that were checked.
+    """Values (Q,) and the gradient of their mean, or of `factor` times their sum, from checked arrays.
 
     Rows of x that belong to no query have the gradient 0. Their labels must be such as the gain takes.
     """
@@ -143,6 +144,7 @@ def grouped_gain(
         threads(n_threads, len(x) * groups.longest ** (power - 1)),
         per_query,
         gradient,
+        factor,
     )
     return per_query, gradient
 
@@ -167,14 +169,13 @@ def native_weights(
     return weights, exponential, classes, discounts
 
 
-def _scale_queries(gradient: Floats, factors: Floats, groups: Groups) -> None:
+def scale_queries(gradient: Floats, factors: Floats, groups: Groups) -> None:
     """Multiply the rows of each query by its factor, in place."""
-    by_row = np.repeat(factors, np.diff(groups.offsets))
-    if groups.rows is not None:
-        unsorted = np.empty_like(by_row)
-        unsorted[groups.rows] = by_row
-        by_row = unsorted
-    gradient *= by_row.reshape((-1,) + (1,) * (gradient.ndim - 1))
+    by_row = np.repeat(factors, np.diff(groups.offsets)).reshape((-1,) + (1,) * (gradient.ndim - 1))
+    if groups.rows is None:
+        gradient *= by_row
+    else:
+        gradient[groups.rows] *= by_row
 
 
 def expected_ranks(

@@ -1,0 +1,142 @@
+// Rows of features times weights, and sums over queries that do not depend on the order in which they are added.
+//
+// A query's contribution to a sum is computed from its own rows alone, scaled into (-1, 1) by a power of two, and cut
+// into three words of 31 bits, which are added as integers. So however the queries are cut into blocks, and whichever
+// thread or machine adds them up, the words of the sum are the same.
+#pragma once
+
+#include <cmath>
+
+#include "simd.hpp"
+
+namespace sinkprop {
+namespace SINKPROP_ISA {
+
+constexpr double word = 2147483648.0;                 // 2^31
+constexpr double rounder = 1.5 * 4503599627370496.0;  // added to a number of at most 51 bits, it leaves a whole one
+
+SINKPROP_INLINE std::int64_t bits(double x) {
+    std::int64_t b;
+    std::memcpy(&b, &x, sizeof b);
+    return b;
+}
+
+// words (3, m) += values (m,) times scale (m,), powers of two. False where a product is not within (-1, 1): then the
+// words are of no use.
+inline bool add_words(const double* SINKPROP_RESTRICT values, const double* SINKPROP_RESTRICT scale, std::size_t m,
+                      std::int64_t* SINKPROP_RESTRICT words) {
+    std::int64_t outside = 0;
+    std::int64_t *SINKPROP_RESTRICT high = words, *SINKPROP_RESTRICT middle = words + m,
+                                    *SINKPROP_RESTRICT low = words + 2 * m;
+    for (std::size_t j = 0; j < m; ++j) {
+        double v = values[j] * scale[j];
+        outside |= !(v > -1.0 && v < 1.0);
+        v *= word;
+        double t = v + rounder;
+        high[j] += bits(t) - bits(rounder);
+        v = (v - (t - rounder)) * word;
+        t = v + rounder;
+        middle[j] += bits(t) - bits(rounder);
+        v = (v - (t - rounder)) * word;
+        t = v + rounder;
+        low[j] += bits(t) - bits(rounder);
+    }
+    return !outside;
+}
+
+// words (3, m) += each row of values (n, m)
+inline bool add_rows(const double* values, std::size_t n, const double* scale, std::size_t m, std::int64_t* words) {
+    bool fine = true;
+    for (std::size_t i = 0; i < n; ++i) fine &= add_words(values + i * m, scale, m, words);
+    return fine;
+}
+
+constexpr int lanes = native_width;
+using Lanes = Vec<lanes>;
+
+SINKPROP_INLINE Lanes load_row(const double* p) {
+    return Lanes::load(p);
+}
+
+SINKPROP_INLINE Lanes load_row(const float* p) {
+#if SINKPROP_VECTOR_EXTENSIONS
+    typedef float singles __attribute__((vector_size(lanes * 4), aligned(4), may_alias));
+    return {__builtin_convertvector(*reinterpret_cast<const singles*>(p), Lanes::D)};
+#else
+    Lanes r;
+    for (int i = 0; i < lanes; ++i) r.v[i] = double(p[i]);
+    return r;
+#endif
+}
+
+// Products of `rows` consecutive rows with v; the sum of each is formed in the same order however many there are.
+template <int rows, class T>
+SINKPROP_INLINE void dots(const T* x, const double* v, std::size_t d, double* out, std::size_t stride) {
+    Lanes even[rows], odd[rows];
+    for (int r = 0; r < rows; ++r) even[r] = odd[r] = Lanes::all(0);
+    std::size_t f = 0;
+    for (; f + 2 * lanes <= d; f += 2 * lanes) {
+        const Lanes a = Lanes::load(v + f), b = Lanes::load(v + f + lanes);
+        for (int r = 0; r < rows; ++r) {
+            even[r] = even[r] + load_row(x + r * d + f) * a;
+            odd[r] = odd[r] + load_row(x + r * d + f + lanes) * b;
+        }
+    }
+    if (f + lanes <= d) {
+        const Lanes a = Lanes::load(v + f);
+        for (int r = 0; r < rows; ++r) even[r] = even[r] + load_row(x + r * d + f) * a;
+        f += lanes;
+    }
+    for (int r = 0; r < rows; ++r) {
+        const Lanes both = even[r] + odd[r];
+        double sum = 0;
+        for (int i = 0; i < lanes; ++i) sum += both[i];
+        for (std::size_t g = f; g < d; ++g) sum += double(x[r * d + g]) * v[g];
+        out[r * stride] = sum;
+    }
+}
+
+// out (n, k) = X (n, d) times V (k, d) transposed
+template <class T>
+void row_scores(const T* X, std::size_t n, std::size_t d, const double* V, std::size_t k, double* out) {
+    for (std::size_t o = 0; o < k; ++o) {
+        std::size_t i = 0;
+        for (; i + 4 <= n; i += 4) dots<4>(X + i * d, V + o * d, d, out + i * k + o, k);
+        for (; i < n; ++i) dots<1>(X + i * d, V + o * d, d, out + i * k + o, k);
+    }
+}
+
+// words (3, k, d) += for each query, g (n, k) transposed times X (n, d), scaled. A query whose g are all 0 is not read.
+template <class T>
+bool add_products(const T* X, std::size_t d, const double* g, std::size_t k, const std::int64_t* offsets,
+                  std::size_t n_queries, const double* scale, double* SINKPROP_RESTRICT sums, std::int64_t* words) {
+    bool fine = true;
+    for (std::size_t q = 0; q < n_queries; ++q) {
+        const std::size_t begin = std::size_t(offsets[q]), end = std::size_t(offsets[q + 1]);
+        bool any = false;
+        for (std::size_t i = begin * k; i < end * k; ++i) any |= g[i] != 0;
+        if (!any) continue;
+        for (std::size_t o = 0; o < k; ++o) {
+            double* SINKPROP_RESTRICT s = sums + o * d;
+            for (std::size_t f = 0; f < d; ++f) s[f] = 0;
+            std::size_t i = begin;
+            for (; i + 4 <= end; i += 4) {
+                const double a = g[i * k + o], b = g[(i + 1) * k + o], c = g[(i + 2) * k + o], e = g[(i + 3) * k + o];
+                const T *SINKPROP_RESTRICT x = X + i * d, *SINKPROP_RESTRICT y = x + d, *SINKPROP_RESTRICT z = y + d,
+                                           *SINKPROP_RESTRICT w = z + d;
+                for (std::size_t f = 0; f < d; ++f)
+                    s[f] += (a * double(x[f]) + b * double(y[f])) + (c * double(z[f]) + e * double(w[f]));
+            }
+            for (; i < end; ++i) {
+                const double a = g[i * k + o];
+                const T* SINKPROP_RESTRICT x = X + i * d;
+                for (std::size_t f = 0; f < d; ++f) s[f] += a * double(x[f]);
+            }
+        }
+        fine &= add_words(sums, scale, k * d, words);
+    }
+    return fine;
+}
+
+}  // namespace SINKPROP_ISA
+}  // namespace sinkprop

@@ -1,0 +1,120 @@
+"""Sums over queries that have the same bits in any order of addition.
+
+A floating-point sum depends on the order of its terms, and so on the number of threads and of machines that
+share the work; a training run amplifies the difference. Here a query's contribution, which is computed from
+its own rows alone, becomes a fixed-point number of three words of 31 bits, and words are added as integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop import _native
+
+__all__ = ["ExactSum", "add_products", "add_rows", "exponent", "exponents", "until_it_fits", "within"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+S = TypeVar("S")
+
+_BITS = 31
+_LEAST, _MOST = -1000, 1000
+
+
+@dataclass(frozen=True, eq=False)
+class ExactSum:
+    """A sum of arrays: (words[0] 2^-31 + words[1] 2^-62 + words[2] 2^-93) 2^exponent.
+
+    words     (3, ...) whole numbers
+    exponent  (...) such that every contribution is below 2^exponent in size
+    fits      whether every contribution was: if not, the words mean nothing
+
+    Up to 2^31 contributions can be added.
+    """
+
+    words: Integers
+    exponent: Integers
+    fits: bool = True
+
+    def __add__(self, other: ExactSum) -> ExactSum:
+        return ExactSum(self.words + other.words, self.exponent, self.fits and other.fits)
+
+    def __sub__(self, other: ExactSum) -> ExactSum:
+        return ExactSum(self.words - other.words, self.exponent, self.fits and other.fits)
+
+    def value(self) -> Floats:
+        """The sum, rounded once."""
+        shape = self.words.shape[1:]
+        high, middle, low = (part.ravel().tolist() for part in self.words)
+        at = np.broadcast_to(self.exponent, shape).ravel().tolist()
+        total = [
+            math.ldexp((a << 2 * _BITS) + (b << _BITS) + c, e - 3 * _BITS)
+            for a, b, c, e in zip(high, middle, low, at, strict=True)
+        ]
+        return np.array(total, dtype=np.float64).reshape(shape)
+
+
+def exponents(bound: Any) -> Integers:
+    """The least e with bound < 2^e; for a bound of 0 the least there is."""
+    bound = np.asarray(bound, dtype=np.float64)
+    return within(np.where(bound > 0, np.frexp(bound)[1], _LEAST).astype(np.int64))
+
+
+def exponent(bound: float) -> int:
+    """The same for one number."""
+    return min(max(math.frexp(bound)[1], _LEAST), _MOST) if bound > 0 else _LEAST
+
+
+def within(exponent: Integers) -> Integers:
+    """Exponents of scales that are neither 0 nor infinite."""
+    return np.minimum(np.maximum(exponent, _LEAST), _MOST)
+
+
+def add_rows(values: Floats, exponent: Integers) -> ExactSum:
+    """The sum of values (Q, ...) over their first axis.
+
+    >>> add_rows(np.array([1e16, 1.0, -1e16]), np.array(60)).value()
+    array(1.)
+    """
+    shape = values.shape[1:]
+    size = math.prod(shape)
+    words = np.zeros((3, size), dtype=np.int64)
+    rows = np.ascontiguousarray(values, dtype=np.float64).reshape(len(values), size)
+    fits = _native.add_words(rows, _scales(exponent, shape).reshape(size), words)
+    return ExactSum(words.reshape(3, *shape), exponent, fits)
+
+
+def add_products(X: NDArray[Any], g: Floats, offsets: Integers, exponent: Integers) -> ExactSum:
+    """X' g for rows X (N, D) and g (N,) or (N, k), summed query by query: (D,) or (k, D).
+
+    `offsets` (Q + 1,) are those of the queries, whose rows stand together.
+    """
+    columns = np.ascontiguousarray(g.reshape(len(g), -1))
+    k, d = columns.shape[1], X.shape[1]
+    words = np.zeros((3, k, d), dtype=np.int64)
+    scale = _scales(exponent, (d,))
+    fits = _native.add_products(X, columns, offsets, scale[None] if k == 1 else np.stack([scale] * k), words)
+    return ExactSum(words if g.ndim == 2 else words[:, 0], exponent, fits)
+
+
+def until_it_fits(run: Callable[[int], S], fits: Callable[[S], bool]) -> S:
+    """run(extra) with as large a number added to the exponents as the contributions need."""
+    extra = 0
+    while not fits(result := run(extra)):
+        if extra > 2 * _MOST:
+            raise FloatingPointError("a sum over the queries overflows: features or scores are too large.")
+        extra += 24 if extra < 240 else extra  # by few, so that few of the 93 bits are left unused
+    return result
+
+
+def _scales(exponent: Integers, shape: tuple[int, ...]) -> Floats:
+    scale = np.ldexp(1.0, -within(exponent))
+    if scale.shape != shape:
+        scale = np.ascontiguousarray(np.broadcast_to(scale, shape))
+    return scale
