@@ -23,8 +23,8 @@ from sinkprop.data import group_rows
 from sinkprop.datasets import pydocs_folds
 from sinkprop.linear import TrainingSet, linear_scores, spread
 from sinkprop.ranker import SinkPropRanker
-from sinkprop.scaling import fit_scaling
 from sinkprop.selection import Selection
+from sinkprop.sources import ArraySource
 from sinkprop.training import train
 
 NAMES = [f"ndcg@{k}" for k in range(1, 11)]
@@ -113,9 +113,9 @@ def compared(training, validation, unseen, seed):
     ranker = SinkPropRanker(selection=selection, n_threads=1, random_state=seed)
     # the criterion of each stage, kept as ten numbers a query instead of their mean
     recipe = replace(ranker._recipe(weighted=False), judge=lambda part, scores: ndcgs(part, scores).ravel())
-    scaling = fit_scaling("standard", data.X)
     finished = []
-    train(data, vali, scaling, recipe, checkpoint=lambda stages: finished.append(stages[-1]))
+    sources = [ArraySource(part, 1) for part in (data, vali)]
+    _, scaling = train(*sources, recipe, checkpoint=lambda stages: finished.append(stages[-1]))
     # the regression first, then smoother before sharper
     stages = sorted(finished, key=lambda f: (f.penalty >= 0, f.stage, -f.penalty))
     positions = np.array([(f.penalty, f.stage) if f.penalty >= 0 else (-9, -9) for f in stages])

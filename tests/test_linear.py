@@ -5,11 +5,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import sinkprop.products
-from sinkprop import NDCG, PartitionedMeasure, SmoothedIndicator, expected_gain
+from sinkprop import NDCG, PartitionedMeasure, Selection, SmoothedIndicator, expected_gain
+from sinkprop.arrangement import arrange
+from sinkprop.ascent import Objective, moments_of, starts
 from sinkprop.data import group_rows
-from sinkprop.linear import Objective, TrainingSet, linear_scores, spread
-from sinkprop.products import Products, products
-from sinkprop.scaling import fit_scaling
+from sinkprop.linear import TrainingSet, linear_scores, resampled, spread
+from sinkprop.products import products
+from sinkprop.scaling import fit_scaling, scaling_of
+from sinkprop.sources import ArraySource
 
 RELAXATIONS = [
     SmoothedIndicator(0.7, accuracy="exact"),
@@ -32,19 +35,27 @@ def training_set(n_queries=5, weights=False, dtype=np.float64, seed=0):
     return TrainingSet(X, y, groups, rng.uniform(0.5, 2, n), rng.uniform(0, 2, n_queries))
 
 
-def objective(data, relaxation, normalization="standard", resample=0, multiply=None):
+def objective(data, relaxation, normalization="standard", resample=0):
+    source = ArraySource(data, 1)
+    (path,) = arrange(source, source, Selection("validation"), np.random.default_rng(0)).paths
+    moments = moments_of(source)
+    scaling = scaling_of(normalization, moments.mean, moments.deviation)
     return Objective(
-        data,
-        fit_scaling(normalization, data.X),
+        path,
+        moments,
+        scaling,
         relaxation,
+        *starts([path], moments, scaling),
         gain=NDCG(),
         n_iter=5,
         epsilon=1e-6,
-        n_threads=1,
         resample=resample,
-        multiply=multiply or Products(),
-        rng=np.random.default_rng(3),
+        seed=3,
     )
+
+
+def scores_of(f, data):
+    return linear_scores(data.X, f.start, f.scaling)
 
 
 @pytest.mark.parametrize("relaxation", RELAXATIONS, ids=str)
@@ -84,7 +95,7 @@ def test_the_start_is_the_regression_in_units_of_its_spread():
     f = objective(data, SmoothedIndicator(1.0))
     design = np.column_stack([data.X, np.ones(len(data.y))])
     regression = design @ np.linalg.lstsq(design, data.y, rcond=None)[0]
-    scores = f.problem.scores(f.start)
+    scores = scores_of(f, data)
     assert_allclose(np.corrcoef(scores, regression)[0, 1], 1, rtol=1e-12)
     within = scores - np.array([scores[data.codes == q].mean() for q in data.codes])
     assert_allclose(within.std(), 1, rtol=1e-12)
@@ -94,9 +105,9 @@ def test_the_start_is_the_regression_in_units_of_its_spread():
 def test_the_start_of_a_partitioned_measure_ranks_as_the_regression(family):
     data = training_set(20)
     relaxation = PartitionedMeasure(family)
-    theta = (f := objective(data, relaxation)).problem.scores(f.start)
+    theta = scores_of(objective(data, relaxation), data)
     score = theta[:, 1] - theta[:, 0] if family == "beta" else -theta[:, 0]
-    regression = (g := objective(data, SmoothedIndicator(1.0))).problem.scores(g.start)
+    regression = scores_of(objective(data, SmoothedIndicator(1.0)), data)
     assert_allclose(np.corrcoef(score, regression)[0, 1], 1, rtol=1e-12)
 
 
@@ -112,21 +123,34 @@ def test_equal_labels_or_features_start_at_zero():
 
 def test_resampling_draws_documents_of_their_own_query():
     data = training_set(6)
-    f = objective(data, SmoothedIndicator(1.0), resample=20)
-    assert f._codes.max() == 6 * 20 - 1
-    assert_array_equal(data.codes[f._rows], f._codes % 6)
-    sizes = np.bincount(f._codes).reshape(20, 6)
+    rows, groups = resampled(data.groups, np.arange(6), 20, (3, 0))
+    sizes = np.diff(groups.offsets)
+    assert len(sizes) == 6 * 20
+    assert_array_equal(data.codes[rows], np.repeat(np.tile(np.arange(6), 20), sizes))
+    sizes = sizes.reshape(20, 6)
     assert sizes.min() >= 1
     # Poisson: the mean of twenty is within four standard errors of the original's size
     original = np.diff(data.groups.offsets)
     assert (np.abs(sizes.mean(axis=0) - original) <= 4 * np.sqrt(original / 20) + 0.5).all()
+    assert len(set(rows.tolist())) == len(data.y)  # twenty draws leave nobody out, as a rule
+
+
+def test_what_is_drawn_for_a_query_depends_on_its_number_and_the_seed_alone():
+    data = training_set(6)
+    rows, groups = resampled(data.groups, np.arange(6), 1, (3, 0))
+    last = data.select(np.array([4, 5]))
+    begin = data.groups.offsets[4]
+    alone, of_last = resampled(last.groups, np.array([4, 5]), 1, (3, 0))
+    assert_array_equal(alone + begin, rows[groups.offsets[4] :])
+    assert_array_equal(of_last.offsets, groups.offsets[4:] - groups.offsets[4])
+    for seed in ((4, 0), (3, 1)):
+        assert not np.array_equal(resampled(data.groups, np.arange(6), 1, seed)[0], rows)
 
 
 def test_long_queries_are_resampled_to_at_most_200_documents():
-    n = 1000
-    data = TrainingSet(np.random.default_rng(0).normal(size=(n, 1)), np.ones(n), group_rows(None, n))
-    f = objective(data, SmoothedIndicator(1.0), resample=3)
-    assert_array_equal(np.bincount(f._codes), [200, 200, 200])
+    rows, groups = resampled(group_rows(None, 1000), np.arange(1), 3, (0, 0))
+    assert_array_equal(np.diff(groups.offsets), [200, 200, 200])
+    assert rows.max() < 1000
 
 
 def test_spread_is_that_within_queries():

@@ -11,8 +11,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 import sinkprop
-import sinkprop.linear
 from sinkprop import Annealing, Selection, SinkPropRanker, choose_permutation, doubly_stochastic, evaluate
+from sinkprop.ascent import Objective
 from sinkprop.baselines import RegressionRanker
 from sinkprop.model_files import ModelFileError, read_model, write_model
 
@@ -418,7 +418,7 @@ def test_row_weights_change_what_is_learned(data):
 def interrupting(monkeypatch, at):
     """Make the `at`-th evaluation of the expected gain an interrupt."""
     calls = 0
-    real = sinkprop.linear.expected_gain
+    real = Objective.value
 
     def counted(*args, **options):
         nonlocal calls
@@ -427,7 +427,7 @@ def interrupting(monkeypatch, at):
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(sinkprop.linear, "expected_gain", counted)
+    monkeypatch.setattr(Objective, "value", counted)
 
 
 def test_an_interrupt_keeps_the_best_model_so_far(monkeypatch, data):
@@ -462,14 +462,14 @@ def test_a_fit_resumes_from_its_checkpoint_to_the_same_model(monkeypatch, tmp_pa
     assert path.exists()
     done = len(read_model(path).state["stages"])
     evaluations = 0
-    real = sinkprop.linear.expected_gain
+    real = Objective.value
 
     def counted(*args, **options):
         nonlocal evaluations
         evaluations += 1
         return real(*args, **options)
 
-    monkeypatch.setattr(sinkprop.linear, "expected_gain", counted)
+    monkeypatch.setattr(Objective, "value", counted)
     resumed = quick(resample=resample, checkpoint=path, n_threads=2).fit(X, y, qid=qid)
     assert_array_equal(resumed.coef_, whole.coef_)
     rest = sum(stage.evaluations for stage in whole.fit_result_.stages[done:])

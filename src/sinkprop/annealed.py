@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,12 @@ from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker, seed_of
 from sinkprop.gains import RankLinear, as_gain
 from sinkprop.judging import gain_judge
-from sinkprop.linear import TrainingSet, fingerprint, linear_scores, partitioned_ranks
+from sinkprop.linear import TrainingSet, linear_scores, partitioned_ranks
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.progress import progress_line
 from sinkprop.relaxations import as_relaxation, relaxation_from, relaxation_record, score_weights
-from sinkprop.scaling import fit_scaling
 from sinkprop.selection import as_selection, selection_from, selection_record
+from sinkprop.sources import ArraySource, Source
 from sinkprop.training import Annealing, Finished, FitResult, Recipe, Stage, train
 
 __all__ = ["PENALTIES", "AnnealedRanker"]
@@ -42,14 +44,20 @@ class AnnealedRanker(BaseRanker):
     """
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
-        recipe = self._recipe(weighted=data.sample_weight is not None)
-        scaling = fit_scaling(self.normalization, data.X)
+        with ExitStack() as stack:
+
+            def source(part: TrainingSet) -> Source:
+                return stack.enter_context(closing(ArraySource(part, self.n_threads)))
+
+            self._fit_source(source(data), None if validation is None else source(validation))
+
+    def _fit_source(self, data: Source, validation: Source | None) -> None:
+        recipe = self._recipe(weighted=data.weighted_rows)
         resumed, write = self._checkpointing(data, validation, recipe)
         with progress_line(bool(self.verbose)) as notify:
-            result = train(
+            result, scaling = train(
                 data,
                 validation,
-                scaling,
                 recipe,
                 resumed=resumed,
                 checkpoint=write,
@@ -108,20 +116,20 @@ class AnnealedRanker(BaseRanker):
             resample=whole("resample", self.resample, 0),
             top=whole("top", self.top, 1),
             seed=seed_of(self.random_state),
-            n_threads=self.n_threads,
+            normalization=self.normalization,
         )
 
     def _annealing(self) -> Annealing:
         return Annealing() if self.annealing is None else self.annealing
 
     def _checkpointing(
-        self, data: TrainingSet, validation: TrainingSet | None, recipe: Recipe
+        self, data: Source, validation: Source | None, recipe: Recipe
     ) -> tuple[list[Finished], Callable[[Sequence[Finished]], None] | None]:
         """The stages of an earlier, unfinished fit, and the function that writes those of this one."""
         if self.checkpoint is None:
             return [], None
         path, kind = self.checkpoint, f"{type(self).__name__}Checkpoint"
-        digest = _fingerprint(data, validation, recipe, self.normalization, self.convention)
+        digest = _fingerprint(data, validation, recipe, self.convention)
 
         def write(finished: Sequence[Finished]) -> None:
             stages = [dataclasses.asdict(record) for record in finished]
@@ -201,19 +209,14 @@ class AnnealedRanker(BaseRanker):
         self._set_result(result)
 
 
-def _fingerprint(
-    data: TrainingSet,
-    validation: TrainingSet | None,
-    recipe: Recipe,
-    normalization: str,
-    convention: str,
-) -> str:
+def _fingerprint(data: Source, validation: Source | None, recipe: Recipe, convention: str) -> str:
     """A digest of everything on which the stages of a fit depend."""
     # The judge is its criterion and convention; the text of a function holds its address, which changes from
     # one process to the next.
     settings = [
         (field.name, getattr(recipe, field.name))
         for field in dataclasses.fields(recipe)
-        if field.name not in ("judge", "n_threads")
+        if field.name != "judge"
     ]
-    return fingerprint(repr((settings, normalization, convention)), data, validation)
+    digests = [None if source is None else source.digest for source in (data, validation)]
+    return hashlib.sha256(repr((settings, convention, digests)).encode()).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,31 +12,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop import _native
 from sinkprop.data import Groups
-from sinkprop.gains import Gain
-from sinkprop.objective import doubly_stochastic, expected_gain
+from sinkprop.objective import doubly_stochastic
 from sinkprop.permutation import choose_permutation
 from sinkprop.products import Products
 from sinkprop.regression import least_squares
-from sinkprop.relaxations import PartitionedMeasure, Relaxation
+from sinkprop.relaxations import Relaxation
 from sinkprop.scaling import Scaling
 
 __all__ = [
     "LinearProblem",
-    "Objective",
     "TrainingSet",
     "descend",
     "fingerprint",
+    "gathered",
     "joined",
     "linear_scores",
     "partitioned_ranks",
+    "resampled",
+    "row_scores",
     "spread",
+    "unscaled",
 ]
 
 Floats = NDArray[np.float64]
 
 _RESAMPLED_SIZE = 200  # the paper's bound on a resampled query
-_LOCATION = 1.5  # logits a standard deviation of the regression's scores: ranks spread over all of (0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,73 +149,6 @@ class LinearProblem:
         return np.concatenate([by_feature * self.scaling.factor[:, None] - offset, total[None]])
 
 
-class Objective:
-    """-(expected gain) + penalty / 2 |W - W_0|^2 and its gradient, of the weights of a linear scorer."""
-
-    def __init__(
-        self,
-        data: TrainingSet,
-        scaling: Scaling,
-        relaxation: Relaxation,
-        *,
-        gain: Gain,
-        n_iter: float,
-        epsilon: float,
-        n_threads: int | None,
-        resample: int,
-        multiply: Products,
-        rng: np.random.Generator,
-    ) -> None:
-        self.problem = LinearProblem(data, scaling, multiply)
-        self._settings: dict[str, Any] = {
-            "gain": gain, "n_iter": n_iter, "epsilon": epsilon, "n_threads": n_threads
-        }  # fmt: skip
-        self._rows: NDArray[np.int64] | None = None
-        self._y, self._codes = data.y, data.codes
-        self._sample_weight, self._query_weight = data.sample_weight, data.query_weight
-        if resample:
-            self._rows, self._codes = _resampled(data.groups, resample, rng)
-            self._y = data.y[self._rows]
-            if data.sample_weight is not None:
-                self._sample_weight = data.sample_weight[self._rows]
-            if data.query_weight is not None:
-                self._query_weight = np.tile(data.query_weight, resample)
-        self.start = self.problem.start
-        if relaxation.width == 2:
-            self.start = _partitioned_start(self.problem, relaxation)
-        self.evaluations = 0
-
-    def value(self, W: Floats, relaxation: Relaxation) -> tuple[float, Floats]:
-        """Expected gain and its gradient in W."""
-        self.evaluations += 1
-        scores = self.problem.scores(W)
-        r = expected_gain(
-            scores if self._rows is None else scores[self._rows],
-            self._y,
-            self._codes,
-            relaxation=relaxation,
-            sample_weight=self._sample_weight,
-            query_weight=self._query_weight,
-            **self._settings,
-        )
-        g = r.gradient if self._rows is None else _gathered(r.gradient, self._rows, len(scores))
-        return r.value, self.problem.gradient(g)
-
-    def maximize(
-        self, W: Floats, relaxation: Relaxation, penalty: float, *, max_iter: int, tol: float
-    ) -> Floats:
-        """The weights to which L-BFGS climbs from W."""
-
-        def loss(V: Floats) -> tuple[float, Floats]:
-            value, gradient = self.value(V, relaxation)
-            away = V - self.start
-            if V.ndim == 2:
-                away[-1] = 0  # intercepts are free
-            return -value + penalty / 2 * float(np.sum(away * away)), penalty * away - gradient
-
-        return descend(loss, W, max_iter=max_iter, tol=tol)
-
-
 def descend(
     loss: Callable[[Floats], tuple[float, Floats]], W: Floats, *, max_iter: int, tol: float
 ) -> Floats:
@@ -232,28 +167,36 @@ def descend(
     return np.asarray(result.x, dtype=np.float64).reshape(W.shape)
 
 
-def linear_scores(
-    X: NDArray[Any],
-    W: Floats,
-    scaling: Scaling,
-    multiply: Products = Products(),  # noqa: B008
-) -> Floats:
+def linear_scores(X: NDArray[Any], W: Floats, scaling: Scaling, multiply: Products | None = None) -> Floats:
     """Normalized features times weights, with the intercepts in the last row where there are two outputs.
 
-    "query" scaling is done before: here it is the identity.
+    "query" scaling is done before: here it is the identity. Without `multiply` the score of a row depends on
+    no other row, to the last bit.
     """
-    n_features = X.shape[1]
-    V = W if W.ndim == 1 else W[:n_features]
-    factor = scaling.factor if W.ndim == 1 else scaling.factor[:, None]
-    scores = multiply.forward(X, V * factor)
-    scores -= (scaling.shift * scaling.factor) @ V
-    if W.ndim == 2:
-        scores += W[n_features]
-    return scores
+    V, shift = unscaled(W, scaling)
+    if multiply is None:
+        return row_scores(X, V, shift)
+    return multiply.forward(X, V[0] if W.ndim == 1 else V.T) - (shift[0] if W.ndim == 1 else shift)
+
+
+def unscaled(W: Floats, scaling: Scaling) -> tuple[Floats, Floats]:
+    """V (k, D) and shift (k,) such that V x - shift are the k outputs of the weights W for features x."""
+    columns = W[:, None] if W.ndim == 1 else W[:-1]
+    V = np.ascontiguousarray((columns * scaling.factor[:, None]).T)
+    shift = (scaling.shift * scaling.factor) @ columns
+    return V, shift if W.ndim == 1 else shift - W[-1]
+
+
+def row_scores(X: NDArray[Any], V: Floats, shift: Floats) -> Floats:
+    """X V' - shift in float64: (N,) for V (1, D), and (N, k) for V (k, D)."""
+    out = np.empty((len(X), len(V)))
+    _native.row_scores(X, V, out)
+    out -= shift
+    return out[:, 0] if len(V) == 1 else out
 
 
 def partitioned_ranks(
-    theta: Floats, groups: Groups, relaxation: Relaxation, *, n_iter: int, epsilon: float, top: int
+    theta: Floats, groups: Groups, relaxation: Relaxation, *, n_iter: float, epsilon: float, top: int
 ) -> NDArray[np.int64]:
     """Ranks (N,) by the short-cut Hungarian algorithm on each query's Pi, as the paper ranks test queries."""
     ranks = np.empty(len(theta), dtype=np.int64)
@@ -272,19 +215,6 @@ def _start(data: TrainingSet, scaling: Scaling) -> Floats:
     return w / width if width > 0 else np.zeros_like(w)
 
 
-def _partitioned_start(problem: LinearProblem, relaxation: Relaxation) -> Floats:
-    """The least-squares weights as those of two outputs, with intercepts, (D + 1, 2)."""
-    w = problem.start
-    W = np.zeros((len(w) + 1, 2))
-    W[:-1, 0] = -_LOCATION * w  # mass near 0 means near the top
-    if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":
-        W[:-1] = np.stack([-_LOCATION / 2 * w, _LOCATION / 2 * w], axis=1)
-    W[-1] -= problem.scores(W).mean(axis=0)
-    if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":
-        W[-1] += math.log(2)
-    return W
-
-
 def spread(scores: Floats, data: TrainingSet) -> float:
     """Standard deviation of the scores within queries; rows count as their queries do."""
     sizes = np.diff(data.groups.offsets)
@@ -295,21 +225,50 @@ def spread(scores: Floats, data: TrainingSet) -> float:
     return width if width > 1e-12 * float(np.abs(scores).max()) else 0.0
 
 
-def _resampled(
-    groups: Groups, times: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows and query numbers of `times` copies of each query, their documents drawn with replacement.
+def resampled(
+    groups: Groups, numbers: NDArray[np.int64], times: int, seed: Sequence[int]
+) -> tuple[NDArray[np.int64], Groups]:
+    """Rows of `times` copies of each query, their documents drawn with replacement, and the copies' groups.
 
-    The sizes are Poisson with the mean of the original's, from 1 to 200.
+    The sizes are Poisson with the mean of the original's, from 1 to 200. What is drawn for a query depends on
+    the seed and its number alone.
     """
-    sizes, starts = np.diff(groups.offsets), groups.offsets[:-1]
-    drawn = rng.poisson(np.tile(sizes, times)).clip(1, _RESAMPLED_SIZE)
-    of = np.repeat(np.tile(np.arange(len(sizes)), times), drawn)
-    rows = starts[of] + np.floor(rng.random(len(of)) * sizes[of]).astype(np.int64)
-    return rows, np.repeat(np.arange(len(drawn)), drawn)
+    from scipy.special import pdtr, pdtrik
+
+    sizes, starts = np.tile(np.diff(groups.offsets), times), np.tile(groups.offsets[:-1], times)
+    keys = np.repeat(np.arange(times, dtype=np.uint64), len(numbers))
+    for part in (*seed, np.tile(numbers, times)):
+        keys = _mixed(keys ^ _mixed(np.atleast_1d(part).astype(np.uint64)))
+    u, mean = _uniform(keys), sizes.astype(np.float64)
+    drawn = np.ceil(pdtrik(u, mean))
+    fewer = (drawn - 1).clip(0)
+    drawn = np.where(pdtr(fewer, mean) >= u, fewer, drawn).clip(1, _RESAMPLED_SIZE).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(drawn)]).astype(np.int64)
+    of = np.repeat(np.arange(len(drawn)), drawn)
+    place = (np.arange(offsets[-1]) - offsets[:-1][of] + 1).astype(np.uint64)
+    rows = starts[of] + np.floor(_uniform(_mixed(keys[of] + place * _GOLDEN)) * sizes[of]).astype(np.int64)
+    if groups.rows is not None:
+        rows = groups.rows[rows]
+    return rows, Groups(offsets, None, np.arange(len(drawn)), int(drawn.max()))
 
 
-def _gathered(gradient: Floats, rows: NDArray[np.int64], n: int) -> Floats:
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's function: bits that look drawn at random from numbers that do not."""
+    z = z + _GOLDEN
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _uniform(bits: NDArray[np.uint64]) -> Floats:
+    """Numbers within (0, 1)."""
+    return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def gathered(gradient: Floats, rows: NDArray[np.int64], n: int) -> Floats:
     """Sum of the gradient over the copies of each row."""
     if gradient.ndim == 1:
         return np.asarray(np.bincount(rows, weights=gradient, minlength=n), dtype=np.float64)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sinkprop.data import Groups
 
-__all__ = ["SCALINGS", "Scaling", "fit_scaling", "scale_by_query"]
+__all__ = ["SCALINGS", "Scaling", "check_kind", "fit_scaling", "scale_by_query", "scaling_of"]
 
 Floats = NDArray[np.float64]
 Kind = Literal["none", "query", "standard"]
@@ -42,15 +42,26 @@ class Scaling:
 
 def fit_scaling(kind: str, X: NDArray[Any]) -> Scaling:
     """The normalization named, with what it needs from the training rows (N, D)."""
+    check_kind(kind)
+    if kind != "standard":
+        return scaling_of(kind, np.zeros(X.shape[1]), np.ones(X.shape[1]))
+    return scaling_of(kind, *moments(X))
+
+
+def scaling_of(kind: str, mean: Floats, std: Floats) -> Scaling:
+    """The normalization named, of training rows whose features have this mean and deviation, (D,)."""
+    check_kind(kind)
+    if kind != "standard":
+        return Scaling(cast(Kind, kind), np.zeros(len(mean)), np.ones(len(mean)))
+    # rounding leaves a little spread to a constant feature of large values
+    constant = std <= 1e-12 * np.abs(mean)
+    return Scaling("standard", mean, np.where(constant, 0.0, 1 / np.where(constant, 1.0, std)))
+
+
+def check_kind(kind: str) -> None:
+    """A ValueError where there is no such normalization."""
     if kind not in SCALINGS:
         raise ValueError(f"normalization must be {' or '.join(map(repr, SCALINGS))}; got {kind!r}.")
-    n_features = X.shape[1]
-    if kind != "standard":
-        return Scaling(cast(Kind, kind), np.zeros(n_features), np.ones(n_features))
-    shift, std = moments(X)
-    # rounding leaves a little spread to a constant feature of large values
-    constant = std <= 1e-12 * np.abs(shift)
-    return Scaling("standard", shift, np.where(constant, 0.0, 1 / np.where(constant, 1.0, std)))
 
 
 def moments(X: NDArray[Any]) -> tuple[Floats, Floats]:

@@ -15,20 +15,25 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from numbers import Real
+from operator import add
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.arrangement import Arrangement, arrange
+from sinkprop.ascent import Objective, moments_of, scorer, starts
+from sinkprop.exact import exponent, until_it_fits
 from sinkprop.gains import Gain
-from sinkprop.judging import Judge, divide, mean_criterion
-from sinkprop.linear import Objective, TrainingSet, partitioned_ranks, spread
-from sinkprop.products import Products, products
+from sinkprop.judging import Judge
+from sinkprop.passes import Assess, Assessed
 from sinkprop.progress import Notify, silent
 from sinkprop.relaxations import Relaxation, SmoothedIndicator
-from sinkprop.scaling import Scaling
+from sinkprop.scaling import Scaling, check_kind, scaling_of
 from sinkprop.selection import Selection, choose, mean_over_queries
+from sinkprop.sources import Source, one_blas_thread
 
 __all__ = ["Annealing", "FitResult", "Recipe", "Stage", "train"]
 
@@ -154,7 +159,7 @@ class Recipe:
     resample: int = 0
     top: int = 200
     seed: int = 0
-    n_threads: int | None = None
+    normalization: str = "standard"
 
     def at(self, sigma: float | None) -> Relaxation:
         """The relaxation with this sigma; a partitioned measure has none."""
@@ -178,41 +183,55 @@ class Finished:
 
 
 def train(
-    data: TrainingSet,
-    validation: TrainingSet | None,
-    scaling: Scaling,
+    data: Source,
+    validation: Source | None,
     recipe: Recipe,
     *,
     resumed: Sequence[Finished] = (),
     checkpoint: Callable[[Sequence[Finished]], None] | None = None,
     on_stage: Callable[[Stage], None] | None = None,
     notify: Notify = silent,
-) -> FitResult:
-    """The recipe carried out.
+) -> tuple[FitResult, Scaling]:
+    """The recipe carried out, and the normalization of the features that it trained on.
 
     `checkpoint` is called with the stages finished so far after each of them; given as `resumed` to a later
     call with the same data and recipe, they are not run again, and the result is the same. `on_stage` is
     called with the record of each stage that was run; its criterion is that of the stage alone. An interrupt
     from the keyboard ends the fit with the best of the stages finished.
     """
-    with products(recipe.n_threads, len(data.y)) as multiply:
-        return _train(data, validation, scaling, recipe, multiply, resumed, checkpoint, on_stage, notify)
+    check_kind(recipe.normalization)
+    with one_blas_thread():
+        return _train(data, validation, recipe, resumed, checkpoint, on_stage, notify)
 
 
 def _train(
-    data: TrainingSet,
-    validation: TrainingSet | None,
-    scaling: Scaling,
+    data: Source,
+    validation: Source | None,
     recipe: Recipe,
-    multiply: Products,
     resumed: Sequence[Finished],
     checkpoint: Callable[[Sequence[Finished]], None] | None,
     on_stage: Callable[[Stage], None] | None,
     notify: Notify,
-) -> FitResult:
-    division = divide(data, validation, recipe.selection, np.random.default_rng([recipe.seed, 0]))
-    paths = [_objective(part, i, scaling, recipe, multiply) for i, part in enumerate(division.parts)]
-    weight = division.weight
+) -> tuple[FitResult, Scaling]:
+    arrangement = arrange(data, validation, recipe.selection, np.random.default_rng([recipe.seed, 0]))
+    moments = moments_of(data)
+    scaling = scaling_of(recipe.normalization, moments.mean, moments.deviation)
+    paths = [
+        Objective(
+            path,
+            moments,
+            scaling,
+            recipe.relaxation,
+            start,
+            gain=recipe.gain,
+            n_iter=recipe.n_iter,
+            epsilon=recipe.epsilon,
+            resample=recipe.resample,
+            seed=recipe.seed,
+        )
+        for path, start in zip(arrangement.paths, starts(arrangement.paths, moments, scaling), strict=True)
+    ]
+    weight = arrangement.weight
     known = {(record.penalty, record.stage): record for record in resumed}
     finished: list[Finished] = []
     total = len(recipe.penalties) * len(recipe.sigmas)
@@ -222,7 +241,7 @@ def _train(
         if (penalty, stage) in known:
             finished.append(known[penalty, stage])
             return finished[-1]
-        finished.append(_run_stage(paths, division.judges, recipe, penalty, stage, start))
+        finished.append(_run_stage(paths, arrangement, recipe, penalty, stage, start))
         if checkpoint is not None:
             checkpoint(finished)
         if on_stage is not None:
@@ -252,29 +271,12 @@ def _train(
         status = "interrupted"
     n_queries = data.n_queries + (0 if validation is None else validation.n_queries)
     smoothest = recipe.selection.takes_smoothest(n_queries)
-    return _result(paths[0], finished, weight, recipe, status, division.judged_by, smoothest)
-
-
-def _objective(
-    part: TrainingSet, number: int, scaling: Scaling, recipe: Recipe, multiply: Products
-) -> Objective:
-    return Objective(
-        part,
-        scaling,
-        recipe.relaxation,
-        gain=recipe.gain,
-        n_iter=recipe.n_iter,
-        epsilon=recipe.epsilon,
-        n_threads=recipe.n_threads,
-        resample=recipe.resample,
-        multiply=multiply,
-        rng=np.random.default_rng([recipe.seed, 1, number]),
-    )
+    return _result(paths[0], finished, weight, recipe, status, arrangement.judged_by, smoothest), scaling
 
 
 def _run_stage(
     paths: Sequence[Objective],
-    judges: Sequence[tuple[int, TrainingSet]],
+    arrangement: Arrangement,
     recipe: Recipe,
     penalty: int,
     stage: int,
@@ -289,27 +291,55 @@ def _run_stage(
             for path, W in zip(paths, start, strict=True)
         )
     value, _ = paths[0].value(weights[0], relaxation)
-    own, training = paths[0].problem, None
-    if relaxation.width == 1:
-        training = mean_criterion(recipe.judge, own.data, own.scores(weights[0]))
-    judged = []
-    for path, part in judges:
-        theta = paths[path].problem.scores(weights[path], part.X)
-        scores = theta
-        if theta.ndim == 2:
-            settings: dict[str, Any] = {"n_iter": recipe.n_iter, "epsilon": recipe.epsilon, "top": recipe.top}
-            scores = -partitioned_ranks(theta, part.groups, relaxation, **settings).astype(np.float64)
-        judged.append(recipe.judge(part, scores))
+    judged, training = _assessed(paths, arrangement, recipe, relaxation, weights)
     return Finished(
         penalty,
         stage,
         weights,
         value,
-        np.concatenate(judged),
+        judged,
         sum(path.evaluations for path in paths) - before,
         time.perf_counter() - began,
         training,
     )
+
+
+def _assessed(
+    paths: Sequence[Objective],
+    arrangement: Arrangement,
+    recipe: Recipe,
+    relaxation: Relaxation,
+    weights: Sequence[Floats],
+) -> tuple[Floats, float | None]:
+    """The criterion of every judging query, and the mean of the model's own training queries'."""
+    scorers = [scorer(W, path.scaling) for path, W in zip(paths, weights, strict=True)]
+    own = scorers[0] if relaxation.width == 1 else None
+
+    def run(extra: int) -> list[Assessed]:
+        return [
+            source.run(
+                Assess(
+                    recipe.judge,
+                    {number: scorers[number] for number in judged},
+                    own if source in paths[0].path.sources else None,
+                    relaxation,
+                    recipe.n_iter,
+                    recipe.epsilon,
+                    recipe.top,
+                    exponent(paths[0].path.largest_weight) + 20 + extra,
+                )
+            )
+            for source, judged in arrangement.judges
+        ]
+
+    found = until_it_fits(run, lambda parts: all(p.training is None or p.training.fits for p in parts))
+    values = [part.judged[number] for number in range(len(paths)) for part in found if number in part.judged]
+    sums = [part.training for part in found if part.training is not None]
+    training = None
+    if sums:
+        total, share = reduce(add, sums).value().tolist()
+        training = total / share if share > 0 else 0.0
+    return np.concatenate(values), training
 
 
 def _result(
@@ -343,7 +373,7 @@ def _result(
     taken = finished[order[choice.taken]]
     weights, sigma = taken.weights[0], recipe.sigmas[taken.stage]
     if sigma is not None:  # in units in which the scores' spread within queries is 1
-        width = spread(model.problem.scores(weights), model.problem.data) or 1.0
+        width = model.spread(weights) or 1.0
         weights, sigma = weights / width, sigma / width
     return FitResult(status, weights, sigma, recipe.criterion, judged_by, tuple(stages))
 

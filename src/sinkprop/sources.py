@@ -1,0 +1,322 @@
+"""Training queries wherever they are: in memory, in a file, on a cluster.
+
+A source is a number of blocks of whole queries, and can run a task on each of them. Everything that a linear
+fit wants to know of its queries is such a task (`passes.py`), so a fit does not know where they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.arguments import threads
+from sinkprop.data import Groups
+from sinkprop.linear import TrainingSet, fingerprint
+from sinkprop.scaling import scale_by_query
+
+if TYPE_CHECKING:
+    from sinkprop.store import StoredQueries
+
+__all__ = [
+    "ArraySource",
+    "Block",
+    "Source",
+    "StoredSource",
+    "Task",
+    "Team",
+    "one_blas_thread",
+    "stored_digest",
+]
+
+Floats = NDArray[np.float64]
+P = TypeVar("P")
+
+_BLOCK_BYTES = 1 << 22  # features that are still in the cache when the gradient is formed from them
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some whole queries.
+
+    data   their rows, sorted by query
+    first  the number of their first query in the whole set
+    codes  (q,) the path of a fit that each query judges and takes no part in; None where there are none
+    """
+
+    data: TrainingSet
+    first: int
+    codes: NDArray[np.int16] | None = None
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def keep(self, name: Any, make: Callable[[], P]) -> P:
+        """What `make` gives, made once as long as the block lives."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        made: P = self._kept[name]
+        return made
+
+    def trained(self, path: int) -> Groups | None:
+        """The queries that this path trains on; None where there are none."""
+        if self.codes is None:
+            return self.data.groups
+        return self.keep(("trained", path), lambda: _chosen(self.data.groups, self.codes != path))
+
+    def judging(self, path: int) -> Groups | None:
+        """The queries that judge this path; None where there are none."""
+        if self.codes is None:
+            return self.data.groups
+        return self.keep(("judging", path), lambda: _chosen(self.data.groups, self.codes == path))
+
+
+def _chosen(groups: Groups, chosen: Any) -> Groups | None:
+    if chosen.all():
+        return groups
+    if not chosen.any():
+        return None
+    sizes = np.diff(groups.offsets)
+    rows = np.flatnonzero(np.repeat(chosen, sizes))
+    offsets = np.concatenate([[0], np.cumsum(sizes[chosen])]).astype(np.int64)
+    return Groups(offsets, rows, groups.queries[chosen], int(sizes[chosen].max()))
+
+
+class Task(Protocol[P]):
+    """What is computed on each block. It is sent to where the block is."""
+
+    def __call__(self, block: Block) -> P: ...
+
+    def combine(self, parts: Sequence[P]) -> P:
+        """The result on several blocks from those on each, in the order of the blocks."""
+
+
+class Source(Protocol):
+    """Queries cut into blocks.
+
+    sizes         (Q,) documents of each query
+    query_weight  (Q,) or None
+    digest        of all that a fit depends on
+    """
+
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def n_queries(self) -> int: ...
+    @property
+    def n_features(self) -> int: ...
+    @property
+    def longest(self) -> int: ...
+    @property
+    def sizes(self) -> NDArray[np.int64]: ...
+    @property
+    def query_weight(self) -> Floats | None: ...
+    @property
+    def weighted_rows(self) -> bool: ...
+    @property
+    def digest(self) -> str: ...
+
+    def with_codes(self, codes: NDArray[np.int16]) -> Source:
+        """The same queries, each with the path of a fit that it judges."""
+
+    def run(self, task: Task[P]) -> P:
+        """The task on every block, combined in their order."""
+
+    def close(self) -> None:
+        """The end of the threads, or of what else works for the source."""
+
+
+class ArraySource:
+    """Queries in memory. Blocks are views of their rows; threads share them."""
+
+    def __init__(self, data: TrainingSet, n_threads: int | None = None) -> None:
+        self.data = data
+        self._team = Team(threads(n_threads, len(data.y)))
+        bounds = _cuts(data, self._team.n_threads)
+        self.blocks = [Block(_piece(data, a, b), a) for a, b in pairwise(bounds)]
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.data.y)
+
+    @property
+    def n_queries(self) -> int:
+        return self.data.n_queries
+
+    @property
+    def n_features(self) -> int:
+        return int(self.data.X.shape[1])
+
+    @property
+    def longest(self) -> int:
+        return self.data.groups.longest
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return np.diff(self.data.groups.offsets)
+
+    @property
+    def query_weight(self) -> Floats | None:
+        return self.data.query_weight
+
+    @property
+    def weighted_rows(self) -> bool:
+        return self.data.sample_weight is not None
+
+    @property
+    def digest(self) -> str:
+        return fingerprint("rows", self.data)
+
+    def with_codes(self, codes: NDArray[np.int16]) -> ArraySource:
+        other = object.__new__(ArraySource)
+        other.data, other._team = self.data, self._team
+        other.blocks = [
+            Block(block.data, block.first, codes[block.first : block.first + block.data.n_queries])
+            for block in self.blocks
+        ]
+        return other
+
+    def run(self, task: Task[P]) -> P:
+        return task.combine(list(self._team.results(task, self.blocks)))
+
+    def close(self) -> None:
+        self._team.close()
+
+
+class StoredSource:
+    """Queries in a file, read block by block, ahead of what is computed; memory holds a few blocks."""
+
+    def __init__(
+        self,
+        stored: StoredQueries,
+        n_threads: int | None = None,
+        *,
+        by_query: bool = False,
+        query_weight: Floats | None = None,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> None:
+        self.stored, self.query_weight, self._by_query = stored, query_weight, by_query
+        self._team = Team(threads(n_threads, stored.n_rows))
+        self._range = (start, len(stored.block_queries) - 1 if stop is None else stop)
+        self._codes: NDArray[np.int16] | None = None
+
+    n_rows = property(lambda self: int(self.stored.n_rows))
+    n_queries = property(lambda self: int(self.stored.n_queries))
+    n_features = property(lambda self: int(self.stored.n_features))
+    longest = property(lambda self: int(self.stored.longest))
+    weighted_rows = False
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        sizes: NDArray[np.int64] = self.stored.sizes
+        return sizes
+
+    @property
+    def digest(self) -> str:
+        return stored_digest(self.stored, self._by_query, self.query_weight)
+
+    def with_codes(self, codes: NDArray[np.int16]) -> StoredSource:
+        other = object.__new__(StoredSource)
+        other.__dict__.update(self.__dict__)
+        other._codes = codes
+        return other
+
+    def run(self, task: Task[P]) -> P:
+        return task.combine(list(self._team.results(task, self._blocks())))
+
+    def close(self) -> None:
+        self._team.close()
+
+    def _blocks(self) -> Iterator[Block]:
+        start, stop = self._range
+        firsts = self.stored.block_queries[start:stop].tolist()
+        ahead = self._team.n_threads + 1
+        for first, queries in zip(firsts, self.stored.blocks(start, stop, ahead=ahead), strict=True):
+            X = scale_by_query(queries.X, queries.groups) if self._by_query else queries.X
+            last = first + queries.n_queries
+            weight = None if self.query_weight is None else self.query_weight[first:last]
+            codes = None if self._codes is None else self._codes[first:last]
+            yield Block(TrainingSet(X, queries.y, queries.groups, None, weight), first, codes)
+
+
+def stored_digest(stored: StoredQueries, by_query: bool, query_weight: Floats | None) -> str:
+    """What identifies the training queries of a stored set, on whatever machine they are read."""
+    digest = hashlib.sha256(f"{stored.digest} {by_query}".encode())
+    if query_weight is not None:
+        digest.update(np.ascontiguousarray(query_weight).data)
+    return digest.hexdigest()
+
+
+class Team:
+    """Threads that work on blocks, each with one of them."""
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+        self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="sinkprop") if n_threads > 1 else None
+
+    def results(self, task: Task[P], blocks: Iterable[Block]) -> Iterator[P]:
+        """Those of the task on blocks, in their order; no more blocks are taken than can be worked on."""
+        if self._pool is None or (isinstance(blocks, Sequence) and len(blocks) == 1):
+            for block in blocks:
+                yield task(block)
+            return
+        waiting: deque[Future[P]] = deque()
+        try:
+            for block in blocks:
+                if len(waiting) > self.n_threads:
+                    yield waiting.popleft().result()
+                waiting.append(self._pool.submit(task, block))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # after an error or an interrupt: what has not begun is not begun
+            for future in waiting:
+                future.cancel()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS on one thread: blocks are computed beside each other already."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+def _cuts(data: TrainingSet, n_threads: int) -> list[int]:
+    """The first query of each block, and the end: blocks that fill the cache, and some for each thread."""
+    offsets = data.groups.offsets
+    total = len(data.y) * data.X.shape[1] * data.X.itemsize
+    count = max(1, -(-total // _BLOCK_BYTES))
+    if n_threads > 1:
+        count = max(count, min(4 * n_threads, total >> 16))
+    rows = np.linspace(0, len(data.y), min(count, data.n_queries) + 1)
+    bounds = np.unique(np.searchsorted(offsets, rows[1:-1]).clip(1, data.n_queries - 1))
+    return [0, *bounds.tolist(), data.n_queries] if data.n_queries > 1 else [0, data.n_queries]
+
+
+def _piece(data: TrainingSet, first: int, last: int) -> TrainingSet:
+    """The queries from the first to before the last, as views."""
+    if (first, last) == (0, data.n_queries):
+        return data
+    offsets = data.groups.offsets[first : last + 1]
+    rows = slice(int(offsets[0]), int(offsets[-1]))
+    groups = Groups(offsets - offsets[0], None, data.groups.queries[first:last], int(np.diff(offsets).max()))
+    return replace(
+        data,
+        X=data.X[rows],
+        y=data.y[rows],
+        groups=groups,
+        sample_weight=None if data.sample_weight is None else data.sample_weight[rows],
+        query_weight=None if data.query_weight is None else data.query_weight[first:last],
+    )
