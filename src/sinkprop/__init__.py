@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from sinkprop import gbdt as gbdt
     from sinkprop import plot as plot
     from sinkprop import report as report
+    from sinkprop import store as store
     from sinkprop import torch as torch
     from sinkprop.estimator import load_model
     from sinkprop.ranker import SinkPropRanker
+    from sinkprop.store import StoredQueries, open_queries
 
 __version__ = "0.1.0"
 
@@ -64,6 +66,7 @@ __all__ = [
     "SinkhornLimit",
     "SinkhornStatus",
     "SmoothedIndicator",
+    "StoredQueries",
     "baselines",
     "choose_permutation",
     "datasets",
@@ -77,6 +80,7 @@ __all__ = [
     "load_parquet",
     "load_queries",
     "load_query_sizes",
+    "open_queries",
     "parse_gain",
     "parse_metric",
     "parse_metrics",
@@ -93,6 +97,8 @@ __all__ = [
 _LAZY = {
     "SinkPropRanker": "sinkprop.ranker",
     "load_model": "sinkprop.estimator",
+    "StoredQueries": "sinkprop.store",
+    "open_queries": "sinkprop.store",
     "baselines": "sinkprop.baselines",
     "datasets": "sinkprop.datasets",
     "experiment": "sinkprop.experiment",
@@ -100,6 +106,7 @@ _LAZY = {
     "gbdt": "sinkprop.gbdt",
     "plot": "sinkprop.plot",
     "report": "sinkprop.report",
+    "store": "sinkprop.store",
     "torch": "sinkprop.torch",
 }
 

@@ -11,7 +11,15 @@ from typing import IO, Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Source", "compression_by_name", "opened", "read_source"]
+__all__ = [
+    "Source",
+    "compression_by_content",
+    "compression_by_name",
+    "damage",
+    "damaged",
+    "opened",
+    "read_source",
+]
 
 StrPath: TypeAlias = str | os.PathLike[str]
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -33,6 +41,11 @@ _SUFFIXES = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}
 def compression_by_name(name: str) -> str | None:
     """The compression that a file's name promises: gzip, xz, bzip2, or None."""
     return _SUFFIXES.get(os.path.splitext(name)[1].lower())
+
+
+def compression_by_content(start: bytes) -> str | None:
+    """The compression of a file by its first six bytes: gzip, xz, bzip2, or None."""
+    return next((kind for magic, kind in _MAGICS.items() if start.startswith(magic)), None)
 
 
 def read_source(path: StrPath | IO[bytes] | IO[str]) -> Source:
@@ -81,24 +94,33 @@ def _array(data: bytes | bytearray) -> Bytes:
 
 
 def _decompressed(data: Bytes, name: str) -> Bytes:
-    start = data[:6].tobytes()
-    compression = next((kind for magic, kind in _MAGICS.items() if start.startswith(magic)), None)
+    compression = compression_by_content(data[:6].tobytes())
     if compression is None:
         return data
-    import zlib
-    from lzma import LZMAError
-
     text = bytearray()
     try:
         with opened(compression, io.BytesIO(data.tobytes()), "rb") as stream:
             while block := stream.read(1 << 22):
                 text += block
-    except (EOFError, OSError, zlib.error, LZMAError) as error:
-        raise ValueError(
-            f"{name}: the compressed stream ({compression}) is damaged or cut off, after {len(text)} bytes "
-            f"of text: {error}. Get the file again."
-        ) from error
+    except damage() as error:
+        raise damaged(name, compression, len(text), error) from error
     return _array(text)
+
+
+def damage() -> tuple[type[Exception], ...]:
+    """What is raised where a compressed stream is damaged or cut off."""
+    import zlib
+    from lzma import LZMAError
+
+    return (EOFError, OSError, zlib.error, LZMAError)
+
+
+def damaged(name: str, compression: str, done: int, error: Exception) -> ValueError:
+    """What to say of a compressed file that cannot be read on after so many bytes of text."""
+    return ValueError(
+        f"{name}: the compressed stream ({compression}) is damaged or cut off, after {done} bytes of text: "
+        f"{error}. Get the file again."
+    )
 
 
 def opened(compression: str, file: IO[bytes], mode: str) -> IO[bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from numbers import Real
 from typing import IO, Any, NoReturn
@@ -129,7 +129,8 @@ def load_letor(
         what = "holds no document, only comments or blank lines" if len(data) else "is empty"
         raise ValueError(f"{source.name}: the file {what}; expected a line such as `2 qid:7 1:0.5` for each.")
     if too_sparse:
-        _raise_too_sparse(source, layout, columns, cells * kind.itemsize)
+        number, _ = _line_at(data, layout.largest_line)
+        _raise_too_sparse((source.name, number), layout.largest_id, n, columns, cells * kind.itemsize)
     if shortage is not None:
         raise shortage
     if X is None:
@@ -254,8 +255,11 @@ def _raise_fault(
     n_features: int | None,
     zero_based: bool,
     kind: np.dtype[Any],
+    lines_before: int = 0,
 ) -> NoReturn:
+    """The error of a faulty line; the data may be a part of a file, with so many lines before it."""
     number, text = _line_at(source.data, line)
+    number += lines_before
     token = text[begin - line : end - line]
     what = _FAULTS[fault].format(
         token=_shown(token, 0, width=40) if token else "the end of the line",
@@ -269,12 +273,12 @@ def _raise_fault(
     raise ValueError(f"{source.name}, line {number}: {what}. The line: {shown}.{_hint(source, number)}")
 
 
-def _raise_too_sparse(source: Source, layout: _native.LetorLayout, columns: int, size: int) -> NoReturn:
-    number, _ = _line_at(source.data, layout.largest_line)
+def _raise_too_sparse(where: tuple[str, int], largest: int, rows: int, columns: int, size: int) -> NoReturn:
+    name, number = where
     right = f" If the id is right, pass n_features={columns} to allow that." if columns < 2**30 else ""
     raise ValueError(
-        f"{source.name}, line {number}: the feature id {layout.largest_id} asks for a dense matrix of "
-        f"{layout.rows} x {columns}, {_size(size)}, of which less than 1 % would be filled.{right} If it is "
+        f"{name}, line {number}: the feature id {largest} asks for a dense matrix of "
+        f"{rows} x {columns}, {_size(size)}, of which less than 1 % would be filled.{right} If it is "
         "wrong, correct the line, or pass the largest id that there should be as n_features= to be shown the "
         "first line past it."
     )
@@ -369,23 +373,34 @@ def _qid_of_sizes(
     source: Source, group: StrPath | Sequence[int] | NDArray[Any] | None, n: int
 ) -> NDArray[np.int64]:
     """Query numbers 1, 2, ... for the n rows of a file without qid."""
+    sizes, name, place = _sizes_for(source, group)
+    ends = np.cumsum(sizes.astype(object))  # Python's whole numbers do not overflow
+    if ends[-1] != n:
+        _raise_wrong_sizes(source, name, place, ends, n)
+    return np.repeat(np.arange(1, len(sizes) + 1, dtype=np.int64), sizes)
+
+
+def _sizes_for(
+    source: Source, group: StrPath | Sequence[int] | NDArray[Any] | None
+) -> tuple[NDArray[np.int64], str, Callable[[int], str]]:
+    """The sizes of the queries of a file without qid, what to call them, and where the i-th stands."""
     if group is None:
         group = _sibling(source)
     if isinstance(group, str | os.PathLike):
         file = read_source(group)
         sizes, lines = _read_sizes(file)
-        name, places = file.name, [f"line {line}" for line in lines]
-    else:
-        name, sizes = "group", _given_sizes(group)
-        places = [f"group[{i}]" for i in range(len(sizes))]
-    ends = np.cumsum(sizes.astype(object))  # Python's whole numbers do not overflow
-    if ends[-1] != n:
-        past = next((f", past it from {p} on" for p, end in zip(places, ends, strict=True) if end > n), "")
-        raise ValueError(
-            f"{name}: the sizes must sum to {n}, the number of documents in {source.name}; the {len(sizes)} "
-            f"sizes sum to {ends[-1]}{past}."
-        )
-    return np.repeat(np.arange(1, len(sizes) + 1, dtype=np.int64), sizes)
+        return sizes, file.name, lambda i: f"line {lines[i]}"
+    return _given_sizes(group), "group", lambda i: f"group[{i}]"
+
+
+def _raise_wrong_sizes(
+    source: Source, name: str, place: Callable[[int], str], ends: NDArray[Any], n: int
+) -> NoReturn:
+    past = f", past it from {place(int(np.argmax(ends > n)))} on" if ends[-1] > n else ""
+    raise ValueError(
+        f"{name}: the sizes must sum to {n}, the number of documents in {source.name}; the {len(ends)} "
+        f"sizes sum to {ends[-1]}{past}."
+    )
 
 
 def _sibling(source: Source) -> str:

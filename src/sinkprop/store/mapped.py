@@ -1,0 +1,122 @@
+"""One part of a stored set, memory-mapped: arrays that are views of the file."""
+
+from __future__ import annotations
+
+import mmap
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.store.format import Manifest, StoreError, rows_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["MappedPart", "text_column"]
+
+
+class MappedPart:
+    """A mapped Arrow file. Its pages count as this process's memory from their first use until given back."""
+
+    def __init__(self, folder: Path, manifest: Manifest, number: int) -> None:
+        import pyarrow as pa
+
+        part = manifest.parts[number]
+        path = folder / part.file
+        self._n_features, self._docid = manifest.n_features, manifest.docid
+        with open(path, "rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        whole = pa.py_buffer(self._map)
+        self._address = whole.address
+        try:
+            self._reader = pa.ipc.open_file(pa.BufferReader(whole))
+        except pa.ArrowInvalid as error:
+            raise StoreError(f"{path}: not an Arrow file: {error}. Convert the data again.") from None
+        schema = self._reader.schema
+        kind = schema.field("features").type if "features" in schema.names else None
+        width = getattr(kind, "list_size", None)
+        if width is not None and width != manifest.n_features:
+            raise StoreError(
+                f"{path}: the part has {width} features, and the set has {manifest.n_features}. Convert the "
+                "data again."
+            )
+        known = [rows_schema(manifest.n_features, manifest.qid, docid) for docid in (False, True)]
+        if schema not in known or (manifest.docid and schema != known[1]):
+            raise StoreError(
+                f"{path}: the columns {schema.names} are not those of a stored set. Convert the data again."
+            )
+        if self._reader.num_record_batches != len(part.blocks):
+            raise StoreError(
+                f"{path}: the part has {self._reader.num_record_batches} blocks, and the manifest says "
+                f"{len(part.blocks)}. Convert the data again."
+            )
+        first = [row for _, row in part.blocks]
+        self._sizes = np.diff([*first, first[0] + part.rows])
+        self._path = path
+
+    def _batch(self, local: int) -> pa.RecordBatch:
+        batch = self._reader.get_batch(local)
+        if batch.num_rows != self._sizes[local]:
+            raise StoreError(
+                f"{self._path}: block {local} has {batch.num_rows} rows, and the manifest says "
+                f"{self._sizes[local]}. Convert the data again."
+            )
+        return batch
+
+    def rows(self, local: int) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[Any] | None]:
+        """Features and labels of a block as views, and the names of its documents."""
+        batch = self._batch(local)
+        features, label = batch.column(0), batch.column(1)
+        flat = np.frombuffer(features.buffers()[2], np.float32)
+        n = batch.num_rows
+        self._give_back_after(flat, *self._range(batch))
+        y = np.frombuffer(label.buffers()[1], np.float64)[:n]
+        docid = text_column(batch.column(3)) if self._docid else None
+        return flat[: n * self._n_features].reshape(n, self._n_features), y, docid
+
+    def labels(self, local: int) -> NDArray[np.float64]:
+        column = self._batch(local).column(1)
+        return np.frombuffer(column.buffers()[1], np.float64)[: len(column)]
+
+    def read(self, local: int) -> None:
+        """Have the pages of a block in memory: a byte of each is looked at, without Python's lock."""
+        start, size = self._range(self._batch(local))
+        with suppress(AttributeError, OSError, ValueError):  # a hint, which not every system has
+            self._map.madvise(mmap.MADV_WILLNEED, start, size)
+        np.frombuffer(self._map, np.uint8, size, start)[:: mmap.PAGESIZE].max(initial=0)
+
+    def _range(self, batch: pa.RecordBatch) -> tuple[int, int]:
+        """The whole pages of a block's buffers: offset and size."""
+        buffers = [b for column in batch.columns for b in column.buffers() if b is not None and b.size]
+        first = min(b.address for b in buffers) - self._address
+        last = max(b.address + b.size for b in buffers) - self._address
+        start = first // mmap.PAGESIZE * mmap.PAGESIZE
+        return start, last - start
+
+    def _give_back_after(self, array: NDArray[Any], start: int, size: int) -> None:
+        """Give the pages back when nobody has the array, or a view of it, any more."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            weakref.finalize(array, _give_back, self._map, start, size).atexit = False
+
+
+def _give_back(pages: mmap.mmap, start: int, size: int) -> None:
+    with suppress(OSError, ValueError):
+        pages.madvise(mmap.MADV_DONTNEED, start, size)
+
+
+def text_column(column: pa.Array) -> NDArray[Any]:
+    """Arrow's strings as an array of str."""
+    from sinkprop.readers import _words
+
+    n = len(column)
+    if not n:
+        return np.empty(0, "<U1")
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + n + 1].astype(np.int64)
+    places = np.stack([ends[:-1], ends[1:]], axis=1)
+    text = np.empty(0, np.uint8) if data is None or not data.size else np.frombuffer(data, np.uint8)
+    return _words(text, places, 1)

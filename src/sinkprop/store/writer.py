@@ -1,0 +1,488 @@
+"""Rows to the files of a stored set: blocks of whole queries, parts, and a journal of what is done.
+
+Work goes on in a folder `NAME.queries.unfinished` beside the set:
+
+    journal.json        what is converted, what is done, and where in the input the next part begins
+    lock                held while a process works here
+    queries-00000.arrow the queries of a part
+    set/                what becomes the folder NAME.queries, by a rename, when its manifest is written
+
+Where a block and where a part ends depends on the rows alone. So a run that is killed anywhere and taken up
+again at the last part that the journal has writes the same bytes as one that was not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.atomic import write_atomically
+from sinkprop.store.chunks import Chunk, Place
+from sinkprop.store.format import INDEX, MANIFEST, Manifest, Part, rows_schema, sizes_schema
+from sinkprop.store.seen import SeenIds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Layout", "Progress", "SetWriter"]
+
+JOURNAL, SET = "journal.json", "set"
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What is the same in all of a set's parts, and how large blocks and parts are to be."""
+
+    n_features: int
+    feature_names: tuple[str, ...] | None
+    qid: str
+    docid: bool
+    labeled: bool
+    allow_nan: bool
+    block_bytes: int
+    part_bytes: int
+
+    @property
+    def row_bytes(self) -> int:
+        return 4 * self.n_features + 16
+
+    @property
+    def block_rows(self) -> int:
+        """The rows that a block of several queries may have."""
+        return max(1, self.block_bytes // self.row_bytes)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the journal has: the parts that are written, and the rest of the manifest up to them.
+
+    next   where the next part begins: the place of a chunk, and how many of its rows to leave out
+    first  the number of the first row of each file that has been begun
+    """
+
+    parts: tuple[Part, ...] = ()
+    next: tuple[Place, int] | None = None
+    complete: bool = False
+    longest: int = 0
+    whole: bool = True
+    named: bool = False
+    has_nan: bool = False
+    first: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def queries(self) -> int:
+        return sum(part.queries for part in self.parts)
+
+    def record(self) -> dict[str, Any]:
+        found = asdict(self)
+        found["parts"] = [part.record() for part in self.parts]
+        found["next"] = None if self.next is None else [asdict(self.next[0]), self.next[1]]
+        return found
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> Progress:
+        after = record["next"]
+        return cls(
+            **{
+                **record,
+                "parts": tuple(map(Part.of, record["parts"])),
+                "next": None if after is None else (Place(**after[0]), int(after[1])),
+                "first": tuple(record["first"]),
+            }
+        )
+
+
+@dataclass
+class _Pending:
+    """Rows that are in no block yet: pieces of chunks, with the rows left out before each piece."""
+
+    pieces: list[tuple[Chunk, int]] = field(default_factory=list)
+
+    def add(self, chunk: Chunk, skipped: int) -> None:
+        self.pieces.append((chunk, skipped))
+
+    def take(self, n: int) -> list[Chunk]:
+        """The first n rows, which are no longer pending then."""
+        taken = []
+        while n:
+            chunk, skipped = self.pieces.pop(0)
+            size = len(chunk.y)
+            if size > n:
+                self.pieces.insert(0, (chunk.rows(n, size), skipped + n))
+                chunk, size = chunk.rows(0, n), n
+            taken.append(chunk)
+            n -= size
+        return taken
+
+    @property
+    def next(self) -> tuple[Place, int] | None:
+        """Where the first pending row stands."""
+        return (self.pieces[0][0].place, self.pieces[0][1]) if self.pieces else None
+
+
+class SetWriter:
+    """Chunks to parts. `add` every chunk in order, then `finish`; `progress` is what a journal had."""
+
+    def __init__(
+        self,
+        folder: Path,
+        layout: Layout,
+        progress: Progress,
+        *,
+        save: Callable[[Progress], None],
+        locate: Callable[[int, int], str],
+    ) -> None:
+        self._folder, self._layout = folder, layout
+        self._progress = progress  # of the parts that are written
+        self._now = progress  # with the part that is being written
+        self._save, self._locate = save, locate
+        self._schema = rows_schema(layout.n_features, layout.qid, layout.docid)
+        self._pending = _Pending()
+        self._sizes: list[int] = []  # of the pending queries, the last of which may go on in the next chunk
+        self._ids: list[Any] = []
+        self._added = progress.rows
+        self._file = -1
+        self._part: _PartFile | None = None
+        self._part_ids: list[Any] = []
+        self._part_sizes: list[int] = []
+        self._part_blocks: list[tuple[int, int]] = []
+        self._seen = SeenIds(layout.qid)
+        for number in range(len(progress.parts)):
+            self._seen.add(self._queries_of(number).column("id"))
+
+    def add(self, chunk: Chunk, skipped: int = 0) -> None:
+        """Rows of a chunk but the first `skipped`, which are in a part already."""
+        import pyarrow.compute as pc
+
+        place = chunk.place
+        first = list(self._now.first)
+        while len(first) <= place.file:
+            first.append(self._added - skipped - place.row)
+        self._now = replace(self._now, first=tuple(first))
+        n = len(chunk.y) - skipped
+        if n <= 0:
+            return
+        rows = chunk.rows(skipped, len(chunk.y)) if skipped else chunk
+        qid = rows.qid
+        changes = np.flatnonzero(
+            pc.not_equal(qid.slice(1), qid.slice(0, n - 1)).to_numpy(zero_copy_only=False)
+        )
+        starts = np.concatenate([[0], changes + 1])
+        sizes = np.diff(starts, append=n).tolist()
+        ids = qid.take(_array(starts)).to_pylist()
+        if self._ids and place.file == self._file and ids[0] == self._ids[-1]:
+            self._sizes[-1] += sizes.pop(0)
+            del ids[0]
+        self._ids += ids
+        self._sizes += sizes
+        self._file = place.file
+        self._pending.add(rows, skipped)
+        self._added += n
+        self._write_blocks(last=False)
+
+    def _write_blocks(self, *, last: bool) -> None:
+        """Every block whose end is known: the queries that fit in, or one that is longer."""
+        capacity = self._layout.block_rows
+        done = 0
+        while done < len(self._sizes):
+            total = self._sizes[done]
+            stop = done + 1
+            while stop < len(self._sizes) and total + self._sizes[stop] <= capacity:
+                total += self._sizes[stop]
+                stop += 1
+            if stop == len(self._sizes) and not last:  # the last query, or the block, may go on
+                break
+            self._write_block(self._ids[done:stop], self._sizes[done:stop], total)
+            done = stop
+        del self._ids[:done], self._sizes[:done]
+
+    def _write_block(self, ids: list[Any], sizes: list[int], rows: int) -> None:
+        import pyarrow as pa
+
+        if self._part is not None and self._part.features_bytes >= self._layout.part_bytes:
+            self._end_part()
+        now, query = self._now, self._progress.queries + len(self._part_ids)
+        row = self._progress.rows + sum(self._part_sizes)
+        column = pa.array(ids, type=self._schema.field("qid").type)
+        for repeated in self._seen.repeated(column):
+            self._check_repeated(repeated, ids, sizes, row)
+        pieces = self._pending.take(rows)
+        X = pieces[0].X if len(pieces) == 1 else np.concatenate([piece.X for piece in pieces])
+        y = pieces[0].y if len(pieces) == 1 else np.concatenate([piece.y for piece in pieces])
+        values = pa.Array.from_buffers(
+            pa.float32(), X.size, [None, pa.py_buffer(np.ascontiguousarray(X).reshape(-1))]
+        )
+        columns = [
+            pa.FixedSizeListArray.from_arrays(values, type=self._schema.field("features").type),
+            pa.array(y),
+            pa.concat_arrays([piece.qid for piece in pieces]),
+        ]
+        named = now.named
+        if self._layout.docid:
+            docid = pa.concat_arrays([piece.docid for piece in pieces])
+            columns.append(docid)
+            named = named or (docid.buffers()[2] is not None and _any_text(docid))
+        if self._part is None:
+            name = f"part-{len(self._progress.parts):05d}.arrow"
+            self._part = _PartFile(self._folder / SET / name, self._schema)
+        self._part.write(pa.record_batch(columns, schema=self._schema), X.nbytes)
+        self._part_ids += ids
+        self._part_sizes += sizes
+        self._part_blocks.append((query, row))
+        self._now = replace(
+            now,
+            longest=max(now.longest, *sizes),
+            whole=now.whole and bool((y == np.floor(y)).all()),
+            named=named,
+            has_nan=now.has_nan or (self._layout.allow_nan and bool(np.isnan(X).any())),
+        )
+
+    def _end_part(self) -> None:
+        """The part on the disk under its name, then its queries, then the journal that has both."""
+        import pyarrow as pa
+
+        part = self._part
+        if part is None:
+            return
+        size, digest = part.close()
+        number = len(self._progress.parts)
+        schema = sizes_schema(self._layout.qid)
+        ids = pa.array(self._part_ids, type=schema.field("id").type)
+        batch = pa.record_batch([ids, pa.array(self._part_sizes, type=pa.int64())], schema=schema)
+        queries = _PartFile(self._folder / f"queries-{number:05d}.arrow", schema)
+        queries.write(batch, 0)
+        queries.close()
+        done = Part(
+            part.path.name,
+            sum(self._part_sizes),
+            len(self._part_sizes),
+            size,
+            digest,
+            tuple(self._part_blocks),
+        )
+        self._part = None
+        self._part_ids, self._part_sizes, self._part_blocks = [], [], []
+        after = self._pending.next
+        self._now = replace(
+            self._now, parts=(*self._progress.parts, done), next=after, complete=after is None
+        )
+        self._progress = self._now
+        self._save(self._progress)
+
+    def finish(self, sources: list[tuple[str, int]]) -> Manifest:
+        """The rest of the rows, the file of queries and the manifest, which makes the folder a set."""
+        if not self._progress.complete:
+            self._write_blocks(last=True)
+            self._end_part()
+        layout, done = self._layout, self._progress
+        index = _PartFile(self._folder / SET / INDEX, sizes_schema(layout.qid))
+        for number in range(len(done.parts)):
+            for batch in self._queries_of(number).to_batches():
+                index.write(batch, 0)
+        size, digest = index.close()
+        manifest = Manifest(
+            n_features=layout.n_features,
+            feature_names=layout.feature_names,
+            rows=done.rows,
+            queries=done.queries,
+            longest=done.longest,
+            label="none" if not layout.labeled else "whole" if done.whole else "real",
+            qid=layout.qid,
+            docid=done.named,
+            has_nan=done.has_nan,
+            sources=tuple(sources),
+            index=(INDEX, size, digest),
+            parts=done.parts,
+        )
+        write_atomically(self._folder / SET / MANIFEST, manifest.to_bytes())
+        return manifest
+
+    def abandon(self) -> None:
+        """Close what is open, after an error."""
+        if self._part is not None:
+            with suppress(OSError, ValueError):
+                self._part.abandon()
+
+    def _queries_of(self, number: int) -> pa.Table:
+        import pyarrow as pa
+
+        with pa.OSFile(str(self._folder / f"queries-{number:05d}.arrow")) as file:
+            return pa.ipc.open_file(file).read_all()
+
+    def _check_repeated(self, query: Any, ids: list[Any], sizes: list[int], row: int) -> None:
+        """An error for a query that the set or the block has already, and not only its hash."""
+        places = self._rows_of(query)
+        for q, size in zip(ids, sizes, strict=True):
+            if q == query:
+                places.append(row)
+            row += size
+        if len(places) < 2:
+            return
+        first, second = (self._name_of(place) for place in places[:2])
+        raise ValueError(
+            f"the query {query!r} stands in two places, {first} and {second}; a stored set takes the rows of "
+            "a query together, from one file. Sort the rows by query, or give each file its own query ids."
+        )
+
+    def _rows_of(self, query: Any) -> list[int]:
+        """The first rows of a query in the parts that are written, and in this one."""
+        found = []
+        for number, part in enumerate(self._progress.parts):
+            table = self._queries_of(number)
+            sizes = table.column("documents").to_numpy()
+            ends = part.blocks[0][1] + np.cumsum(sizes)
+            found += [
+                int(ends[i] - sizes[i])
+                for i, other in enumerate(table.column("id").to_pylist())
+                if other == query
+            ]
+        row = self._progress.rows
+        for other, size in zip(self._part_ids, self._part_sizes, strict=True):
+            if other == query:
+                found.append(row)
+            row += size
+        return found
+
+    def _name_of(self, row: int) -> str:
+        first = self._now.first
+        file = int(np.searchsorted(first, row, side="right")) - 1
+        return self._locate(file, row - first[file])
+
+
+def _array(values: NDArray[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(values)
+
+
+def _any_text(column: pa.Array) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.max(pc.binary_length(column)).as_py())
+
+
+class _PartFile:
+    """An Arrow file under a temporary name, hashed as it is written, renamed when it is on the disk."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        import pyarrow as pa
+
+        self.path = path
+        self.features_bytes = 0
+        self._temporary = path.with_name(path.name + ".tmp")
+        self._sink = _HashingFile(open(self._temporary, "wb"))  # noqa: SIM115 - closed by close
+        self._stream = pa.PythonFile(self._sink, mode="w")
+        self._writer = pa.ipc.new_file(self._stream, schema)
+        self._first_bytes, self._later_bytes = _metadata_bytes(schema)
+
+    def write(self, batch: pa.RecordBatch, features_bytes: int) -> None:
+        """A record batch whose first buffer begins at a multiple of 64 bytes, for which the text before it is
+        filled up.
+        """
+        before = self._later_bytes if self._sink.size else self._first_bytes  # Arrow begins with its schema
+        fill = -(self._sink.size + before) % _ALIGNMENT
+        self._writer.write_batch(batch, custom_metadata={"fill": " " * fill})
+        self.features_bytes += features_bytes
+
+    def close(self) -> tuple[int, str]:
+        """The size and the SHA-256 of the whole file."""
+        self._writer.close()
+        self._stream.close()
+        file = self._sink.file
+        file.flush()
+        os.fsync(file.fileno())
+        file.close()
+        os.replace(self._temporary, self.path)
+        flush_folder(self.path.parent)
+        return self._sink.size, self._sink.hash.hexdigest()
+
+    def abandon(self) -> None:
+        self._sink.file.close()
+
+
+class _HashingFile:
+    """What pyarrow writes to."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.hash, self.size = file, hashlib.sha256(), 0
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self.file.write(view)
+        self.hash.update(view)
+        self.size += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing: the file is flushed at its end."""
+
+    def close(self) -> None:
+        """Nothing: the file is flushed to the disk before it is closed."""
+
+
+def _metadata_bytes(schema: pa.Schema) -> tuple[int, int]:
+    """Bytes that Arrow writes before the first buffer of a file's first record batch, and of a later one."""
+    import pyarrow as pa
+
+    sink, places = pa.BufferOutputStream(), []
+    empty = {"qid": 0, "id": 0, "label": 0.0, "documents": 0, "docid": "", "features": None}
+    row = {name: empty[name] for name in schema.names}
+    for name in {"qid", "id"} & row.keys():
+        row[name] = "" if pa.types.is_string(schema.field(name).type) else 0
+    if "features" in row:
+        row["features"] = [0.0] * schema.field("features").type.list_size
+    batch = pa.RecordBatch.from_pylist([row], schema=schema)
+    with pa.ipc.new_file(sink, schema) as writer:
+        for _ in range(2):
+            places.append(sink.tell())
+            writer.write_batch(batch, custom_metadata={"fill": ""})
+    written = sink.getvalue()
+    reader = pa.ipc.open_file(pa.BufferReader(written))
+    first, later = (
+        min(b.address for column in reader.get_batch(i).columns for b in column.buffers() if b is not None)
+        - written.address
+        - places[i]
+        for i in range(2)
+    )
+    return first, later
+
+
+def flush_folder(folder: Path) -> None:
+    with suppress(OSError):  # not every file system can
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_journal(folder: Path, fingerprint: dict[str, Any], known: dict[str, Any], done: Progress) -> None:
+    record = {"fingerprint": fingerprint, "known": known, "progress": done.record()}
+    write_atomically(folder / JOURNAL, json.dumps(record) + "\n")
+
+
+def read_journal(folder: Path) -> dict[str, Any] | None:
+    try:
+        record = json.loads((folder / JOURNAL).read_bytes())
+    except FileNotFoundError:
+        return None
+    return record if isinstance(record, dict) else None
