@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.gbdt.boosters import booster_text, lightgbm_module
+from sinkprop.gbdt.datasets import dataset, predicted
 from sinkprop.gbdt.judgment import Judgment
-from sinkprop.gbdt.rows import plain_rows
 from sinkprop.progress import Notify, silent
 
 __all__ = ["Boosting", "BoostingFit", "grow"]
@@ -118,14 +118,10 @@ class _Growth:
         self._lightgbm = lightgbm_module()
         self._derivatives, self._plan, self._judgment = derivatives, plan, judgment
         self._parameters = dict(plan.parameters)  # a callback may change them
-        # a booster that comes first has to see the rows themselves
-        shared = {"params": plan.parameters, "free_raw_data": plan.init_model is None}
-        self._rows = self._dataset(
-            X, feature_name=plan.names, categorical_feature=list(plan.categorical), **shared
-        )
+        self._rows = self._dataset(X, names=plan.names, categorical=plan.categorical)
         self._validation = None
         if judgment is not None:
-            self._validation = self._dataset(judgment.X, reference=self._rows, **shared)
+            self._validation = self._dataset(judgment.X, reference=self._rows)
         self.booster: Any = None
         self.trees: list[int] = []
         self._values: list[float] = []
@@ -135,14 +131,19 @@ class _Growth:
         self.best = 0
 
     def _dataset(self, X: Any, **options: Any) -> Any:
-        # the derivatives know the labels, and LightGBM, which wants some, would round them
-        return self._lightgbm.Dataset(plain_rows(X), np.zeros(len(X), np.float32), **options)
+        """Rows in bins, with the scores of the booster that comes first."""
+        first = self._plan.init_model
+        scores = None if first is None else self._scores(first, X)
+        return dataset(X, parameters=self._plan.parameters, init_score=scores, **options)
+
+    def _scores(self, booster: Any, X: Any) -> Floats:
+        return predicted(booster, X, num_threads=self._parameters["num_threads"])
 
     def run(self, notify: Notify) -> str:
         """Grow the trees; "finished" or "stopped early"."""
         plan, judgment = self._plan, self._judgment
         # none where all features are constant to LightGBM, which fails to grow a tree then
-        splittable = any(map(self._rows.construct().feature_num_bin, range(self._rows.num_feature())))
+        splittable = any(map(self._rows.feature_num_bin, range(self._rows.num_feature())))
         if not splittable and plan.init_model is not None:
             return self._keep(plan.init_model)
         n_rounds = plan.n_rounds if splittable else 1
@@ -177,29 +178,18 @@ class _Growth:
         """A booster as it is, to which nothing can be added."""
         self.booster, self.trees = booster, [booster.num_trees()]
         if self._judgment is not None:
-            scores = booster.predict(plain_rows(self._judgment.X), raw_score=True)
-            self._values = [self._judgment.mean(scores)]
+            self._values = [self._judgment.mean(self._scores(booster, self._judgment.X))]
         return "finished"
 
     def _begin(self, splittable: bool) -> None:
         """The booster after its first round."""
-        plan, validation = self._plan, self._validation
-        if plan.init_model is not None:
-
-            def objective(scores: Floats, rows: object) -> tuple[Any, Any]:  # `train` would copy a method
-                return self._objective(scores, rows)
-
-            self.booster = self._lightgbm.train(
-                {**self._parameters, "objective": objective},
-                self._rows,
-                num_boost_round=1,
-                init_model=plan.init_model,
-                keep_training_booster=True,
-                valid_sets=None if validation is None else [validation],
-                valid_names=None if validation is None else ["validation"],
-                callbacks=self._callbacks(before=True),
-            )
-            return
+        first, validation = self._plan.init_model, self._validation
+        if first is not None:
+            # a booster takes over the trees of what predicted the scores that its rows begin with
+            trees = self._lightgbm.basic._InnerPredictor.from_booster(first, {})
+            for rows in (self._rows, validation):
+                if rows is not None:
+                    rows._predictor = trees
         self.booster = self._lightgbm.Booster(dict(self._parameters), self._rows)
         if validation is not None:
             self.booster.add_valid(validation, "validation")

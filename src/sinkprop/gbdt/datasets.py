@@ -1,0 +1,216 @@
+"""LightGBM's data sets of rows that are read piece by piece: what stays in memory is a byte a feature.
+
+LightGBM cuts each feature into bins, at bounds that it finds from a sample of the rows, and keeps the numbers of
+the bins only. Its own constructors take all rows at once; here they are handed over as they are read, with the
+same sample, so that the bins, and the trees, are those of the rows in memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.gbdt.boosters import lightgbm_module
+from sinkprop.gbdt.rows import SparseRows, plain_rows
+
+__all__ = ["Bins", "StreamedRows", "dataset", "predicted", "sample_of", "sample_rows", "together"]
+
+Floats = NDArray[np.float64]
+Pieces = Callable[[], Iterator[NDArray[Any]]]
+
+_MOST = 2**31 - 1  # rows, which LightGBM counts in 32 bits
+_ZERO = 1e-35  # what LightGBM takes for 0
+
+
+class StreamedRows:
+    """Rows (N, D) that are read anew, piece by piece, whenever they are gone through.
+
+    read    gives the pieces, (n, D) each, in their order
+    shape   (N, D) of all of them together
+    chosen  (N,) which of the rows are meant, or None for all
+    """
+
+    def __init__(self, read: Pieces, shape: tuple[int, int], chosen: NDArray[np.bool_] | None = None) -> None:
+        self._read, self._chosen = read, chosen
+        self.shape = (shape[0] if chosen is None else int(np.count_nonzero(chosen)), shape[1])
+        self._all = shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: NDArray[np.bool_]) -> StreamedRows:
+        """The rows of a mask."""
+        if self._chosen is not None:
+            chosen = self._chosen.copy()
+            chosen[chosen] = rows
+        else:
+            chosen = np.asarray(rows, dtype=bool)
+        return StreamedRows(self._read, self._all, chosen)
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        first = 0
+        for piece in self._read():
+            last = first + len(piece)
+            if self._chosen is None:
+                yield piece
+            elif (part := self._chosen[first:last]).any():
+                yield piece if part.all() else piece[part]
+            first = last
+
+
+def together(parts: Sequence[Any]) -> Any:
+    """The rows of all parts, one after another; read piece by piece where those of one are."""
+    if not any(isinstance(X, StreamedRows) for X in parts):
+        raise TypeError("no part is read piece by piece")
+    shape = (sum(len(X) for X in parts), parts[0].shape[1])
+    return StreamedRows(lambda: chain.from_iterable(map(_pieces, parts)), shape)
+
+
+def _pieces(X: Any) -> Iterator[NDArray[Any]]:
+    if isinstance(X, StreamedRows):
+        yield from X.pieces()
+    elif isinstance(X, SparseRows):
+        for first in range(0, len(X), 4096):
+            yield X.matrix[first : first + 4096].toarray()
+    else:
+        yield X
+
+
+def predicted(booster: Any, X: Any, **options: Any) -> Floats:
+    """The scores of rows by all trees of a booster, (N,)."""
+    options = {"raw_score": True, "num_iteration": -1, **options}
+    if not isinstance(X, StreamedRows):
+        scores: Floats = booster.predict(plain_rows(X), **options)
+        return scores
+    return np.concatenate([booster.predict(piece, **options) for piece in X.pieces()])
+
+
+class Bins:
+    """The bounds at which features are cut, as a LightGBM Dataset of no rows of its own.
+
+    parameters   LightGBM's, which say how; they are what its model texts list
+    categorical  numbers of the features that are categories
+    """
+
+    def __init__(self, parameters: dict[str, Any], categorical: Sequence[int] = ()) -> None:
+        self.parameters = dict(parameters)
+        if categorical:
+            self.parameters["categorical_column"] = sorted(categorical)
+        self._basic = lightgbm_module().basic
+        self._handle = ctypes.c_void_p()
+
+    @property
+    def text(self) -> Any:
+        return self._basic._c_str(self._basic._param_dict_to_str(self.parameters))
+
+    def find(self, sample: Floats, n_rows: int, n_all: int) -> Bins:
+        """The bins of a sample (D, S) of n_all rows, for a data set that is to hold n_rows of them."""
+        call, lib = self._basic._safe_call, self._basic._LIB
+        values, places = [], []
+        numbers = np.arange(sample.shape[1], dtype=np.int32)
+        for column in sample:
+            kept = np.isnan(column)
+            kept |= np.abs(column) > _ZERO
+            values.append(np.ascontiguousarray(column[kept]))
+            places.append(numbers[kept])
+        counts = np.array([len(column) for column in places], dtype=np.int32)
+        call(
+            lib.LGBM_DatasetCreateFromSampledColumn(
+                _pointers(values),
+                _pointers(places),
+                ctypes.c_int32(len(values)),
+                counts.ctypes.data_as(ctypes.c_void_p),
+                ctypes.c_int32(sample.shape[1]),
+                ctypes.c_int32(n_rows),
+                ctypes.c_int64(n_all),
+                self.text,
+                ctypes.byref(self._handle),
+            )
+        )
+        return self
+
+    def dataset(self, rows: StreamedRows, names: Sequence[str] | str) -> Any:
+        """The rows in these bins, which must have been found for their number."""
+        return self._filled(self._handle, rows, names)
+
+    def _filled(self, handle: ctypes.c_void_p, rows: Any, names: Sequence[str] | str) -> Any:
+        made = lightgbm_module().Dataset(None, params=self.parameters)
+        made._handle = handle
+        _push(made, rows)
+        made.set_feature_name(names)
+        made.feature_name = made.get_feature_name()
+        return made
+
+
+def dataset(
+    X: Any,
+    *,
+    parameters: dict[str, Any],
+    names: Sequence[str] | str = "auto",
+    categorical: Sequence[int] = (),
+    reference: Any = None,
+    init_score: Floats | None = None,
+) -> Any:
+    """A LightGBM Dataset of rows of any kind, cut as those of the reference where there is one."""
+    lightgbm = lightgbm_module()
+    # the derivatives know the labels, and LightGBM, which wants some, would round them
+    labels = np.zeros(len(X), np.float32)
+    if not isinstance(X, StreamedRows):
+        options = {} if reference else {"feature_name": names, "categorical_feature": list(categorical)}
+        return lightgbm.Dataset(
+            plain_rows(X), labels, params=parameters, reference=reference, init_score=init_score, **options
+        ).construct()
+    if len(X) > _MOST:
+        raise ValueError(
+            f"LightGBM takes at most {_MOST:,} documents in a process; got {len(X):,}. Train on a cluster."
+        )
+    if reference is None:
+        bins = Bins(parameters, categorical)
+        found = bins.find(sample_of(X, sample_rows(parameters, len(X))), len(X), len(X))
+        made = found.dataset(X, names)
+    else:
+        made = lightgbm.Dataset(None, params=dict(reference.params), reference=reference)
+        made._init_from_ref_dataset(len(X), reference._handle)
+        _push(made, X)
+    made.set_label(labels)
+    if init_score is not None:
+        made.set_init_score(init_score)
+    return made
+
+
+def sample_rows(parameters: dict[str, Any], n: int) -> NDArray[np.int32]:
+    """The numbers of the rows, of n, by which LightGBM finds bins, rising."""
+    drawn: NDArray[np.int32] = (
+        lightgbm_module().Dataset(None, params=dict(parameters))._create_sample_indices(total_nrow=n)
+    )
+    return drawn
+
+
+def sample_of(X: StreamedRows, numbers: NDArray[np.int32]) -> Floats:
+    """The rows of these numbers, which rise, as columns (D, S)."""
+    sample = np.empty((X.shape[1], len(numbers)))
+    first = done = 0
+    for piece in X.pieces():
+        last = first + len(piece)
+        stop = int(np.searchsorted(numbers, last))
+        sample[:, done:stop] = piece[numbers[done:stop] - first].T
+        first, done = last, stop
+    return sample
+
+
+def _push(made: Any, rows: StreamedRows) -> None:
+    """Hand the rows to a Dataset, which is whole with the last of them."""
+    for piece in rows.pieces():
+        made._push_rows(np.ascontiguousarray(piece))
+
+
+def _pointers(arrays: Sequence[NDArray[Any]]) -> Any:
+    pointers = (ctypes.c_void_p * len(arrays))()
+    for i, array in enumerate(arrays):
+        pointers[i] = array.ctypes.data
+    return pointers
