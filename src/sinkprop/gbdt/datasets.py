@@ -1,84 +1,28 @@
 """LightGBM's data sets of rows that are read piece by piece: what stays in memory is a byte a feature.
 
-LightGBM cuts each feature into bins, at bounds that it finds from a sample of the rows, and keeps the numbers of
-the bins only. Its own constructors take all rows at once; here they are handed over as they are read, with the
-same sample, so that the bins, and the trees, are those of the rows in memory.
+LightGBM cuts each feature into bins, at bounds that it finds from a sample of the rows, and keeps the numbers
+of the bins only. Its own constructors take all rows at once; here they are handed over as they are read, with
+the same sample, so that the bins, and the trees, are those of the rows in memory.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.gbdt.boosters import lightgbm_module
-from sinkprop.gbdt.rows import SparseRows, plain_rows
+from sinkprop.gbdt.rows import StreamedRows, plain_rows
 
-__all__ = ["Bins", "StreamedRows", "dataset", "predicted", "sample_of", "sample_rows", "together"]
+__all__ = ["Bins", "dataset", "predicted", "sample_of", "sample_rows"]
 
 Floats = NDArray[np.float64]
-Pieces = Callable[[], Iterator[NDArray[Any]]]
 
 _MOST = 2**31 - 1  # rows, which LightGBM counts in 32 bits
 _ZERO = 1e-35  # what LightGBM takes for 0
-
-
-class StreamedRows:
-    """Rows (N, D) that are read anew, piece by piece, whenever they are gone through.
-
-    read    gives the pieces, (n, D) each, in their order
-    shape   (N, D) of all of them together
-    chosen  (N,) which of the rows are meant, or None for all
-    """
-
-    def __init__(self, read: Pieces, shape: tuple[int, int], chosen: NDArray[np.bool_] | None = None) -> None:
-        self._read, self._chosen = read, chosen
-        self.shape = (shape[0] if chosen is None else int(np.count_nonzero(chosen)), shape[1])
-        self._all = shape
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: NDArray[np.bool_]) -> StreamedRows:
-        """The rows of a mask."""
-        if self._chosen is not None:
-            chosen = self._chosen.copy()
-            chosen[chosen] = rows
-        else:
-            chosen = np.asarray(rows, dtype=bool)
-        return StreamedRows(self._read, self._all, chosen)
-
-    def pieces(self) -> Iterator[NDArray[Any]]:
-        first = 0
-        for piece in self._read():
-            last = first + len(piece)
-            if self._chosen is None:
-                yield piece
-            elif (part := self._chosen[first:last]).any():
-                yield piece if part.all() else piece[part]
-            first = last
-
-
-def together(parts: Sequence[Any]) -> Any:
-    """The rows of all parts, one after another; read piece by piece where those of one are."""
-    if not any(isinstance(X, StreamedRows) for X in parts):
-        raise TypeError("no part is read piece by piece")
-    shape = (sum(len(X) for X in parts), parts[0].shape[1])
-    return StreamedRows(lambda: chain.from_iterable(map(_pieces, parts)), shape)
-
-
-def _pieces(X: Any) -> Iterator[NDArray[Any]]:
-    if isinstance(X, StreamedRows):
-        yield from X.pieces()
-    elif isinstance(X, SparseRows):
-        for first in range(0, len(X), 4096):
-            yield X.matrix[first : first + 4096].toarray()
-    else:
-        yield X
 
 
 def predicted(booster: Any, X: Any, **options: Any) -> Floats:
@@ -136,11 +80,8 @@ class Bins:
 
     def dataset(self, rows: StreamedRows, names: Sequence[str] | str) -> Any:
         """The rows in these bins, which must have been found for their number."""
-        return self._filled(self._handle, rows, names)
-
-    def _filled(self, handle: ctypes.c_void_p, rows: Any, names: Sequence[str] | str) -> Any:
         made = lightgbm_module().Dataset(None, params=self.parameters)
-        made._handle = handle
+        made._handle = self._handle
         _push(made, rows)
         made.set_feature_name(names)
         made.feature_name = made.get_feature_name()
@@ -185,10 +126,15 @@ def dataset(
 
 def sample_rows(parameters: dict[str, Any], n: int) -> NDArray[np.int32]:
     """The numbers of the rows, of n, by which LightGBM finds bins, rising."""
-    drawn: NDArray[np.int32] = (
-        lightgbm_module().Dataset(None, params=dict(parameters))._create_sample_indices(total_nrow=n)
+    basic = lightgbm_module().basic
+    text = basic._param_dict_to_str(parameters)
+    numbers = np.empty(basic._get_sample_count(n, text), dtype=np.int32)
+    count = ctypes.c_int32(0)
+    drawn = basic._LIB.LGBM_SampleIndices(
+        ctypes.c_int32(n), basic._c_str(text), numbers.ctypes.data_as(ctypes.c_void_p), ctypes.byref(count)
     )
-    return drawn
+    basic._safe_call(drawn)
+    return numbers[: count.value]
 
 
 def sample_of(X: StreamedRows, numbers: NDArray[np.int32]) -> Floats:
@@ -206,7 +152,13 @@ def sample_of(X: StreamedRows, numbers: NDArray[np.int32]) -> Floats:
 def _push(made: Any, rows: StreamedRows) -> None:
     """Hand the rows to a Dataset, which is whole with the last of them."""
     for piece in rows.pieces():
+        if made._start_row + len(piece) > len(rows):
+            break
         made._push_rows(np.ascontiguousarray(piece))
+    else:
+        if made._start_row == len(rows):
+            return
+    raise ValueError(f"the stored set has changed: it no longer has {len(rows):,} documents.")
 
 
 def _pointers(arrays: Sequence[NDArray[Any]]) -> Any:

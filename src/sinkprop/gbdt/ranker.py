@@ -35,12 +35,14 @@ from sinkprop.gbdt.rows import (
     NO_CATEGORIES,
     Categories,
     SparseRows,
+    StreamedRows,
     categorical_columns,
     categories_of,
     encoded,
     joined_rows,
     plain_rows,
 )
+from sinkprop.gbdt.stored import as_stored, is_stored_set, stored_set
 from sinkprop.linear import TrainingSet
 from sinkprop.metrics import evaluate
 from sinkprop.progress import progress_line
@@ -170,12 +172,12 @@ class BoostedRanker(BaseRanker):
 
     def fit(
         self,
-        X: ArrayLike,
-        y: ArrayLike,
+        X: Any,
+        y: Any = None,
         *,
         qid: Ids | None = None,
         group: ArrayLike | None = None,
-        eval_set: Sequence[tuple[ArrayLike, ArrayLike]] | None = None,
+        eval_set: Any = None,
         eval_qid: Sequence[Ids] | None = None,
         eval_group: Sequence[ArrayLike] | None = None,
         sample_weight: ArrayLike | None = None,
@@ -184,10 +186,12 @@ class BoostedRanker(BaseRanker):
         init_model: Any = None,
         callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> BoostedRanker:
-        """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,).
+        """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,), or to a stored set X.
 
-        eval_set             [(X, y)], with eval_qid or eval_group: queries that say when to stop, not trained
-                             on
+        X                    an array, a sparse matrix or a frame, with y and qid; or a `StoredQueries` or its
+                             path, which has both: its features are read from disk and kept as a byte each
+        eval_set             [(X, y)], with eval_qid or eval_group, or [stored]: queries that say when to
+                             stop, not trained on
         sample_weight        (N,) row weights
         query_weight         (Q,) by first appearance, (N,) by row, or {id: weight}
         categorical_feature  names or numbers of the features whose values are categories, whole numbers from
@@ -198,8 +202,16 @@ class BoostedRanker(BaseRanker):
         """
         # a wrong metric or convention fails before the work rather than after it
         evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
-        data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
-        sets = self._evaluation_sets(eval_set, eval_qid, eval_group)
+        stored = as_stored(X)
+        if stored is None:
+            data = self._training_set(
+                X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight
+            )
+        else:
+            data = self._stored_set(
+                stored, query_weight, y=y, qid=qid, group=group, sample_weight=sample_weight
+            )
+        sets = self._judging_sets(eval_set, eval_qid, eval_group)
         names, found = getattr(self, "feature_names_in_", ()), self._categories
         self._grow(
             data,
@@ -212,12 +224,47 @@ class BoostedRanker(BaseRanker):
         self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
         return self
 
+    def _stored_set(self, stored: Any, query_weight: Any, **given: Any) -> TrainingSet:
+        """The queries of a stored set, and what they tell of the features."""
+        for name, value in given.items():
+            if value is not None:
+                has = "has no row weights: give query_weight" if name == "sample_weight" else "has its own"
+                raise ValueError(f"fit: give no {name} with a stored set, which {has}.")
+        self._categories, self.n_features_in_ = NO_CATEGORIES, int(stored.n_features)
+        if stored.feature_names is not None:
+            self.feature_names_in_ = np.array(stored.feature_names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return stored_set(stored, query_weight=query_weight)
+
+    def _judging_sets(self, eval_set: Any, eval_qid: Any, eval_group: Any) -> list[TrainingSet]:
+        """The evaluation sets: stored ones, and pairs with an item of eval_qid or eval_group each."""
+        given = [eval_set] if is_stored_set(eval_set) else eval_set
+        if not isinstance(given, list | tuple) or not any(map(is_stored_set, given)):
+            return self._evaluation_sets(eval_set, eval_qid, eval_group)
+        pairs = [item for item in given if not is_stored_set(item)]
+        found = iter(self._evaluation_sets(pairs or None, eval_qid, eval_group))
+        return [self._stored_judges(item) if is_stored_set(item) else next(found) for item in given]
+
+    def _stored_judges(self, given: Any) -> TrainingSet:
+        stored = as_stored(given)
+        if stored.n_features != self.n_features_in_:
+            raise ValueError(
+                f"eval_set: {stored.path} has {stored.n_features} features, but {type(self).__name__} is "
+                f"fitted to {self.n_features_in_}."
+            )
+        return stored_set(stored)
+
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         self._grow(data, validation)
 
     def _grow(self, data: TrainingSet, validation: TrainingSet | None, **plan: Any) -> None:
         check_row_weight(data)
         own, others = self._settings()
+        if isinstance(data.X, StreamedRows) and others.get("linear_tree"):
+            raise ValueError(
+                "linear_tree needs the features in memory: fit it to what the set's load() gives."
+            )
         seed, patience = seed_of(own["random_state"]), own["early_stopping_rounds"]
         part, judgment = divided(
             counting(data),

@@ -1,9 +1,10 @@
-"""Features as LightGBM takes them: sparse rows, and the categories of data frames as numbers."""
+"""Features as LightGBM takes them: sparse rows, rows read as they are needed, and categories as numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "NO_CATEGORIES",
     "Categories",
     "SparseRows",
+    "StreamedRows",
     "categorical_columns",
     "categories_of",
     "encoded",
@@ -52,6 +54,47 @@ class SparseRows:
             )
 
 
+class StreamedRows:
+    """Rows (N, D) that are read anew, piece by piece, whenever they are gone through.
+
+    read    gives the pieces, (n, D) each, in their order
+    shape   (N, D) of all of them together
+    chosen  (N,) which of the rows are meant, or None for all
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Iterator[NDArray[Any]]],
+        shape: tuple[int, int],
+        chosen: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._read, self._chosen = read, chosen
+        self.shape = (shape[0] if chosen is None else int(np.count_nonzero(chosen)), shape[1])
+        self._all = shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: NDArray[np.bool_]) -> StreamedRows:
+        """The rows of a mask."""
+        if self._chosen is not None:
+            chosen = self._chosen.copy()
+            chosen[chosen] = rows
+        else:
+            chosen = np.asarray(rows, dtype=bool)
+        return StreamedRows(self._read, self._all, chosen)
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        first = 0
+        for piece in self._read():
+            last = first + len(piece)
+            if self._chosen is None:
+                yield piece
+            elif (part := self._chosen[first:last]).any():
+                yield piece if part.all() else piece[part]
+            first = last
+
+
 def plain_rows(X: Any) -> Any:
     """The rows as LightGBM takes them."""
     return X.matrix if isinstance(X, SparseRows) else X
@@ -60,13 +103,27 @@ def plain_rows(X: Any) -> Any:
 def joined_rows(a: TrainingSet, b: TrainingSet) -> TrainingSet:
     """Both sets, their features of whatever kind; sparse where those of one are."""
     bare = [replace(part, X=np.empty((len(part.y), 0))) for part in (a, b)]
-    parts = [a.X, b.X]
+    parts: list[Any] = [a.X, b.X]
+    if any(isinstance(X, StreamedRows) for X in parts):
+        shape = (len(a.X) + len(b.X), int(a.X.shape[1]))
+        read: Any = StreamedRows(lambda: chain.from_iterable(map(_pieces, parts)), shape)
+        return replace(joined(*bare), X=read)
     if not any(isinstance(X, SparseRows) for X in parts):
         return replace(joined(*bare), X=np.concatenate(parts))
     from scipy.sparse import csr_matrix, vstack
 
     rows: Any = SparseRows(vstack([csr_matrix(plain_rows(X)) for X in parts], format="csr"))
     return replace(joined(*bare), X=rows)
+
+
+def _pieces(X: Any) -> Iterator[NDArray[Any]]:
+    if isinstance(X, StreamedRows):
+        yield from X.pieces()
+    elif isinstance(X, SparseRows):
+        for first in range(0, len(X), 4096):
+            yield X.matrix[first : first + 4096].toarray()
+    else:
+        yield X
 
 
 @dataclass(frozen=True)
