@@ -7,23 +7,27 @@ import hashlib
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.arguments import half_steps, numbers, whole
 from sinkprop.data import Groups
-from sinkprop.estimator import BaseRanker, seed_of
+from sinkprop.elsewhere import is_elsewhere, is_stored_set
+from sinkprop.estimator import BaseRanker, Ids, seed_of
 from sinkprop.gains import RankLinear, as_gain
 from sinkprop.judging import gain_judge
 from sinkprop.linear import TrainingSet, linear_scores, partitioned_ranks
+from sinkprop.metrics import evaluate
 from sinkprop.model_files import ModelFileError, read_model, write_model
+from sinkprop.places import Places
 from sinkprop.progress import progress_line
 from sinkprop.relaxations import as_relaxation, relaxation_from, relaxation_record, score_weights
+from sinkprop.scaling import check_kind
 from sinkprop.selection import as_selection, selection_from, selection_record
 from sinkprop.sources import ArraySource, Source
 from sinkprop.training import Annealing, Finished, FitResult, Recipe, Stage, train
@@ -31,6 +35,7 @@ from sinkprop.training import Annealing, Finished, FitResult, Recipe, Stage, tra
 __all__ = ["PENALTIES", "AnnealedRanker"]
 
 Floats = NDArray[np.float64]
+A = TypeVar("A", bound="AnnealedRanker")
 
 PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
@@ -42,6 +47,55 @@ class AnnealedRanker(BaseRanker):
     n_iter, epsilon, max_iter, tol, top, metric, convention, checkpoint, on_stage, n_threads, random_state and
     verbose, as parameters of its own or as constants of the class.
     """
+
+    def fit(
+        self: A,
+        X: Any,
+        y: Any = None,
+        *,
+        qid: Any = None,
+        group: ArrayLike | None = None,
+        eval_set: Any = None,
+        eval_qid: Sequence[Ids] | None = None,
+        eval_group: Sequence[ArrayLike] | None = None,
+        sample_weight: ArrayLike | None = None,
+        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
+    ) -> A:
+        """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,), or to queries elsewhere.
+
+        X              an array or a frame, with y and qid; or a `StoredQueries` or its path, or a list of
+                       LETOR files, which have both; or, on a cluster, a Dask DataFrame, with y and qid the
+                       names of its columns or Dask Series of the same partitions
+        eval_set       [(X, y)], with eval_qid or eval_group, or [stored]: queries that help to choose, not
+                       trained on
+        sample_weight  (N,) row weights, with arrays
+        query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
+        """
+        given = [eval_set] if is_stored_set(eval_set) else eval_set
+        judges = list(given) if isinstance(given, list | tuple) else []
+        cluster = getattr(self, "cluster", None)
+        if cluster is None and not is_elsewhere(X) and not any(map(is_stored_set, judges)):
+            return super().fit(
+                X,
+                y,
+                qid=qid,
+                group=group,
+                eval_set=eval_set,
+                eval_qid=eval_qid,
+                eval_group=eval_group,
+                sample_weight=sample_weight,
+                query_weight=query_weight,
+            )
+        evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
+        check_kind(self.normalization)
+        self._recipe(weighted=sample_weight is not None)
+        with ExitStack() as stack:
+            places = Places(self, stack, cluster)
+            data = places.training(X, y, qid, group, sample_weight, query_weight)
+            validation = places.validation(given, eval_qid, eval_group)
+            self._fit_source(data, validation)
+            self.n_rows_, self.n_queries_ = data.n_rows, data.n_queries
+        return self
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         with ExitStack() as stack:
@@ -154,7 +208,7 @@ class AnnealedRanker(BaseRanker):
         self.intercept_ = 0.0 if result.weights.ndim == 1 else result.weights[n_features]
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        of_the_run = ("checkpoint", "on_stage", "n_threads")
+        of_the_run = ("checkpoint", "on_stage", "n_threads", "cluster")
         saved = {k: v for k, v in self.get_params(deep=False).items() if k not in of_the_run}
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         if "relaxation" in saved:
@@ -218,5 +272,9 @@ def _fingerprint(data: Source, validation: Source | None, recipe: Recipe, conven
         for field in dataclasses.fields(recipe)
         if field.name != "judge"
     ]
-    digests = [None if source is None else source.digest for source in (data, validation)]
-    return hashlib.sha256(repr((settings, convention, digests)).encode()).hexdigest()
+    digest = hashlib.sha256(repr((settings, convention)).encode())
+    for source in (data, validation):
+        digest.update(b"" if source is None else source.digest.encode())
+        if source is not None and source.query_weight is not None:
+            digest.update(np.ascontiguousarray(source.query_weight).data)
+    return digest.hexdigest()

@@ -29,6 +29,7 @@ from sinkprop.data import (
     as_sample_weight,
     group_rows,
 )
+from sinkprop.elsewhere import in_memory, is_elsewhere, is_stored_set, no_arrays
 from sinkprop.linear import TrainingSet, joined
 from sinkprop.metrics import evaluate
 from sinkprop.model_files import ModelFileError, read_model, write_model
@@ -63,12 +64,12 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
     def fit(
         self: R,
-        X: ArrayLike,
-        y: ArrayLike,
+        X: Any,
+        y: Any = None,
         *,
         qid: Ids | None = None,
         group: ArrayLike | None = None,
-        eval_set: Sequence[tuple[ArrayLike, ArrayLike]] | None = None,
+        eval_set: Any = None,
         eval_qid: Sequence[Ids] | None = None,
         eval_group: Sequence[ArrayLike] | None = None,
         sample_weight: ArrayLike | None = None,
@@ -76,12 +77,19 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     ) -> R:
         """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,).
 
-        eval_set       [(X, y)], with eval_qid or eval_group: queries that help to choose, not trained on
+        X              an array or a frame; or a `StoredQueries` or its path, or a list of LETOR files, with
+                       labels and queries of their own, which are loaded into memory
+        eval_set       [(X, y)], with eval_qid or eval_group: queries that help to choose, not trained on; an
+                       item may be a stored set
         sample_weight  (N,) row weights
         query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
         """
         # a wrong metric or convention fails before the work rather than after it
         evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
+        if is_elsewhere(X):
+            no_arrays("a stored set", y=y, qid=qid, group=group, sample_weight=sample_weight)
+            loaded = in_memory(X)
+            X, y, qid = loaded.X, loaded.y, loaded.qid
         data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
         sets = self._evaluation_sets(eval_set, eval_qid, eval_group)
         validation = reduce(joined, sets) if sets else None
@@ -263,7 +271,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
     def _evaluation_sets(
         self,
-        eval_set: Sequence[tuple[ArrayLike, ArrayLike]] | None,
+        eval_set: Any,
         eval_qid: Sequence[Ids] | None,
         eval_group: Sequence[ArrayLike] | None,
     ) -> list[TrainingSet]:
@@ -271,7 +279,9 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             if eval_qid is not None or eval_group is not None:
                 raise ValueError("eval_qid and eval_group need an eval_set: [(X, y)].")
             return []
-        sets: list[Any] = [eval_set] if _is_pair(eval_set) else list(eval_set)
+        sets: list[Any] = [eval_set] if _is_pair(eval_set) or is_stored_set(eval_set) else list(eval_set)
+        if any(map(is_stored_set, sets)):
+            return self._with_stored(sets, eval_qid, eval_group)
         ids = _one_each(eval_qid, len(sets), "eval_qid")
         sizes = _one_each(eval_group, len(sets), "eval_group")
         found = []
@@ -283,6 +293,19 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
                 )
             found.append(self._training_set(pair[0], pair[1], ids[i], sizes[i], name="eval_set "))
         return found
+
+    def _with_stored(self, sets: Sequence[Any], eval_qid: Any, eval_group: Any) -> list[TrainingSet]:
+        """Evaluation sets of which some are stored: eval_qid and eval_group have an item for each other."""
+        pairs = [item for item in sets if not is_stored_set(item)]
+        found = iter(self._evaluation_sets(pairs or None, eval_qid, eval_group))
+        both = []
+        for item in sets:
+            if is_stored_set(item):
+                loaded = in_memory(item)
+                both.append(self._training_set(loaded.X, loaded.y, loaded.qid, None, name="eval_set "))
+            else:
+                both.append(next(found))
+        return both
 
     def _features(self, X: ArrayLike, *, reset: bool = False, name: str = "X") -> NDArray[Any]:
         if not reset:

@@ -237,8 +237,8 @@ def resampled(
 
     sizes, starts = np.tile(np.diff(groups.offsets), times), np.tile(groups.offsets[:-1], times)
     keys = np.repeat(np.arange(times, dtype=np.uint64), len(numbers))
-    for part in (*seed, np.tile(numbers, times)):
-        keys = _mixed(keys ^ _mixed(np.atleast_1d(part).astype(np.uint64)))
+    for part in (*(np.full(1, each) for each in seed), np.tile(numbers, times)):
+        keys = _mixed(keys ^ _mixed(part.astype(np.uint64)))
     u, mean = _uniform(keys), sizes.astype(np.float64)
     drawn = np.ceil(pdtrik(u, mean))
     fewer = (drawn - 1).clip(0)

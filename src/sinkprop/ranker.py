@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sinkprop.annealed import PENALTIES, AnnealedRanker
 from sinkprop.data import Groups
+from sinkprop.elsewhere import cloned, portable
 from sinkprop.estimator import Ids
 from sinkprop.gains import Gain
 from sinkprop.objective import doubly_stochastic, expected_ranks
@@ -50,6 +51,8 @@ class SinkPropRanker(AnnealedRanker):
     checkpoint     a file to which the fit writes as it goes, and from which it resumes; removed when done
     on_stage       a function called with the `Stage` that was finished, while the fit goes on
     n_threads      see `expected_gain`        verbose     False: no progress line even on a terminal
+    cluster        where the fit runs: None for this process; a Dask `Client` or cluster, the address of a
+                   scheduler, or a number of worker processes on this machine. The model is the same
     random_state   of splits and resampling. The same gives the same model, whatever the number of threads
 
     A row's weight multiplies the gain of its document, in the best ranking too.
@@ -87,6 +90,7 @@ class SinkPropRanker(AnnealedRanker):
         checkpoint: str | os.PathLike[str] | None = None,
         on_stage: Callable[[Stage], None] | None = None,
         n_threads: int | None = None,
+        cluster: Any = None,
         random_state: int | None = 0,
         verbose: bool = True,
     ) -> None:
@@ -107,8 +111,15 @@ class SinkPropRanker(AnnealedRanker):
         self.checkpoint = checkpoint
         self.on_stage = on_stage
         self.n_threads = n_threads
+        self.cluster = cluster
         self.random_state = random_state
         self.verbose = verbose
+
+    def __sklearn_clone__(self) -> Any:
+        return cloned(self, super().__sklearn_clone__.__func__)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return portable(super().__getstate__())
 
     def rank_distribution(
         self,

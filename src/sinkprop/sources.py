@@ -6,7 +6,6 @@ fit wants to know of its queries is such a task (`passes.py`), so a fit does not
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,7 +33,7 @@ __all__ = [
     "Task",
     "Team",
     "one_blas_thread",
-    "stored_digest",
+    "rows_digest",
 ]
 
 Floats = NDArray[np.float64]
@@ -102,7 +101,7 @@ class Source(Protocol):
 
     sizes         (Q,) documents of each query
     query_weight  (Q,) or None
-    digest        of all that a fit depends on
+    digest        of the rows
     """
 
     @property
@@ -171,7 +170,7 @@ class ArraySource:
 
     @property
     def digest(self) -> str:
-        return fingerprint("rows", self.data)
+        return rows_digest(self.data)
 
     def with_codes(self, codes: NDArray[np.int16]) -> ArraySource:
         other = object.__new__(ArraySource)
@@ -215,12 +214,11 @@ class StoredSource:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        sizes: NDArray[np.int64] = self.stored.sizes
-        return sizes
+        return self.stored.sizes
 
     @property
     def digest(self) -> str:
-        return stored_digest(self.stored, self._by_query, self.query_weight)
+        return self.stored.digest
 
     def with_codes(self, codes: NDArray[np.int16]) -> StoredSource:
         other = object.__new__(StoredSource)
@@ -246,12 +244,9 @@ class StoredSource:
             yield Block(TrainingSet(X, queries.y, queries.groups, None, weight), first, codes)
 
 
-def stored_digest(stored: StoredQueries, by_query: bool, query_weight: Floats | None) -> str:
-    """What identifies the training queries of a stored set, on whatever machine they are read."""
-    digest = hashlib.sha256(f"{stored.digest} {by_query}".encode())
-    if query_weight is not None:
-        digest.update(np.ascontiguousarray(query_weight).data)
-    return digest.hexdigest()
+def rows_digest(data: TrainingSet) -> str:
+    """What identifies rows in memory, without the weights of their queries."""
+    return fingerprint("rows", replace(data, query_weight=None))
 
 
 class Team:
