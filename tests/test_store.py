@@ -35,7 +35,8 @@ def same(found: Queries, expected: Queries) -> None:
         a, b = getattr(found, name), getattr(expected, name)
         assert (a is None) == (b is None), name
         if a is not None:
-            assert a.dtype.kind == b.dtype.kind and (a.dtype == b.dtype or a.dtype.kind == "U"), name
+            assert a.dtype.kind == b.dtype.kind, name
+            assert a.dtype == b.dtype or a.dtype.kind == "U", name
             np.testing.assert_array_equal(a, b, err_msg=name)
     np.testing.assert_array_equal(found.groups.queries, expected.groups.queries)
     np.testing.assert_array_equal(found.groups.offsets, expected.groups.offsets)

@@ -40,20 +40,7 @@ def load_frame(
            [4. , 9. ]]), ('bm25', 'len'))
     """
     names, column = _columns_of(frame)
-    named = {"qid": qid, "label": label, "docid": docid}
-    roles = {role: name for role, name in named.items() if name is not None}
-    for role, name in roles.items():
-        if name not in names:
-            raise ValueError(_no_column(f"{role}={name!r}", name, names, frame))
-    if len(set(roles.values())) < len(roles):
-        raise ValueError(f"{', '.join(roles)} must name different columns; got {list(roles.values())}.")
-    if features is None:
-        without = {*roles.values(), *_index_columns(frame, names)}
-        chosen = [name for name in names if name not in without]
-        if not chosen:
-            raise ValueError(f"the frame has no columns besides {list(roles.values())}; expected features.")
-    else:
-        chosen = _chosen_features(features, roles, names, frame)
+    chosen = feature_columns(frame, names, qid=qid, label=label, docid=docid, features=features)
     n = len(frame)
     if not n:
         raise ValueError("the frame has no rows; expected one for each document.")
@@ -72,6 +59,32 @@ def load_frame(
         if names_of_documents.dtype.kind in "iu":
             names_of_documents = names_of_documents.astype(str)
     return Queries(X, y, ids, names_of_documents, tuple(map(str, chosen)))
+
+
+def feature_columns(
+    frame: Any,
+    names: list[Any],
+    *,
+    qid: str,
+    label: str | None,
+    docid: str | None,
+    features: Sequence[str] | None,
+) -> list[Any]:
+    """The columns with features, of those that a frame has; a ValueError where a column is not there."""
+    named = {"qid": qid, "label": label, "docid": docid}
+    roles = {role: name for role, name in named.items() if name is not None}
+    for role, name in roles.items():
+        if name not in names:
+            raise ValueError(_no_column(f"{role}={name!r}", name, names, frame))
+    if len(set(roles.values())) < len(roles):
+        raise ValueError(f"{', '.join(roles)} must name different columns; got {list(roles.values())}.")
+    if features is not None:
+        return _chosen_features(features, roles, names, frame)
+    without = {*roles.values(), *_index_columns(frame, names)}
+    chosen = [name for name in names if name not in without]
+    if not chosen:
+        raise ValueError(f"the frame has no columns besides {list(roles.values())}; expected features.")
+    return chosen
 
 
 _FILL = "Fill it in, or fit BoostedRanker, which takes missing values, to the frame itself."
@@ -93,10 +106,15 @@ def _columns_of(frame: Any) -> tuple[list[Any], _Column]:
             "frame must be a pandas or polars DataFrame or a pyarrow Table; got "
             f"{type(frame).__module__}.{type(frame).__qualname__}.{hint}"
         )
+    no_repeated(names)
+    return names, lambda name: column(frame, name)
+
+
+def no_repeated(names: list[Any]) -> None:
+    """A ValueError where two columns have one name."""
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise ValueError(f"the frame has {names.count(twice)} columns called {twice!r}; expected one.")
-    return names, lambda name: column(frame, name)
 
 
 def _index_columns(frame: Any, names: list[Any]) -> set[Any]:
@@ -130,41 +148,55 @@ def _polars_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[
 
 
 def _arrow_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
-    array = frame.column(name)
+    return arrow_values(frame.column(name))
+
+
+def arrow_values(array: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+    """Values if none is missing, which are, and the type, of a column of pyarrow."""
     plain = {} if hasattr(array, "chunks") else {"zero_copy_only": False}  # a column of a RecordBatch
     missing = array.is_null().to_numpy(**plain)
     return None if missing.any() else array.to_numpy(**plain), missing, str(array.type)
 
 
-def _known_column(column: _Column, name: Any, fill: str = "") -> NDArray[Any]:
-    """The values of a column; `fill` is what to do where one is missing."""
+_ROW = "row {}".format
+
+
+def _known_column(
+    column: _Column, name: Any, fill: str = "", *, place: Callable[[int], str] = _ROW
+) -> NDArray[Any]:
+    """The values of a column; `fill` is what to do where one is missing, `place` what a row is called."""
     values, missing, kind = column(name)
     advice = f" {fill}" if fill else ""
     if values is None:
-        raise ValueError(f"column {name!r} ({kind}) has no value in row {int(np.argmax(missing))}.{advice}")
+        raise ValueError(
+            f"column {name!r} ({kind}) has no value in {place(int(np.argmax(missing)))}.{advice}"
+        )
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values)))
         raise ValueError(
-            f"column {name!r} holds {values[row]} in row {row}; expected a finite number.{advice}"
+            f"column {name!r} holds {values[row]} in {place(row)}; expected a finite number.{advice}"
         )
     return values
 
 
-def _number_column(column: _Column, name: Any, advice: str, fill: str = "") -> NDArray[Any]:
-    values = _known_column(column, name, fill)
+def _number_column(
+    column: _Column, name: Any, advice: str, fill: str = "", *, place: Callable[[int], str] = _ROW
+) -> NDArray[Any]:
+    values = _known_column(column, name, fill, place=place)
     if values.dtype.kind not in "biuf":
         kind, first = column(name)[2], values[:1].tolist()[0]
         raise ValueError(
-            f"column {name!r} must hold numbers; it is {kind}, with {first!r} in row 0. {advice}"
+            f"column {name!r} must hold numbers; it is {kind}, with {first!r} in {place(0)}. {advice}"
         )
     return values
 
 
-def _label_column(column: _Column, name: Any) -> NDArray[np.float64]:
-    y = _number_column(column, name, "Labels are numbers, larger for more relevant.").astype(np.float64)
+def _label_column(column: _Column, name: Any, *, place: Callable[[int], str] = _ROW) -> NDArray[np.float64]:
+    advice = "Labels are numbers, larger for more relevant."
+    y = _number_column(column, name, advice, place=place).astype(np.float64)
     if (y < 0).any():
         row = int(np.argmax(y < 0))
-        raise ValueError(f"column {name!r} holds {y[row]} in row {row}; labels must not be below 0.")
+        raise ValueError(f"column {name!r} holds {y[row]} in {place(row)}; labels must not be below 0.")
     return y
 
 

@@ -1,7 +1,7 @@
 """Stored sets: queries in a folder on the disk, larger than memory, that every trainer takes."""
 
-from sinkprop.store.convert import convert
+from sinkprop.store.convert import convert, save_queries
 from sinkprop.store.format import StoreError, is_stored
 from sinkprop.store.stored import StoredQueries, open_queries
 
-__all__ = ["StoreError", "StoredQueries", "convert", "is_stored", "open_queries"]
+__all__ = ["StoreError", "StoredQueries", "convert", "is_stored", "open_queries", "save_queries"]

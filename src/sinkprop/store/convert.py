@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 
 import sinkprop
 from sinkprop.arguments import whole as _whole
+from sinkprop.data import Queries
 from sinkprop.files import StrPath, compression_by_name
 from sinkprop.progress import Notify, silent
+from sinkprop.readers import _null_value
+from sinkprop.store.arrays import QueriesInputs
 from sinkprop.store.chunks import Inputs
 from sinkprop.store.format import FORMAT_VERSION, MANIFEST, StoreError, is_stored, need_pyarrow
 from sinkprop.store.letor import LetorInputs
 from sinkprop.store.stored import StoredQueries, open_queries
+from sinkprop.store.tables import CsvInputs, ParquetInputs
 from sinkprop.store.writer import (
     SET,
     Layout,
@@ -30,9 +34,10 @@ from sinkprop.store.writer import (
     write_journal,
 )
 
-__all__ = ["convert"]
+__all__ = ["convert", "save_queries"]
 
-_KINDS = ("letor", "csv", "parquet")
+_NAMES = {"letor": "LETOR text", "csv": "CSV", "parquet": "Parquet"}
+_KINDS = tuple(_NAMES)
 
 
 def convert(
@@ -44,6 +49,11 @@ def convert(
     null: float | None = None,
     zero_based: bool = False,
     group: StrPath | Sequence[int] | NDArray[Any] | None = None,
+    qid: str = "qid",
+    label: str | None = "label",
+    docid: str | None = None,
+    features: Sequence[str] | None = None,
+    delimiter: str | None = None,
     allow_nan: bool = False,
     block_bytes: int = 8 << 20,
     part_bytes: int = 256 << 20,
@@ -52,46 +62,153 @@ def convert(
     resume: bool = True,
     progress: Notify | None = None,
 ) -> StoredQueries:
-    """A stored set in the folder `out` of the rows of one or several files, made with little memory."""
+    r"""A stored set in the folder `out` of the rows of one or several files, made with little memory.
+
+    inputs       one file or several: LETOR text, CSV with a line of names, or Parquet
+    kind         "letor", "csv" or "parquet"; None goes by the name: .csv and .tsv (also compressed by gzip,
+                 xz or bzip2), .parquet, and LETOR text for all others
+
+    For LETOR text `n_features`, `null`, `zero_based` and `group` are those of `load_letor`; without
+    n_features all of the text is looked at first. For CSV and Parquet `qid`, `label`, `docid` and `features`
+    name columns, as for `load_frame`; `delimiter` stands between the columns of CSV: a comma, or a tab in a
+    file called .tsv.
+
+    allow_nan    keep what is missing (an empty field of CSV, a null of Parquet, NULL in LETOR text) as NaN,
+                 which boosted trees take and other rankers refuse; without it, it is an error
+    block_bytes  bytes of features that a block has at most, unless it is one longer query
+    part_bytes   bytes of features after which a part, a file of the set, ends
+    overwrite    replace a set that stands there, and begin again where other work was left unfinished
+    resume       go on with unfinished work of the same files and options
+    progress     called as progress(bytes done, bytes in all, what)
+
+    Features become float32; a value past its largest is an error, and so is all that the readers in memory
+    refuse, with the file and the line or row. Rows of a query must stand together, in one file.
+
+    Until the set is complete, the work is in the folder `out` + ".unfinished"; the same call goes on with it
+    after a kill, and makes the same bytes.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     text = pathlib.Path(folder, "train.txt")
+    ...     _ = text.write_text("2 qid:1 1:0.5 3:1.25\n0 qid:1 2:7\n1 qid:2 1:3\n")
+    ...     stored = convert(text, pathlib.Path(folder, "train.queries"))
+    ...     print(stored.n_rows, stored.n_queries, stored.n_features, stored.block(0).y)
+    3 2 3 [2. 0. 1.]
+    """
     need_pyarrow("convert")
     paths = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
     if not paths:
         raise ValueError("inputs must name at least one file; got none.")
-    names = [os.fsdecode(path) for path in paths]
-    kinds = {_kind_of(name) if kind is None else kind for name in names}
     if kind is not None and kind not in _KINDS:
         raise ValueError(f"kind must be one of {', '.join(map(repr, _KINDS))}; got {kind!r}.")
-    if len(kinds) > 1:
-        raise ValueError(f"the files of a set must be of one kind; got {' and '.join(sorted(kinds))}.")
+    names = [os.fsdecode(path) for path in paths]
     for name in names:
         with open(name, "rb"):  # what cannot be opened is Python's own error, before anything is made
             pass
-    if n_features is not None:
-        n_features = _whole("n_features", n_features, 1)
-    options = {"kind": kinds.pop(), "n_features": n_features, "null": null, "zero_based": bool(zero_based)}
-    options |= {"group": None if group is None else _described(group), "allow_nan": bool(allow_nan)}
-    options |= {"block_bytes": _whole("block_bytes", block_bytes, 1)}
-    options |= {"part_bytes": _whole("part_bytes", part_bytes, 1)}
-    source: Inputs = LetorInputs(
-        names,
-        n_features=n_features,
-        null=null,
-        zero_based=zero_based,
-        group=group,
-        allow_nan=allow_nan,
-        n_threads=n_threads,
-    )
+    kinds = sorted({_kind_of(name) if kind is None else kind for name in names})
+    if len(kinds) > 1:
+        raise ValueError(
+            f"the files of a set must be of one kind; got {' and '.join(kinds)}. Convert them apart."
+        )
+    for_text: dict[str, Any] = {
+        "n_features": n_features,
+        "null": null,
+        "zero_based": zero_based,
+        "group": group,
+    }
+    for_tables: dict[str, Any] = {"qid": qid, "label": label, "docid": docid, "features": features}
+    _check_options(kinds[0], for_text, for_tables, delimiter)
+    source: Inputs
+    if kinds[0] == "letor":
+        source = LetorInputs(names, **_checked_text(**for_text), allow_nan=allow_nan, n_threads=n_threads)
+    elif kinds[0] == "csv":
+        source = CsvInputs(names, delimiter=delimiter, **for_tables, allow_nan=allow_nan)
+    else:
+        source = ParquetInputs(names, **for_tables, allow_nan=allow_nan)
+    options: dict[str, Any] = {
+        "kind": kinds[0],
+        **for_text,
+        **for_tables,
+        "group": None if group is None else _described(group),
+        "features": None if features is None else list(features),
+        "delimiter": delimiter,
+        "allow_nan": bool(allow_nan),
+        "block_bytes": _whole("block_bytes", block_bytes, 1),
+        "part_bytes": _whole("part_bytes", part_bytes, 1),
+    }
+    notify = silent if progress is None else progress
+    return _made(source, out, options, notify, overwrite=overwrite, resume=resume)
+
+
+def save_queries(
+    out: StrPath,
+    queries: Queries | Iterable[Queries],
+    *,
+    block_bytes: int = 8 << 20,
+    part_bytes: int = 256 << 20,
+    overwrite: bool = False,
+) -> StoredQueries:
+    """A stored set in the folder `out` of queries in memory, or of as many as an iterator gives in turn.
+
+    All of them have the same features and ids of one kind, whole numbers or text, each query once. Features
+    become float32. Nothing of it is left where it fails, and it cannot be resumed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     parts = (Queries([[0.5], [q]], [1, 0], qid=[q, q]) for q in range(3))
+    ...     stored = save_queries(os.path.join(folder, "three.queries"), parts)
+    ...     stored.n_queries, stored.load().X[:, 0]
+    (3, array([0.5, 0. , 0.5, 1. , 0.5, 2. ], dtype=float32))
+    """
+    need_pyarrow("save_queries")
+    source = QueriesInputs([queries] if isinstance(queries, Queries) else queries)
+    options = {
+        "label": "label",
+        "allow_nan": True,
+        "block_bytes": _whole("block_bytes", block_bytes, 1),
+        "part_bytes": _whole("part_bytes", part_bytes, 1),
+    }
+    return _made(source, out, options, silent, overwrite=overwrite, resume=False)
+
+
+def _made(
+    source: Inputs, out: StrPath, options: dict[str, Any], notify: Notify, *, overwrite: bool, resume: bool
+) -> StoredQueries:
     target = Path(os.path.realpath(out))
     _check_target(target, out, overwrite=overwrite)
-    notify = silent if progress is None else progress
     folder = target.with_name(target.name + ".unfinished")
     with _working_folder(folder, out):
-        _convert(
-            source, folder, _fingerprint(source, options), options, notify, resume=resume, again=overwrite
-        )
+        fingerprint = _fingerprint(source, options)
+        _convert(source, folder, fingerprint, options, notify, resume=resume, again=overwrite)
         _put_in_place(folder / SET, target)
     shutil.rmtree(folder)
     return open_queries(out)
+
+
+def _check_options(
+    kind: str, for_text: dict[str, Any], for_tables: dict[str, Any], delimiter: str | None
+) -> None:
+    """A ValueError for an option that files of this kind do not have."""
+    if kind == "letor":
+        defaults = {"qid": "qid", "label": "label"}
+        given = [name for name, value in for_tables.items() if value != defaults.get(name)]
+        what = "CSV and Parquet, which have columns"
+    else:
+        given = [name for name, value in for_text.items() if value is not None and value is not False]
+        what = "LETOR text"
+    if given:
+        raise ValueError(f"{given[0]}= is for {what}, and these files are {_NAMES[kind]}. Leave it out.")
+    if delimiter is not None and (kind != "csv" or len(delimiter) != 1 or not delimiter.isascii()):
+        raise ValueError(f"delimiter= is the one character between the columns of CSV; got {delimiter!r}.")
+
+
+def _checked_text(n_features: int | None, null: float | None, zero_based: bool, group: Any) -> dict[str, Any]:
+    return {
+        "n_features": None if n_features is None else _whole("n_features", n_features, 1),
+        "null": None if null is None else _null_value(null, np.dtype(np.float32)),
+        "zero_based": bool(zero_based),
+        "group": group,
+    }
 
 
 def _kind_of(name: str) -> str:
@@ -188,7 +305,7 @@ def _convert(
             feature_names=source.feature_names,
             qid=source.qid,
             docid=source.docid,
-            labeled=True,
+            labeled=options["label"] is not None,
             allow_nan=options["allow_nan"],
             block_bytes=options["block_bytes"],
             part_bytes=options["part_bytes"],
@@ -207,15 +324,16 @@ def _convert(
                 for chunk in source.chunks(start):
                     writer.add(chunk, skipped)
                     skipped = 0
-                    notify(
-                        chunk.done, total, f"converting {os.path.basename(source.paths[chunk.place.file])}"
-                    )
+                    if source.paths:
+                        name = os.path.basename(source.paths[chunk.place.file])
+                        notify(chunk.done, total, f"converting {name}")
             writer.finish([(os.path.basename(path), size) for path, size, _ in fingerprint["files"]])
         finally:
             writer.abandon()
-    except ValueError:
+    except BaseException as error:
         # What is wrong with the input must be changed there, and then the work cannot go on from here.
-        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, ValueError) or not source.paths:
+            shutil.rmtree(folder, ignore_errors=True)
         raise
 
 

@@ -25,6 +25,7 @@ _LARGEST_X = 64 << 20  # bytes of features that a chunk may have: few bytes of s
 _NONE, _NUMBERS, _NAMES = 0, 1, 2  # LetorIds in native/letor.hpp
 _FIRST_LINES = {_NONE: b"0\n", _NUMBERS: b"0 qid:0\n", _NAMES: b"0 qid:a\n"}
 _KINDS = {_NONE: "no query ids", _NUMBERS: "whole numbers", _NAMES: "names"}
+_NULL_FAULT = next(i for i, text in enumerate(readers._FAULTS) if "null=0" in text)
 _SINGLE = np.dtype(np.float32)
 _LARGEST = readers._LARGEST[_SINGLE]
 
@@ -51,7 +52,8 @@ class LetorInputs:
         self._given = n_features
         self._zero_based = zero_based
         self._group = group
-        self._null = math.nan if null is None and allow_nan else null
+        self._null = null
+        self._keep_null = null is None and allow_nan
         self._n_threads = n_threads
         self._before = [0, *np.cumsum(sizes_of(self.paths)).tolist()]
 
@@ -175,10 +177,20 @@ class LetorInputs:
         numbers = np.empty(n, np.int64) if layout.ids == _NUMBERS else None
         names = np.empty((n, 2), np.int64) if layout.ids == _NAMES else None
         docids = np.empty((n, 2), np.int64) if layout.comments else None
-        fault, *at = _native.letor_read(
-            data, layout, X, self.n_features, y, numbers, names, docids, self._zero_based,
-            self._given is not None, self._null, _LARGEST, threads,
-        )  # fmt: skip
+
+        def read(to: NDArray[np.float32], null: float | None) -> tuple[int, int, int, int]:
+            return _native.letor_read(
+                data, layout, to, self.n_features, y, numbers, names, docids, self._zero_based,
+                self._given is not None, null, _LARGEST, threads,
+            )  # fmt: skip
+
+        fault, *at = read(X, self._null)
+        if fault == _NULL_FAULT and self._keep_null:
+            other = np.empty_like(X)
+            fault, *at = read(X, 0.0)
+            if not fault:
+                read(other, 1.0)
+                X[other != X] = np.nan  # no other value depends on what NULL stands for
         if fault:
             readers._raise_fault(
                 Source(path, data, path), fault, *at, n_features=self._given,

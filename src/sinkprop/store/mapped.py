@@ -80,7 +80,10 @@ class MappedPart:
 
     def labels(self, local: int) -> NDArray[np.float64]:
         column = self._batch(local).column(1)
-        return np.frombuffer(column.buffers()[1], np.float64)[: len(column)]
+        buffer = column.buffers()[1]
+        flat = np.frombuffer(buffer, np.float64)
+        self._give_back_after(flat, *self._pages([buffer]))
+        return flat[: len(column)]
 
     def read(self, local: int) -> None:
         """Have the pages of a block in memory: a byte of each is looked at, without Python's lock."""
@@ -91,7 +94,11 @@ class MappedPart:
 
     def _range(self, batch: pa.RecordBatch) -> tuple[int, int]:
         """The whole pages of a block's buffers: offset and size."""
-        buffers = [b for column in batch.columns for b in column.buffers() if b is not None and b.size]
+        return self._pages(
+            [b for column in batch.columns for b in column.buffers() if b is not None and b.size]
+        )
+
+    def _pages(self, buffers: list[pa.Buffer]) -> tuple[int, int]:
         first = min(b.address for b in buffers) - self._address
         last = max(b.address + b.size for b in buffers) - self._address
         start = first // mmap.PAGESIZE * mmap.PAGESIZE
