@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 import sinkprop
 from sinkprop.data import (
     Groups,
+    Queries,
     as_features,
     as_labels,
     as_query_weight,
@@ -31,10 +32,13 @@ from sinkprop.data import (
 )
 from sinkprop.elsewhere import in_memory, is_elsewhere, is_stored_set, no_arrays
 from sinkprop.linear import TrainingSet, joined
-from sinkprop.metrics import evaluate
+from sinkprop.metrics import evaluate, evaluate_blocks
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.ranked import ranking
 from sinkprop.scaling import Scaling, scale_by_query
+
+if TYPE_CHECKING:
+    from sinkprop.store import StoredQueries
 
 __all__ = ["BaseRanker", "load_model"]
 
@@ -110,8 +114,14 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def predict(self, X: ArrayLike, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
         """Scores of the rows, (N,): larger ranks higher. They compare documents of one query, nothing else.
 
-        `qid` is needed only where features are normalized per query.
+        `qid` is needed only where features are normalized per query. X may be a `StoredQueries` or its path,
+        without qid: it is read a block at a time.
         """
+        stored = self._stored(X, qid=qid, group=group)
+        if stored is not None:
+            scores = np.empty(len(stored))
+            self._fill(scores, stored, self._score_rows)
+            return scores
         X = self._features(X)
         groups = self._optional_groups(qid, group, len(X))
         return self._score_rows(self._by_query(X, groups), groups)
@@ -119,7 +129,15 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def rank(
         self, X: ArrayLike, *, qid: Ids | None = None, group: ArrayLike | None = None
     ) -> NDArray[np.int64]:
-        """Ranks of the rows in their queries, (N,): 1 for the top. Of equal scores the earlier row wins."""
+        """Ranks of the rows in their queries, (N,): 1 for the top. Of equal scores the earlier row wins.
+
+        X may be a `StoredQueries` or its path, without qid: it is read a block at a time.
+        """
+        stored = self._stored(X, qid=qid, group=group)
+        if stored is not None:
+            ranks = np.empty(len(stored), np.int64)
+            self._fill(ranks, stored, self._ranks)
+            return ranks
         X = self._features(X)
         groups = self._groups(qid, group, len(X), "rank")
         return self._ranks(self._by_query(X, groups), groups)
@@ -127,7 +145,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def score(
         self,
         X: ArrayLike,
-        y: ArrayLike,
+        y: ArrayLike | None = None,
         *,
         qid: Ids | None = None,
         group: ArrayLike | None = None,
@@ -136,10 +154,16 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     ) -> float:
         """Mean of `metric` over the queries, under `convention`.
 
+        X may be a `StoredQueries` or its path, without y and qid: it is read a block at a time.
         `sample_weight` is there because scikit-learn's Pipeline passes it: metrics have no row weights.
         """
         if sample_weight is not None:
             raise ValueError("score: a ranking metric has no row weights; give query_weight.")
+        stored = self._stored(X, y=y, qid=qid, group=group)
+        if stored is not None:
+            return self._stored_score(stored, query_weight)
+        if y is None:
+            raise ValueError("score needs y, one label a row.")
         X = self._features(X)
         groups = self._groups(qid, group, len(X), "score")
         labels = as_labels(y, len(X), rows_of="X")
@@ -149,6 +173,60 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             labels,
             -ranks.astype(np.float64),
             row_codes(groups),
+            metrics=[self.metric],
+            convention=self.convention,
+            query_weight=weight,
+        )
+        return next(iter(result.values()))
+
+    def _stored(self, X: Any, **given: Any) -> StoredQueries | None:
+        """The stored set that X is or names, if it has the features of the model; None for other data."""
+        from sinkprop.store import as_stored
+
+        stored = as_stored(X)
+        if stored is None:
+            return None
+        check_is_fitted(self, "n_features_in_")
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"{name} is in the stored set {stored.path}, and is not to be given with it."
+                )
+        if not self.__sklearn_tags__().input_tags.allow_nan:
+            stored.require_finite(type(self).__name__)
+        if stored.n_features != self.n_features_in_:
+            raise ValueError(
+                f"{stored.path} has {stored.n_features} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        return stored
+
+    def _fill(self, out: NDArray[Any], stored: StoredQueries, work: Any) -> None:
+        """What work(X, groups) gives the rows of each block, one block after another."""
+        first = 0
+        for X, block in self._stored_rows(stored):
+            out[first : first + len(block)] = work(X, block.groups)
+            first += len(block)
+
+    def _stored_rows(self, stored: StoredQueries) -> Iterator[tuple[NDArray[Any], Queries]]:
+        """Each block of a stored set, with its features as `_score_rows` takes them."""
+        columns = stored.columns_of(getattr(self, "feature_names_in_", None))
+        for block in stored.blocks():
+            X = block.X if columns is None else block.X[:, columns]
+            yield self._by_query(X, block.groups), block
+
+    def _stored_score(
+        self, stored: StoredQueries, query_weight: ArrayLike | Mapping[Hashable, float] | None
+    ) -> float:
+        groups = Groups(stored.offsets, None, stored.query_ids, stored.longest)
+        weight = None if query_weight is None else as_query_weight(query_weight, groups, len(stored))
+        result = evaluate_blocks(
+            (
+                (block.y, -self._ranks(X, block.groups).astype(np.float64), block.groups)
+                for X, block in self._stored_rows(stored)
+            ),
+            stored.query_ids,
+            stored.largest_label,
             metrics=[self.metric],
             convention=self.convention,
             query_weight=weight,

@@ -37,7 +37,7 @@ from sinkprop.conventions import (
     as_convention,
     listed,
 )
-from sinkprop.data import as_labels, group_rows
+from sinkprop.data import Groups, as_labels, group_rows
 from sinkprop.forms import digits
 from sinkprop.measures import ExpectedReciprocalRank, Metric, parse_metric, parse_metrics
 from sinkprop.ranked import Ranked, Ranking, Ties, as_one_score_a_row, ranking
@@ -141,9 +141,7 @@ def evaluate(
     {'mrr': 0.75, 'p@1': 0.5}
     """
     chosen = parse_metrics(metrics)
-    options = {"empty": empty, "ties": ties, "threshold": threshold, "max_grade": max_grade}
-    changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    convention = replace(as_convention(convention), **changes)
+    convention = _with_options(convention, empty=empty, ties=ties, threshold=threshold, max_grade=max_grade)
     if qid is None:
         raise ValueError(
             "qid must hold the query of each row; got None. Metrics are means over queries: for a single "
@@ -154,16 +152,67 @@ def evaluate(
     groups = group_rows(qid, len(x))
     weight = _query_weights(query_weight, len(groups.queries))
     per_query = _per_query(chosen, Ranked.of(y, x, groups, convention.ties), convention)
+    return _evaluation(chosen, per_query, groups.queries, convention, weight, y)
+
+
+def evaluate_blocks(
+    blocks: Iterable[tuple[Floats, Floats, Groups]],
+    queries: NDArray[Any],
+    largest_label: float,
+    metrics: str | Metric | Iterable[str | Metric] = ("ndcg@10",),
+    convention: str | Convention = "letor",
+    *,
+    empty: Empty | None = None,
+    ties: Ties | None = None,
+    threshold: float | None = None,
+    max_grade: float | None = None,
+    query_weight: ArrayLike | None = None,
+) -> Evaluation:
+    """`evaluate` of rows that come a block of whole queries at a time, to the same bits.
+
+    blocks         labels (n,), scores (n,) and the queries of each block, in order
+    queries        (Q,) the ids of all queries
+    largest_label  of all rows, which ERR needs before the first
+    """
+    chosen = parse_metrics(metrics)
+    convention = _with_options(convention, empty=empty, ties=ties, threshold=threshold, max_grade=max_grade)
+    weight = _query_weights(query_weight, len(queries))
+    largest = np.array([largest_label])
+    for metric in chosen:
+        if isinstance(metric, ExpectedReciprocalRank):
+            metric._highest(largest, convention)  # a label above it is an error before the work
+    graded = convention if convention.max_grade is not None else replace(convention, max_grade=largest_label)
+    found = [
+        _per_query(chosen, Ranked.of(y, as_one_score_a_row(x), groups, convention.ties), graded)
+        for y, x, groups in blocks
+    ]
+    per_query = {name: np.concatenate([block[name] for block in found]) for name in found[0]}
+    return _evaluation(chosen, per_query, queries, convention, weight, largest)
+
+
+def _with_options(convention: str | Convention, **options: Any) -> Convention:
+    changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    return replace(as_convention(convention), **changes)
+
+
+def _evaluation(
+    metrics: tuple[Metric, ...],
+    per_query: dict[str, Floats],
+    queries: NDArray[Any],
+    convention: Convention,
+    weight: Floats | None,
+    y: Floats,
+) -> Evaluation:
+    """The means of what each query has; of the labels y only the largest is looked at."""
     return Evaluation(
         {name: _mean(name, values, weight) for name, values in per_query.items()},
-        queries=groups.queries,
+        queries=queries,
         per_query=per_query,
-        metrics=chosen,
+        metrics=metrics,
         convention=convention,
         notes=[
-            *_grade_notes(chosen, y, convention),
-            ("mean over " if weight is None else "weighted mean over ")
-            + _counted(per_query, len(groups.queries)),
+            *_grade_notes(metrics, y, convention),
+            ("mean over " if weight is None else "weighted mean over ") + _counted(per_query, len(queries)),
         ],
     )
 

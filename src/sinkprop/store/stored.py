@@ -26,7 +26,7 @@ from sinkprop.store.mapped import MappedPart, text_column
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["StoredQueries", "open_queries"]
+__all__ = ["StoredQueries", "as_stored", "open_queries"]
 
 Ints = NDArray[np.int64]
 
@@ -61,6 +61,13 @@ def open_queries(path: StrPath, *, verify: bool = False) -> StoredQueries:
     if verify:
         stored.verify()
     return stored
+
+
+def as_stored(X: Any) -> StoredQueries | None:
+    """The stored set that X is, or whose path it is; None for anything else."""
+    if isinstance(X, StoredQueries):
+        return X
+    return open_queries(X) if isinstance(X, str | os.PathLike) else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -262,6 +269,41 @@ class StoredQueries:
             part, local = self._place(b)
             labels[rows[b] : rows[b + 1]] = part.labels(local)
         return labels
+
+    @cached_property
+    def largest_label(self) -> float:
+        places = (self._place(b) for b in range(self.n_blocks))
+        return max(float(part.labels(local).max()) for part, local in places)
+
+    def require_finite(self, who: str) -> None:
+        """A ValueError where a feature is NaN, for those who do not take that."""
+        if self.has_nan:
+            raise ValueError(
+                f"{self.path}: the set has features that are NaN, for missing, which {who} does not take. Fill "
+                "them in before converting, or take boosted trees, BoostedRanker, for which NaN is a value."
+            )
+
+    def require_labels(self, what: str) -> None:
+        """A ValueError where the documents are not judged."""
+        if not self.labeled:
+            raise ValueError(f"{self.path}: the set was converted without labels, which {what} needs.")
+
+    def columns_of(self, names: Sequence[str] | NDArray[Any] | None) -> list[int] | None:
+        """Where the features of these names stand; None where they stand so already, or have no names.
+
+        A ValueError where both have names, and not the same ones.
+        """
+        own = self.feature_names
+        if names is None or own is None or own == tuple(names):
+            return None
+        places = {name: i for i, name in enumerate(own)}
+        lacking = [name for name in names if name not in places]
+        if lacking or len(own) != len(names):
+            first = lacking[0] if lacking else next(name for name in own if name not in set(names))
+            raise ValueError(
+                f"{self.path}: the features are not those of the model: {str(first)!r} is of one of them only."
+            )
+        return [places[name] for name in names]
 
     def take(self, numbers: Sequence[int] | NDArray[Any]) -> Queries:
         """The whole queries of these numbers, from 0, in that order, copied into memory."""
