@@ -1,0 +1,181 @@
+"""From what a user calls a cluster to a Dask client, and the checks that its workers pass before any work."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import platform
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import sinkprop
+from sinkprop.arguments import whole
+from sinkprop.cluster.errors import ClusterLost
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["check_workers", "connected", "differing", "patience", "workers_of"]
+
+_PATIENCE = "60s"
+# An interrupt from the keyboard goes to all processes of a terminal; the fit ends here, and still needs them.
+_DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+_KINDS = (
+    "cluster must be a dask.distributed.Client, a Dask cluster object, the address of a scheduler such as "
+    "'tcp://host:8786', or a number of local worker processes"
+)
+
+
+@contextmanager
+def connected(cluster: Any) -> Iterator[Client]:
+    """A client of the cluster.
+
+    cluster  a `dask.distributed.Client`, which stays open; a cluster object or the address of a scheduler, to
+             which a client is opened and closed; or a whole number of worker processes with one thread each,
+             which are started here and ended whatever happens
+    """
+    distributed = _distributed()
+    if isinstance(cluster, distributed.Client):
+        if cluster.asynchronous:
+            raise ValueError("cluster must be a client that blocks; got one with asynchronous=True.")
+        if cluster.status != "running":
+            raise ClusterLost(f"the client given as cluster is {cluster.status}; open another.")
+        yield cluster
+        return
+    with ExitStack() as stack:
+        if isinstance(cluster, str):
+            client = _client_at(cluster, distributed)
+        elif hasattr(cluster, "scheduler_address") and not isinstance(cluster, type):
+            client = distributed.Client(cluster, set_as_default=False)
+        elif isinstance(cluster, bool) or not hasattr(cluster, "__index__"):
+            raise ValueError(f"{_KINDS}; got {cluster!r}.")
+        else:
+            local = _local_cluster(whole("cluster, as a number of processes,", cluster, 1), distributed)
+            client = distributed.Client(stack.enter_context(local), set_as_default=False)
+        yield stack.enter_context(client)
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise ImportError('cluster= needs Dask: pip install "sinkprop[dask]".') from error
+    return distributed
+
+
+def _client_at(address: str, distributed: Any) -> Client:
+    try:
+        client: Client = distributed.Client(address, set_as_default=False)
+        return client
+    except (OSError, ValueError) as error:  # no answer; no address
+        what = str(error).split("\n", maxsplit=1)[0]
+        raise ClusterLost(
+            f"there is no scheduler at {address!r}: {what}. Expected an address such as 'tcp://host:8786', "
+            "as `dask scheduler` prints it."
+        ) from None
+
+
+def _local_cluster(n: int, distributed: Any) -> Any:
+    process = multiprocessing.current_process()
+    if getattr(process, "_inheriting", False):  # a worker that runs the script of its parent from the top
+        raise RuntimeError(
+            "cluster= was given a number of processes in a script without a guard: each process runs the "
+            'script from its top. Put what starts the fit under `if __name__ == "__main__":`.'
+        )
+    try:
+        return distributed.LocalCluster(
+            n_workers=n,
+            threads_per_worker=1,
+            processes=True,
+            # no dashboard, and a port of its own for what is served beside it
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            memory_limit=0,  # they share the machine with this process: its memory is the limit of all
+            silence_logs=logging.CRITICAL,  # what a user should know of a lost worker is said here
+            preload=[_DEAF],
+        )
+    except RuntimeError as error:
+        raise ClusterLost(
+            f"{n} local worker processes could not be started ({_line(error)}). In a script, put what starts "
+            'the fit under `if __name__ == "__main__":`.'
+        ) from error
+
+
+def patience() -> float:
+    """Seconds to wait for a worker where there is none: the setting `sinkprop.patience` of Dask."""
+    import dask
+    from dask.utils import parse_timedelta
+
+    return float(parse_timedelta(dask.config.get("sinkprop.patience", _PATIENCE)))
+
+
+def workers_of(client: Client) -> dict[str, int]:
+    """The threads of each worker by its address, waiting a while for a first one; `ClusterLost` if none."""
+    give_up = time.monotonic() + patience()
+    while True:
+        try:
+            found: dict[str, int] = dict(client.nthreads())
+        except (OSError, RuntimeError, ValueError) as error:  # closed, timed out, or the client is
+            raise ClusterLost(f"the scheduler at {_address(client)} is gone ({_line(error)}).") from None
+        if found:
+            return found
+        if time.monotonic() > give_up:
+            raise ClusterLost(
+                f"the scheduler at {_address(client)} has no worker, and none came in {patience():g} s."
+            )
+        time.sleep(0.1)
+
+
+def check_workers(client: Client) -> dict[str, int]:
+    """The threads of each worker by its address, if all of them run this version of sinkprop and of Python.
+
+    A ValueError names the first that does not.
+    """
+    workers = workers_of(client)
+    for address, what in differing(client, workers).items():
+        raise ValueError(
+            f"the worker {address} {what}; this process has sinkprop {sinkprop.__version__} with Python "
+            f"{_python()}. Install the same on every worker."
+        )
+    return workers
+
+
+def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
+    """What is wrong with each of the workers that cannot take part."""
+    answers = client.run(_probe(), workers=list(workers), on_error="return")
+    found = {}
+    for address in sorted(answers):
+        answer = answers[address]
+        if isinstance(answer, ModuleNotFoundError):
+            found[address] = f"lacks a package ({answer})"
+        elif isinstance(answer, BaseException):
+            found[address] = f"does not answer ({_line(answer)})"
+        elif answer != (sinkprop.__version__, _python()):
+            found[address] = f"has sinkprop {answer[0]} with Python {answer[1]}"
+    return found
+
+
+def _probe() -> Callable[[], tuple[str, str]]:
+    def probe() -> tuple[str, str]:  # within a function, so that it is sent whole: sinkprop may be missing
+        import platform
+
+        import sinkprop
+
+        return sinkprop.__version__, ".".join(platform.python_version_tuple()[:2])
+
+    return probe
+
+
+def _python() -> str:
+    return ".".join(platform.python_version_tuple()[:2])
+
+
+def _address(client: Client) -> str:
+    scheduler = getattr(client, "scheduler", None)
+    return str(getattr(scheduler, "address", "an unknown address"))
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,330 @@
+"""What a worker holds and does: partitions of whole queries, and a task carried out over them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.cluster.reduction import Node, reduced
+from sinkprop.data import Groups, Queries
+from sinkprop.linear import TrainingSet
+from sinkprop.scaling import scale_by_query
+from sinkprop.sources import Block
+
+if TYPE_CHECKING:
+    from sinkprop.store import StoredQueries
+
+__all__ = [
+    "Held",
+    "Partition",
+    "Piece",
+    "Share",
+    "Stored",
+    "Summary",
+    "cut",
+    "evaluate",
+    "load_frame_partition",
+    "load_letor_partition",
+    "queries_of",
+    "see",
+    "share",
+    "sorted_rows",
+    "summarize",
+    "unseen",
+    "verify",
+]
+
+_BLOCK = 8 << 20  # bytes of features that a thread takes at a time, as in a stored set
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Held:
+    """A partition in memory: rows sorted by query, weights of rows but not of queries."""
+
+    data: TrainingSet
+    feature_names: tuple[str, ...] | None = None
+
+    def __sizeof__(self) -> int:
+        arrays = (self.data.X, self.data.y, self.data.groups.queries, self.data.sample_weight)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The queries from number `first` to `stop` of a stored set, which stay in its file."""
+
+    path: str
+    digest: str
+    first: int
+    stop: int
+    by_query: bool
+
+
+Partition: TypeAlias = Held | Stored
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A partition as part of a fit: its number, that of its first query, and what its queries carry."""
+
+    number: int
+    first: int
+    query_weight: NDArray[np.float64] | None
+    codes: NDArray[np.int16] | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Share:
+    """The partitions of one worker, in their order."""
+
+    pieces: tuple[Piece, ...]
+    partitions: tuple[Partition, ...]
+
+    def __sizeof__(self) -> int:  # what it holds is counted where it was loaded
+        extras = [array for piece in self.pieces for array in (piece.query_weight, piece.codes)]
+        return 200 * len(self.pieces) + sum(array.nbytes for array in extras if array is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What the client must know of a partition."""
+
+    n_rows: int
+    n_features: int
+    feature_names: tuple[str, ...] | None
+    queries: NDArray[Any]
+    sizes: NDArray[np.int64]
+    digest: str
+
+
+def share(pieces: Sequence[Piece], *partitions: Partition) -> Share:
+    return Share(tuple(pieces), partitions)
+
+
+def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
+    """The task on all that is shared out to a worker, combined as far as the tree of n partitions goes."""
+    from distributed import get_worker
+
+    run = pickle.loads(task)
+    found: dict[int, list[Any]] = {piece.number: [] for piece in own.pieces}
+    for number, part in _mapped(run, _blocks(own), get_worker().state.nthreads):
+        found[number].append(part)
+    leaves = {(0, number): run.combine(parts) for number, parts in found.items()}
+    return reduced(leaves, n, run.combine)
+
+
+def _mapped(run: Any, blocks: Iterator[tuple[int, Block]], threads: int) -> Iterator[tuple[int, Any]]:
+    """What the task makes of each block, in their order; on several threads, for native code has no lock."""
+    with closing(blocks):  # type: ignore[type-var]
+        if threads == 1:
+            for number, block in blocks:
+                yield number, run(block)
+            return
+        ahead: deque[tuple[int, Future[Any]]] = deque()
+        with ThreadPoolExecutor(threads, thread_name_prefix="sinkprop") as pool:
+            for number, block in blocks:
+                ahead.append((number, pool.submit(run, block)))
+                if len(ahead) > threads:
+                    done, future = ahead.popleft()
+                    yield done, future.result()
+            for done, future in ahead:
+                yield done, future.result()
+
+
+def _blocks(own: Share) -> Iterator[tuple[int, Block]]:
+    """The blocks of a share, with the numbers of their partitions."""
+    at = 0
+    while at < len(own.pieces):
+        partition = own.partitions[at]
+        if isinstance(partition, Held):
+            yield from _held_blocks(own.pieces[at], partition)
+            at += 1
+            continue
+        run = at + 1  # partitions that follow each other in the file are read in one go
+        while run < len(own.pieces) and _follows(own.partitions[run - 1], own.partitions[run]):
+            run += 1
+        yield from _stored_blocks(own.pieces[at:run], own.partitions[at:run])  # type: ignore[arg-type]
+        at = run
+
+
+def _follows(one: Partition, other: Partition) -> bool:
+    return (
+        isinstance(one, Stored)
+        and isinstance(other, Stored)
+        and one.path == other.path
+        and one.stop == other.first
+    )
+
+
+def _held_blocks(piece: Piece, held: Held) -> Iterator[tuple[int, Block]]:
+    data = held.data
+    row = max(1, data.X.itemsize * data.X.shape[1])
+    for first, stop in cut(data.groups.offsets, -(-len(data.y) * row // _BLOCK)):
+        yield piece.number, _block(data, piece, first, stop, piece.first + first)
+
+
+def _stored_blocks(pieces: Sequence[Piece], parts: Sequence[Stored]) -> Iterator[tuple[int, Block]]:
+    stored = opened(parts[0].path, parts[0].digest)
+    edges = stored.block_queries
+    start = int(np.searchsorted(edges, parts[0].first, side="right")) - 1
+    stop = int(np.searchsorted(edges, parts[-1].stop, side="left"))
+    at = 0
+    for b, queries in enumerate(stored.blocks(start, stop), start):
+        data = TrainingSet(queries.X, queries.y, queries.groups)
+        while at < len(parts):
+            first = max(parts[at].first, int(edges[b]))
+            last = min(parts[at].stop, int(edges[b + 1]))
+            if first < last:
+                block = _block(data, pieces[at], first - int(edges[b]), last - int(edges[b]), first)
+                yield pieces[at].number, _by_query(block) if parts[at].by_query else block
+            if parts[at].stop > edges[b + 1]:
+                break
+            at += 1
+
+
+def _by_query(block: Block) -> Block:
+    data = block.data
+    X = scale_by_query(data.X, data.groups)
+    scaled = TrainingSet(X, data.y, data.groups, data.sample_weight, data.query_weight)
+    return Block(scaled, block.first, block.codes)
+
+
+def _block(data: TrainingSet, piece: Piece, first: int, stop: int, number: int) -> Block:
+    """The queries first:stop of some rows, as views; `number` is that of the first in the whole set."""
+    own = slice(number - piece.first, number - piece.first + stop - first)
+    weight = None if piece.query_weight is None else piece.query_weight[own]
+    codes = None if piece.codes is None else piece.codes[own]
+    return Block(queries_of(data, first, stop, weight), number, codes)
+
+
+def queries_of(data: TrainingSet, first: int, stop: int, weight: NDArray[np.float64] | None) -> TrainingSet:
+    offsets = data.groups.offsets[first : stop + 1]
+    rows = slice(int(offsets[0]), int(offsets[-1]))
+    groups = Groups(
+        offsets - offsets[0], None, data.groups.queries[first:stop], int(np.diff(offsets).max(initial=0))
+    )
+    row_weight = None if data.sample_weight is None else data.sample_weight[rows]
+    return TrainingSet(data.X[rows], data.y[rows], groups, row_weight, weight)
+
+
+def cut(offsets: NDArray[np.int64], n: int) -> list[tuple[int, int]]:
+    """Queries first:stop of at most n runs, of about as many rows each; `offsets` (Q + 1,) are their rows.
+
+    >>> cut(np.array([0, 1, 2, 8, 9, 10]), 2)
+    [(0, 3), (3, 5)]
+    """
+    wanted = offsets[0] + np.arange(1, n) * (offsets[-1] - offsets[0]) / max(n, 1)
+    inner = np.searchsorted(offsets, wanted, side="left")
+    edges = np.unique(np.concatenate([[0], inner, [len(offsets) - 1]])).tolist()
+    return list(pairwise(edges))
+
+
+def sorted_rows(queries: Queries, *, by_query: bool) -> TrainingSet:
+    """Rows sorted by query, and scaled query by query where that is asked for."""
+    X, y, groups = queries.X, queries.y, queries.groups
+    if by_query:
+        X = scale_by_query(X, groups)
+    if groups.rows is not None:
+        X, y = X[groups.rows], y[groups.rows]
+        groups = Groups(groups.offsets, None, groups.queries, groups.longest)
+    return TrainingSet(X, y, groups)
+
+
+def load_letor_partition(path: str, n_features: int | None, by_query: bool) -> Held:
+    from sinkprop.readers import load_queries
+
+    given = {} if n_features is None or path.endswith(".parquet") else {"n_features": n_features}
+    queries = load_queries(path, **given)
+    return Held(sorted_rows(queries, by_query=by_query), queries.feature_names)
+
+
+def load_frame_partition(
+    frame: Any, label: Any, qid: Any, name: str, by_query: bool, single: bool
+) -> Held | None:
+    """A partition of a Dask DataFrame; label and qid are names of its columns or series of the same rows."""
+    from sinkprop.frames import load_frame
+
+    if not len(frame):
+        return None
+    named = {}
+    for role, given in (("label", label), ("qid", qid)):
+        if isinstance(given, str):
+            named[role] = given
+            if given not in frame.columns and given == frame.index.name:  # as set_index leaves it
+                frame = frame.reset_index()
+        else:
+            named[role] = f"__{role}__"
+            if len(given) != len(frame):
+                raise ValueError(f"{name}: {len(frame)} rows, but {len(given)} of {role}.")
+            frame = frame.assign(**{named[role]: given.to_numpy()})
+    try:
+        queries = load_frame(frame, **named)
+        if not single and queries.X.dtype != np.float64:
+            queries = Queries(
+                queries.X.astype(np.float64), queries.y, queries.qid, None, queries.feature_names
+            )
+        return Held(sorted_rows(queries, by_query=by_query), queries.feature_names)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def summarize(held: Held | None) -> Summary | None:
+    if held is None:
+        return None
+    data = held.data
+    digest = hashlib.sha256()
+    for array in (data.X, data.y, data.groups.offsets):
+        digest.update(repr((array.shape, array.dtype)).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    n, n_features = data.X.shape
+    return Summary(
+        n,
+        n_features,
+        held.feature_names,
+        data.groups.queries,
+        np.diff(data.groups.offsets),
+        digest.hexdigest(),
+    )
+
+
+@lru_cache(maxsize=16)
+def opened(path: str, digest: str) -> StoredQueries:
+    """The stored set that the fit was started with; a ValueError if there is another in its place."""
+    from sinkprop.store import open_queries
+
+    stored = open_queries(path)
+    if stored.digest != digest:
+        raise ValueError(f"{path}: not the set that the fit was started with: its checksums are others.")
+    return stored
+
+
+def see(path: str, digest: str) -> None:
+    """An error unless this worker has the stored set."""
+    opened.cache_clear()  # an earlier fit may have seen another set here
+    opened(path, digest)
+
+
+def verify(path: str, digest: str, number: int) -> None:
+    """A StoreError if the bytes of a part of a stored set are not those that were written."""
+    from sinkprop.store import StoredQueries
+
+    stored = opened(path, digest)
+    part = replace(stored.manifest, parts=(stored.manifest.parts[number],))
+    StoredQueries(stored.path, part).verify(n_threads=1)
+
+
+def unseen(paths: Sequence[str]) -> str | None:
+    """The first of the paths at which this worker finds nothing."""
+    return next((path for path in paths if not os.path.exists(path)), None)

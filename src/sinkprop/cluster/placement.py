@@ -1,0 +1,251 @@
+"""Where the partitions of a fit are: which worker has which, and what is done when one goes away."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
+
+from sinkprop.cluster.connecting import differing, workers_of
+from sinkprop.cluster.errors import ClusterLost
+from sinkprop.cluster.partitions import Held, Stored, load_letor_partition
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+__all__ = ["Arrays", "File", "Frame", "Placement", "Recipe"]
+
+_REFRESH = 3.0  # seconds after which the list of workers is asked for again
+_POLL = 0.5
+
+logger = logging.getLogger("sinkprop.cluster")
+
+
+class Recipe(Protocol):
+    """How a partition is made, as often as it must be."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether Dask decides where it is, and makes it again by itself."""
+
+    def load(self, client: Client, worker: str) -> Any:
+        """The partition on that worker: a future, or what can be sent there each time."""
+
+
+@dataclass(frozen=True)
+class InFile:
+    """A run of queries of a stored set: nothing to load, for workers read it as they go."""
+
+    partition: Stored
+    name: str
+    settled: bool = False
+
+    def load(self, client: Client, worker: str) -> Stored:
+        return self.partition
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of LETOR text or Parquet, read by the worker."""
+
+    path: str
+    n_features: int | None
+    by_query: bool
+    settled: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+    def load(self, client: Client, worker: str) -> Future:
+        return client.submit(
+            load_letor_partition,
+            self.path,
+            self.n_features,
+            self.by_query,
+            workers=[worker],
+            key=f"sinkprop-load-{uuid4().hex}",
+            pure=False,
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Arrays:
+    """Rows of arrays of this process, sent to the worker."""
+
+    held: Held
+    name: str
+    settled: bool = False
+
+    def load(self, client: Client, worker: str) -> Future | None:
+        try:
+            (future,) = client.scatter([self.held], workers=[worker], hash=False, timeout=5)
+        except (OSError, TimeoutError):  # the worker is gone: the next look at the list will say so
+            return None
+        return future
+
+
+@dataclass(eq=False)
+class Frame:
+    """A partition of a Dask DataFrame: Dask knows how to make it, and where."""
+
+    future: Future
+    name: str
+    settled: bool = True
+
+    def load(self, client: Client, worker: str) -> Future:
+        return self.future
+
+
+@dataclass(eq=False, repr=False)
+class Placement:
+    """The worker of each partition. `version` changes whenever one of them is made or moved."""
+
+    client: Client
+    recipes: Sequence[Recipe]
+    weights: Sequence[int]  # rows of each, or any measure of its work
+    workers: dict[str, int] = field(default_factory=dict)
+    where: list[str] = field(default_factory=list)
+    loaded: list[Any] = field(default_factory=list)
+    version: int = 0
+    _unfit: set[str] = field(default_factory=set)
+    _looked: float = -_REFRESH
+
+    def refresh(self, *, at_once: bool = False) -> None:
+        """Every partition on a worker that is there, and the work spread over those that came."""
+        if not at_once and time.monotonic() - self._looked < _REFRESH:
+            return
+        workers = self._fit_workers()
+        if any(recipe.settled for recipe in self.recipes):
+            self._follow(workers)
+        elif set(workers) != set(self.workers) or not self.where or self._broken():
+            self._place(workers)
+        self.workers, self._looked = workers, time.monotonic()
+
+    def release(self) -> None:
+        """Let the workers forget all partitions."""
+        self.where, self.loaded, self.workers = [], [], {}
+        self.version += 1
+
+    def _fit_workers(self) -> dict[str, int]:
+        """The workers that can take part; those that came since the start are asked for their versions."""
+        while True:
+            found = workers_of(self.client)
+            new = set(found) - set(self.workers) - self._unfit
+            if new and self.workers:
+                for address, what in differing(self.client, new).items():
+                    logger.warning("the worker %s takes no part: it %s", address, what)
+                    self._unfit.add(address)
+            fit = {address: n for address, n in found.items() if address not in self._unfit}
+            if fit:
+                return fit
+            raise ClusterLost(f"none of the {len(found)} workers left can take part in the fit.")
+
+    def _broken(self) -> bool:
+        return any(_is_lost(partition) for partition in self.loaded)
+
+    def _place(self, workers: dict[str, int]) -> None:
+        gone = {address for address in self.where if address not in workers}
+        if gone:
+            n = sum(address in gone for address in self.where)
+            logger.warning(
+                "%s gone: %d of %d partitions go to %d %s",
+                _listed(gone), n, len(self.where),
+                len(workers), "other" if len(workers) == 1 else "others",
+            )  # fmt: skip
+        if isinstance(self.recipes[0], InFile):  # costs nothing to move, and in one piece it is read best
+            where = _runs(self.weights, workers)
+        else:
+            where = _spread(self.weights, workers, self.where)
+        before, self.version = self.loaded, self.version + 1
+        self.loaded = [
+            before[i]
+            if before and self.where[i] == where[i] and not _is_lost(before[i])
+            else recipe.load(self.client, where[i])
+            for i, recipe in enumerate(self.recipes)
+        ]
+        self.where = where
+
+    def _follow(self, workers: dict[str, int]) -> None:
+        """Where Dask has put them, once it has made all of them (again)."""
+        from distributed import KilledWorker, wait
+
+        futures: list[Any] = [recipe.load(self.client, "") for recipe in self.recipes]
+        while True:
+            try:
+                with self.client.as_current():
+                    wait(futures, timeout=_POLL)
+            except TimeoutError:
+                workers_of(self.client)
+                continue
+            failed = [future for future in futures if future.status == "error"]
+            killed = [future for future in failed if isinstance(future.exception(), KilledWorker)]
+            if killed:  # it was with workers that died, more often than Dask allows; not by its fault
+                self.client.retry(killed)
+                continue
+            for future in failed:
+                future.result()
+            lost = [i for i, future in enumerate(futures) if future.status != "finished"]
+            if lost:
+                raise ClusterLost(
+                    f"{self.recipes[lost[0]].name} is gone from the cluster, and Dask cannot make it again: "
+                    "what it was made of was lost with a worker. Make the frame again, from files."
+                )
+            break
+        holders = self.client.who_has(futures)
+        where = [next(iter(sorted(holders[future.key])), "") for future in futures]
+        if "" in where:
+            self._follow(workers)  # a worker went between the two questions
+        elif where != self.where:
+            self.loaded, self.where, self.version = futures, where, self.version + 1
+
+
+def _is_lost(partition: Any) -> bool:
+    return partition is None or getattr(partition, "status", "finished") in ("error", "cancelled", "lost")
+
+
+def _listed(addresses: set[str]) -> str:
+    one, verb = ("worker", "is") if len(addresses) == 1 else ("workers", "are")
+    return f"the {one} {', '.join(sorted(addresses))} {verb}"
+
+
+def _runs(weights: Sequence[int], workers: dict[str, int]) -> list[str]:
+    """Consecutive partitions for each worker, of about as much work for each of its threads."""
+    order = sorted(workers)
+    threads, total = sum(workers.values()), sum(weights)
+    ends, sofar = [], 0
+    for address in order:
+        sofar += workers[address]
+        ends.append(total * sofar / threads)
+    where, at, done = [], 0, 0.0
+    for weight in weights:
+        while at < len(order) - 1 and done + weight / 2 > ends[at]:
+            at += 1
+        where.append(order[at])
+        done += weight
+    return where
+
+
+def _spread(weights: Sequence[int], workers: dict[str, int], before: Sequence[str]) -> list[str]:
+    """A worker for each partition: its own, if that is there and has not too much, or the least busy."""
+    fair = sum(weights) / sum(workers.values())
+    busy = dict.fromkeys(workers, 0.0)
+    where = [""] * len(weights)
+    for i, address in enumerate(before):
+        share = weights[i] / workers.get(address, 1)
+        # a partition is a whole: one that stands half within its share stays
+        if address in workers and busy[address] + share / 2 <= fair:
+            where[i] = address
+            busy[address] += share
+    for i in sorted(range(len(weights)), key=lambda i: (-weights[i], i)):
+        if not where[i]:
+            where[i] = min(sorted(busy), key=lambda address: busy[address] + weights[i] / workers[address])
+            busy[where[i]] += weights[i] / workers[where[i]]
+    return where
