@@ -8,10 +8,11 @@ import os
 import time
 
 from sinkprop.model_files import ModelFileError
+from sinkprop.torch.distributed import Alone
 from sinkprop.torch.files import read_network, write_network
 from sinkprop.torch.fitting import Epoch, State
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "shared_state"]
 
 _TIMES = 20  # a checkpoint is written when so many times what writing took has passed since
 
@@ -20,19 +21,19 @@ class Checkpoint:
     """A file of the state after an epoch, written as often as keeps it a small part of the work."""
 
     def __init__(self, path: str | os.PathLike[str], kind: str, fingerprint: str) -> None:
-        self._path, self._kind, self._fingerprint = path, kind, fingerprint
+        self.path, self._kind, self._fingerprint = path, kind, fingerprint
         self._written = -1
         self._next = -math.inf
 
     def read(self) -> State | None:
         """The state of an earlier, unfinished fit."""
-        if not os.path.exists(self._path):
+        if not os.path.exists(self.path):
             return None
-        model, tensors = read_network(self._path, kind=self._kind)
+        model, tensors = read_network(self.path, kind=self._kind)
         state = model.state
         if state["fingerprint"] != self._fingerprint:
             raise ModelFileError(
-                f"{os.fspath(self._path)}: a checkpoint of a fit with other data or parameters, left as it "
+                f"{os.fspath(self.path)}: a checkpoint of a fit with other data or parameters, left as it "
                 "is. Give another file, or remove this one."
             )
         epochs = tuple(Epoch(**epoch) for epoch in state["epochs"])
@@ -49,7 +50,27 @@ class Checkpoint:
             "best": state.best,
             "steps": state.steps,
         }
-        write_network(self._path, self._kind, record, state.tensors)
+        write_network(self.path, self._kind, record, state.tensors)
         self._written = len(state.epochs)
         now = time.perf_counter()
         self._next = now + _TIMES * (now - began)
+
+
+def shared_state(state: State | None, ranks: Alone) -> State | None:
+    """The state that rank 0 has read, on all ranks."""
+    if ranks.size == 1:
+        return state
+    record = None
+    if state is not None:
+        record = {
+            "epochs": [dataclasses.asdict(epoch) for epoch in state.epochs],
+            "best": state.best,
+            "steps": state.steps,
+        }
+    found = ranks.state(None if state is None else state.tensors, record)
+    if found is None:
+        return None
+    tensors, record = found
+    return State(
+        tensors, tuple(Epoch(**epoch) for epoch in record["epochs"]), record["best"], record["steps"]
+    )

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
-import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from sinkprop.arguments import half_steps, number, threads, whole
-from sinkprop.data import Groups
-from sinkprop.estimator import BaseRanker, seed_of
+import sinkprop
+from sinkprop.arguments import number, threads
+from sinkprop.data import Groups, as_query_weight
+from sinkprop.estimator import BaseRanker, Ids, seed_of
 from sinkprop.gains import Gain, RankLinear, as_gain
-from sinkprop.judging import Judge, divide, gain_judge, metric_judge
+from sinkprop.judging import Judge, gain_judge, metric_judge
 from sinkprop.linear import TrainingSet, fingerprint, partitioned_ranks
+from sinkprop.metrics import evaluate
 from sinkprop.model_files import ModelFileError
 from sinkprop.progress import progress_line
 from sinkprop.relaxations import (
@@ -36,22 +35,35 @@ from sinkprop.relaxations import (
     relaxation_record,
     score_weights,
 )
-from sinkprop.scaling import SCALINGS
-from sinkprop.selection import Selection, mean_over_queries
-from sinkprop.torch.checkpoints import Checkpoint
+from sinkprop.selection import Selection
+from sinkprop.torch.checkpoints import Checkpoint, shared_state
+from sinkprop.torch.distributed import Alone, rank_here, ranks_of
+from sinkprop.torch.feeds import feed_of, training_moments
 from sinkprop.torch.files import read_network, write_network
-from sinkprop.torch.fitting import Epoch, NetworkFit, Plan, fit_network
-from sinkprop.torch.loss import SinkPropLoss, sinkprop_loss
-from sinkprop.torch.network import ACTIVATIONS, MLP, NORMALIZATIONS
-from sinkprop.torch.preparation import TRANSFORMS, Preparation, fit_preparation, transformed
+from sinkprop.torch.fitting import Epoch, NetworkFit, fit_network
+from sinkprop.torch.judgment import Judgment
+from sinkprop.torch.network import MLP
+from sinkprop.torch.plans import DTYPES, make_plan, name_of
+from sinkprop.torch.preparation import Preparation, make_preparation, transformed
 from sinkprop.torch.scoring import NetworkOverflowError, checked_scores, network_scores, takes_offsets
+from sinkprop.torch.stored import (
+    Data,
+    StoredSet,
+    as_stored,
+    check_like_training,
+    check_stored,
+    digest_of,
+    is_stored_set,
+    sizes_of,
+)
+
+if TYPE_CHECKING:
+    from sinkprop.store import StoredQueries
 
 __all__ = ["NeuralRanker"]
 
 Floats = NDArray[np.float64]
 
-_RIVALS = ("listnet", "approxndcg", "lambdarank")
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _TOP = 200  # documents to which the Hungarian algorithm is applied when a partitioned measure ranks
 
 
@@ -143,6 +155,7 @@ class NeuralRanker(BaseRanker):
         metric: str = "ndcg@10",
         convention: str = "letor",
         checkpoint: str | os.PathLike[str] | None = None,
+        distributed: str | None = None,
         on_epoch: Callable[[Epoch], None] | None = None,
         n_threads: int | None = None,
         random_state: int | None = 0,
@@ -176,63 +189,202 @@ class NeuralRanker(BaseRanker):
         self.metric = metric
         self.convention = convention
         self.checkpoint = checkpoint
+        self.distributed = distributed
         self.on_epoch = on_epoch
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
 
-    @torch.inference_mode(False)  # type: ignore[untyped-decorator]  # whatever the caller's mode is
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        qid: Ids | None = None,
+        group: ArrayLike | None = None,
+        eval_set: Any = None,
+        eval_qid: Sequence[Ids] | None = None,
+        eval_group: Sequence[ArrayLike] | None = None,
+        sample_weight: ArrayLike | None = None,
+        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
+    ) -> NeuralRanker:
+        """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,), or to a stored set.
+
+        X              rows, or a `StoredQueries`, or the path of one: then y, qid and group are in it, and it
+                       is read as the fit goes, with no more memory than a few hundred megabytes
+        eval_set       [(X, y)], with eval_qid or eval_group, or [stored]: queries that help to choose, not
+                       trained on
+        sample_weight  (N,) row weights; not for stored sets
+        query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
+        """
+        with ranks_of(self.distributed) as ranks:
+            # a wrong metric or convention fails before the work rather than after it
+            evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
+            data: Data
+            stored = as_stored(X)
+            if stored is None:
+                data = self._training_set(
+                    X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight
+                )
+            else:
+                data = self._stored_set(
+                    stored, query_weight, y=y, qid=qid, group=group, sample_weight=sample_weight
+                )
+            self._train(data, self._judging_sets(eval_set, eval_qid, eval_group), ranks)
+        return self
+
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
-        if data.sample_weight is not None and not data.sample_weight.sum() > 0:
-            raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
-        seed = seed_of(self.random_state)
-        relaxation, plan = self._plan(data, seed)
-        judge, criterion = self._criterion(weighted=data.sample_weight is not None)
-        part, judging, judged_by = self._division(data, validation, seed)
-        dtype = _DTYPES[self.dtype]
-        preparation = fit_preparation(self.input_transform, self.normalization, part.X, dtype)
-        module = self._network(part, preparation, plan.n_outputs, seed)
-        checkpoint = None
-        if self.checkpoint is not None:
-            settings = self._settings(plan.seed, criterion)
-            kind = f"{type(self).__name__}Checkpoint"
-            weights = [x.numpy(force=True) for x in module.state_dict().values()]
-            digest = fingerprint(repr((settings, repr(module))), data, validation, arrays=weights)
-            checkpoint = Checkpoint(self.checkpoint, kind, digest)
-        mean = None if judging is None else self._judgment(judging, preparation, relaxation, judge)
+        self._train(data, [] if validation is None else [validation], Alone())
+
+    def _stored_set(self, stored: StoredQueries, query_weight: Any, **given: Any) -> StoredSet:
+        """A stored set to train on."""
+        for name, value in given.items():
+            if value is not None:
+                has = "has no row weights: give query_weight" if name == "sample_weight" else "has its own"
+                raise ValueError(f"fit: give no {name} with a stored set, which {has}.")
+        check_stored(stored, "the stored set")
+        self.n_features_in_ = int(stored.n_features)
+        if stored.feature_names is not None:
+            self.feature_names_in_ = np.array(stored.feature_names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        weight = None
+        if query_weight is not None:
+            groups = Groups(stored.offsets, None, stored.query_ids, stored.longest)
+            weight = as_query_weight(query_weight, groups, stored.n_rows)
+        return self._stored(stored, weight)
+
+    def _stored(self, stored: StoredQueries, weight: Floats | None = None) -> StoredSet:
+        by_query = self.input_transform if self.normalization == "query" else None
+        return StoredSet(stored, np.arange(stored.n_queries), weight, by_query)
+
+    def _judging_sets(self, eval_set: Any, eval_qid: Any, eval_group: Any) -> list[Data]:
+        """The evaluation sets: stored ones, and pairs with an item of eval_qid or eval_group each."""
+        given = [eval_set] if is_stored_set(eval_set) else eval_set
+        if not isinstance(given, list | tuple) or not any(map(is_stored_set, given)):
+            return [*self._evaluation_sets(eval_set, eval_qid, eval_group)]
+        pairs = [item for item in given if not is_stored_set(item)]
+        in_memory = iter(self._evaluation_sets(pairs or None, eval_qid, eval_group))
+        found: list[Data] = []
+        for i, item in enumerate(given):
+            stored = as_stored(item)
+            if stored is None:
+                found.append(next(in_memory))
+                continue
+            check_stored(stored, f"item {i} of eval_set")
+            check_like_training(self, stored, f"item {i} of eval_set")
+            found.append(self._stored(stored))
+        return found
+
+    @torch.inference_mode(False)  # type: ignore[untyped-decorator]  # whatever the caller's mode is
+    def _train(self, data: Data, validation: list[Data], ranks: Alone) -> None:
+        """Train a network and take it; all ranks do this together, with their own queries or the same."""
+        with ranks.together():
+            n_features = self.n_features_in_
+            if data.sample_weight is not None and not data.sample_weight.sum() > 0:
+                raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
+            if number("validation_fraction", self.validation_fraction) >= 1:
+                raise ValueError(f"validation_fraction must be below 1; got {self.validation_fraction!r}.")
+            n_threads = threads(self.n_threads, int(sizes_of(data).sum()))
+            if self.n_threads is None and ranks.size > 1:  # those of a machine share its processors
+                n_threads = max(1, n_threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+            judge, criterion = self._criterion(weighted=data.sample_weight is not None)
+            seed = seed_of(self.random_state)
+            make_plan(self, 1, data.sample_weight, seed=seed, n_threads=n_threads)
+            digests: list[str] = []
+            if self.checkpoint is not None or (ranks.size > 1 and not ranks.own):
+                digests = [digest_of(part) for part in (data, *validation)]
+        seed = int(ranks.texts(str(seed))[0])
+        ranks.same(self._facts(data, validation, digests, criterion, ranks))
+        if ranks.own:
+            digests = ranks.texts(repr(digests))
+        n_rows, n_queries = _totals(data, ranks)
+        relaxation, plan = make_plan(self, n_rows, data.sample_weight, seed=seed, n_threads=n_threads)
+        part, judging, judged_by = self._division(data, validation, seed, ranks)
+        moments = None
+        if self.normalization == "standard":
+            moments = training_moments(part, n_features, self.input_transform, n_threads, ranks)
+        with ranks.together():
+            dtype = DTYPES[self.dtype]
+            preparation = make_preparation(
+                self.input_transform, self.normalization, moments, n_features, dtype
+            )
+            first = data.take(np.zeros(1, np.int64)) if isinstance(data, StoredSet) else data
+            module = self._network(first.X[: first.groups.offsets[1]], preparation, plan.n_outputs, seed)
+            feed = None if part is None else feed_of(part, preparation, n_threads)
+            feeds = [feed_of(each, preparation, n_threads) for each in judging]
+        ranks.same(
+            {"network": repr(module), "shapes": [tuple(x.shape) for x in module.state_dict().values()]}
+        )
+        ranks.adopt(module.state_dict())
+        scores = partial(self._judged_scores, preparation=preparation, relaxation=relaxation)
+        mean = Judgment(feeds, scores, judge, ranks) if judged_by else None
         on_training = None
         if plan.n_outputs == 1:  # the assignments of a partitioned measure would take as long as an epoch
-            on_training = self._judgment(part, preparation, relaxation, judge)
+            on_training = Judgment([] if feed is None else [feed], scores, judge, ranks)
+        checkpoint, resumed = None, None
+        with ranks.together():
+            if self.checkpoint is not None and ranks.rank == 0:
+                kind = f"{type(self).__name__}Checkpoint"
+                about = repr((self._settings(seed, criterion), repr(module), digests))
+                weights = [x.numpy(force=True) for x in module.state_dict().values()]
+                checkpoint = Checkpoint(self.checkpoint, kind, fingerprint(about, arrays=weights))
+                resumed = checkpoint.read()
+        resumed = shared_state(resumed, ranks)
+        leads = ranks.rank == 0
         try:
-            with progress_line(bool(self.verbose)) as notify:
+            with progress_line(bool(self.verbose) and leads) as notify:
                 result = fit_network(
                     module,
-                    part,
-                    preparation,
+                    feed,
                     plan,
                     judge=mean,
                     judge_training=on_training,
-                    resumed=None if checkpoint is None else checkpoint.read(),
+                    resumed=resumed,
                     on_state=checkpoint,
-                    on_epoch=self.on_epoch,
+                    on_epoch=self.on_epoch if leads else None,
                     notify=notify,
-                    criterion="" if judging is None else criterion,
+                    criterion=criterion if judged_by else "",
                     judged_by=judged_by,
+                    ranks=ranks,
                 )
         except NetworkOverflowError as error:
             if error.result is None:
                 raise NetworkOverflowError(f"{type(self).__name__}: {error}") from None
             self._set_fitted(module, preparation, relaxation, error.result)
-            self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
+            self.n_rows_, self.n_queries_ = n_rows, n_queries
             raise NetworkOverflowError(
                 f"{type(self).__name__}: {error} The ranker has the best network of the "
                 f"{len(error.result.epochs)} epochs before."
             ) from None
-        if result.status == "interrupted":
-            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=3)
-        elif self.checkpoint is not None:
-            Path(self.checkpoint).unlink(missing_ok=True)
         self._set_fitted(module, preparation, relaxation, result)
+        self.n_rows_, self.n_queries_ = n_rows, n_queries
+        if result.status == "interrupted":
+            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=4)
+        elif checkpoint is not None:
+            Path(checkpoint.path).unlink(missing_ok=True)
+
+    def _facts(
+        self, data: Data, validation: list[Data], digests: list[str], criterion: str, ranks: Alone
+    ) -> dict[str, Any]:
+        """What must be the same on all ranks, in the order in which it is compared."""
+        facts = {
+            "sinkprop version": sinkprop.__version__,
+            "PyTorch version": torch.__version__,
+            "distributed": self.distributed,
+            "number of features": self.n_features_in_,
+            "feature names": list(getattr(self, "feature_names_in_", [])),
+            "parameters": self._settings(0, criterion),
+            "sample_weight (given or not)": data.sample_weight is not None,
+            "eval_set (given or not)": bool(validation),
+        }
+        if not ranks.own:
+            facts |= {
+                "number of documents": int(sizes_of(data).sum()),
+                "number of queries": data.n_queries,
+                "queries, by their digest (distributed='own' is for queries of one's own)": digests,
+            }
+        return facts
 
     def _set_fitted(
         self, module: nn.Module, preparation: Preparation, relaxation: Relaxation | None, result: NetworkFit
@@ -244,151 +396,27 @@ class NeuralRanker(BaseRanker):
         if isinstance(relaxation, SmoothedIndicator) and result.sigma is not None:
             self.relaxation_ = dataclasses.replace(relaxation, sigma=result.sigma)
 
-    def _plan(self, data: TrainingSet, seed: int) -> tuple[Relaxation | None, Plan]:
-        """The parameters, checked."""
-        relaxation, loss = self._loss(data)
-        n_epochs = whole("max_epochs", self.max_epochs, 1)
-        sigmas: tuple[float | None, ...] = (None,) * n_epochs
-        if isinstance(relaxation, SmoothedIndicator):
-            sigmas = _geometric(self.sigma, n_epochs)
-            if isinstance(self.loss, SinkPropLoss):
-                sigmas = (relaxation.sigma,) * n_epochs
-        if self.dtype not in _DTYPES:
-            raise ValueError(f"dtype must be {_either(_DTYPES)}; got {self.dtype!r}.")
-        for name, value, choices in (
-            ("input_transform", self.input_transform, TRANSFORMS),
-            ("normalization", self.normalization, SCALINGS),
-            ("optimizer", self.optimizer, ("adam", "lbfgs")),
-            ("schedule", self.schedule, ("constant", "cosine")),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name} must be {_either(choices)}; got {value!r}.")
-        if self.module is None:
-            self._check_mlp()
-        elif not callable(self.module):
-            raise ValueError(
-                "module must be an nn.Module, a function that makes one for a number of features, or None; "
-                f"got {self.module!r}."
-            )
-        clip = None if self.clip_norm is None else number("clip_norm", self.clip_norm, above=True)
-        return relaxation, Plan(
-            loss=loss,
-            sigmas=sigmas,
-            optimizer=self.optimizer,
-            learning_rate=number("learning_rate", self.learning_rate, above=True),
-            weight_decay=number("weight_decay", self.weight_decay),
-            schedule=self.schedule,
-            clip_norm=clip,
-            batch_documents=self._budget(len(data.y)),
-            max_iter=whole("max_iter", self.max_iter, 1),
-            patience=whole("patience", self.patience, 1),
-            seed=seed,
-            n_threads=threads(self.n_threads, len(data.y)),
-            n_outputs=1 if relaxation is None else relaxation.width,
-        )
-
-    def _budget(self, n: int) -> int:
-        """Documents of a minibatch, where there are n in all."""
-        if self.batch_documents is None:
-            return int(np.clip(n // 8, 256, 4096))
-        return whole("batch_documents", self.batch_documents, 1)
-
-    def _check_mlp(self) -> None:
-        if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence | np.ndarray):
-            raise ValueError(f"hidden must be a sequence of widths, as (64, 32); got {self.hidden!r}.")
-        for width in self.hidden:
-            whole("hidden", width, 1)
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be {_either(ACTIVATIONS)}; got {self.activation!r}.")
-        if self.layer_normalization is not None and self.layer_normalization not in NORMALIZATIONS:
-            raise ValueError(
-                f"layer_normalization must be {_either(NORMALIZATIONS)} or None; got "
-                f"{self.layer_normalization!r}."
-            )
-        if number("dropout", self.dropout) >= 1:
-            raise ValueError(f"dropout must be below 1; got {self.dropout!r}.")
-
-    def _loss(self, data: TrainingSet) -> tuple[Relaxation | None, Callable[..., Tensor]]:
-        """The relaxation, where the loss has one, and the loss as a `Plan` takes it."""
-        given = self.loss
-        if isinstance(given, str) and given == "sinkprop":
-            gain, relaxation, epsilon = as_gain(self.gain), as_relaxation(self.relaxation), self.epsilon
-            n_iter = half_steps(self.n_iter) / 2
-
-            def sinkprop(scores: Tensor, labels: Tensor, sigma: float | None, **more: Any) -> Tensor:
-                at = relaxation
-                if isinstance(at, SmoothedIndicator) and sigma is not None:
-                    at = dataclasses.replace(at, sigma=sigma)
-                return sinkprop_loss(
-                    scores,
-                    labels,
-                    gain=gain,
-                    relaxation=at,
-                    n_iter=n_iter,
-                    epsilon=epsilon,
-                    n_threads=1,
-                    **more,
-                )
-
-            # what cannot be trained on fails here
-            sinkprop(torch.zeros((1, 2) if relaxation.width == 2 else 1), torch.ones(1), None)
-            return relaxation, sinkprop
-        if isinstance(given, str):
-            if given not in _RIVALS:
-                raise ValueError(
-                    f"loss must be 'sinkprop', {_either(_RIVALS)}, or a function "
-                    f"loss(scores, labels, offsets=, query_weight=); got {given!r}."
-                )
-            from sinkprop.torch.rivals import LOSSES
-
-            given = LOSSES[given]
-            if isinstance(given, type):
-                given = given()
-        elif not callable(given):
-            raise ValueError(f"loss must be a name or a function; got {given!r}.")
-        name, with_rows = _name_of(given), False
-        weight = data.sample_weight
-        if weight is not None and not 0 < weight.min() == weight.max():
-            with_rows = "sample_weight" in inspect.signature(getattr(given, "forward", given)).parameters
-            if not with_rows:
-                raise ValueError(
-                    f"the loss {name} takes no sample_weight, so only equal ones can be given; use "
-                    "query_weight, or loss='sinkprop'."
-                )
-
-        def own(
-            scores: Tensor,
-            labels: Tensor,
-            sigma: float | None,
-            *,
-            offsets: Tensor,
-            sample_weight: Tensor | None,
-            query_weight: Tensor | None,
-        ) -> Tensor:
-            more = {"sample_weight": sample_weight} if with_rows else {}
-            value = given(scores, labels, offsets=offsets, query_weight=query_weight, **more)
-            if not isinstance(value, Tensor) or value.ndim or not value.requires_grad:
-                what = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-                raise ValueError(
-                    f"the loss {name} must give one number that depends on the scores, a mean over the "
-                    f"queries; it gave {what}."
-                )
-            return value
-
-        return (given.relaxation if isinstance(given, SinkPropLoss) else None), own
-
     def _division(
-        self, data: TrainingSet, validation: TrainingSet | None, seed: int
-    ) -> tuple[TrainingSet, TrainingSet | None, str]:
-        """The queries to train on, those that judge, and how in words."""
-        share = number("validation_fraction", self.validation_fraction)
-        if share >= 1:
-            raise ValueError(f"validation_fraction must be below 1; got {self.validation_fraction!r}.")
-        if validation is None and share == 0:
-            return data, None, ""
-        selection = Selection("validation", fraction=share or 0.5)
-        division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
-        return division.parts[0], division.judges[0][1], division.judged_by
+        self, data: Data, validation: list[Data], seed: int, ranks: Alone
+    ) -> tuple[Data | None, list[Data], str]:
+        """The queries to train on, those that judge, and how in words; of this rank, where it has its own."""
+        if validation:
+            n = int(sum(part.n_queries for part in validation))
+            n = int(ranks.total(np.array([float(n)]))[0]) if ranks.own else n
+            return _counting(data, np.arange(data.n_queries), ranks), validation, f"{n} validation queries"
+        first, n_queries = 0, data.n_queries
+        if ranks.own:
+            counts = ranks.gather(np.array([float(n_queries)]))[:, 0].astype(int)
+            first, n_queries = int(counts[: ranks.rank].sum()), int(counts.sum())
+        mine = np.arange(data.n_queries)
+        if self.validation_fraction == 0 or n_queries < 2:
+            judged_by = "" if self.validation_fraction == 0 else "the one training query itself"
+            return _counting(data, mine, ranks), [data] if judged_by else [], judged_by
+        order = np.random.default_rng([seed, 0]).permutation(n_queries)
+        n = max(1, min(n_queries - 1, round(self.validation_fraction * n_queries)))
+        held = np.isin(first + mine, order[:n])
+        judging = [data.select(mine[held])] if held.any() else []
+        return _counting(data, mine[~held], ranks), judging, f"{n} queries held out"
 
     def _criterion(self, *, weighted: bool) -> tuple[Judge, str]:
         """The function that gives the criterion of each query, and its name."""
@@ -400,25 +428,25 @@ class NeuralRanker(BaseRanker):
             return gain_judge(as_gain(self.gain), selection, self.convention, weighted=weighted)
         return metric_judge("ndcg@1-10" if criterion is None else criterion, self.convention)
 
-    def _judgment(
-        self, judging: TrainingSet, preparation: Preparation, relaxation: Relaxation | None, judge: Judge
-    ) -> Callable[[nn.Module], float]:
-        """The mean criterion of a network on the queries that judge."""
-        rows, groups = preparation.kept(judging.X), judging.groups
-        weight = judging.query_weight
-        weight = weight if weight is not None and weight.sum() > 0 else None
+    def _judged_scores(
+        self,
+        network: nn.Module,
+        rows: Any,
+        offsets: NDArray[np.int64],
+        *,
+        preparation: Preparation,
+        relaxation: Relaxation | None,
+    ) -> Floats:
+        """Scores (N,) by whose order queries are judged; rows stand query by query."""
+        groups = Groups(offsets, None, np.arange(len(offsets) - 1), int(np.diff(offsets).max()))
+        scores = self._outputs(network, rows, groups, preparation, relaxation)
+        if relaxation is not None and scores.ndim == 2:
+            return -self._partitioned(scores, groups, relaxation).astype(np.float64)
+        return scores
 
-        def mean(network: nn.Module) -> float:
-            scores = self._outputs(network, rows, groups, preparation, relaxation)
-            if relaxation is not None and scores.ndim == 2:
-                scores = -self._partitioned(scores, groups, relaxation).astype(np.float64)
-            return float(mean_over_queries(judge(judging, scores), weight))
-
-        return mean
-
-    def _network(self, data: TrainingSet, preparation: Preparation, n_outputs: int, seed: int) -> nn.Module:
-        """A network to be trained, of the estimator's own."""
-        n_features = data.X.shape[1]
+    def _network(self, rows: NDArray[Any], preparation: Preparation, n_outputs: int, seed: int) -> nn.Module:
+        """A network to be trained, of the estimator's own; the rows are of one query."""
+        n, n_features = rows.shape
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self.module is None:
@@ -431,12 +459,11 @@ class NeuralRanker(BaseRanker):
                     raise ValueError(f"module({n_features}) must give an nn.Module; it gave {made!r}.")
             made = made.to(preparation.dtype)
             # A first look at what it gives; it also makes the parameters of torch's lazy layers.
-            n = int(data.groups.offsets[1])
             more = {"offsets": torch.tensor([0, n])} if takes_offsets(made) else {}
             made.eval()
             with torch.no_grad():
                 try:
-                    scores = made(preparation(data.X[:n]), **more)
+                    scores = made(preparation(rows), **more)
                 except RuntimeError as error:
                     raise ValueError(
                         f"module must take rows (N, {n_features}); {type(made).__name__} says: "
@@ -462,11 +489,12 @@ class NeuralRanker(BaseRanker):
     def _settings(self, seed: int, criterion: str) -> str:
         """All parameters on which the fit depends, as text that is the same in every process."""
         given = self.get_params(deep=False)
-        for name in ("checkpoint", "on_epoch", "n_threads", "verbose", "module", "metric", "random_state"):
+        of_the_run = ("checkpoint", "on_epoch", "n_threads", "verbose", "distributed")
+        for name in (*of_the_run, "module", "metric", "random_state"):
             del given[name]
         gain = as_gain(self.gain)
-        given["gain"] = _name_of(gain.gain) if isinstance(gain, RankLinear) else str(gain)
-        given["loss"] = _name_of(self.loss)
+        given["gain"] = name_of(gain.gain) if isinstance(gain, RankLinear) else str(gain)
+        given["loss"] = name_of(self.loss)
         return repr((sorted(given.items()), seed, criterion))
 
     def _by_query(self, X: NDArray[Any], groups: Groups | None) -> NDArray[Any]:
@@ -476,7 +504,7 @@ class NeuralRanker(BaseRanker):
 
     def _theta(self, X: NDArray[Any], groups: Groups | None) -> Floats:
         check_is_fitted(self, "module_")
-        preparation = Preparation(self.input_transform, self.scaling_, _DTYPES[self.dtype])
+        preparation = Preparation(self.input_transform, self.scaling_, DTYPES[self.dtype])
         return self._outputs(self.module_, X, groups, preparation, self.relaxation_)
 
     def _outputs(
@@ -521,8 +549,13 @@ class NeuralRanker(BaseRanker):
         return partitioned_ranks(theta, groups, relaxation, **settings)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as a safetensors file with a checksum; an old file stays until the new is whole."""
+        """Write the model as a safetensors file with a checksum; an old file stays until the new is whole.
+
+        Of ranks that were fitted together, which all have the same network, rank 0 writes.
+        """
         check_is_fitted(self, "module_")
+        if self.distributed is not None and rank_here() > 0:
+            return
         tensors = dict(self.module_.state_dict())
         write_network(path, type(self).__name__, self._record(), tensors, about=self._about())
 
@@ -551,10 +584,10 @@ class NeuralRanker(BaseRanker):
         return cls._from_record(path, state, module=module)
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        of_the_run = ("checkpoint", "on_epoch", "n_threads")
+        of_the_run = ("checkpoint", "on_epoch", "n_threads", "distributed")
         saved = {k: _plain(v) for k, v in self.get_params(deep=False).items() if k not in of_the_run}
         saved["module"] = None if self.module is None else type(self.module_).__name__
-        saved["loss"] = _name_of(self.loss)
+        saved["loss"] = name_of(self.loss)
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         saved["relaxation"] = relaxation_record(as_relaxation(self.relaxation))
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
@@ -585,10 +618,8 @@ class NeuralRanker(BaseRanker):
         result = NetworkFit(state["status"], state["criterion"], state["judged_by"], epochs)
         relaxation = None if state["relaxation"] is None else relaxation_from(state["relaxation"])
         n_outputs = 1 if relaxation is None else relaxation.width
-        preparation = Preparation(self.input_transform, self.scaling_, _DTYPES[self.dtype])
-        one = Groups(np.array([0, 1]), None, np.zeros(1, np.int64), 1)
-        blank = TrainingSet(np.zeros((1, self.n_features_in_)), np.zeros(1), one)
-        module = self._network(blank, preparation, n_outputs, 0)
+        preparation = Preparation(self.input_transform, self.scaling_, DTYPES[self.dtype])
+        module = self._network(np.zeros((1, self.n_features_in_)), preparation, n_outputs, 0)
         try:
             module.load_state_dict(state["tensors"])
         except RuntimeError as error:
@@ -596,36 +627,23 @@ class NeuralRanker(BaseRanker):
         self._set_fitted(module, preparation, relaxation, result)
 
 
-def _geometric(sigma: Any, n_epochs: int) -> tuple[float, ...]:
-    """The sigma of each epoch: one for all, or from the first to the last, each the same times the last."""
-    ends = [sigma, sigma] if isinstance(sigma, Real) else sigma
-    if (
-        not isinstance(ends, Sequence | np.ndarray)
-        or len(ends) != 2
-        or not all(isinstance(s, Real) and not isinstance(s, bool) and 0 < float(s) < math.inf for s in ends)
-    ):
-        raise ValueError(
-            "sigma must be a finite number above 0, or two: of the first and of the last epoch; got "
-            f"{sigma!r}."
-        )
-    first, last = (float(s) for s in ends)
-    return tuple(first * (last / first) ** (i / max(n_epochs - 1, 1)) for i in range(n_epochs))
+def _counting(data: Data, queries: NDArray[np.int64], ranks: Alone) -> Data | None:
+    """Those of the queries that have some weight; None where this rank has none of them."""
+    weight = data.query_weight
+    kept = queries if weight is None else queries[weight[queries] > 0]
+    n = np.array([float(len(kept))])
+    if not (ranks.total(n) if ranks.own else n)[0]:
+        raise ValueError("query_weight must have a sum above 0; every weight is zero.")
+    if len(kept) == data.n_queries:
+        return data
+    return data.select(kept) if len(kept) else None
 
 
-def _either(names: Any) -> str:
-    return " or ".join(map(repr, names))
-
-
-def _name_of(function: Any) -> str:
-    """The name of a function or of an object's class, with its settings where they can be seen."""
-    if isinstance(function, str):
-        return function
-    if isinstance(function, partial):
-        return f"{_name_of(function.func)}{function.args}{sorted(function.keywords.items())}"
-    if isinstance(function, nn.Module):
-        return repr(function)
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}.{named.__qualname__}"
+def _totals(data: Data, ranks: Alone) -> tuple[int, int]:
+    """Documents and queries of all ranks."""
+    mine = np.array([float(sizes_of(data).sum()), float(data.n_queries)])
+    rows, queries = (ranks.total(mine) if ranks.own else mine).astype(int).tolist()
+    return rows, queries
 
 
 def _plain(value: Any) -> Any:
