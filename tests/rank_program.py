@@ -1,0 +1,215 @@
+"""What each rank of tests/test_torch_distributed.py runs: python rank_program.py RANK SIZE FOLDER.
+
+Every case is fitted by all ranks together; what came of it is written to FOLDER/rank-RANK.pt.
+"""
+
+import os
+import signal
+import sys
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import sinkprop
+from sinkprop.torch import checkpoints, feeds, fitting
+from sinkprop.torch.ranker import NeuralRanker
+
+SHARD_DOCUMENTS = 30
+N_FEATURES = 5
+
+
+def some_queries(n_queries=40, seed=0):
+    """Labels 0 to 2 by the first two of five features and noise; queries of 1 to 14 documents."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 15, n_queries)
+    X = (3 * rng.normal(size=(sizes.sum(), N_FEATURES))).astype(np.float32)
+    y = np.digitize(X[:, 0] + X[:, 1] / 2 + rng.normal(size=len(X)), [0.5, 3]).astype(float)
+    return X, y, np.repeat(np.arange(n_queries), sizes)
+
+
+def own_queries(rank):
+    """Those of a rank where each has its own: 39, and one of 14 documents."""
+    X, y, qid = some_queries()
+    mine = (qid == 0) == (rank == 1)
+    assert np.unique(qid[mine]).size == (1 if rank else 39)
+    return X[mine], y[mine], qid[mine]
+
+
+def quick(**options):
+    settings = {
+        "hidden": (8,), "dropout": 0.2, "learning_rate": 1e-2, "max_epochs": 4, "batch_documents": 150
+    }  # fmt: skip
+    return NeuralRanker(**{**settings, **options})
+
+
+# fits whose network is that of one process, to the last bit
+SHARED = {
+    "adam": {},
+    "query": {"normalization": "query", "schedule": "cosine", "n_threads": 2},
+    "stopped early": {"max_epochs": 40, "patience": 1},
+    "lbfgs": {"optimizer": "lbfgs", "max_iter": 3, "max_epochs": 2, "weight_decay": 1e-3},
+    "small minibatches": {"batch_documents": 20, "validation_fraction": 0},
+    "torch's dropout": {
+        "module": lambda n: torch.nn.Sequential(
+            torch.nn.Linear(n, 8), torch.nn.Dropout(0.3), torch.nn.ReLU(), torch.nn.Linear(8, 1)
+        )
+    },
+}
+# one step an epoch, and nothing drawn: to rounding, the network of one process that has all queries
+WHOLE = {"batch_documents": 10**6, "dropout": 0.0, "dtype": "float64"}
+
+
+def outcome(fit):
+    """What a fit came to, as plain data."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        try:
+            ranker = fit()
+        except BaseException as error:
+            fitted = getattr(error, "ranker", None)
+            fitted = of(fitted) if hasattr(fitted, "fit_result_") else None
+            return {"error": type(error).__name__, "says": str(error), "fitted": fitted}
+    return of(ranker)
+
+
+def of(ranker):
+    r = ranker.fit_result_
+    return {
+        "weights": dict(ranker.module_.state_dict()),
+        "epochs": [(e.loss, e.criterion, e.training, e.chosen) for e in r.epochs],
+        "status": r.status,
+        "judged_by": r.judged_by,
+        "sizes": (ranker.n_rows_, ranker.n_queries_),
+        "shift": torch.tensor(ranker.scaling_.shift),
+    }
+
+
+def overflowing(ranker, data):
+    try:
+        ranker.fit(*data[:2], qid=data[2])
+    except Exception as error:
+        error.ranker = ranker
+        raise
+
+
+class Failing:
+    """A loss of which one rank's fails, or is NaN, or interrupts, after some calls."""
+
+    def __init__(self, rank, calls, how):
+        self.left, self.how = calls if dist.get_rank() == rank else -1, how
+
+    def __call__(self, scores, labels, *, offsets, query_weight=None):
+        self.left -= 1
+        loss = (scores - labels.to(scores.dtype)).square().mean()
+        if self.left != 0:
+            return loss
+        if self.how == "error":
+            raise OSError("the disk is gone")
+        if self.how == "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
+        if self.how == "exit":
+            os._exit(3)
+        return loss * float("nan") if self.how == "overflow" else loss
+
+
+class Calls:
+    """An `on_epoch` that counts, and ends the fit after some."""
+
+    def __init__(self, end_after=None):
+        self.n, self._end_after = 0, end_after
+
+    def __call__(self, epoch):
+        self.n += 1
+        if self.n == self._end_after:
+            raise SystemExit
+
+
+def main():
+    rank, size, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder / 'rendezvous'}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=60),
+    )
+    fitting._SHARD_DOCUMENTS = SHARD_DOCUMENTS
+    checkpoints._TIMES = 0  # written after every epoch
+    X, y, qid = data = some_queries()
+    mine = own_queries(rank)
+    found = {}
+
+    def run(name, ranker, queries=data, **more):
+        found[name] = outcome(lambda: ranker.fit(*queries[:2], qid=queries[2], **more))
+        return ranker
+
+    for name, options in SHARED.items():
+        run(f"shared, {name}", quick(distributed="shared", **options))
+    vali = some_queries(12, 9)
+    weight = np.random.default_rng(3).uniform(0, 2, 40) * (np.arange(40) % 4 > 0)
+    judged = {"eval_set": [vali[:2]], "eval_qid": [vali[2]]}
+    run("shared, weights", quick(distributed="shared"), query_weight=weight, **judged)
+    for name in ("held", "streamed"):
+        if name == "streamed":
+            feeds.HELD_BYTES, feeds.WINDOW_BYTES = 0, 90 * 4 * N_FEATURES
+        ranker = quick(distributed="shared")
+        found[f"stored, {name}"] = outcome(
+            lambda ranker=ranker: ranker.fit(folder / "train.queries", eval_set=[folder / "vali.queries"])
+        )
+    run("batch normalization", quick(distributed="shared", layer_normalization="batch", batch_documents=60))
+    torch.manual_seed(rank)
+    run("a module", quick(distributed="shared", module=torch.nn.Linear(N_FEATURES, 1), random_state=None))
+
+    run("own, whole", quick(distributed="own", validation_fraction=0, **WHOLE), mine)
+    run("own, held out", quick(distributed="own", **WHOLE), mine)
+    half = [part[vali[2] % 2 == rank] for part in vali]
+    more = {"eval_set": [half[:2]], "eval_qid": [half[2]]}
+    run("own, judged", quick(distributed="own", **WHOLE), mine, **more)
+    run("own, minibatches", quick(distributed="own", batch_documents=40, max_epochs=12), mine)
+    run("own, lbfgs", quick(distributed="own", optimizer="lbfgs", max_iter=3, **WHOLE), mine)
+    stored = quick(distributed="own", validation_fraction=0, batch_documents=40)
+    found["own, stored"] = outcome(lambda: stored.fit(folder / ("vali.queries" if rank else "train.queries")))
+
+    calls = Calls()
+    ranker = run("saved", quick(distributed="shared", on_epoch=calls), data)
+    ranker.save(folder / f"saved-by-{rank}.safetensors")
+    found["epochs told"] = calls.n
+    checkpoint = folder / "by-ranks.checkpoint"
+    run("cut", quick(distributed="shared", checkpoint=checkpoint, on_epoch=Calls(2)), data)
+    found["checkpoint is there"] = checkpoint.exists()
+    run("resumed", quick(distributed="shared", checkpoint=folder / "by-one.checkpoint"), data)
+
+    bad = X.copy()
+    bad[11, 3] = np.nan
+    run("bad data", quick(distributed="shared"), (bad if rank == 1 else X, y, qid))
+    run("bad parameter", quick(distributed="shared", max_epochs=0 if rank == 1 else 4))
+    run("other parameters", quick(distributed="shared", patience=3 + rank))
+    run("other features", quick(distributed="own"), (mine[0][:, : N_FEATURES - rank], *mine[1:]))
+    run("other data", quick(distributed="shared"), (X, np.where(np.arange(len(y)) == 5, rank, y), qid))
+    version = sinkprop.__version__
+    sinkprop.__version__ = "0.0.1" if rank == 1 else version
+    run("other version", quick(distributed="shared"))
+    sinkprop.__version__ = version
+    run("only one judges", quick(distributed="own"), mine, **({} if rank else more))
+    for how in ("error", "overflow", "interrupt"):
+        ranker = quick(loss=Failing(1, 9, how), distributed="shared", max_epochs=30)
+        found[how] = outcome(lambda ranker=ranker: overflowing(ranker, data) or ranker)
+    ranker = quick(distributed="shared", on_epoch=Calls(2))
+    run("an error of on_epoch", ranker)
+    run("after all that", quick(distributed="shared"))
+    torch.save(found, folder / f"rank-{rank}.pt")
+
+    # the last: a rank that goes leaves no group
+    found["gone"] = outcome(
+        lambda: quick(loss=Failing(1, 9, "exit"), distributed="shared").fit(X, y, qid=qid)
+    )
+    torch.save(found, folder / f"rank-{rank}.pt")
+    os._exit(0)  # without a farewell to the one that is gone
+
+
+if __name__ == "__main__":
+    main()
