@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sinkprop.arguments import number, whole
 from sinkprop.data import Groups
 
-__all__ = ["QueryBagging", "bagged"]
+__all__ = ["QueryBagging", "query_bagging"]
 
 Floats = NDArray[np.float64]
 Function = Callable[[Floats], tuple[Any, Any]]
@@ -31,9 +31,13 @@ class QueryBagging:
         self._every, self._seed, self._round = every, seed, 0
         self._out = np.zeros(0, dtype=bool)
 
+    def skip(self, rounds: int) -> None:
+        """Go on as after so many rounds."""
+        self._round = rounds
+
     def __call__(self, scores: Floats) -> tuple[Any, Any]:
         draw, phase = divmod(self._round, self._every)
-        if phase == 0:
+        if phase == 0 or not len(self._out):
             order = np.random.default_rng([self._seed, 1, draw]).permutation(len(self._sizes))
             out = np.ones(len(self._sizes), dtype=bool)
             out[order[: self._count]] = False
@@ -45,10 +49,8 @@ class QueryBagging:
         return gradient, hessian
 
 
-def bagged(
-    derivatives: Function, groups: Groups, others: dict[str, Any], seed: int
-) -> tuple[Function, dict[str, Any]]:
-    """The derivatives of the queries that each round draws, and LightGBM's parameters for them.
+def query_bagging(others: dict[str, Any], seed: int) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """How queries are drawn, as `QueryBagging` takes it, or None, and LightGBM's other parameters.
 
     Where rows are drawn, LightGBM does it.
     """
@@ -56,9 +58,9 @@ def bagged(
     every = whole("bagging_freq", others.get("bagging_freq", 1), 0)
     by_query = others.pop("bagging_by_query", True)
     if number("bagging_fraction", fraction, above=True) >= 1 or every == 0:
-        return derivatives, others
+        return None, others
     if not by_query:
-        return derivatives, {**others, "bagging_freq": every}
+        return None, {**others, "bagging_freq": every}
     seed = whole("bagging_seed", others.get("bagging_seed", seed), 0)
-    drawn = QueryBagging(derivatives, groups, fraction=fraction, every=every, seed=seed)
-    return drawn, {**others, "bagging_fraction": 1.0, "bagging_freq": 0}
+    drawing = {"fraction": fraction, "every": every, "seed": seed}
+    return drawing, {**others, "bagging_fraction": 1.0, "bagging_freq": 0}

@@ -19,6 +19,8 @@ __all__ = [
 ]
 
 _PROCESS = os.getpid()
+# what a model's text has of the machines that it was trained on
+_ALONE = {"num_threads": "0", "num_machines": "1", "tree_learner": "serial"}
 
 
 def lightgbm_module(needed_by: str = "BoostedRanker") -> Any:
@@ -30,9 +32,12 @@ def lightgbm_module(needed_by: str = "BoostedRanker") -> Any:
 
 
 def booster_text(booster: Any, n_trees: int = -1) -> str:
-    """The model as LightGBM writes it, with the same bytes for any number of threads."""
+    """The model as LightGBM writes it, with the same bytes for any number of threads and of processes."""
     text: str = booster.model_to_string(num_iteration=n_trees)
-    return re.sub(r"^\[num_threads: \d+\]$", "[num_threads: 0]", text, flags=re.MULTILINE)
+    trees, parameters, lines = text.rpartition("\nparameters:")
+    for name, value in _ALONE.items():
+        lines = re.sub(rf"^\[{name}: \w+\]$", f"[{name}: {value}]", lines, flags=re.MULTILINE)
+    return trees + parameters + lines
 
 
 def booster_of(text: str, needed_by: str = "BoostedRanker") -> Any:

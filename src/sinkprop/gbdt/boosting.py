@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.gbdt.boosters import booster_text, lightgbm_module
+from sinkprop.gbdt.boosters import booster_of, booster_text, lightgbm_module
 from sinkprop.gbdt.datasets import dataset, predicted
 from sinkprop.gbdt.judgment import Judgment
 from sinkprop.progress import Notify, silent
 
-__all__ = ["Boosting", "BoostingFit", "grow"]
+__all__ = ["Boosting", "BoostingFit", "Grown", "Growth", "grow"]
 
 Floats = NDArray[np.float64]
 Function = Callable[[Floats], tuple[Any, Any]]
@@ -84,6 +85,24 @@ class Boosting:
         return str(self.parameters.get("boosting", "")).lower() == "dart"
 
 
+@dataclass(frozen=True)
+class Grown:
+    """How far a fit has come: enough to go on from there.
+
+    text      the trees as LightGBM writes them
+    trees     how many there were after each round
+    values    of the criterion after each round, NaN where nothing judged
+    best      the number of the best round, from 0
+    training  as in `BoostingFit`
+    """
+
+    text: str
+    trees: tuple[int, ...]
+    values: tuple[float, ...]
+    best: int
+    training: tuple[tuple[int, float], ...]
+
+
 def grow(
     X: Any,
     derivatives: Function,
@@ -92,15 +111,25 @@ def grow(
     *,
     value: Value | None = None,
     notify: Notify = silent,
+    make: Callable[..., Any] = dataset,
+    network: AbstractContextManager[Any] | None = None,
+    resumed: Grown | None = None,
+    watch: Callable[[Growth], None] | None = None,
 ) -> tuple[str, BoostingFit]:
     """The trees for rows X as LightGBM writes them, and the record of how they were grown.
 
-    `value` gives the expected gain of the training rows' scores, for the record.
+    value    gives the expected gain of the training rows' scores, for the record
+    make     puts rows into bins: see `dataset`
+    network  in which rounds are run, where other processes have the other rows; rows are put into bins before
+    resumed  what an earlier fit came to, which is gone on with; plan.init_model is then part of it
+    watch    is called after each round
+
     An interrupt from the keyboard ends the fit with the best so far.
     """
-    growth = _Growth(X, derivatives, plan, judgment, value)
+    growth = Growth(X, derivatives, plan, judgment, value, make=make, resumed=resumed)
     try:
-        status = growth.run(notify)
+        with network or nullcontext():
+            status = growth.run(notify, watch)
     except KeyboardInterrupt:
         # dart takes trees back while it grows one: what it leaves unfinished is no model
         if not growth.trees or plan.dart:
@@ -109,57 +138,72 @@ def grow(
     return booster_text(growth.booster, growth.trees[growth.best]), growth.record(status)
 
 
-class _Growth:
+class Growth:
     """A booster and what was seen of it after each round that was finished."""
 
     def __init__(
-        self, X: Any, derivatives: Function, plan: Boosting, judgment: Judgment | None, value: Value | None
+        self,
+        X: Any,
+        derivatives: Function,
+        plan: Boosting,
+        judgment: Judgment | None,
+        value: Value | None,
+        *,
+        make: Callable[..., Any] = dataset,
+        resumed: Grown | None = None,
     ) -> None:
         self._lightgbm = lightgbm_module()
+        self._make = make
+        self._first = plan.init_model if resumed is None else booster_of(resumed.text)
         self._derivatives, self._plan, self._judgment = derivatives, plan, judgment
         self._parameters = dict(plan.parameters)  # a callback may change them
         self._rows = self._dataset(X, names=plan.names, categorical=plan.categorical)
         self._validation = None
-        if judgment is not None:
+        if judgment is not None and len(judgment.X):  # other processes may have all queries that judge
             self._validation = self._dataset(judgment.X, reference=self._rows)
         self.booster: Any = None
-        self.trees: list[int] = []
-        self._values: list[float] = []
+        self.trees: list[int] = list(resumed.trees) if resumed else []
+        self._values: list[float] = list(resumed.values) if resumed else []
         # dart takes trees back before it asks for derivatives: the scores are then not those of a round
         self._value = None if plan.dart else value
-        self._training: list[tuple[int, float]] = []
-        self.best = 0
+        self._training: list[tuple[int, float]] = list(resumed.training) if resumed else []
+        self.best = resumed.best if resumed else 0
 
     def _dataset(self, X: Any, **options: Any) -> Any:
         """Rows in bins, with the scores of the booster that comes first."""
-        first = self._plan.init_model
-        scores = None if first is None else self._scores(first, X)
-        return dataset(X, parameters=self._plan.parameters, init_score=scores, **options)
+        scores = None if self._first is None else self._scores(self._first, X)
+        return self._make(X, parameters=self._plan.parameters, init_score=scores, **options)
 
     def _scores(self, booster: Any, X: Any) -> Floats:
         return predicted(booster, X, num_threads=self._parameters["num_threads"])
 
-    def run(self, notify: Notify) -> str:
+    def run(self, notify: Notify, watch: Callable[[Growth], None] | None = None) -> str:
         """Grow the trees; "finished" or "stopped early"."""
         plan, judgment = self._plan, self._judgment
         # none where all features are constant to LightGBM, which fails to grow a tree then
         splittable = any(map(self._rows.feature_num_bin, range(self._rows.num_feature())))
-        if not splittable and plan.init_model is not None:
-            return self._keep(plan.init_model)
+        if not splittable and self._first is not None:
+            return self._keep(self._first)
         n_rounds = plan.n_rounds if splittable else 1
         patience = None if judgment is None or plan.dart else plan.patience
         try:
-            for number in range(n_rounds):
-                if number:
+            for number in range(len(self.trees), n_rounds):
+                if (
+                    patience is not None and number - 1 - self.best >= patience
+                ):  # of a fit that is gone on with
+                    break
+                if self.booster is None:
+                    self._begin()
+                if splittable:
                     self._call(number, before=True)
                     self.booster.update(fobj=self._objective)
-                else:
-                    self._begin(splittable)
                 judged: list[Any] = []
                 value = np.nan
-                if judgment is not None:
+                if self._validation is not None:
                     judged = self.booster.eval_valid(self._criterion)
                     value = judged[-1][2]
+                elif judgment is not None:
+                    value = judgment.mean(np.empty(0))
                 self._values.append(value)
                 self.trees.append(self.booster.num_trees())
                 if patience is None or value > self._values[self.best] + plan.min_delta:
@@ -167,8 +211,12 @@ class _Growth:
                 self._call(number, before=False, judged=judged)
                 at = f", {judgment.criterion} {self._values[self.best]:.4f}" if judgment else ""
                 notify(number + 1, n_rounds, f"tree {number + 1}{at}")
+                if watch is not None:
+                    watch(self)
                 if patience is not None and number - self.best >= patience:
                     return "stopped early"
+            if self.booster is None:  # nothing is missing
+                self.booster = self._first
         except self._lightgbm.callback.EarlyStopException as stop:
             self.best = min(int(stop.best_iteration), len(self.trees) - 1)
         # LightGBM's early stopping says at the end, too, which round was the best
@@ -181,9 +229,9 @@ class _Growth:
             self._values = [self._judgment.mean(self._scores(booster, self._judgment.X))]
         return "finished"
 
-    def _begin(self, splittable: bool) -> None:
-        """The booster after its first round."""
-        first, validation = self._plan.init_model, self._validation
+    def _begin(self) -> None:
+        """The booster before its first round."""
+        first, validation = self._first, self._validation
         if first is not None:
             # a booster takes over the trees of what predicted the scores that its rows begin with
             trees = self._lightgbm.basic._InnerPredictor.from_booster(first, {})
@@ -193,9 +241,6 @@ class _Growth:
         self.booster = self._lightgbm.Booster(dict(self._parameters), self._rows)
         if validation is not None:
             self.booster.add_valid(validation, "validation")
-        if splittable:
-            self._call(0, before=True)
-            self.booster.update(fobj=self._objective)
 
     def _objective(self, scores: Floats, _: object) -> tuple[Any, Any]:
         if not np.isfinite(scores).all():
@@ -232,6 +277,16 @@ class _Growth:
                     evaluation_result_list=judged,
                 )
             )
+
+    def grown(self) -> Grown:
+        """How far it has come."""
+        return Grown(
+            booster_text(self.booster),
+            tuple(self.trees),
+            tuple(map(float, self._values)),
+            self.best,
+            tuple(self._training),
+        )
 
     def record(self, status: str) -> BoostingFit:
         judgment, n_rounds = self._judgment, len(self.trees)

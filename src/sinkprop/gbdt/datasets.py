@@ -78,6 +78,35 @@ class Bins:
         )
         return self
 
+    def serialized(self) -> bytes:
+        """The bounds alone, for `load`."""
+        call, lib = self._basic._safe_call, self._basic._LIB
+        buffer, size, byte = ctypes.c_void_p(), ctypes.c_int32(), ctypes.c_uint8()
+        call(
+            lib.LGBM_DatasetSerializeReferenceToBinary(self._handle, ctypes.byref(buffer), ctypes.byref(size))
+        )
+        data = bytearray(size.value)
+        for i in range(size.value):
+            call(lib.LGBM_ByteBufferGetAt(buffer, ctypes.c_int32(i), ctypes.byref(byte)))
+            data[i] = byte.value
+        call(lib.LGBM_ByteBufferFree(buffer))
+        call(lib.LGBM_DatasetFree(self._handle))
+        return bytes(data)
+
+    def load(self, data: bytes, n_rows: int) -> Bins:
+        """Bounds that were found elsewhere, for a data set that is to hold n_rows."""
+        self._basic._safe_call(
+            self._basic._LIB.LGBM_DatasetCreateFromSerializedReference(
+                ctypes.c_char_p(data),
+                ctypes.c_int32(len(data)),
+                ctypes.c_int64(n_rows),
+                ctypes.c_int32(1),
+                self.text,
+                ctypes.byref(self._handle),
+            )
+        )
+        return self
+
     def dataset(self, rows: StreamedRows, names: Sequence[str] | str) -> Any:
         """The rows in these bins, which must have been found for their number."""
         made = lightgbm_module().Dataset(None, params=self.parameters)

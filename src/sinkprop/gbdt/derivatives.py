@@ -16,7 +16,7 @@ from sinkprop.gains import Gain, as_gain
 from sinkprop.objective import native_settings, native_weights
 from sinkprop.relaxations import SmoothedIndicator
 
-__all__ = ["Derivatives", "TreeLoss"]
+__all__ = ["Derivatives", "TreeLoss", "whole_of"]
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
@@ -68,6 +68,14 @@ class TreeLoss:
         native_settings(SmoothedIndicator(kernel="laplace"), self.n_iter, self.epsilon)
 
 
+def whole_of(sizes: NDArray[np.int64], weights: Floats | None = None) -> tuple[float, float]:
+    """The sum of the weights of queries, and the mean number of their documents."""
+    if weights is None:
+        weights = np.ones(len(sizes))
+    total = math.fsum(weights)
+    return total, math.fsum(weights / total * sizes)
+
+
 class Derivatives:
     """The derivatives of minus the mean expected gain times the number of documents.
 
@@ -77,6 +85,8 @@ class Derivatives:
     groups         the queries of the rows
     sample_weight  (N,) row weights and
     query_weight   query weights: see `expected_gain`
+    whole          `whole_of` all queries, where only some of the documents are here: queries whose documents
+                   are elsewhere have none in `groups`, and are there to be counted
 
     Documents with the same score count as a mean over the orders in which they might stand, so that trees may
     start with every score tied. Without noise, no order of the rows matters.
@@ -97,6 +107,7 @@ class Derivatives:
         sample_weight: ArrayLike | None = None,
         query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
         n_threads: int | None = None,
+        whole: tuple[float, float] | None = None,
     ) -> None:
         n = int(groups.offsets[-1])
         self.loss, self.groups, self.n_threads = loss, groups, n_threads
@@ -112,8 +123,8 @@ class Derivatives:
         )
         sizes = np.diff(groups.offsets)
         weights = np.ones(len(sizes)) if self.query_weight is None else self.query_weight
-        self._shares = weights / math.fsum(weights)
-        self._factors = weights * math.fsum(self._shares * sizes)
+        total, mean_size = whole or whole_of(sizes, weights)
+        self._shares, self._factors = weights / total, weights * mean_size
 
     def __call__(self, scores: ArrayLike) -> tuple[Singles, Singles]:
         """Gradient and curvature (N,), as boosters take them."""
@@ -121,8 +132,11 @@ class Derivatives:
 
     def value(self, scores: ArrayLike) -> float:
         """The mean of the expected gains, weighted where queries are; without noise."""
-        per_query = self._evaluate(scores, 0.0)[0]
-        return math.fsum(per_query * self._shares)
+        return math.fsum(self.values(scores))
+
+    def values(self, scores: ArrayLike) -> Floats:
+        """(Q,) what each query adds to the value."""
+        return self._evaluate(scores, 0.0)[0] * self._shares
 
     def _evaluate(self, scores: ArrayLike, noise: float) -> tuple[Floats, Singles, Singles]:
         x, n = as_scores(scores, 1), len(self.labels)

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from sinkprop.arguments import number
 from sinkprop.gains import RankLinear
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
-from sinkprop.judging import divide, metric_judge
+from sinkprop.judging import Judge, divide, metric_judge
 from sinkprop.linear import TrainingSet
 from sinkprop.selection import Selection, mean_over_queries
 
-__all__ = ["Judgment", "check_row_weight", "counting", "divided"]
+__all__ = ["Judgment", "check_row_weight", "checked_criterion", "counting", "divided", "expected_name"]
 
 Floats = NDArray[np.float64]
 
@@ -44,6 +44,22 @@ def check_row_weight(data: TrainingSet) -> None:
         raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
 
 
+def checked_criterion(
+    criterion: str | Sequence[str] | None, convention: str, fraction: float | None
+) -> tuple[Judge, str] | None:
+    """What the metrics of a criterion give for each query, and their name; None for the expected gain."""
+    if fraction is not None and number("validation_fraction", fraction) >= 1:
+        raise ValueError(f"validation_fraction must be below 1; got {fraction!r}.")
+    if criterion is None:
+        return None
+    return metric_judge(criterion if isinstance(criterion, str) else tuple(criterion), convention)
+
+
+def expected_name(loss: TreeLoss) -> str:
+    """What the expected gain is called as a criterion."""
+    return "expected gain" if isinstance(loss.gain, RankLinear) else f"expected {loss.gain}"
+
+
 def divided(
     data: TrainingSet,
     validation: TrainingSet | None,
@@ -56,11 +72,7 @@ def divided(
     n_threads: int | None,
 ) -> tuple[TrainingSet, Judgment | None]:
     """The queries to train on, and those that judge: the validation set's, a fraction held out, or none."""
-    if fraction is not None and number("validation_fraction", fraction) >= 1:
-        raise ValueError(f"validation_fraction must be below 1; got {fraction!r}.")
-    named = None
-    if criterion is not None:
-        named = metric_judge(criterion if isinstance(criterion, str) else tuple(criterion), convention)
+    named = checked_criterion(criterion, convention, fraction)
     if validation is None and not fraction:
         return data, None
     selection = Selection("validation", fraction=fraction or 0.5)
@@ -76,8 +88,7 @@ def divided(
             query_weight=weight,
             n_threads=n_threads,
         )
-        name = "expected gain" if isinstance(loss.gain, RankLinear) else f"expected {loss.gain}"
-        return division.parts[0], Judgment(judging.X, expected.value, name, division.judged_by)
+        return division.parts[0], Judgment(judging.X, expected.value, expected_name(loss), division.judged_by)
     judge, name = named
 
     def mean(scores: Floats) -> float:

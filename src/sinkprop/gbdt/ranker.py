@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -17,7 +17,7 @@ from sinkprop.arguments import number, whole
 from sinkprop.data import Groups
 from sinkprop.estimator import BaseRanker, Ids, plain, seed_of
 from sinkprop.gains import Gain, RankLinear
-from sinkprop.gbdt.bagging import bagged
+from sinkprop.gbdt.bagging import QueryBagging, query_bagging
 from sinkprop.gbdt.boosters import (
     as_booster,
     booster_names,
@@ -29,7 +29,7 @@ from sinkprop.gbdt.boosters import (
 from sinkprop.gbdt.boosting import Boosting, BoostingFit, grow
 from sinkprop.gbdt.defaults import DEFAULTS
 from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
-from sinkprop.gbdt.judgment import check_row_weight, counting, divided
+from sinkprop.gbdt.judgment import check_row_weight, checked_criterion, counting, divided
 from sinkprop.gbdt.parameters import booster_parameters, canonical, check_names, resolved
 from sinkprop.gbdt.rows import (
     NO_CATEGORIES,
@@ -42,7 +42,16 @@ from sinkprop.gbdt.rows import (
     joined_rows,
     plain_rows,
 )
-from sinkprop.gbdt.stored import as_stored, is_stored_set, stored_set
+from sinkprop.gbdt.stored import (
+    as_stored,
+    dense,
+    is_dask_frame,
+    is_local,
+    is_remote_pair,
+    is_set,
+    is_stored_set,
+    stored_set,
+)
 from sinkprop.linear import TrainingSet
 from sinkprop.metrics import evaluate
 from sinkprop.progress import progress_line
@@ -74,6 +83,8 @@ class BoostedRanker(BaseRanker):
     n_threads           see `expected_gain`. The trees are the same whatever their number
     random_state        of all that is drawn. The same gives the same trees
     verbose             False, or a number below 1: no progress line even on a terminal
+    cluster             where to train: None for this process; a `dask.distributed.Client`, a Dask cluster,
+                        the address of a scheduler, or a number of local worker processes
     lightgbm_parameters all others of LightGBM, by its names or any alias: `max_depth`, `reg_lambda`,
                         `colsample_bytree`, `subsample`, `monotone_constraints`, ...
 
@@ -119,6 +130,7 @@ class BoostedRanker(BaseRanker):
         n_threads: int | None = None,
         random_state: int | None = 0,
         verbose: bool | int = True,
+        cluster: Any = None,
         **lightgbm_parameters: Any,
     ) -> None:
         self.gain = gain
@@ -140,6 +152,7 @@ class BoostedRanker(BaseRanker):
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
+        self.cluster = cluster
         self._others: tuple[str, ...] = ()  # the names of LightGBM's parameters that were given
         self._add(lightgbm_parameters)
 
@@ -202,6 +215,11 @@ class BoostedRanker(BaseRanker):
         """
         # a wrong metric or convention fails before the work rather than after it
         evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
+        if self.cluster is not None:
+            weights = {"sample_weight": sample_weight, "query_weight": query_weight}
+            judges = (eval_set, eval_qid, eval_group)
+            more = {"callbacks": callbacks, "categorical_feature": categorical_feature}
+            return self._fit_on_cluster(X, y, qid, group, judges, init_model=init_model, **weights, **more)
         stored = as_stored(X)
         if stored is None:
             data = self._training_set(
@@ -224,18 +242,106 @@ class BoostedRanker(BaseRanker):
         self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
         return self
 
+    def _fit_on_cluster(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any,
+        group: Any,
+        evaluation: tuple[Any, Any, Any],
+        *,
+        sample_weight: Any,
+        query_weight: Any,
+        categorical_feature: Any,
+        init_model: Any,
+        callbacks: Any,
+    ) -> BoostedRanker:
+        from sinkprop.cluster.boosted import Settings, divided_codes, grow_on_cluster, queries_on
+        from sinkprop.cluster.connecting import check_workers, connected
+
+        own, others = self._settings()
+        for name, given in (("callbacks", callbacks), ("linear_tree", others.get("linear_tree"))):
+            if given:
+                raise ValueError(f"{name} cannot be given with cluster=: it is for a fit in one process.")
+        seed = seed_of(own["random_state"])
+        checked_criterion(self.criterion, self.convention, self.validation_fraction)
+        with connected(self.cluster) as client:
+            check_workers(client)
+            if is_local(X):
+                rows = self._training_set(
+                    X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight
+                )
+                check_row_weight(rows)
+                data = queries_on(client, dense(rows))
+            else:
+                _refuse(X, group=group, sample_weight=sample_weight)
+                data = queries_on(client, X, y, qid, query_weight=query_weight)
+                self._know(data.plan.n_features, data.plan.feature_names)
+            judges = [
+                queries_on(client, *item, name="eval_set ") for item in self._cluster_judges(*evaluation)
+            ]
+            for part in judges:
+                if part.plan.n_features != self.n_features_in_:
+                    raise ValueError(
+                        f"eval_set has {part.plan.n_features} features, but X has {self.n_features_in_}."
+                    )
+            names = getattr(self, "feature_names_in_", ())
+            first = self._first_trees(init_model)
+            codes, judged_by = divided_codes(data, judges, fraction=self.validation_fraction, seed=seed)
+            plan, drawing = self._plan(
+                seed,
+                1,
+                names=booster_names(names),
+                categorical=categorical_columns(
+                    categorical_feature, self._categories, names, self.n_features_in_
+                ),
+            )
+            criterion = self.criterion
+            settings = Settings(
+                self._loss(seed),
+                plan,
+                first=None if first is None else first.model_to_string(num_iteration=-1),
+                drawing=drawing,
+                criterion=criterion if criterion is None or isinstance(criterion, str) else tuple(criterion),
+                convention=self.convention,
+                judged_by=judged_by,
+                n_threads=own["n_threads"],
+            )
+            with progress_line(bool(self.verbose) and self.verbose > 0) as notify:
+                text, result = grow_on_cluster(client, data, judges, codes, settings, notify=notify)
+        self._finish(text, result, self.n_features_in_)
+        self.n_rows_, self.n_queries_ = data.plan.n_rows, data.plan.n_queries
+        return self
+
+    def _cluster_judges(self, eval_set: Any, eval_qid: Any, eval_group: Any) -> Iterator[tuple[Any, ...]]:
+        """What judges, for a cluster: rows of this process, or what the workers read, with y and qid."""
+        alone = is_stored_set(eval_set) or is_dask_frame(eval_set)
+        items = [eval_set] if alone else list(eval_set or ())
+        if not any(map(is_set, items)) and not any(map(is_remote_pair, items)):
+            yield from ((dense(part),) for part in self._evaluation_sets(eval_set, eval_qid, eval_group))
+            return
+        ids = list(eval_qid or ())
+        for item in items:
+            if is_set(item):
+                yield (item,)
+            elif is_remote_pair(item):
+                yield (*item, ids.pop(0) if ids else None)
+            else:
+                yield (dense(*self._evaluation_sets([item], [ids.pop(0)] if ids else None, None)),)
+
     def _stored_set(self, stored: Any, query_weight: Any, **given: Any) -> TrainingSet:
         """The queries of a stored set, and what they tell of the features."""
-        for name, value in given.items():
-            if value is not None:
-                has = "has no row weights: give query_weight" if name == "sample_weight" else "has its own"
-                raise ValueError(f"fit: give no {name} with a stored set, which {has}.")
-        self._categories, self.n_features_in_ = NO_CATEGORIES, int(stored.n_features)
-        if stored.feature_names is not None:
-            self.feature_names_in_ = np.array(stored.feature_names, dtype=object)
+        _refuse(stored, **given)
+        self._know(stored.n_features, stored.feature_names)
+        return stored_set(stored, query_weight=query_weight)
+
+    def _know(self, n_features: int, names: Sequence[str] | None) -> None:
+        """What X told of its features, where it is no array."""
+        self._categories, self.n_features_in_ = NO_CATEGORIES, int(n_features)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        return stored_set(stored, query_weight=query_weight)
 
     def _judging_sets(self, eval_set: Any, eval_qid: Any, eval_group: Any) -> list[TrainingSet]:
         """The evaluation sets: stored ones, and pairs with an item of eval_qid or eval_group each."""
@@ -265,7 +371,7 @@ class BoostedRanker(BaseRanker):
             raise ValueError(
                 "linear_tree needs the features in memory: fit it to what the set's load() gives."
             )
-        seed, patience = seed_of(own["random_state"]), own["early_stopping_rounds"]
+        seed = seed_of(own["random_state"])
         part, judgment = divided(
             counting(data),
             validation,
@@ -284,10 +390,29 @@ class BoostedRanker(BaseRanker):
             query_weight=part.query_weight,
             n_threads=own["n_threads"],
         )
-        min_delta = number("early_stopping_min_delta", others.pop("early_stopping_min_delta", 0.0))
         value = derivatives.value
-        derivatives, others = bagged(derivatives, part.groups, others, seed)
-        n_threads = openmp_threads(own["n_threads"], len(part.y))
+        settings, drawing = self._plan(seed, openmp_threads(own["n_threads"], len(part.y)), **plan)
+        if drawing is not None:
+            derivatives = QueryBagging(derivatives, part.groups, **drawing)
+        try:
+            with progress_line(bool(self.verbose) and self.verbose > 0) as notify:
+                text, result = grow(part.X, derivatives, settings, judgment, value=value, notify=notify)
+        except lightgbm_module().basic.LightGBMError as error:
+            raise ValueError(f"LightGBM refuses this: {' '.join(str(error).split())}") from error
+        self._finish(text, result, part.X.shape[1])
+
+    def _finish(self, text: str, result: BoostingFit, n_features: int) -> None:
+        if result.status == "interrupted":
+            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=4)
+        self.scaling_ = fit_scaling("none", np.empty((0, n_features)))
+        self._set_fitted(text, result)
+
+    def _plan(self, seed: int, n_threads: int, **plan: Any) -> tuple[Boosting, dict[str, Any] | None]:
+        """The settings of a fit, checked, and how it draws queries."""
+        own, others = self._settings()
+        patience = own["early_stopping_rounds"]
+        min_delta = number("early_stopping_min_delta", others.pop("early_stopping_min_delta", 0.0))
+        drawing, others = query_bagging(others, seed)
         settings = Boosting(
             booster_parameters(own, others, seed=seed, n_threads=n_threads),
             n_rounds=whole("n_estimators", own["n_estimators"], 1),
@@ -295,15 +420,7 @@ class BoostedRanker(BaseRanker):
             min_delta=min_delta,
             **plan,
         )
-        try:
-            with progress_line(bool(self.verbose) and self.verbose > 0) as notify:
-                text, result = grow(part.X, derivatives, settings, judgment, value=value, notify=notify)
-        except lightgbm_module().basic.LightGBMError as error:
-            raise ValueError(f"LightGBM refuses this: {' '.join(str(error).split())}") from error
-        if result.status == "interrupted":
-            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=3)
-        self.scaling_ = fit_scaling("none", part.X)
-        self._set_fitted(text, result)
+        return settings, drawing
 
     def _first_trees(self, model: Any) -> Any:
         """The booster whose trees come first; a ValueError where its categories are others."""
@@ -383,7 +500,7 @@ class BoostedRanker(BaseRanker):
 
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = {name: plain(value, RankLinear) for name, value in self.get_params(deep=False).items()}
-        del saved["n_threads"]
+        del saved["n_threads"], saved["cluster"]
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
         if not isinstance(saved["random_state"], int):
@@ -412,3 +529,16 @@ class BoostedRanker(BaseRanker):
         self._set_fitted("\n".join(state["lightgbm"]), BoostingFit(**fields))
         if self.booster_.num_feature() != self.n_features_in_:
             raise ValueError(f"trees of {self.booster_.num_feature()} features for {self.n_features_in_}")
+
+
+def _refuse(X: Any, **given: Any) -> None:
+    """A ValueError for arguments that a set of queries on disk, or on a cluster, has no place for."""
+    kind = "a stored set" if is_stored_set(X) else "files or a Dask DataFrame"
+    for name, value in given.items():
+        if value is not None:
+            has = (
+                "no row weights: give query_weight"
+                if name == "sample_weight"
+                else "its own queries and labels"
+            )
+            raise ValueError(f"fit: give no {name} with {kind}, which has {has}.")
