@@ -1,0 +1,187 @@
+"""A linear fit on a stored set beside the speed of the disk and the fit in memory; time and resident memory.
+
+    python benchmarks/larger_than_memory.py --folder DIR [--gigabytes 8]
+
+Makes a stored set of that many gigabytes of float32 features in the folder (136 features, 120 documents a
+query), or takes the one that is there, and then, each in a process of its own:
+
+    disk     reads its files from the disk, after the system was told to forget them
+    memory   loads the set, and fits
+    stored   fits to the set as it is read, the file cache cold at its start
+
+Both fits are the same short one (one penalty, three stages), and must give the same weights. "Rate" is that
+of the features that go by in all passes of the fit, from its first to its last; a fit makes as many as its
+record has evaluations, and a few before the first and after each stage. "Above" is the largest resident memory
+less that after the import of the library, mapped pages included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+N_FEATURES, DOCUMENTS = 136, 120
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, required=True, help="where the set is made, or is")
+    parser.add_argument("--gigabytes", type=float, default=8.0, help="of features  [default: 8]")
+    parser.add_argument("--threads", type=int, default=None, help="[default: all processors]")
+    parser.add_argument("--no-memory", action="store_true", help="leave out the fit in memory")
+    parser.add_argument("--run", choices=["disk", "memory", "stored"], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    path = options.folder / f"simulated-{options.gigabytes:g}.queries"
+    if options.run:
+        print(
+            json.dumps({"disk": disk, "memory": memory, "stored": stored}[options.run](path, options.threads))
+        )
+        return
+    make(path, options.gigabytes)
+    kinds = ["disk", "stored"] if options.no_memory else ["disk", "memory", "stored"]
+    found = {kind: run(kind, options) for kind in kinds}
+    report(found)
+
+
+def make(path: Path, gigabytes: float) -> None:
+    from sinkprop import Queries
+    from sinkprop.store import is_stored, save_queries
+
+    if is_stored(path):
+        return
+    n_queries = int(np.ceil(gigabytes * 1e9 / (4 * N_FEATURES * DOCUMENTS)))
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=N_FEATURES) / np.sqrt(N_FEATURES)
+
+    def queries():
+        for first in range(0, n_queries, 500):
+            count = min(500, n_queries - first)
+            X = rng.standard_normal((count * DOCUMENTS, N_FEATURES), dtype=np.float32)
+            y = np.digitize(X @ w + rng.normal(size=len(X)), [1.0, 2.0, 3.0])
+            yield Queries(X, y, np.repeat(np.arange(first, first + count), DOCUMENTS))
+
+    began = time.perf_counter()
+    made = save_queries(path, queries())
+    print(f"made {made} in {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def run(kind: str, options: argparse.Namespace) -> dict:
+    command = [sys.executable, __file__, "--run", kind, "--folder", str(options.folder)]
+    command += ["--gigabytes", f"{options.gigabytes:g}"]
+    if options.threads:
+        command += ["--threads", str(options.threads)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def forget(path: Path) -> None:
+    """Have the system drop what it keeps of the files."""
+    for file in path.iterdir():
+        descriptor = os.open(file, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def disk(path: Path, _: int | None) -> dict:
+    forget(path)
+    buffer, total, began = bytearray(8 << 20), 0, time.perf_counter()
+    for file in sorted(path.glob("part-*.arrow")):
+        with open(file, "rb", buffering=0) as handle:
+            while count := handle.readinto(buffer):
+                total += count
+    seconds = time.perf_counter() - began
+    return {"bytes": total, "seconds": seconds, "rate": total / seconds}
+
+
+def memory(path: Path, n_threads: int | None) -> dict:
+    from sinkprop import open_queries
+
+    before = resident()
+    began = time.perf_counter()
+    q = open_queries(path).load()
+    loaded = time.perf_counter() - began
+    return fitted(q.X.nbytes, before, n_threads, q.X, q.y, qid=q.qid) | {"load": loaded}
+
+
+def stored(path: Path, n_threads: int | None) -> dict:
+    from sinkprop import open_queries
+
+    forget(path)
+    before = resident()
+    queries = open_queries(path)
+    return fitted(queries.n_rows * queries.n_features * 4, before, n_threads, queries)
+
+
+def fitted(size: int, before: int, n_threads: int | None, *data, **options) -> dict:
+    import sinkprop.sources
+    from sinkprop import Annealing, SinkPropRanker
+
+    passes = []
+    for kind in (sinkprop.sources.ArraySource, sinkprop.sources.StoredSource):
+        kind.run = counting(kind.run, passes)
+    ranker = SinkPropRanker(
+        penalty=1e-3, annealing=Annealing(4, 1), max_iter=4, n_threads=n_threads, verbose=False
+    )
+    began = time.perf_counter()
+    ranker.fit(*data, **options)
+    seconds = time.perf_counter() - began
+    return {
+        "bytes": size,
+        "seconds": seconds,
+        "passes": len(passes),
+        "evaluations": ranker.fit_result_.evaluations,
+        "rate": len(passes) * size / seconds,
+        "above": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before,
+        "weights": ranker.coef_.tolist(),
+    }
+
+
+def counting(method, passes):
+    def run(self, task):
+        passes.append(type(task).__name__)
+        return method(self, task)
+
+    return run
+
+
+def resident() -> int:
+    """Of this process now, with the library and what a fit imports."""
+    import scipy.optimize  # noqa: F401
+
+    import sinkprop.ranker
+    import sinkprop.store  # noqa: F401
+
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status has no VmRSS")
+
+
+def report(found: dict[str, dict]) -> None:
+    print(f"{found['stored']['bytes'] / 1e9:.2f} GB of features")
+    for kind, result in found.items():
+        line = f"{kind:8s}{result['seconds']:8.1f} s{result['rate'] / 1e9:8.2f} GB/s"
+        if "passes" in result:
+            line += f"{result['passes']:5d} passes, {result['evaluations']} evaluations, "
+            line += f"{result['above'] / 1e9:.2f} GB above the library's own"
+        print(line)
+    slower = min(found[kind]["rate"] for kind in found if kind != "stored")
+    print(f"stored against the slower of the others: {found['stored']['rate'] / slower:.2f}")
+    if "memory" in found:
+        same = found["memory"]["weights"] == found["stored"]["weights"]
+        print(f"weights of both fits: {'the same to the last bit' if same else 'DIFFERENT'}")
+
+
+if __name__ == "__main__":
+    main()
