@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import sinkprop
 from sinkprop.cli.bench import bench_command
 from sinkprop.cli.compare import compare_command
+from sinkprop.cli.convert import convert_command
 from sinkprop.cli.demo import demo_command
 from sinkprop.cli.evaluate import evaluate_command
 from sinkprop.cli.export import export_command
@@ -103,6 +104,7 @@ def program() -> click.Group:
         sinkprop predict m.model test.txt > scores.txt   scores, ranks or a TREC run
         sinkprop compare OHSUMED                         methods on the folds of LETOR data
         sinkprop report results.json -o report.html      a page for the browser, with every query
+        sinkprop convert logs.parquet -o logs.queries    data larger than memory, for every command
         sinkprop export m.model --to onnx -o m.onnx      for ONNX, Elasticsearch, OpenSearch, Solr
         sinkprop bench --quick                           how fast it is on this machine
 
@@ -120,6 +122,7 @@ def program() -> click.Group:
         evaluate_command,
         compare_command,
         report_command,
+        convert_command,
         export_command,
         bench_command,
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,15 @@ from numpy.typing import NDArray
 from sinkprop.cli.inputs import (
     Reading,
     Scorer,
+    blocks_of,
+    check_missing,
     data_options,
     data_path,
     document_names,
     file_name,
     query_names,
+    read_data,
     read_model_file,
-    read_queries,
 )
 from sinkprop.cli.shared import (
     as_json,
@@ -31,18 +34,19 @@ from sinkprop.cli.shared import (
     counted,
     is_stdout,
     keep_apart,
-    working,
     write_output,
 )
 from sinkprop.console import print_columns, say
 from sinkprop.conventions import CHOICES, CONVENTIONS
-from sinkprop.metrics import Evaluation
+from sinkprop.data import Queries
+from sinkprop.metrics import Evaluation, evaluate_blocks
 from sinkprop.metrics import evaluate as evaluate_ranking
 
 if TYPE_CHECKING:
     import click
 
-    from sinkprop.data import Queries
+    from sinkprop.estimator import BaseRanker
+    from sinkprop.store import StoredQueries
 
 __all__ = ["evaluate_command"]
 
@@ -55,7 +59,7 @@ def evaluate_command() -> click.Command:
     import click
 
     @click.command("evaluate", short_help="Evaluate a model, scores, a feature or a TREC run.")
-    @click.argument("data", type=data_path())
+    @click.argument("data", type=data_path(stored=True))
     @click.option("--model", type=data_path(stdin=False), metavar="FILE", help="Rank by a saved model.")
     @click.option(
         "--scores", type=data_path(), metavar="FILE", help="Rank by scores, one a line as the rows of DATA."
@@ -136,6 +140,8 @@ def evaluate_command() -> click.Command:
         and in what short queries, queries without a relevant document and ties count. --convention takes
         another program's.
 
+        DATA may be a stored set, which `sinkprop convert` makes and which is read a block at a time.
+
         A document of DATA that a TREC run leaves out ranks below those in it; one that DATA does not have
         is an error.
 
@@ -146,6 +152,7 @@ def evaluate_command() -> click.Command:
         sinkprop evaluate test.txt --run test.run --convention trec --ties average
         sinkprop evaluate test.txt --model m.model --per-query --csv queries.csv
         sinkprop evaluate test.txt --model m.model --json - | jq .metrics
+        sinkprop evaluate test.queries --model m.model
         """  # noqa: D301
         sources = {"--model": model, "--scores": scores, "--feature": feature, "--run": run}
         given = [name for name, value in sources.items() if value is not None]
@@ -161,30 +168,36 @@ def evaluate_command() -> click.Command:
         if is_stdout(json_file) and is_stdout(csv_file):
             raise click.UsageError("--json and --csv cannot both be stdout.", ctx=context)
         ranker = None if model is None else read_model_file(model)
-        queries = read_queries(data, Reading(**reading))
+        queries = read_data(data, Reading(**reading))
         name = file_name(data)
-        with working(f"evaluating {len(queries):,} documents"):
-            if ranker is not None and model is not None:
-                by = f"the model {model}"
-                scorer = Scorer.of(ranker, queries, model_name=file_name(model), data_name=name)
-                values = scorer.scores() if scorer.ranks_by_score else -scorer.ranks().astype(np.float64)
-            elif scores is not None:
-                by, values = f"the scores {file_name(scores)}", _read_scores(scores, len(queries), name)
-            elif run is not None:
-                by, values = f"the run {file_name(run)}", _read_run(run, queries, name)
-            else:
-                column = _column(str(feature), queries, name, zero_based=reading["zero_based"])
-                by, values = f"the feature {feature}", queries.X[:, column].astype(np.float64)
-            result = evaluate_ranking(
-                queries.y,
-                values,
-                queries.qid,
+        if ranker is not None and model is not None:
+            check_missing(ranker, queries)
+            by, score = f"the model {model}", _by_model(ranker, file_name(model), name)
+        elif scores is not None:
+            by, score = f"the scores {file_name(scores)}", _by_rows(_read_scores(scores, len(queries), name))
+        elif run is not None:
+            known = queries if isinstance(queries, Queries) else queries.without_features()
+            by, score = f"the run {file_name(run)}", _by_rows(_read_run(run, known, name))
+        else:
+            column = _column(str(feature), queries, name, zero_based=reading["zero_based"])
+            by, score = f"the feature {feature}", _by_feature(column)
+        options: dict[str, Any] = {
+            "empty": {"0": 0, "1": 1, "skip": "skip", None: None}[empty],
+            "ties": ties,
+            "threshold": threshold,
+            "max_grade": max_grade,
+        }
+        blocks = ((block, score(block)) for block in blocks_of(queries, "evaluating"))
+        if isinstance(queries, Queries):
+            result = next(evaluate_ranking(q.y, x, q.qid, metrics, convention, **options) for q, x in blocks)
+        else:
+            result = evaluate_blocks(
+                ((block.y, x, block.groups) for block, x in blocks),
+                queries.query_ids,
+                queries.largest_label,
                 metrics,
                 convention,
-                empty={"0": 0, "1": 1, "skip": "skip", None: None}[empty],
-                ties=ties,  # type: ignore[arg-type]
-                threshold=threshold,
-                max_grade=max_grade,
+                **options,
             )
         if json_file is not None:
             write_output(json_file, as_json(_record(result, name, by, per_query=per_query)))
@@ -194,6 +207,32 @@ def evaluate_command() -> click.Command:
             _print(result, queries, name, by, per_query=per_query, wrote=[json_file, csv_file])
 
     return evaluate
+
+
+def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[Queries], Floats]:
+    """What ranks the documents of some queries as a model does."""
+
+    def score(queries: Queries) -> Floats:
+        scorer = Scorer.of(ranker, queries, model_name=model_name, data_name=data_name)
+        return scorer.scores() if scorer.ranks_by_score else -scorer.ranks().astype(np.float64)
+
+    return score
+
+
+def _by_rows(values: Floats) -> Callable[[Queries], Floats]:
+    """Scores of all rows (N,), given out block after block."""
+    done = 0
+
+    def score(queries: Queries) -> Floats:
+        nonlocal done
+        done += len(queries)
+        return values[done - len(queries) : done]
+
+    return score
+
+
+def _by_feature(column: int) -> Callable[[Queries], Floats]:
+    return lambda queries: queries.X[:, column].astype(np.float64)
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -268,7 +307,7 @@ def _read_run(path: Path, queries: Queries, data_name: str) -> Floats:
     return values
 
 
-def _column(feature: str, queries: Queries, data_name: str, *, zero_based: bool) -> int:
+def _column(feature: str, queries: Queries | StoredQueries, data_name: str, *, zero_based: bool) -> int:
     """The column of a feature given by its name or its id in the file."""
     if queries.feature_names is not None and feature in queries.feature_names:
         return queries.feature_names.index(feature)
@@ -312,7 +351,7 @@ def _csv(result: Evaluation) -> str:
 
 def _print(
     result: Evaluation,
-    queries: Queries,
+    queries: Queries | StoredQueries,
     data_name: str,
     by: str,
     *,

@@ -97,7 +97,7 @@ def export_command() -> click.Command:
     @click.option(
         "--check",
         "data",
-        type=data_path(),
+        type=data_path(stored=True),
         metavar="DATA",
         help="Score this file by the export and by the model; nothing is written where they do not agree.",
     )

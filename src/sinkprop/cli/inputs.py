@@ -1,11 +1,11 @@
-"""What the commands read: queries from LETOR text or Parquet, models, and the features that they share."""
+"""What the commands read: queries from LETOR text, Parquet or stored sets, models, and their features."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,26 +14,31 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.cli.shared import notes_on_stderr, working
+from sinkprop.cli.shared import notes_on_stderr, progress, working
 from sinkprop.data import Queries
 
 if TYPE_CHECKING:
     import click
 
     from sinkprop.estimator import BaseRanker
+    from sinkprop.store import StoredQueries
 
 __all__ = [
     "UNNAMED",
     "Reading",
     "Scorer",
+    "blocks_of",
+    "check_missing",
     "data_options",
     "data_path",
     "document_names",
     "file_name",
     "matched_columns",
     "query_names",
+    "read_data",
     "read_model_file",
     "read_queries",
+    "with_options",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,10 +60,25 @@ class Reading:
     feature_columns: str | None = None
 
 
-def data_path(*, stdin: bool = True) -> click.Path:
+def data_path(*, stdin: bool = True, stored: bool = False) -> click.Path:
+    """A file that can be read; with `stored`, also the folder of a stored set."""
     import click
 
-    return click.Path(exists=True, dir_okay=False, readable=True, allow_dash=stdin, path_type=Path)
+    from sinkprop.store import is_stored
+
+    class DataPath(click.Path):
+        def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+            path = Path(os.fsdecode(super().convert(value, param, context)))
+            if path.is_dir() and not is_stored(path):
+                self.fail(
+                    f"{str(value)!r} is a folder, and not a stored set, which `sinkprop convert` makes.",
+                    param,
+                    context,
+                )
+            return path
+
+    kind = DataPath if stored else click.Path
+    return kind(exists=True, dir_okay=stored, readable=True, allow_dash=stdin, path_type=Path)
 
 
 def data_options(command: F) -> F:
@@ -99,12 +119,61 @@ def data_options(command: F) -> F:
     return command
 
 
-def read_queries(path: Path, reading: Reading, *, judged: bool = True) -> Queries:
-    """The queries of a file, or of stdin for -. Errors speak of options, not of arguments in Python.
+def read_data(path: Path, reading: Reading, *, judged: bool = True) -> Queries | StoredQueries:
+    """The queries of a file in memory, or a stored set, whose rows stay where they are."""
+    import click
 
-    What is not to be `judged` may be Parquet without labels, which are then 0.
+    if not path.is_dir():
+        return read_queries(path, reading, judged=judged)
+    from sinkprop.store import open_queries
+
+    for field, value in vars(reading).items():
+        if value is not None and value is not False:
+            raise click.UsageError(
+                f"--{field.replace('_', '-')} says how a file is read, and {str(path)!r} is a stored set, "
+                "which is read as it was converted.",
+                ctx=click.get_current_context(silent=True),
+            )
+    try:
+        stored = open_queries(path)
+    except ImportError as error:
+        raise click.UsageError(f"{path}: {error}.", ctx=click.get_current_context(silent=True)) from None
+    if judged:
+        stored.require_labels("this command")
+    return stored
+
+
+def check_missing(ranker: BaseRanker, data: Queries | StoredQueries) -> None:
+    """A ValueError where a stored set has NaN, and the model takes none: before the first block is ranked."""
+    if not isinstance(data, Queries) and not ranker.__sklearn_tags__().input_tags.allow_nan:
+        data.require_finite(type(ranker).__name__)
+
+
+def blocks_of(data: Queries | StoredQueries, what: str) -> Iterator[Queries]:
+    """The queries themselves, or those of a stored set, a block at a time, with a line of progress."""
+    if isinstance(data, Queries):
+        with working(f"{what} {len(data):,} documents"):
+            yield data
+        return
+    done = 0
+    with progress() as notify:
+        for block in data.blocks():
+            yield block
+            done += len(block)
+            notify(done, len(data), f"{what} {len(data):,} documents")
+
+
+def read_queries(path: Path, reading: Reading, *, judged: bool = True) -> Queries:
+    """The queries of a file, or of stdin for -, in memory. Errors speak of options, not of arguments.
+
+    What is not to be `judged` may be Parquet without labels, which are then 0. A stored set is loaded.
     """
     import click
+
+    if path.is_dir():
+        data = read_data(path, reading, judged=judged)
+        with working(f"reading {path}, {len(data):,} documents"):
+            return data if isinstance(data, Queries) else data.load()
 
     from sinkprop.readers import load_letor, load_queries
 
@@ -121,7 +190,7 @@ def read_queries(path: Path, reading: Reading, *, judged: bool = True) -> Querie
     except ImportError as error:
         raise click.UsageError(f"{path}: {error}.", ctx=context) from None
     except ValueError as error:
-        raise ValueError(_with_options(str(error))) from None
+        raise ValueError(with_options(str(error))) from None
     except MemoryError as error:
         raise MemoryError(f"{path}: not enough memory to read it. {error}") from None
 
@@ -170,7 +239,7 @@ def _columns(path: Path) -> Sequence[str]:
 _OPTIONS = {"n_features": "--n-features", "null": "--null", "group": "--group"}
 
 
-def _with_options(message: str) -> str:
+def with_options(message: str) -> str:
     """A reader's message with its arguments written as options: null=0 as --null 0."""
     message = message.replace("zero_based=True", "--zero-based").replace(
         "features=[...]", "--feature-columns"

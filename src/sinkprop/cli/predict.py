@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +13,17 @@ from numpy.typing import NDArray
 from sinkprop.cli.inputs import (
     Reading,
     Scorer,
+    blocks_of,
+    check_missing,
     data_options,
     data_path,
     document_names,
     file_name,
     query_names,
+    read_data,
     read_model_file,
-    read_queries,
 )
-from sinkprop.cli.shared import check_new_file, keep_apart, working, write_output
+from sinkprop.cli.shared import check_new_file, keep_apart, write_texts
 
 if TYPE_CHECKING:
     import click
@@ -40,7 +43,7 @@ def predict_command() -> click.Command:
 
     @click.command("predict", short_help="Score or rank the documents of a file, or write a TREC run.")
     @click.argument("model", type=data_path(stdin=False))
-    @click.argument("data", type=data_path())
+    @click.argument("data", type=data_path(stored=True))
     @click.option(
         "--out",
         type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
@@ -68,6 +71,7 @@ def predict_command() -> click.Command:
 
         Scores and ranks are in the order of the rows: larger scores rank higher, 1 is the top. Scores have
         all the digits it takes to read them back. Labels in DATA are not looked at; Parquet may have none.
+        A stored set, which `sinkprop convert` makes, is read and its scores are written a block at a time.
 
         A TREC run has the lines of a query together, by rank: `qid Q0 docid rank score name`. A row without a
         docid is named by its number within its query. Evaluators sort by the score alone, most of them in
@@ -80,21 +84,26 @@ def predict_command() -> click.Command:
         sinkprop predict m.model test.txt --format ranks --out ranks.txt
         zcat test.txt.gz | sinkprop predict m.model - | paste - docids.txt
         sinkprop predict m.model sparse.txt --n-features 700
+        sinkprop predict m.model logs.queries --out scores.txt
         """  # noqa: D301
         keep_apart({"--out": out}, {"MODEL": model, "DATA": data, "--group": reading["group"]})
         ranker = _model_before_data(model, data)
-        queries = read_queries(data, Reading(**reading), judged=False)
-        scorer = Scorer.of(ranker, queries, model_name=file_name(model), data_name=file_name(data))
-        with working(f"ranking {len(queries):,} documents"):
-            if form == "scores":
-                lines = [repr(score) for score in scorer.scores().tolist()]
-            elif form == "ranks":
-                lines = [str(rank) for rank in scorer.ranks().tolist()]
-            else:
-                lines = run_lines(
-                    queries, scorer.ranks(), scorer.scores(), run_name, data_name=file_name(data)
-                )
-        write_output(out, "\n".join(lines) + "\n")
+        queries = read_data(data, Reading(**reading), judged=False)
+        name = file_name(data)
+        check_missing(ranker, queries)
+
+        def texts() -> Iterator[str]:
+            for block in blocks_of(queries, "ranking"):
+                scorer = Scorer.of(ranker, block, model_name=file_name(model), data_name=name)
+                if form == "scores":
+                    lines = [repr(score) for score in scorer.scores().tolist()]
+                elif form == "ranks":
+                    lines = [str(rank) for rank in scorer.ranks().tolist()]
+                else:
+                    lines = run_lines(block, scorer.ranks(), scorer.scores(), run_name, data_name=name)
+                yield "\n".join(lines) + "\n"
+
+        write_texts(out, texts())
 
     return predict
 

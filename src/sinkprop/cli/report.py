@@ -48,7 +48,7 @@ def report_command() -> click.Command:
     from sinkprop.experiment import DEFAULT_METRICS
 
     @click.command("report", short_help="A page for the browser: of a comparison, or of saved models.")
-    @click.argument("source", type=data_path())
+    @click.argument("source", type=data_path(stored=True))
     @click.option(
         "-o",
         "--out",
@@ -184,6 +184,8 @@ def _of_comparison(source: Path, title: str | None) -> dict[str, Any]:
     from sinkprop.report import comparison_report
 
     name = file_name(source)
+    if source.is_dir():
+        raise ValueError(f"{name}: a stored set is data, and a report on data takes a model: --model FILE.")
     with working(f"reading {name}"):
         text = _text(source, name)
         try:

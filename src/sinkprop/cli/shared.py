@@ -9,10 +9,10 @@ import os
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import click
@@ -39,6 +39,7 @@ __all__ = [
     "working",
     "write_files",
     "write_output",
+    "write_texts",
 ]
 
 _PICTURES = (".png", ".svg", ".pdf")
@@ -201,6 +202,23 @@ def write_output(path: Path | None, data: bytes | str) -> None:
             handle.write(content)
     else:
         write_atomically(path, content)
+
+
+def write_texts(path: Path | None, texts: Iterable[str]) -> None:
+    """Texts as they come, to stdout for None or -, to a device or a pipe; to a file in one step."""
+    from sinkprop.atomic import replacing
+
+    with ExitStack() as stack:
+        if path is None or is_stdout(path):
+            sys.stdout.flush()
+            stream: IO[bytes] = sys.stdout.buffer
+        elif _is_special(path):
+            stream = stack.enter_context(open(path, "wb"))
+        else:
+            stream = stack.enter_context(open(stack.enter_context(replacing(path)), "wb"))
+        for text in texts:
+            stream.write(text.encode("utf-8", "surrogateescape"))
+        stream.flush()
 
 
 def write_files(writers: Mapping[Path, Callable[[Path], object]]) -> None:

@@ -58,7 +58,7 @@ def train_command() -> click.Command:
     from sinkprop.gbdt.defaults import DEFAULTS
 
     @click.command("train", short_help="Train a ranker on a LETOR or Parquet file and save it.")
-    @click.argument("train", type=data_path())
+    @click.argument("train", type=data_path(stored=True))
     @click.option(
         "--model",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -69,7 +69,7 @@ def train_command() -> click.Command:
     )
     @click.option(
         "--vali",
-        type=data_path(stdin=False),
+        type=data_path(stdin=False, stored=True),
         metavar="FILE",
         help="Queries that help to choose the model, or say how many trees are enough.",
     )

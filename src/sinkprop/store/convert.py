@@ -105,7 +105,7 @@ def convert(
     for name in names:
         with open(name, "rb"):  # what cannot be opened is Python's own error, before anything is made
             pass
-    kinds = sorted({_kind_of(name) if kind is None else kind for name in names})
+    kinds = sorted({kind_of(name) if kind is None else kind for name in names})
     if len(kinds) > 1:
         raise ValueError(
             f"the files of a set must be of one kind; got {' and '.join(kinds)}. Convert them apart."
@@ -211,7 +211,8 @@ def _checked_text(n_features: int | None, null: float | None, zero_based: bool, 
     }
 
 
-def _kind_of(name: str) -> str:
+def kind_of(name: str) -> str:
+    """What a file is by its name: "letor", "csv" or "parquet"."""
     stem = os.path.splitext(name)[0] if compression_by_name(name) else name
     suffix = os.path.splitext(stem)[1].lower()
     return {".parquet": "parquet", ".csv": "csv", ".tsv": "csv"}.get(suffix, "letor")

@@ -85,6 +85,9 @@ class MappedPart:
         self._give_back_after(flat, *self._pages([buffer]))
         return flat[: len(column)]
 
+    def names(self, local: int) -> NDArray[Any]:
+        return text_column(self._batch(local).column(3))
+
     def read(self, local: int) -> None:
         """Have the pages of a block in memory: a byte of each is looked at, without Python's lock."""
         start, size = self._range(self._batch(local))

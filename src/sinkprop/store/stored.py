@@ -279,7 +279,7 @@ class StoredQueries:
         """A ValueError where a feature is NaN, for those who do not take that."""
         if self.has_nan:
             raise ValueError(
-                f"{self.path}: the set has features that are NaN, for missing, which {who} does not take. Fill "
+                f"{self.path}: features of the set are NaN, for missing, which {who} does not take. Fill "
                 "them in before converting, or take boosted trees, BoostedRanker, for which NaN is a value."
             )
 
@@ -301,7 +301,7 @@ class StoredQueries:
         if lacking or len(own) != len(names):
             first = lacking[0] if lacking else next(name for name in own if name not in set(names))
             raise ValueError(
-                f"{self.path}: the features are not those of the model: {str(first)!r} is of one of them only."
+                f"{self.path}: the features are not those of the model; only one of them has {str(first)!r}."
             )
         return [places[name] for name in names]
 
@@ -331,6 +331,17 @@ class StoredQueries:
                 names[i] = None if docid is None else docid[first:last]
         docids = np.concatenate(names) if self.manifest.docid else None
         return self._trusted(X, y, self.query_ids[wanted], sizes, docids)
+
+    def without_features(self) -> Queries:
+        """All labels, ids and names of documents in memory, with an X of no columns."""
+        names: list[Any] = []
+        if self.manifest.docid:
+            for b in range(self.n_blocks):
+                part, local = self._place(b)
+                names.append(part.names(local))
+        X = np.empty((self.n_rows, 0), np.float32)
+        docid = np.concatenate(names) if names else None
+        return self._trusted(X, self.labels(), self.query_ids, self.sizes, docid)
 
     def load(self) -> Queries:
         """All of the set in memory."""

@@ -7,7 +7,7 @@ import os
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from sinkprop.store.chunks import Chunk, Piece, Place, sizes_of, text_pieces
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CsvInputs", "ParquetInputs"]
+__all__ = ["CsvInputs", "ParquetInputs", "column_names"]
 
 _BATCH = 8 << 20  # bytes of features that are read at a time
 _STREAM = 1 << 16  # bytes of a column of Parquet that are read at a time
@@ -37,6 +37,18 @@ def _named(path: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def column_names(path: str, kind: str, delimiter: str | None = None) -> list[str]:
+    """The names of a file's columns; none for what its reader will complain about."""
+    with suppress(ImportError, OSError, ValueError):
+        if kind == "csv":
+            options = {"qid": "", "label": None, "docid": None, "features": None, "allow_nan": False}
+            return CsvInputs([path], delimiter=delimiter, **options)._header(path)[0]
+        import pyarrow.parquet as pq
+
+        return list(pq.read_schema(path).names)
+    return []
 
 
 class _TableInputs:
