@@ -30,7 +30,7 @@ from sinkprop.data import (
     as_sample_weight,
     group_rows,
 )
-from sinkprop.elsewhere import in_memory, is_elsewhere, is_stored_set, no_arrays
+from sinkprop.elsewhere import as_stored, in_memory, is_elsewhere, is_stored_set, no_arrays
 from sinkprop.linear import TrainingSet, joined
 from sinkprop.metrics import evaluate, evaluate_blocks
 from sinkprop.model_files import ModelFileError, read_model, write_model
@@ -111,13 +111,13 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
         """Scores (N,) of rows that `_by_query` has seen, and their queries where they were given."""
 
-    def predict(self, X: ArrayLike, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
+    def predict(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
         """Scores of the rows, (N,): larger ranks higher. They compare documents of one query, nothing else.
 
         `qid` is needed only where features are normalized per query. X may be a `StoredQueries` or its path,
         without qid: it is read a block at a time.
         """
-        stored = self._stored(X, qid=qid, group=group)
+        stored = self._given_stored(X, qid=qid, group=group)
         if stored is not None:
             scores = np.empty(len(stored))
             self._fill(scores, stored, self._score_rows)
@@ -126,14 +126,12 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         groups = self._optional_groups(qid, group, len(X))
         return self._score_rows(self._by_query(X, groups), groups)
 
-    def rank(
-        self, X: ArrayLike, *, qid: Ids | None = None, group: ArrayLike | None = None
-    ) -> NDArray[np.int64]:
+    def rank(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> NDArray[np.int64]:
         """Ranks of the rows in their queries, (N,): 1 for the top. Of equal scores the earlier row wins.
 
         X may be a `StoredQueries` or its path, without qid: it is read a block at a time.
         """
-        stored = self._stored(X, qid=qid, group=group)
+        stored = self._given_stored(X, qid=qid, group=group)
         if stored is not None:
             ranks = np.empty(len(stored), np.int64)
             self._fill(ranks, stored, self._ranks)
@@ -144,7 +142,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
     def score(
         self,
-        X: ArrayLike,
+        X: Any,
         y: ArrayLike | None = None,
         *,
         qid: Ids | None = None,
@@ -159,7 +157,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """
         if sample_weight is not None:
             raise ValueError("score: a ranking metric has no row weights; give query_weight.")
-        stored = self._stored(X, y=y, qid=qid, group=group)
+        stored = self._given_stored(X, y=y, qid=qid, group=group)
         if stored is not None:
             return self._stored_score(stored, query_weight)
         if y is None:
@@ -179,10 +177,8 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         )
         return next(iter(result.values()))
 
-    def _stored(self, X: Any, **given: Any) -> StoredQueries | None:
+    def _given_stored(self, X: Any, **given: Any) -> StoredQueries | None:
         """The stored set that X is or names, if it has the features of the model; None for other data."""
-        from sinkprop.store import as_stored
-
         stored = as_stored(X)
         if stored is None:
             return None

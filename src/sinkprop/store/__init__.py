@@ -2,6 +2,6 @@
 
 from sinkprop.store.convert import convert, save_queries
 from sinkprop.store.format import StoreError, is_stored
-from sinkprop.store.stored import StoredQueries, as_stored, open_queries
+from sinkprop.store.stored import StoredQueries, open_queries
 
-__all__ = ["StoreError", "StoredQueries", "as_stored", "convert", "is_stored", "open_queries", "save_queries"]
+__all__ = ["StoreError", "StoredQueries", "convert", "is_stored", "open_queries", "save_queries"]

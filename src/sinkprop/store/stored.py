@@ -26,7 +26,7 @@ from sinkprop.store.mapped import MappedPart, text_column
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["StoredQueries", "as_stored", "open_queries"]
+__all__ = ["StoredQueries", "open_queries"]
 
 Ints = NDArray[np.int64]
 
@@ -61,13 +61,6 @@ def open_queries(path: StrPath, *, verify: bool = False) -> StoredQueries:
     if verify:
         stored.verify()
     return stored
-
-
-def as_stored(X: Any) -> StoredQueries | None:
-    """The stored set that X is, or whose path it is; None for anything else."""
-    if isinstance(X, StoredQueries):
-        return X
-    return open_queries(X) if isinstance(X, str | os.PathLike) else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -269,6 +262,15 @@ class StoredQueries:
             part, local = self._place(b)
             labels[rows[b] : rows[b + 1]] = part.labels(local)
         return labels
+
+    def judgments(self) -> Iterator[tuple[NDArray[np.float64], Groups]]:
+        """The labels of each block and which rows are of which query, read without the features."""
+        for b in range(self.n_blocks):
+            part, local = self._place(b)
+            first, last = self.block_queries[b : b + 2]
+            sizes = self.sizes[first:last]
+            offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+            yield part.labels(local), Groups(offsets, None, self.query_ids[first:last], int(sizes.max()))
 
     @cached_property
     def largest_label(self) -> float:
