@@ -35,8 +35,12 @@ def call(
     # one message to the scheduler for all; each runs at its place and nowhere else
     with dask.annotate(workers=dict(zip(keys, places, strict=True)).get):
         futures = client.map(function, *map(list, arguments), key=keys, pure=False)
-    answers: dict[int, Any] = client.sync(_answers, client, dict(enumerate(futures)), places)
-    return answers
+    try:
+        answers: dict[int, Any] = client.sync(_answers, client, dict(enumerate(futures)), places)
+        return answers
+    finally:  # now, and not when the traceback of an error is forgotten
+        for future in futures:
+            future.release()
 
 
 async def _answers(client: Client, futures: dict[int, Future], places: Sequence[str]) -> dict[int, Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -29,7 +28,8 @@ from sinkprop.cluster.partitions import (
 )
 from sinkprop.cluster.placement import Arrays, File, Frame, InFile, Placement, Recipe
 from sinkprop.data import Groups, Queries, as_query_weight
-from sinkprop.linear import TrainingSet
+from sinkprop.linear import TrainingSet, fingerprint
+from sinkprop.sources import stored_digest
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -47,8 +47,11 @@ _LEAST, _MOST, _BYTES = 64, 4096, 8 << 20
 class Plan:
     """The partitions of a data set, and what is known of its queries.
 
-    first  numbers of the first queries of the partitions, and the number of all
-    rows   of each partition
+    first          numbers of the first queries of the partitions, and the number of all
+    rows           of each partition
+    digest_of      what a checkpoint is compared by, as a function of the weights of the queries
+    query_weight   where the data came with it
+    weighted_rows  whether rows have weights
     """
 
     recipes: Sequence[Recipe]
@@ -58,9 +61,10 @@ class Plan:
     query_ids: NDArray[Any]
     n_features: int
     feature_names: tuple[str, ...] | None
-    digest: str
+    digest_of: Callable[[NDArray[np.float64] | None], str]
     placement: Placement | None = None
     query_weight: NDArray[np.float64] | None = None
+    weighted_rows: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -126,7 +130,7 @@ def _stored(client: Client, stored: StoredQueries, *, by_query: bool) -> Plan:
         np.asarray(stored.query_ids),
         stored.n_features,
         stored.feature_names,
-        digest,
+        lambda weight: stored_digest(stored, by_query, weight),
     )
 
 
@@ -216,11 +220,6 @@ def _arrays(data: TrainingSet) -> Plan:
         Arrays(Held(queries_of(data, first, stop, None)), f"queries {first} to {stop - 1}")
         for first, stop in bounds
     ]
-    digest = hashlib.sha256()
-    for array in (data.X, data.y, offsets, data.sample_weight):
-        digest.update(repr(None if array is None else (array.shape, array.dtype)).encode())
-        if array is not None:
-            digest.update(np.ascontiguousarray(array).data)
     return Plan(
         recipes,
         [first for first, _ in bounds] + [data.n_queries],
@@ -229,8 +228,9 @@ def _arrays(data: TrainingSet) -> Plan:
         data.groups.queries,
         int(data.X.shape[1]),
         None,
-        digest.hexdigest(),
+        lambda weight: fingerprint("rows", replace(data, query_weight=weight)),
         query_weight=data.query_weight,
+        weighted_rows=data.sample_weight is not None,
     )
 
 
@@ -270,7 +270,7 @@ def _held(client: Client, recipes: list[Recipe], placement: Placement, *, hint: 
         [placement.loaded[i] for i in kept],
     )
     first = np.cumsum([0] + [len(summary.sizes) for summary in summaries]).tolist()
-    digest = hashlib.sha256("\n".join(summary.digest for summary in summaries).encode())
+    digests = "\n".join(summary.digest for summary in summaries)
     return Plan(
         placement.recipes,
         first,
@@ -279,7 +279,7 @@ def _held(client: Client, recipes: list[Recipe], placement: Placement, *, hint: 
         _joined([summary.queries for summary in summaries]),
         summaries[0].n_features,
         summaries[0].feature_names,
-        digest.hexdigest(),
+        lambda weight: fingerprint(digests, arrays=[] if weight is None else [weight]),
         placement,
     )
 

@@ -46,7 +46,7 @@ __all__ = [
     "verify",
 ]
 
-_BLOCK = 8 << 20  # bytes of features that a thread takes at a time, as in a stored set
+_BLOCK = 1 << 22  # bytes of features that a thread takes at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,10 +87,11 @@ class Piece:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Share:
-    """The partitions of one worker, in their order."""
+    """The partitions of one worker, in their order; `held` has the blocks of those in memory, by number."""
 
     pieces: tuple[Piece, ...]
     partitions: tuple[Partition, ...]
+    held: dict[int, list[Block]]
 
     def __sizeof__(self) -> int:  # what it holds is counted where it was loaded
         extras = [array for piece in self.pieces for array in (piece.query_weight, piece.codes)]
@@ -110,7 +111,13 @@ class Summary:
 
 
 def share(pieces: Sequence[Piece], *partitions: Partition) -> Share:
-    return Share(tuple(pieces), partitions)
+    """What one worker has, with blocks that live as long: they keep what tasks make once for all."""
+    held = {
+        piece.number: _held_blocks(piece, partition)
+        for piece, partition in zip(pieces, partitions, strict=True)
+        if isinstance(partition, Held)
+    }
+    return Share(tuple(pieces), partitions, held)
 
 
 def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
@@ -149,7 +156,8 @@ def _blocks(own: Share) -> Iterator[tuple[int, Block]]:
     while at < len(own.pieces):
         partition = own.partitions[at]
         if isinstance(partition, Held):
-            yield from _held_blocks(own.pieces[at], partition)
+            number = own.pieces[at].number
+            yield from ((number, block) for block in own.held[number])
             at += 1
             continue
         run = at + 1  # partitions that follow each other in the file are read in one go
@@ -168,11 +176,12 @@ def _follows(one: Partition, other: Partition) -> bool:
     )
 
 
-def _held_blocks(piece: Piece, held: Held) -> Iterator[tuple[int, Block]]:
+def _held_blocks(piece: Piece, held: Held) -> list[Block]:
     data = held.data
-    row = max(1, data.X.itemsize * data.X.shape[1])
-    for first, stop in cut(data.groups.offsets, -(-len(data.y) * row // _BLOCK)):
-        yield piece.number, _block(data, piece, first, stop, piece.first + first)
+    return [
+        _block(data, piece, first, stop, piece.first + first)
+        for first, stop in cut(data.groups.offsets, -(-data.X.nbytes // _BLOCK))
+    ]
 
 
 def _stored_blocks(pieces: Sequence[Piece], parts: Sequence[Stored]) -> Iterator[tuple[int, Block]]:

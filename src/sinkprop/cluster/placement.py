@@ -131,6 +131,9 @@ class Placement:
 
     def release(self) -> None:
         """Let the workers forget all partitions."""
+        for partition in self.loaded:
+            if hasattr(partition, "release"):
+                partition.release()
         self.where, self.loaded, self.workers = [], [], {}
         self.version += 1
 

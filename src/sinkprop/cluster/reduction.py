@@ -2,8 +2,8 @@
 
 Partitions are the leaves of a binary tree; the node (level, i) stands for 2**level of them, those from
 i * 2**level on. A node is the combination of its two halves, left then right, and of nothing else. So a
-worker may combine what it has as far as the tree goes, and send a few nodes in place of all its leaves, without
-a bit of the result depending on which leaves it had.
+worker may combine what it has as far as the tree goes, and send a few nodes in place of all its leaves: no
+bit of the result depends on which leaves it had.
 """
 
 from __future__ import annotations

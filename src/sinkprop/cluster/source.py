@@ -70,7 +70,7 @@ class ClusterSource:
     sizes          (Q,) documents of each query
     query_ids      (Q,)
     feature_names  or None
-    digest         of the data: what a checkpoint is compared by
+    query_weight   (Q,) or None
     """
 
     def __init__(
@@ -85,25 +85,33 @@ class ClusterSource:
         self.n_rows, self.n_queries, self.n_features = plan.n_rows, plan.n_queries, plan.n_features
         self.sizes, self.query_ids = plan.sizes, plan.query_ids
         self.longest = int(plan.sizes.max())
-        self.feature_names, self.digest = plan.feature_names, plan.digest
+        self.feature_names, self.weighted_rows = plan.feature_names, plan.weighted_rows
         self.query_weight, self._codes = query_weight, codes
         self._client, self._plan = client, plan
         self._placement = placement or plan.placement or Placement(client, plan.recipes, plan.rows)
         self._shares: dict[str, Future] = {}
         self._shared_version = -1
+        self._views: list[ClusterSource] = []
+
+    @property
+    def digest(self) -> str:
+        """Of all that a fit depends on: for a stored set and for arrays, the same as in a single process."""
+        return self._plan.digest_of(self.query_weight)
 
     def with_codes(self, codes: NDArray[np.int16]) -> ClusterSource:
         """The same queries, with a code (Q,) each."""
         given = np.asarray(codes, dtype=np.int16)
         if given.shape != (self.n_queries,):
             raise ValueError(f"codes must be one a query, ({self.n_queries},); got {given.shape}.")
-        return ClusterSource(
+        view = ClusterSource(
             self._client,
             self._plan,
             query_weight=self.query_weight,
             codes=given,
             placement=self._placement,
         )
+        self._views.append(view)
+        return view
 
     def run(self, task: Task[P]) -> P:
         """The task on every block, combined in the order of the partitions, whoever came first.
@@ -130,8 +138,10 @@ class ClusterSource:
         )
 
     def close(self) -> None:
-        """Release what the workers hold."""
-        self._shares = {}
+        """Let the workers forget what they hold, of this source and of those made from it."""
+        for view in self._views:
+            view.close()
+        self._forget_shares()
         self._placement.release()
 
     def _round(self, payload: bytes, n: int, missing: set[int]) -> tuple[dict[Node, Any], bool]:
@@ -152,8 +162,14 @@ class ClusterSource:
             found.update(part)
         return found, len(answers) < count
 
+    def _forget_shares(self) -> None:
+        for future in self._shares.values():
+            future.release()
+        self._shares = {}
+
     def _all_shares(self) -> dict[str, Future]:
         if self._shared_version != self._placement.version:
+            self._forget_shares()
             self._shares = self._shared(set(range(len(self._plan.recipes))))
             self._shared_version = self._placement.version
         return self._shares
