@@ -10,9 +10,9 @@ query), or takes the one that is there, and then, each in a process of its own:
     stored   fits to the set as it is read, the file cache cold at its start
 
 Both fits are the same short one (one penalty, three stages), and must give the same weights. "Rate" is that
-of the features that go by in all passes of the fit, from its first to its last; a fit makes as many as its
-record has evaluations, and a few before the first and after each stage. "Above" is the largest resident memory
-less that after the import of the library, mapped pages included.
+of the features that go by in all passes of the fit, from its first to its last: one for each evaluation that
+its record has, and a few before the first and after each stage. "Above" is the largest resident memory less
+that after the import of the library, mapped pages included.
 """
 
 from __future__ import annotations
