@@ -129,6 +129,10 @@ def test_every_example_of_a_command_parses(tmp_path, monkeypatch):
     names = "train.txt train.txt.gz vali.txt.gz train.parquet rank.train big.txt test.txt scores.txt test.run"
     for name in (*names.split(), "m.model", "sparse.txt"):
         pathlib.Path(name).touch()
+    for name in ("train.queries", "test.queries", "logs.queries"):
+        pathlib.Path(name).mkdir()
+        opening = '{\n  "format": "sinkprop-queries",\n  "version": 1,\n'
+        pathlib.Path(name, "manifest.json").write_text(opening)
     seen = 0
     for name in ("train", "predict", "evaluate"):
         command = cli.program().commands[name]

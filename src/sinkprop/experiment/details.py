@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.data import Queries
+from sinkprop.experiment.folds import AnyQueries
 from sinkprop.experiment.rounding import rounded_scores, significant, whole_number
-from sinkprop.experiment.scoring import predicted, rows_of_queries
+from sinkprop.experiment.scoring import predicted, taken_queries
 from sinkprop.experiment.trace import training_of
 from sinkprop.experiment.weights import weights_of
 from sinkprop.ranked import ranking
@@ -178,15 +179,18 @@ def _training_steps(training: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fold_data(
-    parts: Mapping[str, Queries | None], *, threshold: float = 1.0, budget: Budget | None = None
+    parts: Mapping[str, AnyQueries | None], *, threshold: float = 1.0, budget: Budget | None = None
 ) -> FoldData:
     """The data of {"train": ..., "vali": ..., "test": ...}; `threshold` is the least relevant label."""
     test = parts["test"]
     if test is None:
         raise ValueError("parts must hold the test queries.")
-    offsets, rows = test.groups.offsets, test.groups.rows
+    if isinstance(test, Queries):
+        offsets, rows = test.groups.offsets, test.groups.rows
+        grades = test.y if rows is None else test.y[rows]
+    else:
+        offsets, grades = test.offsets, test.labels()
     lengths = np.diff(offsets)
-    grades = test.y if rows is None else test.y[rows]
     relevant = np.add.reduceat((grades >= threshold).astype(np.int64), offsets[:-1])
     if len(np.unique(grades)) > _MANY_LABELS:
         grades = np.floor(grades)
@@ -195,10 +199,16 @@ def fold_data(
         for label in np.unique(grades)[:_MANY_LABELS]
     }
     shown = np.arange(0) if budget is None else budget.chosen(lengths)
-    places = rows_of_queries(test, shown.tolist())
+    labels: list[NDArray[Any]] = []
     docids = None
-    if test.docid is not None:
-        docids = tuple(tuple(str(name) for name in test.docid[own].tolist()) for own in places)
+    if len(shown):
+        kept = taken_queries(test, shown)
+        ends = np.cumsum(lengths[shown])[:-1]
+        labels = np.split(kept.y, ends)
+        if kept.docid is not None:
+            docids = tuple(tuple(map(str, own.tolist())) for own in np.split(kept.docid, ends))
+    elif isinstance(test, Queries) and test.docid is not None:
+        docids = ()
     return FoldData(
         {name: (part.n_queries, len(part)) for name, part in parts.items() if part is not None},
         test.n_features,
@@ -207,18 +217,18 @@ def fold_data(
         tuple(relevant.tolist()),
         counts,
         tuple(shown.tolist()),
-        tuple(tuple(test.y[own].tolist()) for own in places),
+        tuple(tuple(own.tolist()) for own in labels),
         docids,
     )
 
 
 def details_of(
     ranker: Any,
-    test: Queries,
+    test: AnyQueries,
     data: FoldData,
     *,
-    train: Queries | None = None,
-    vali: Queries | None = None,
+    train: AnyQueries | None = None,
+    vali: AnyQueries | None = None,
 ) -> Details:
     """The details of a fitted ranker of any kind, with its scores of the test queries that `data` shows."""
     scores, parameters = _document_scores(ranker, test, data)
@@ -232,14 +242,13 @@ def details_of(
 
 
 def _document_scores(
-    ranker: Any, test: Queries, data: FoldData
+    ranker: Any, test: AnyQueries, data: FoldData
 ) -> tuple[tuple[tuple[float, ...], ...], tuple[tuple[tuple[float, float], ...], ...] | None]:
     if not data.shown:
         return (), None
-    places = rows_of_queries(test, data.shown)
-    ends = np.cumsum([len(own) for own in places])[:-1]
-    taken = np.concatenate(places)
-    X, codes = test.X[taken], np.repeat(np.arange(len(places)), [len(own) for own in places])
+    lengths = np.array(data.lengths)[list(data.shown)]
+    ends = np.cumsum(lengths)[:-1]
+    X, codes = taken_queries(test, data.shown).X, np.repeat(np.arange(len(lengths)), lengths)
     relaxation = getattr(ranker, "relaxation_", None)
     ranks = None
     if callable(getattr(ranker, "rank", None)):

@@ -10,7 +10,8 @@ The layouts, as their archives unpack:
     Istella        istella-letor/full/train.txt, test.txt; Istella-S has sample/vali.txt too
     Yahoo          ltrc_yahoo/set1.train.txt, set1.valid.txt, set1.test.txt
 
-Each file may be compressed, by gzip, xz or bzip2, with .gz, .xz or .bz2 after its name.
+Each file may be compressed, by gzip, xz or bzip2, with .gz, .xz or .bz2 after its name. In its place there
+may be a stored set, as `train.queries` for `train.txt`, which is taken where both are there.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from sinkprop.conventions import listed
 from sinkprop.data import Queries
 
-__all__ = ["DataSet", "FoldFiles", "Parts", "data_set_name", "find_data_sets"]
+if TYPE_CHECKING:
+    from sinkprop.store import StoredQueries
+
+__all__ = ["AnyQueries", "DataSet", "FoldFiles", "Parts", "data_set_name", "find_data_sets"]
 
 StrPath = str | os.PathLike[str]
+AnyQueries: TypeAlias = "Queries | StoredQueries"
 
 _STEMS = {
     "train": ("train", "trainingset"),
@@ -35,7 +41,7 @@ _STEMS = {
 }
 _PACKED = ("", ".gz", ".xz", ".bz2")
 _FOLD = re.compile(r"fold[-_ ]?(\d+)", re.IGNORECASE)
-_PREFIXED = re.compile(r"(set\d+)\.train\.txt(\.gz|\.xz|\.bz2)?", re.IGNORECASE)
+_PREFIXED = re.compile(r"(set\d+)\.train\.(txt(\.gz|\.xz|\.bz2)?|queries)", re.IGNORECASE)
 _UNDIVIDED = "all"  # the name of the one fold of data without folds
 _DEEPEST = 6  # folders below the one given; archives nest three deep
 
@@ -61,9 +67,9 @@ _KNOWN = {
 class Parts:
     """The queries of one fold, read: to train on, to choose by (None where there are none), to test on."""
 
-    train: Queries
-    vali: Queries | None
-    test: Queries
+    train: AnyQueries
+    vali: AnyQueries | None
+    test: AnyQueries
 
 
 @dataclass(frozen=True)
@@ -84,11 +90,25 @@ class FoldFiles:
     def paths(self) -> tuple[Path, ...]:
         return tuple(path for path in (self.train, self.vali, self.test) if path is not None)
 
-    def read(self, *, n_threads: int | None = None) -> Parts:
-        """The queries, with as many features in each file; ValueError where a file is faulty."""
-        from sinkprop.readers import load_letor
+    @property
+    def stored(self) -> tuple[Path, ...]:
+        """Those that are stored sets."""
+        return tuple(path for path in self.paths if path.is_dir())
 
-        read = [load_letor(path, n_features=self.n_features, n_threads=n_threads) for path in self.paths]
+    def read(self, *, n_threads: int | None = None) -> Parts:
+        """The queries, with as many features in each file; ValueError where a file is faulty.
+
+        Of a stored set nothing is read.
+        """
+        from sinkprop.readers import load_letor
+        from sinkprop.store import open_queries
+
+        read: list[AnyQueries] = [
+            open_queries(path)
+            if path.is_dir()
+            else load_letor(path, n_features=self.n_features, n_threads=n_threads)
+            for path in self.paths
+        ]
         widths = [queries.n_features for queries in read]
         for path, width in zip(self.paths, widths, strict=True):
             if width != widths[0]:
@@ -275,7 +295,12 @@ def _fold(folder: Path, name: str, *, prefix: str, needs_vali: bool) -> FoldFile
 
 
 def _file(folder: Path, part: str, prefix: str = "") -> Path | None:
-    """The file of a part under any of its names, plain before compressed; None where there is none."""
+    """The file of a part under any of its names; None where there is none.
+
+    A stored set comes before text, and plain text before compressed.
+    """
+    from sinkprop.store import is_stored
+
     names = {child.name.lower(): child for child in folder.iterdir()}
     found = []
     for stem in _STEMS[part]:
@@ -284,6 +309,9 @@ def _file(folder: Path, part: str, prefix: str = "") -> Path | None:
             if child is not None and child.is_file():
                 found.append(child)
                 break
+        stored = names.get(f"{prefix}{stem}.queries")
+        if stored is not None and is_stored(stored):
+            return stored
     if len(found) > 1:
         both = listed(path.name for path in found)
         raise ValueError(f"{folder}: there are both {both}; expected one of them.")

@@ -25,11 +25,11 @@ import numpy as np
 from sinkprop.conventions import Convention, as_convention, listed
 from sinkprop.data import Fold, Queries
 from sinkprop.experiment.details import Budget, FoldData, details_of, fold_data
-from sinkprop.experiment.folds import FoldFiles, Parts
+from sinkprop.experiment.folds import AnyQueries, FoldFiles, Parts
 from sinkprop.experiment.methods import Method, is_ours, parse_methods
 from sinkprop.experiment.results import Comparison, Result
-from sinkprop.experiment.scoring import ranking_scores
-from sinkprop.metrics import Metric, evaluate, parse_metrics
+from sinkprop.experiment.scoring import evaluated, largest_label, loaded, ranking_scores
+from sinkprop.metrics import Metric, parse_metrics
 from sinkprop.progress import Notify, silent
 from sinkprop.selection import Selection, as_selection
 
@@ -87,7 +87,8 @@ def compare(
 ) -> Comparison:
     """The methods on the folds of one or several data sets: their metrics on the test queries.
 
-    folds       `Fold`s, or `FoldFiles` to be read when their turn comes, of one data set; or {name: folds}
+    folds       `Fold`s, or `FoldFiles` to be read when their turn comes, of one data set; or {name: folds}.
+                Methods that can stream read a stored set block by block, the others load it
     methods     names of `METHODS`, or {name: estimator}. An estimator is fitted with qid, eval_set and
                 eval_qid, or with group, as far as its `fit` takes them; it ranks by `rank`, or by `predict`
     metrics     names such as "ndcg@1-10,map"
@@ -119,6 +120,7 @@ def compare(
     elif against not in chosen:
         raise ValueError(f"against must be one of the methods compared, {listed(chosen)}; got {against!r}.")
     processors = _processors(n_jobs)
+    _verify(data_sets, notify)
     estimators = {name: _selecting(method.make(), selection) for name, method in chosen.items()}
     jobs = _plan(data_sets, chosen, estimators, names, rules, processors)
     total = sum(len(job.methods) for job in jobs)
@@ -165,6 +167,21 @@ def _data_sets(folds: Folds | Mapping[str, Folds]) -> dict[str, tuple[AnyFold, .
         if len(set(names)) < len(names):
             raise ValueError(f"folds: those of {name!r} must have different names; got {listed(names)}.")
     return sets
+
+
+def _verify(data_sets: Mapping[str, tuple[AnyFold, ...]], notify: Notify) -> None:
+    """A StoreError where a stored set is damaged: before the first fit, and not after an hour."""
+    from sinkprop.store import StoredQueries, open_queries
+
+    found: dict[str, StoredQueries] = {}
+    for fold in (fold for own in data_sets.values() for fold in own):
+        if isinstance(fold, FoldFiles):
+            found |= {str(path): open_queries(path) for path in fold.stored}
+        else:
+            parts = (fold.train, fold.vali, fold.test)
+            found |= {str(part.path): part for part in parts if isinstance(part, StoredQueries)}
+    for stored in found.values():
+        stored.verify(progress=notify)
 
 
 def _processors(n_jobs: int | None) -> int:
@@ -222,9 +239,10 @@ def _selecting(estimator: Any, selection: str | Selection | None) -> Any:
 def _size(fold: AnyFold) -> float:
     """Of a fold beside others: bytes, or about as many."""
     if isinstance(fold, Fold):
-        return float(sum(10 * part.X.size for part in (fold.train, fold.vali, fold.test)))
-    packing = 1.0 if fold.train.suffix == ".txt" else 5.0
-    return packing * sum(path.stat().st_size for path in fold.paths)
+        return float(sum(10 * len(part) * part.n_features for part in (fold.train, fold.vali, fold.test)))
+    packing = 1.0 if fold.train.suffix == ".txt" else 2.5 if fold.stored else 5.0
+    files = (file for path in fold.paths for file in (path.iterdir() if path.is_dir() else [path]))
+    return packing * sum(file.stat().st_size for file in files)
 
 
 def _outcomes(jobs: Sequence[_Job], workers: int) -> Iterator[tuple[int, _Done]]:
@@ -324,14 +342,8 @@ def _measured(
     test = parts.test
     scores = ranking_scores(ranker, test)
     seconds = time.perf_counter() - fitted
-    result = evaluate(
-        test.y,
-        scores,
-        test.qid,
-        metrics=job.metrics,
-        convention=job.convention,
-        max_grade=_highest_grade(job.convention, parts),
-    )
+    grade = _highest_grade(job.convention, parts)
+    result = evaluated(test, scores, job.metrics, job.convention, grade)
     messages = dict.fromkeys(" ".join(str(w.message).split()) for w in caught)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a second prediction says again
@@ -358,7 +370,7 @@ def _highest_grade(convention: Convention, parts: Fold | Parts) -> float:
     """ERR's highest grade: of the whole fold, so that test sets are judged alike."""
     if convention.max_grade is not None:
         return convention.max_grade
-    return max(float(part.y.max()) for part in (parts.train, parts.vali, parts.test) if part is not None)
+    return max(largest_label(part) for part in (parts.train, parts.vali, parts.test) if part is not None)
 
 
 def _prepared(estimator: Any, parts: Fold | Parts, n_threads: int) -> Any:
@@ -383,6 +395,11 @@ def _prepared(estimator: Any, parts: Fold | Parts, n_threads: int) -> Any:
 
 def _fit(ranker: Any, parts: Fold | Parts) -> None:
     """Fit with as much as the estimator's `fit` takes."""
+    from sinkprop.estimator import BaseRanker
+
+    if isinstance(ranker, BaseRanker) and not isinstance(parts.train, Queries):
+        ranker.fit(parts.train, **_judges(parts.vali))  # which streams, or loads it
+        return
     taken = inspect.signature(ranker.fit).parameters
     train, vali = _by_query(parts.train), None if parts.vali is None else _by_query(parts.vali)
     given: dict[str, Any] = {}
@@ -399,8 +416,18 @@ def _fit(ranker: Any, parts: Fold | Parts) -> None:
     ranker.fit(train.X, train.y, **given)
 
 
-def _by_query(queries: Queries) -> Queries:
-    """The rows with each query's together, as some estimators want them."""
+def _judges(vali: AnyQueries | None) -> dict[str, Any]:
+    """The arguments of validation queries beside a stored set."""
+    if vali is None:
+        return {}
+    if not isinstance(vali, Queries):
+        return {"eval_set": [vali]}
+    return {"eval_set": [(vali.X, vali.y)], "eval_qid": [vali.qid]}
+
+
+def _by_query(given: AnyQueries) -> Queries:
+    """The rows in memory with each query's together, as some estimators want them."""
+    queries = loaded(given)
     return queries if queries.groups.rows is None else queries.take(queries.groups.rows)
 
 

@@ -1,16 +1,28 @@
-"""The rows of some queries, and what a ranker of any kind gives them."""
+"""The rows of some queries, in memory or stored, and what a ranker of any kind gives them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.conventions import Convention
 from sinkprop.data import Queries
+from sinkprop.experiment.folds import AnyQueries
+from sinkprop.metrics import Evaluation, Metric, evaluate, evaluate_blocks
 
-__all__ = ["predicted", "ranking_scores", "rows_of_queries"]
+__all__ = [
+    "evaluated",
+    "largest_label",
+    "loaded",
+    "predicted",
+    "ranking_scores",
+    "rows_of_queries",
+    "spread",
+    "taken_queries",
+]
 
 Floats = NDArray[np.float64]
 
@@ -23,8 +35,67 @@ def rows_of_queries(queries: Queries, numbers: Iterable[int]) -> list[NDArray[np
     return [rows[offsets[q] : offsets[q + 1]] for q in numbers]
 
 
-def ranking_scores(ranker: Any, test: Queries) -> Floats:
+def taken_queries(queries: AnyQueries, numbers: Sequence[int] | NDArray[np.int64]) -> Queries:
+    """The rows of the queries with these numbers, in file order, query after query."""
+    if not isinstance(queries, Queries):
+        return queries.take(numbers)
+    return queries.take(np.concatenate(rows_of_queries(queries, numbers)))
+
+
+def loaded(queries: AnyQueries) -> Queries:
+    """The queries in memory."""
+    return queries if isinstance(queries, Queries) else queries.load()
+
+
+def largest_label(queries: AnyQueries) -> float:
+    return float(queries.y.max()) if isinstance(queries, Queries) else queries.largest_label
+
+
+def spread(queries: AnyQueries) -> Floats:
+    """(D,) the standard deviation of each feature."""
+    if isinstance(queries, Queries):
+        found: Floats = queries.X.std(axis=0, dtype=np.float64)
+        return found
+    n = len(queries)
+    mean = sum((block.X.sum(axis=0, dtype=np.float64) for block in queries.blocks()), np.zeros(1)) / n
+    square = sum(
+        (np.square(block.X - mean).sum(axis=0) for block in queries.blocks()), np.zeros(queries.n_features)
+    )
+    return np.sqrt(square / n)
+
+
+def evaluated(
+    queries: AnyQueries,
+    scores: Floats,
+    metrics: tuple[Metric, ...],
+    convention: Convention,
+    max_grade: float | None = None,
+) -> Evaluation:
+    """The metrics of the scores (N,) of all rows."""
+    if isinstance(queries, Queries):
+        return evaluate(queries.y, scores, queries.qid, metrics, convention, max_grade=max_grade)
+    ends = np.cumsum([0, *np.diff(queries.block_rows)])
+    return evaluate_blocks(
+        (
+            (labels, scores[ends[b] : ends[b + 1]], groups)
+            for b, (labels, groups) in enumerate(queries.judgments())
+        ),
+        queries.query_ids,
+        queries.largest_label,
+        metrics,
+        convention,
+        max_grade=max_grade,
+    )
+
+
+def ranking_scores(ranker: Any, test: AnyQueries) -> Floats:
     """Scores (N,) in the order in which the ranker ranks: its ranks with a minus sign, where it has ranks."""
+    if not isinstance(test, Queries):
+        from sinkprop.estimator import BaseRanker
+
+        if isinstance(ranker, BaseRanker):
+            return -ranker.rank(test).astype(np.float64)
+        test = test.load()
     if callable(getattr(ranker, "rank", None)):
         return -np.asarray(ranker.rank(test.X, qid=test.qid), dtype=np.float64)
     return np.asarray(ranker.predict(test.X), dtype=np.float64)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.data import Queries
+from sinkprop.experiment.folds import AnyQueries
 from sinkprop.experiment.rounding import significant
-from sinkprop.experiment.scoring import predicted, rows_of_queries
+from sinkprop.experiment.scoring import predicted, spread, taken_queries
 from sinkprop.metrics import evaluate
 from sinkprop.relaxations import PartitionedMeasure, score_weights
 
@@ -23,7 +23,7 @@ _TIMES = 5  # that values change places, where there is time for it
 
 
 def weights_of(
-    ranker: Any, *, rows: Queries, judging: Queries, held_out: bool = True
+    ranker: Any, *, rows: AnyQueries, judging: AnyQueries, held_out: bool = True
 ) -> dict[str, Any] | None:
     """What each feature counts, as shares: of the sum of absolute weights, or of all gains; None if unknown.
 
@@ -52,7 +52,7 @@ def weights_of(
     if isinstance(coefficients, np.ndarray) and coefficients.shape == (n_features,):
         kind = getattr(getattr(ranker, "scaling_", None), "kind", "none")
         if kind == "none":
-            coefficients = coefficients * rows.X.std(axis=0, dtype=np.float64)
+            coefficients = coefficients * spread(rows)
         pairs = " Potentials of pairs are not in it." if len(getattr(ranker, "strengths_", ())) else ""
         return _shares(
             "weight",
@@ -93,16 +93,17 @@ def _tree_gains(booster: Any, n_features: int) -> Floats | None:
     return None
 
 
-def _permuted(ranker: Any, judging: Queries, *, held_out: bool) -> dict[str, Any] | None:
+def _permuted(ranker: Any, judging: AnyQueries, *, held_out: bool) -> dict[str, Any] | None:
     """What NDCG@10 loses when a feature's values change places among the documents of each query."""
     rng = np.random.default_rng(0)
-    n_queries = max(1, min(judging.n_queries, _PERMUTED * judging.n_queries // judging.X.size))
-    taken = np.sort(rng.permutation(judging.n_queries)[:n_queries])
-    places = rows_of_queries(judging, taken.tolist())
-    X, y = judging.X[np.concatenate(places)], judging.y[np.concatenate(places)]
+    cells = len(judging) * judging.n_features
+    n_queries = max(1, min(judging.n_queries, _PERMUTED * judging.n_queries // cells))
+    numbers = np.sort(rng.permutation(judging.n_queries)[:n_queries])
+    taken = taken_queries(judging, numbers)
+    X, y = taken.X, taken.y
     if X.size > 10 * _PERMUTED:  # a single query of very many documents
         return None
-    codes = np.repeat(np.arange(len(places)), [len(own) for own in places])
+    codes = np.repeat(np.arange(n_queries), np.diff(taken.groups.offsets))
 
     def ndcg(X: NDArray[Any]) -> float:
         return evaluate(y, predicted(ranker, X, codes), codes, "ndcg@10")["ndcg@10"]
@@ -119,6 +120,6 @@ def _permuted(ranker: Any, judging: Queries, *, held_out: bool) -> dict[str, Any
     return _shares(
         "importance",
         losses,
-        f"What NDCG@10 of {len(places)} {which} queries loses when the feature's values change places among "
+        f"What NDCG@10 of {n_queries} {which} queries loses when the feature's values change places among "
         "the documents of each query, as a share of all losses. Features that say the same share theirs.",
     )
