@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -90,8 +91,9 @@ def metric_judge(names: str | Sequence[str], convention: str | Convention) -> tu
 
     def judge(part: TrainingSet, scores: Floats) -> Floats:
         result = evaluate(part.y, scores, part.codes, metrics=metrics, convention=convention)
-        mean: Floats = np.mean(list(result.per_query.values()), axis=0)
-        return mean
+        values = list(result.per_query.values())
+        # one after the other: np.mean would add those of a single query in another order than those of many
+        return reduce(np.add, values) / len(values)
 
     return judge, names if isinstance(names, str) else ",".join(map(str, names))
 
