@@ -49,15 +49,14 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
     waiting = dict(futures)
     while waiting:
         gathered = asyncio.ensure_future(client.gather(list(waiting.values())))
+        gathered.add_done_callback(_heard)
         gone: set[int] = set()
         while not gathered.done() and not gone:
             await asyncio.wait({gathered}, timeout=_POLL)
             if not gathered.done():
                 there = await _there(client)
                 gone = {i for i in waiting if places[i] not in there}
-        if gone:  # the scheduler would wait for their workers for ever
-            gathered.add_done_callback(_heard)
-        else:
+        if not gone:  # for those the scheduler would wait for ever
             try:
                 return dict(zip(waiting, gathered.result(), strict=True))
             except (KilledWorker, CancelledError, asyncio.CancelledError):
@@ -65,7 +64,8 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
                     i for i, future in waiting.items() if future.status in ("error", "cancelled", "lost")
                 }
                 gone = ended or set(waiting)
-        with suppress(OSError):  # a scheduler that is gone too is found by whoever asks next
+        # a scheduler or a client that is gone too is found by whoever asks next
+        with suppress(OSError, RuntimeError, ValueError):
             await client.cancel([waiting.pop(i) for i in gone])
     return {}
 
@@ -79,6 +79,6 @@ async def _there(client: Client) -> set[str]:
 
 
 def _heard(gathered: asyncio.Future[Any]) -> None:
-    """Take the error of an answer that nobody waits for any more."""
+    """Take the error of an answer that nobody may wait for any more."""
     if not gathered.cancelled():
         gathered.exception()

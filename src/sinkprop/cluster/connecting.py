@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import sinkprop
 from sinkprop.arguments import whole
@@ -22,6 +23,7 @@ __all__ = ["check_workers", "connected", "differing", "patience", "workers_of"]
 _PATIENCE = "60s"
 # An interrupt from the keyboard goes to all processes of a terminal; the fit ends here, and still needs them.
 _DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+_OWN: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # the workers of clusters that were started here
 _KINDS = (
     "cluster must be a dask.distributed.Client, a Dask cluster object, the address of a scheduler such as "
     "'tcp://host:8786', or a number of local worker processes"
@@ -85,7 +87,7 @@ def _local_cluster(n: int, distributed: Any) -> Any:
             'script from its top. Put what starts the fit under `if __name__ == "__main__":`.'
         )
     try:
-        return distributed.LocalCluster(
+        local = distributed.LocalCluster(
             n_workers=n,
             threads_per_worker=1,
             processes=True,
@@ -100,6 +102,8 @@ def _local_cluster(n: int, distributed: Any) -> Any:
             f"{n} local worker processes could not be started ({_line(error)}). In a script, put what starts "
             'the fit under `if __name__ == "__main__":`.'
         ) from error
+    _OWN[local] = n
+    return local
 
 
 def patience() -> float:
@@ -118,6 +122,7 @@ def workers_of(client: Client) -> dict[str, int]:
             found: dict[str, int] = dict(client.nthreads())
         except (OSError, RuntimeError, ValueError) as error:  # closed, timed out, or the client is
             raise ClusterLost(f"the scheduler at {_address(client)} is gone ({_line(error)}).") from None
+        _complete(client.cluster, len(found))
         if found:
             return found
         if time.monotonic() > give_up:
@@ -125,6 +130,16 @@ def workers_of(client: Client) -> dict[str, int]:
                 f"the scheduler at {_address(client)} has no worker, and none came in {patience():g} s."
             )
         time.sleep(0.1)
+
+
+def _complete(cluster: Any, there: int) -> None:
+    """Start workers that a cluster of this process has lost for good.
+
+    Dask's nanny starts another where one dies, but ends itself where that is in the moment of starting.
+    """
+    wanted = 0 if cluster is None else _OWN.get(cluster, 0)
+    if there < wanted:
+        cluster.scale(wanted)  # nothing where a nanny is about to do it
 
 
 def check_workers(client: Client) -> dict[str, int]:

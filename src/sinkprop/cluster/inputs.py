@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -29,7 +29,7 @@ from sinkprop.cluster.partitions import (
 from sinkprop.cluster.placement import Arrays, File, Frame, InFile, Placement, Recipe
 from sinkprop.data import Groups, Queries, as_query_weight
 from sinkprop.linear import TrainingSet, fingerprint
-from sinkprop.sources import stored_digest
+from sinkprop.sources import rows_digest
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -49,7 +49,7 @@ class Plan:
 
     first          numbers of the first queries of the partitions, and the number of all
     rows           of each partition
-    digest_of      what a checkpoint is compared by, as a function of the weights of the queries
+    digest         of the rows: what a checkpoint is compared by
     query_weight   where the data came with it
     weighted_rows  whether rows have weights
     """
@@ -61,7 +61,7 @@ class Plan:
     query_ids: NDArray[Any]
     n_features: int
     feature_names: tuple[str, ...] | None
-    digest_of: Callable[[NDArray[np.float64] | None], str]
+    digest: str
     placement: Placement | None = None
     query_weight: NDArray[np.float64] | None = None
     weighted_rows: bool = False
@@ -130,7 +130,7 @@ def _stored(client: Client, stored: StoredQueries, *, by_query: bool) -> Plan:
         np.asarray(stored.query_ids),
         stored.n_features,
         stored.feature_names,
-        lambda weight: stored_digest(stored, by_query, weight),
+        digest,
     )
 
 
@@ -228,7 +228,7 @@ def _arrays(data: TrainingSet) -> Plan:
         data.groups.queries,
         int(data.X.shape[1]),
         None,
-        lambda weight: fingerprint("rows", replace(data, query_weight=weight)),
+        rows_digest(data),
         query_weight=data.query_weight,
         weighted_rows=data.sample_weight is not None,
     )
@@ -279,7 +279,7 @@ def _held(client: Client, recipes: list[Recipe], placement: Placement, *, hint: 
         _joined([summary.queries for summary in summaries]),
         summaries[0].n_features,
         summaries[0].feature_names,
-        lambda weight: fingerprint(digests, arrays=[] if weight is None else [weight]),
+        fingerprint(digests),
         placement,
     )
 

@@ -252,11 +252,9 @@ def sorted_rows(queries: Queries, *, by_query: bool) -> TrainingSet:
 
 
 def load_letor_partition(path: str, n_features: int | None, by_query: bool) -> Held:
-    from sinkprop.readers import load_queries
+    from sinkprop.readers import load_letor
 
-    given = {} if n_features is None or path.endswith(".parquet") else {"n_features": n_features}
-    queries = load_queries(path, **given)
-    return Held(sorted_rows(queries, by_query=by_query), queries.feature_names)
+    return Held(sorted_rows(load_letor(path, n_features=n_features), by_query=by_query))
 
 
 def load_frame_partition(

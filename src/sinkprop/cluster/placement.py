@@ -53,7 +53,7 @@ class InFile:
 
 @dataclass(frozen=True)
 class File:
-    """A file of LETOR text or Parquet, read by the worker."""
+    """A file of LETOR text, read by the worker."""
 
     path: str
     n_features: int | None

@@ -71,6 +71,7 @@ class ClusterSource:
     query_ids      (Q,)
     feature_names  or None
     query_weight   (Q,) or None
+    digest         of the rows: of a stored set and of arrays, the same as in a single process
     """
 
     def __init__(
@@ -85,18 +86,14 @@ class ClusterSource:
         self.n_rows, self.n_queries, self.n_features = plan.n_rows, plan.n_queries, plan.n_features
         self.sizes, self.query_ids = plan.sizes, plan.query_ids
         self.longest = int(plan.sizes.max())
-        self.feature_names, self.weighted_rows = plan.feature_names, plan.weighted_rows
+        self.feature_names, self.digest = plan.feature_names, plan.digest
+        self.weighted_rows = plan.weighted_rows
         self.query_weight, self._codes = query_weight, codes
         self._client, self._plan = client, plan
         self._placement = placement or plan.placement or Placement(client, plan.recipes, plan.rows)
         self._shares: dict[str, Future] = {}
         self._shared_version = -1
         self._views: list[ClusterSource] = []
-
-    @property
-    def digest(self) -> str:
-        """Of all that a fit depends on: for a stored set and for arrays, the same as in a single process."""
-        return self._plan.digest_of(self.query_weight)
 
     def with_codes(self, codes: NDArray[np.int16]) -> ClusterSource:
         """The same queries, with a code (Q,) each."""
