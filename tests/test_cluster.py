@@ -155,7 +155,7 @@ def test_a_stored_set_is_read_where_the_workers_are(client, stored):
     with cluster_source(client, stored, query_weight=weight) as source:
         check_seen(source)
         assert np.array_equal(source.run(Seen())["weight"], weight)
-        assert source.digest == StoredSource(stored, query_weight=weight).digest
+        assert source.digest == StoredSource(stored).digest
     with cluster_source(client, os.path.relpath(stored.path), by_query=True) as source:
         assert np.array_equal(source.run(Seen())["X"], scale_by_query(Q.X, Q.groups))
 

@@ -1,0 +1,214 @@
+"""SinkPropRanker on the worker processes of a Dask cluster: the model of one process, to the last bit."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cluster_tasks import queries
+
+from sinkprop import Annealing, Selection, SinkPropRanker, save_letor
+from sinkprop.estimator import load_model
+
+distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+pytest.importorskip("pyarrow", reason="needs the extra dask")
+
+import dask  # noqa: E402
+import pandas as pd  # noqa: E402
+from dask import dataframe as dd  # noqa: E402
+
+from sinkprop.cluster import ClusterLost, connected  # noqa: E402
+from sinkprop.store import StoredQueries, convert  # noqa: E402
+
+Q, VALI = queries(1), queries(2, 40)
+SHORT: dict[str, Any] = {
+    "penalty": 1e-3, "annealing": Annealing(2, 1), "max_iter": 4, "n_threads": 1, "selection": "validation"
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[distributed.Client]:
+    with connected(2) as client:
+        yield client
+
+
+@pytest.fixture
+def client(two_workers: distributed.Client) -> distributed.Client:
+    two_workers.wait_for_workers(2, timeout=30)  # where the test before has killed one
+    return two_workers
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("queries")
+    save_letor(folder / "train.txt", Q)
+    save_letor(folder / "vali.txt", VALI)
+    half = Q.groups.queries[:40]
+    save_letor(folder / "a.txt", Q.select(half))
+    save_letor(folder / "b.txt", Q.select(Q.groups.queries[40:]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stored(folder: Path) -> StoredQueries:
+    return convert(folder / "train.txt", folder / "train.queries", block_bytes=900)
+
+
+def same(one: SinkPropRanker, other: SinkPropRanker) -> None:
+    """The same model, and the same way to it."""
+    assert np.array_equal(one.coef_, other.coef_)
+    assert np.array_equal(one.scaling_.shift, other.scaling_.shift)
+    assert np.array_equal(one.scaling_.factor, other.scaling_.factor)
+    assert one.sigma_ == other.sigma_
+    for a, b in zip(one.fit_result_.stages, other.fit_result_.stages, strict=True):
+        assert (a.expected_gain, a.criterion, a.evaluations) == (b.expected_gain, b.criterion, b.evaluations)
+    assert (one.n_rows_, one.n_queries_) == (other.n_rows_, other.n_queries_)
+
+
+@pytest.mark.parametrize("normalization", ["standard", "query"])
+def test_arrays(client, normalization):
+    weight = np.random.default_rng(0).uniform(0.5, 2, Q.n_queries)
+    rows = np.random.default_rng(1).uniform(0.5, 2, len(Q))
+    given: dict[str, Any] = {
+        "eval_set": [(VALI.X, VALI.y)], "eval_qid": [VALI.qid], "query_weight": weight, "sample_weight": rows
+    }  # fmt: skip
+    ranker = SinkPropRanker(normalization=normalization, **SHORT)
+    alone = ranker.fit(Q.X, Q.y, qid=Q.qid, **given)
+    spread = SinkPropRanker(normalization=normalization, cluster=client, **SHORT)
+    same(spread.fit(Q.X, Q.y, qid=Q.qid, **given), alone)
+
+
+def test_cross_validation_with_resampling_and_two_outputs(client):
+    options = {**SHORT, "selection": Selection("cross-validation", n_splits=2), "annealing": Annealing(1, 1)}
+    for more in ({"resample": 2}, {"relaxation": "probit"}):
+        alone = SinkPropRanker(**options, **more).fit(Q.X, Q.y, qid=Q.qid)
+        same(SinkPropRanker(cluster=client, **options, **more).fit(Q.X, Q.y, qid=Q.qid), alone)
+
+
+def test_stored_sets(client, stored, folder):
+    vali = convert(folder / "vali.txt", folder / "vali.queries", overwrite=True)
+    alone = SinkPropRanker(**SHORT).fit(stored, eval_set=[vali])
+    same(SinkPropRanker(cluster=client, **SHORT).fit(str(stored.path), eval_set=[vali]), alone)
+    loaded = stored.load()
+    given: dict[str, Any] = {"eval_set": [(VALI.X, VALI.y)], "eval_qid": [VALI.qid]}
+    same(SinkPropRanker(cluster=client, **SHORT).fit(stored, **given), alone)
+    same(SinkPropRanker(cluster=client, **SHORT).fit(loaded.X, loaded.y, qid=loaded.qid, **given), alone)
+
+
+def test_letor_files_and_weights_by_id(client, folder):
+    files = [folder / "a.txt", folder / "b.txt"]
+    weight = {q: 1.0 + q % 5 for q in Q.groups.queries.tolist()}
+    options = {**SHORT, "selection": "cross-validation", "annealing": Annealing(1, 1), "max_iter": 2}
+    alone = SinkPropRanker(**options).fit(files, query_weight=weight)
+    same(SinkPropRanker(cluster=client, **options).fit(files, query_weight=weight), alone)
+
+
+def test_dask_frames(client, tmp_path):
+    frame = pd.DataFrame(Q.X, columns=["a", "b", "c", "d"]).assign(label=Q.y, query=Q.qid)
+    names = ["a", "b", "c", "d"]
+    given: dict[str, Any] = {"eval_set": [(pd.DataFrame(VALI.X, columns=names), VALI.y)], "eval_qid": [VALI.qid]}
+    alone = SinkPropRanker(**SHORT).fit(frame[names], Q.y, qid=Q.qid, **given)
+    cut = Q.groups.offsets[30]
+    parts = dd.concat([dd.from_pandas(part, npartitions=1) for part in (frame[:cut], frame[cut:])])
+    ranker = SinkPropRanker(cluster=client, **SHORT).fit(parts, "label", qid="query", **given)
+    same(ranker, alone)
+    assert ranker.feature_names_in_.tolist() == names
+    ranker.save(tmp_path / "m.model")
+    assert load_model(tmp_path / "m.model").cluster is None
+    with pytest.raises(ValueError, match="X is a Dask DataFrame: give cluster="):
+        SinkPropRanker().fit(parts, "label", qid="query")
+
+
+def kill_in(client: distributed.Client, seconds: float) -> threading.Timer:
+    """The end of a worker in a while, in the middle of whatever it does."""
+    victim = sorted(client.run(os.getpid).values())[0]
+    timer = threading.Timer(seconds, os.kill, (victim, signal.SIGKILL))
+    timer.start()
+    return timer
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.4])
+def test_a_fit_survives_a_kill_with_the_same_model(client, stored, seconds):
+    ranker = SinkPropRanker(cluster=client, **SHORT)
+    alone = SinkPropRanker(**SHORT).fit(stored)
+    timer = kill_in(client, seconds)
+    same(ranker.fit(stored), alone)
+    timer.join()
+
+
+def test_a_lost_cluster_leaves_a_checkpoint_from_which_any_other_resumes(client, stored, tmp_path):
+    alone = SinkPropRanker(**SHORT).fit(stored)
+    file = tmp_path / "fit.check"
+    with dask.config.set({"sinkprop.patience": "0.5s", "distributed.comm.timeouts.connect": "300ms"}):
+        doomed = distributed.LocalCluster(
+            1, threads_per_worker=1, scheduler_kwargs={"dashboard": False, "dashboard_address": ":0"}
+        )
+        stages = []
+
+        def end(stage) -> None:
+            stages.append(stage)
+            if len(stages) == 2:
+                doomed.close()
+
+        with pytest.raises(ClusterLost, match=r"^the scheduler at tcp://\S+ is gone") as lost:
+            SinkPropRanker(cluster=doomed.scheduler_address, checkpoint=file, on_stage=end, **SHORT).fit(
+                stored
+            )
+    assert "\n" not in str(lost.value)
+    assert file.exists()
+    content = file.read_bytes()
+    for cluster in (None, client):
+        file.write_bytes(content)
+        rest: list[Any] = []
+        ranker = SinkPropRanker(cluster=cluster, checkpoint=file, on_stage=rest.append, **SHORT).fit(stored)
+        same(ranker, alone)
+        assert len(rest) == len(alone.fit_result_.stages) - 2
+        assert not file.exists()
+
+
+SCRIPT = """
+import sys
+from sinkprop import Annealing, SinkPropRanker
+
+def tell(stage):
+    print("stage", flush=True)
+
+if __name__ == "__main__":
+    ranker = SinkPropRanker(
+        cluster=2, annealing=Annealing(16, 1e-2), max_iter=40, tol=0, on_stage=tell
+    )
+    ranker.fit(sys.argv[1])
+    print(ranker.fit_result_.status, flush=True)
+"""
+
+
+def test_an_interrupt_from_the_keyboard_ends_a_script_with_the_best_so_far(stored, tmp_path):
+    import psutil
+
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error::ResourceWarning", script, stored.path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "stage\n"
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert len(workers) >= 2
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    out, err = process.communicate(timeout=60)
+    assert out.endswith("interrupted\n"), err
+    assert "Traceback" not in err
+    gone, alive = psutil.wait_procs(workers, timeout=5)
+    assert not alive
+    assert process.returncode == 0
+    assert len(gone) == len(workers)
