@@ -14,6 +14,7 @@ import pytest
 from cluster_tasks import queries
 
 from sinkprop import Annealing, Selection, SinkPropRanker, save_letor
+from sinkprop.cli import main
 from sinkprop.estimator import load_model
 
 distributed = pytest.importorskip("distributed", reason="needs the extra dask")
@@ -112,7 +113,10 @@ def test_letor_files_and_weights_by_id(client, folder):
 def test_dask_frames(client, tmp_path):
     frame = pd.DataFrame(Q.X, columns=["a", "b", "c", "d"]).assign(label=Q.y, query=Q.qid)
     names = ["a", "b", "c", "d"]
-    given: dict[str, Any] = {"eval_set": [(pd.DataFrame(VALI.X, columns=names), VALI.y)], "eval_qid": [VALI.qid]}
+    given: dict[str, Any] = {
+        "eval_set": [(pd.DataFrame(VALI.X, columns=names), VALI.y)],
+        "eval_qid": [VALI.qid],
+    }
     alone = SinkPropRanker(**SHORT).fit(frame[names], Q.y, qid=Q.qid, **given)
     cut = Q.groups.offsets[30]
     parts = dd.concat([dd.from_pandas(part, npartitions=1) for part in (frame[:cut], frame[cut:])])
@@ -212,3 +216,54 @@ def test_an_interrupt_from_the_keyboard_ends_a_script_with_the_best_so_far(store
     assert not alive
     assert process.returncode == 0
     assert len(gone) == len(workers)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return end.value.code or 0, captured.out, captured.err
+
+
+def test_the_command_line(client, stored, folder, tmp_path, capsys):
+    pytest.importorskip("click", reason="needs the extra cli")
+    given = [
+        "train",
+        stored.path,
+        "--vali",
+        folder / "vali.txt",
+        "--penalty",
+        "100",
+        "--selection",
+        "validation",
+    ]
+    models = [tmp_path / "one.model", tmp_path / "cluster.model"]
+    for model, more in zip(models, ([], ["--cluster", client.scheduler.address]), strict=True):
+        code, out, err = run(capsys, *given, "--model", model, *more)
+        assert (code, err) == (0, "")
+        assert f"Wrote {model}" in out
+    same(*map(load_model, models))
+    code, out, err = run(
+        capsys, "train", stored.path, "--model", models[0], "--method", "regression", "--cluster", 2
+    )
+    assert (code, out) == (2, "")
+    assert "--cluster is an option of --method sinkprop or boosted" in err
+    code, _, err = run(capsys, "train", stored.path, "--model", models[0], "--cluster", "two")
+    assert code == 2
+    assert "'two' is neither an address" in err
+
+
+def test_the_command_line_without_a_scheduler(stored, tmp_path, capsys):
+    pytest.importorskip("click", reason="needs the extra cli")
+    check = tmp_path / "fit.check"
+    check.write_text("of an earlier fit")
+    with dask.config.set({"distributed.comm.timeouts.connect": "300ms"}):
+        code, out, err = run(
+            capsys, "train", stored.path, "--model", tmp_path / "m", "--cluster", "tcp://127.0.0.1:9",
+            "--checkpoint", check,
+        )  # fmt: skip
+    assert (code, out) == (1, "")
+    assert err.startswith("sinkprop: there is no scheduler at 'tcp://127.0.0.1:9'")
+    assert f"resume from {check}" in err
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["fit.check"]

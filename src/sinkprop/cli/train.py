@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinkprop.cli.inputs import (
+    UNNAMED,
     Reading,
+    check_missing,
     data_options,
     data_path,
     file_name,
     matched_columns,
-    read_queries,
+    read_data,
 )
 from sinkprop.cli.shared import (
     as_json,
@@ -31,13 +33,15 @@ from sinkprop.cli.shared import (
     write_output,
 )
 from sinkprop.cli.training_report import print_report, training_report
+from sinkprop.cluster.errors import ClusterLost
 from sinkprop.conventions import CONVENTIONS
+from sinkprop.data import Queries
 
 if TYPE_CHECKING:
     import click
 
-    from sinkprop.data import Queries
     from sinkprop.estimator import BaseRanker
+    from sinkprop.store import StoredQueries
 
 __all__ = ["train_command"]
 
@@ -45,7 +49,7 @@ _RELAXATIONS = ("gaussian", "laplace", "logit-logistic", "probit", "beta")
 _METHODS = ("sinkprop", "boosted", "regression")
 _OPTIONS_OF = {
     **dict.fromkeys(("relaxation", "penalty", "selection", "resample", "checkpoint"), ("sinkprop",)),
-    **dict.fromkeys(("gain", "criterion", "seed", "threads"), ("sinkprop", "boosted")),
+    **dict.fromkeys(("gain", "criterion", "seed", "threads", "cluster"), ("sinkprop", "boosted")),
     **dict.fromkeys(("trees", "leaves", "rate"), ("boosted",)),
     "normalization": ("sinkprop", "regression"),
 }
@@ -57,7 +61,7 @@ def train_command() -> click.Command:
 
     from sinkprop.gbdt.defaults import DEFAULTS
 
-    @click.command("train", short_help="Train a ranker on a LETOR or Parquet file and save it.")
+    @click.command("train", short_help="Train a ranker on a file or a stored set and save it.")
     @click.argument("train", type=data_path(stored=True))
     @click.option(
         "--model",
@@ -173,6 +177,12 @@ def train_command() -> click.Command:
         "--threads", type=click.IntRange(1), metavar="N", help="The model is the same whatever their number."
     )
     @click.option(
+        "--cluster",
+        metavar="ADDRESS|N",
+        callback=_parse_cluster,
+        help="Train on a Dask cluster, as tcp://host:8786, or on N worker processes of this machine.",
+    )
+    @click.option(
         "--json",
         "json_file",
         type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
@@ -206,7 +216,8 @@ def train_command() -> click.Command:
         """Train a ranker on the queries in TRAIN and save it.
 
         TRAIN is LETOR or SVMlight text, plain or compressed (.gz, .xz, .bz2), or Parquet by its suffix; - is
-        stdin. Training starts at least squares on the labels and maximizes the expected metric at ever less
+        stdin; or a stored set, which `sinkprop convert` makes and which may be larger than memory. Training
+        starts at least squares on the labels and maximizes the expected metric at ever less
         smoothing, or grows boosted trees on it. Ctrl-C ends it with the best so far, which is saved; the exit
         code is then 130.
 
@@ -217,6 +228,7 @@ def train_command() -> click.Command:
         sinkprop train rank.train --model m.model      with rank.train.query beside it
         sinkprop train train.txt --model p5.model --gain p@5 --metric p@5
         sinkprop train big.txt --model m.model --checkpoint m.check
+        sinkprop train big.queries --model m.model --cluster tcp://host:8786
         sinkprop train train.txt --model ls.model --method regression
         sinkprop train train.txt --vali vali.txt.gz --model t.model --method boosted
         sinkprop train train.txt --model m.model --json - | jq .metrics
@@ -237,15 +249,24 @@ def train_command() -> click.Command:
         _check_options(context, method)
         ranker = _ranker(context, method, options, {"metric": metric, "convention": convention})
         began = time.perf_counter()
-        data = read_queries(train, reading)
+        data = read_data(train, reading)
+        check_missing(ranker, data)
         validation = None
         if vali is not None:
-            validation = read_queries(vali, dataclasses.replace(reading, group=vali_group))
+            validation = read_data(vali, dataclasses.replace(reading, group=vali_group))
+            check_missing(ranker, validation)
             validation = _like(data, validation, file_name(train), file_name(vali))
         read = time.perf_counter()
         if method != "boosted":
             _check_memory(data, file_name(train))
-        status = _fit(ranker, data, validation)
+        try:
+            status = _fit(ranker, data, validation)
+        except ClusterLost as error:
+            kept = checkpoint is not None and checkpoint.exists()
+            resume = (
+                f" Give the same command, with any --cluster, to resume from {checkpoint}." if kept else ""
+            )
+            return complain(f"{error}{resume}", 1)
         fitted = time.perf_counter()
         ranker.save(model)
         with working("evaluating"), notes_on_stderr():
@@ -310,6 +331,7 @@ def _ranker(
             criterion=options["criterion"],
             random_state=options["seed"],
             n_threads=options["threads"],
+            cluster=options["cluster"],
             **{name: options[option] for option, name in names.items() if options[option] is not None},
             **shared,
         )
@@ -325,18 +347,26 @@ def _ranker(
         checkpoint=options["checkpoint"],
         random_state=options["seed"],
         n_threads=options["threads"],
+        cluster=options["cluster"],
         **given,
         **shared,
     )
 
 
-def _fit(ranker: BaseRanker, data: Queries, validation: Queries | None) -> str:
+def _fit(
+    ranker: BaseRanker, data: Queries | StoredQueries, validation: Queries | StoredQueries | None
+) -> str:
     """The ranker fitted, with the names of its features; its status, as "finished" or "interrupted"."""
     given: dict[str, Any] = {}
-    if validation is not None:
+    if isinstance(validation, Queries):
         given = {"eval_set": [(validation.X, validation.y)], "eval_qid": [validation.qid]}
-    with notes_on_stderr(ignore=".*The fit was interrupted"):
-        ranker.fit(data.X, data.y, qid=data.qid, **given)
+    elif validation is not None:
+        given = {"eval_set": [validation]}
+    with notes_on_stderr(ignore=f".*The fit was interrupted|{UNNAMED}"):
+        if isinstance(data, Queries):
+            ranker.fit(data.X, data.y, qid=data.qid, **given)
+        else:
+            ranker.fit(data, **given)
     if data.feature_names is not None:
         import numpy as np
 
@@ -344,10 +374,19 @@ def _fit(ranker: BaseRanker, data: Queries, validation: Queries | None) -> str:
     return getattr(ranker.fit_result_, "status", "finished")
 
 
-def _like(data: Queries, other: Queries, name: str, other_name: str) -> Queries:
+def _like(
+    data: Queries | StoredQueries, other: Queries | StoredQueries, name: str, other_name: str
+) -> Queries | StoredQueries:
     """The other queries with the columns of the first."""
     if data.feature_names is not None and other.feature_names is not None:
         columns = matched_columns(data.feature_names, other.feature_names, name, other_name)
+        if not isinstance(other, Queries):
+            if columns != list(range(len(columns))):
+                raise ValueError(
+                    f"{other_name} has the features of {name} in another order. Convert it again with the "
+                    "same columns."
+                )
+            return other
         return dataclasses.replace(other, X=other.X[:, columns], feature_names=data.feature_names)
     if other.n_features != data.n_features:
         raise ValueError(
@@ -357,7 +396,7 @@ def _like(data: Queries, other: Queries, name: str, other_name: str) -> Queries:
     return other
 
 
-def _check_memory(data: Queries, name: str) -> None:
+def _check_memory(data: Queries | StoredQueries, name: str) -> None:
     """Least squares holds a triangle of D x D; better refused than ended by the system."""
     needed = 3 * 8 * data.n_features**2
     try:
@@ -370,6 +409,25 @@ def _check_memory(data: Queries, name: str) -> None:
             f"{needed / 1e9:,.0f} GB of memory, and there are {there / 1e9:,.0f}. Leave out features, or map "
             "them to fewer."
         )
+
+
+def _parse_cluster(context: click.Context, option: click.Parameter, text: str | None) -> str | int | None:
+    """An address, or a number of processes."""
+    import click
+
+    if text is None:
+        return None
+    if not installed("distributed"):
+        raise click.BadParameter('needs Dask: pip install "sinkprop[dask]".', ctx=context, param=option)
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    if "://" not in text and ":" not in text:
+        raise click.BadParameter(
+            f"{text!r} is neither an address, such as tcp://host:8786, nor a number of processes.",
+            ctx=context,
+            param=option,
+        )
+    return text
 
 
 def _check_gain(context: click.Context, option: click.Parameter, text: str | None) -> str | None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from sinkprop.cli.inputs import Scorer
 from sinkprop.cli.shared import console, counted
 from sinkprop.console import plain, print_columns, say
+from sinkprop.data import Queries
 
 if TYPE_CHECKING:
-    from sinkprop.data import Queries
     from sinkprop.estimator import BaseRanker
     from sinkprop.gbdt.boosting import BoostingFit
+    from sinkprop.store import StoredQueries
     from sinkprop.training import FitResult, Stage
 
 __all__ = ["print_report", "training_report"]
@@ -28,8 +29,8 @@ _FEATURES = {
 
 def training_report(
     ranker: BaseRanker,
-    data: Queries,
-    validation: Queries | None,
+    data: Queries | StoredQueries,
+    validation: Queries | StoredQueries | None,
     names: dict[str, str | None],
     *,
     seconds: dict[str, float],
@@ -41,7 +42,9 @@ def training_report(
     start: BaseRanker | None = ranker
     if boosting is not None:
         start = None  # trees do not start at least squares
-    elif not isinstance(ranker, RegressionRanker):
+    elif not isinstance(ranker, RegressionRanker) and not isinstance(data, Queries):
+        start = None  # it would take all rows in memory
+    elif isinstance(data, Queries) and not isinstance(ranker, RegressionRanker):
         start = RegressionRanker(
             normalization=ranker.normalization, metric=ranker.metric, convention=ranker.convention
         )
@@ -50,7 +53,7 @@ def training_report(
     for part, queries in (("training", data), ("validation", validation)):
         if queries is not None:
             metrics[part] = {
-                label: Scorer(one, queries.X, queries.qid).metric(queries.y)
+                label: _metric(one, queries)
                 for label, one in (("regression", start), ("model", ranker))
                 if one is not None
             }
@@ -125,7 +128,7 @@ def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | N
     out.print(facts)
     out.print()
     rows = []
-    if boosting is None:
+    if all("regression" in values for values in report["metrics"].values()):
         rows.append(
             ["least squares", *(f"{values['regression']:.4f}" for values in report["metrics"].values())]
         )
@@ -135,6 +138,12 @@ def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | N
     for path in (report["model"], json_file):
         if path is not None:
             say(out, f"Wrote {path}")
+
+
+def _metric(ranker: BaseRanker, queries: Queries | StoredQueries) -> float:
+    if isinstance(queries, Queries):
+        return Scorer(ranker, queries.X, queries.qid).metric(queries.y)
+    return ranker.score(queries)
 
 
 def _chosen(stages: tuple[Stage, ...]) -> str:
