@@ -154,8 +154,8 @@ def test_blocks_are_read_one_after_another():
     ("options", "words"),
     [
         ({"sample_weight": np.ones(3)}, "no sample_weight with a stored set, which has no row weights"),
-        ({"y": np.ones(3)}, "no y with a stored set, which has its own queries"),
-        ({"qid": np.ones(3)}, "no qid with a stored set, which has its own queries"),
+        ({"y": np.ones(3)}, "no y with a stored set, which has its own"),
+        ({"qid": np.ones(3)}, "no qid with a stored set, which has its own"),
         (
             {"eval_set": [stored(3, cuts=())], "narrow": True},
             "has 6 features, but .* fitted to 2",

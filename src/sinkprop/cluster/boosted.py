@@ -48,7 +48,7 @@ from sinkprop.sources import Block
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["ClusterQueries", "Settings", "divided_codes", "grow_on_cluster", "queries_on"]
+__all__ = ["ClusterQueries", "ClusterRecord", "Settings", "divided_codes", "grow_on_cluster", "queries_on"]
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +56,7 @@ TRAINING, JUDGING = 1, 2  # what a query is for, the sum for both; 0 for one tha
 
 _POLL = 0.1  # seconds between looks at the workers
 _LOOK = 0.5  # and between questions how far they are
-_KEEP = 2.0  # seconds after which the trees are kept again, in case a worker is lost
+_KEEP = "2s"  # after which the trees are kept again, in case a worker is lost
 _RETURN = 15.0  # seconds that a lost worker has to come back
 _LOSSES = 30
 # Bytes of bins up to which they are found for the number of all documents, as one process does: LightGBM
@@ -114,6 +114,24 @@ def queries_on(
     return ClusterQueries(plan, plan.weights_of_queries(query_weight))
 
 
+@dataclass(frozen=True)
+class ClusterRecord:
+    """What a fit on a cluster took.
+
+    workers  processes that grew the trees in the end
+    losses   of workers, after each of which the fit went on
+    rounds   since the last of them, and the
+    seconds  that they took, and the
+    sent     bytes that the process that sent most of them gave to the others
+    """
+
+    workers: int
+    losses: int
+    rounds: int
+    seconds: float
+    sent: int
+
+
 @dataclass(frozen=True, eq=False)
 class Settings:
     """What a fit needs to know besides its queries.
@@ -157,6 +175,7 @@ class _Fit:
     n_judging: int
     several: bool
     weighted: bool
+    keep: float
     token: bytes
 
 
@@ -192,8 +211,8 @@ def grow_on_cluster(
     settings: Settings,
     *,
     notify: Notify = silent,
-) -> tuple[str, BoostingFit]:
-    """The trees for queries on a cluster, and the record of how they were grown: as `grow`.
+) -> tuple[str, BoostingFit, ClusterRecord]:
+    """The trees for queries on a cluster, the record of how they were grown, as `grow`, and what it took.
 
     codes   (Q,) whether a query is for `TRAINING` or `JUDGING`, or their sum, or 0
     judges  further queries, all of which judge
@@ -201,7 +220,11 @@ def grow_on_cluster(
     Where a worker goes away, its queries are loaded by others, and the fit goes on from the trees that were
     kept last. The trees are the same for any number of workers from two on, however often one was lost.
     """
-    return _Driver(client, data, judges, codes, settings).run(notify)
+    driver = _Driver(client, data, judges, codes, settings)
+    try:
+        return driver.run(notify)
+    finally:
+        driver.close()
 
 
 class _Lost(Exception):  # noqa: N818
@@ -240,6 +263,7 @@ class _Driver:
             n_judging=int(held.sum()) + sum(part.n_queries for part in judges),
             several=False,
             weighted=weight is not None,
+            keep=_seconds("sinkprop.keep-trees", _KEEP),
             token=secrets.token_bytes(16),
         )
         self._first_query = np.concatenate([[0], np.cumsum(used)])
@@ -247,14 +271,18 @@ class _Driver:
         self._first_judge = np.concatenate([[0], np.cumsum(held)])
         self._interrupted = False
 
-    def run(self, notify: Notify) -> tuple[str, BoostingFit]:
+    def close(self) -> None:
+        self._placement.release()
+
+    def run(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
         before: set[str] = set()
-        for _ in range(_LOSSES):
+        for losses in range(_LOSSES):
             self._await(before)
             try:
                 self._placement.refresh(at_once=True)
                 before = set(self._placement.workers)
-                return self._attempt(notify)
+                text, result, record = self._attempt(notify)
+                return text, result, replace(record, losses=losses)
             except _Lost as lost:
                 kept = 0 if self._kept is None else len(self._kept.trees)
                 logger.warning("%s; the fit goes on from tree %d", lost, kept)
@@ -268,7 +296,7 @@ class _Driver:
         while before and len(workers_of(self._client)) < len(before) and time.monotonic() < deadline:
             time.sleep(_POLL)
 
-    def _attempt(self, notify: Notify) -> tuple[str, BoostingFit]:
+    def _attempt(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
         name = uuid4().hex
         portions = self._portions()
         if len(portions) == 1 and self._fit.several:  # as several go on: their sums are rounded
@@ -296,16 +324,16 @@ class _Driver:
                 )
             )
             parts.extend(partition for _, partition in own)
-        futures = {
-            worker: self._client.submit(
-                _train, fit, ranks, *parts, workers=[worker], key=f"sinkprop-trees-{name}-{i}", pure=False
-            )
-            for i, (worker, (ranks, parts)) in enumerate(tasks.items())
-        }
+        futures: dict[str, Future[Any]] = {}
         try:
+            for i, (worker, (own_ranks, own_parts)) in enumerate(tasks.items()):
+                key = f"sinkprop-trees-{name}-{i}"
+                futures[worker] = self._client.submit(
+                    _train, fit, own_ranks, *own_parts, workers=[worker], key=key, pure=False
+                )
             return self._result(fit, where[0], futures, notify)
         finally:
-            self._end(name, futures)
+            self._end(name, futures, set(where))
 
     def _portions(self) -> list[tuple[str, list[tuple[_Portion, Any]]]]:
         """What each worker is to take: at least one document to train on, and its share of what judges."""
@@ -329,7 +357,7 @@ class _Driver:
         for worker in [worker for worker, n in rows.items() if n == 0]:
             idle += found.pop(worker)
         ordered = sorted(found.items(), key=lambda item: item[1][0][0].piece.number)
-        ordered[0][1].extend(idle)
+        ordered[0][1].extend(idle)  # nothing in it is trained on, but something may judge
         at = int(self._first_judge[-1])
         for judges in self._judges:
             for number, recipe in enumerate(judges.plan.recipes):
@@ -339,11 +367,13 @@ class _Driver:
                 worker, own = ordered[at * len(ordered) // max(1, self._fit.n_judging)]
                 own.append((portion, recipe.load(self._client, worker)))
                 at += stop - first
+        if any(partition is None for _, own in ordered for _, partition in own):
+            raise _Lost("a worker was gone before it had its queries")
         return ordered
 
     def _result(
         self, fit: _Fit, first: str, futures: dict[str, Future[Any]], notify: Notify
-    ) -> tuple[str, BoostingFit]:
+    ) -> tuple[str, BoostingFit, ClusterRecord]:
         """What the first process gives, once all have ended; `_Lost` where one is gone."""
         looked = time.monotonic()
         while True:
@@ -365,12 +395,13 @@ class _Driver:
                 self._ask(_stop, fit.name, dict.fromkeys(futures))
         self._raise(futures)
         try:
-            text, result, status_ = futures[first].result()
+            found = [futures[worker].result() for worker in (first, *set(futures) - {first})]
         except (CancelledError, OSError) as error:
-            raise _Lost(f"the worker {first} is gone ({type(error).__name__})") from None
-        if status_ == "interrupted":
+            raise _Lost(f"a worker is gone ({type(error).__name__})") from None
+        text, result, record = found[0]
+        if result is None:
             raise KeyboardInterrupt
-        return text, result
+        return text, result, replace(record, sent=max(record.sent for _, _, record in found))
 
     def _raise(self, futures: dict[str, Future[Any]]) -> None:
         """The error of a worker: its own before those that followed from it."""
@@ -381,7 +412,7 @@ class _Driver:
             if future.status in ("cancelled", "lost"):
                 lost = f"the worker {worker} is gone"
             elif future.status == "error":
-                error = future.exception()  # type: ignore[no-untyped-call]
+                error = future.exception()
                 if isinstance(error, PeerLost | KilledWorker | CancelledError):
                     lost = lost or f"a worker is gone ({error})"
                 else:
@@ -410,15 +441,13 @@ class _Driver:
             return None  # it is gone, as will be seen
         return answer.get(worker)
 
-    def _end(self, name: str, futures: dict[str, Future[Any]]) -> None:
+    def _end(self, name: str, futures: dict[str, Future[Any]], workers: set[str]) -> None:
         """Let all processes of an attempt end, and wait for those that are there."""
-        if all(future.status == "finished" for future in futures.values()):
-            self._ask(_forget, name, dict.fromkeys(futures))
-            return
+        unfinished = [future for future in futures.values() if future.status == "pending"]
+        self._client.cancel(unfinished)
         deadline = time.monotonic() + patience()
         while time.monotonic() < deadline:
-            here = {worker: None for worker in futures if worker in workers_of(self._client)}
-            self._client.cancel(list(futures.values()))  # type: ignore[no-untyped-call]
+            here = dict.fromkeys(workers & set(workers_of(self._client)))
             if not any(self._ask(_forget, name, here).values()):
                 return
             time.sleep(_POLL)
@@ -432,6 +461,14 @@ def _halves(own: list[tuple[_Portion, Any]]) -> list[list[tuple[_Portion, Any]]]
     offsets = np.concatenate([[0], np.cumsum(rows)])
     (_, at), *_ = cut(offsets, 2)
     return [own[:at], own[at:]]
+
+
+def _seconds(name: str, default: str) -> float:
+    """A setting of Dask that is a time."""
+    import dask
+    from dask.utils import parse_timedelta
+
+    return float(parse_timedelta(dask.config.get(name, default)))
 
 
 def _host(worker: str) -> str:
@@ -462,9 +499,15 @@ def _listen(name: str, n: int) -> list[int]:
     """Ports at which n processes of the fit can be reached here."""
     with _LOCK:
         control = _FITS.setdefault(name, _Control())
-        made = [socket.create_server(("", 0), backlog=128) for _ in range(n)]
+        made = [_server() for _ in range(n)]
         control.listeners += made
     return [listener.getsockname()[1] for listener in made]
+
+
+def _server() -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True)
+    return socket.create_server(("", 0), backlog=128)
 
 
 def _stop(name: str, _: None = None) -> None:
@@ -497,7 +540,9 @@ def _forget(name: str, _: None = None) -> bool:
     return False
 
 
-def _train(fit: _Fit, ranks: Sequence[_Rank], *partitions: Any) -> tuple[str, BoostingFit | None, str]:
+def _train(
+    fit: _Fit, ranks: Sequence[_Rank], *partitions: Any
+) -> tuple[str, BoostingFit | None, ClusterRecord]:
     """The trees, as all processes of this worker grow them with those of the others."""
     from distributed import get_worker
 
@@ -528,15 +573,15 @@ def _train(fit: _Fit, ranks: Sequence[_Rank], *partitions: Any) -> tuple[str, Bo
     errors = [result for result in found.values() if isinstance(result, BaseException)]
     for error in sorted(errors, key=lambda error: isinstance(error, PeerLost)):
         if isinstance(error, KeyboardInterrupt):  # by dart, which leaves no model: no error of this worker
-            return "", None, "interrupted"
+            return "", None, ClusterRecord(0, 0, 0, 0.0, 0)
         raise error
-    text, result = found[ranks[0].rank]
-    return text, result, ""
+    text, result, record = found[ranks[0].rank]
+    return text, result, record
 
 
 def _grow(
     fit: _Fit, rank: _Rank, partitions: Sequence[Any], control: _Control, n_threads: int
-) -> tuple[str, BoostingFit]:
+) -> tuple[str, BoostingFit, ClusterRecord]:
     mesh = None
     if fit.several:
         with _LOCK:
@@ -557,7 +602,7 @@ def _grow(
 
 def _grow_in(
     fit: _Fit, own: _Own, mesh: Mesh | None, control: _Control, rank: int, n_threads: int
-) -> tuple[str, BoostingFit]:
+) -> tuple[str, BoostingFit, ClusterRecord]:
     settings = fit.settings
     parameters = {**settings.plan.parameters, "num_threads": n_threads}
     derivatives = Derivatives(
@@ -587,8 +632,8 @@ def _grow_in(
         make = _shared_bins(fit, own, mesh)
         plan = replace(plan, parameters={**parameters, "tree_learner": "data", "num_machines": mesh.size})
 
-    keep = _Keeping(control, mesh, rank, settings.plan)
-    return grow(
+    keep = _Keeping(control, mesh, rank, settings.plan, fit.keep)
+    text, result = grow(
         own.rows(TRAINING),
         drawn,
         plan,
@@ -600,20 +645,33 @@ def _grow_in(
         resumed=fit.resumed,
         watch=keep,
     )
+    return text, result, keep.record()
 
 
 class _Keeping:
     """What is done after each round: see whether to end, tell how far it is, and keep the trees."""
 
-    def __init__(self, control: _Control, mesh: Mesh | None, rank: int, plan: Boosting) -> None:
+    def __init__(self, control: _Control, mesh: Mesh | None, rank: int, plan: Boosting, every: float) -> None:
         self._control, self._mesh, self._rank, self._plan = control, mesh, rank, plan
-        self._next = time.monotonic() + _KEEP
+        self._every, self._next = every, time.monotonic() + every
+        self._rounds, self._began, self._last, self._sent = 0, 0.0, 0.0, 0
+
+    def record(self) -> ClusterRecord:
+        mesh = self._mesh
+        sent = 0 if mesh is None else mesh.sent - self._sent
+        # the first round is not counted: it makes ready for all
+        return ClusterRecord(
+            1 if mesh is None else mesh.size, 0, max(0, self._rounds - 1), self._last - self._began, sent
+        )
 
     def notify(self, number: int, total: int, text: str) -> None:
         if self._rank == 0:
             self._control.progress = (number, total, text)
 
     def __call__(self, growth: Growth) -> None:
+        self._rounds, self._last = self._rounds + 1, time.monotonic()
+        if self._rounds == 1:
+            self._began, self._sent = self._last, 0 if self._mesh is None else self._mesh.sent
         stop = [np.array([float(self._control.stop)])]
         if self._mesh is not None:
             stop = self._mesh.gather_arrays(stop[0])
@@ -626,7 +684,7 @@ class _Keeping:
             began = time.monotonic()
             self._control.kept = growth.grown()
             now = time.monotonic()
-            self._next = now + max(_KEEP, 20 * (now - began))
+            self._next = now + max(self._every, 20 * (now - began))
 
 
 class _Own:

@@ -15,6 +15,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sinkprop.arguments import number, whole
 from sinkprop.data import Groups
+from sinkprop.elsewhere import (
+    as_stored,
+    cloned,
+    in_memory,
+    is_elsewhere,
+    is_frame_of_cluster,
+    is_stored_set,
+    no_arrays,
+    portable,
+)
 from sinkprop.estimator import BaseRanker, Ids, plain, seed_of
 from sinkprop.gains import Gain, RankLinear
 from sinkprop.gbdt.bagging import QueryBagging, query_bagging
@@ -42,16 +52,7 @@ from sinkprop.gbdt.rows import (
     joined_rows,
     plain_rows,
 )
-from sinkprop.gbdt.stored import (
-    as_stored,
-    dense,
-    is_dask_frame,
-    is_local,
-    is_remote_pair,
-    is_set,
-    is_stored_set,
-    stored_set,
-)
+from sinkprop.gbdt.stored import stored_set
 from sinkprop.linear import TrainingSet
 from sinkprop.metrics import evaluate
 from sinkprop.progress import progress_line
@@ -162,6 +163,12 @@ class BoostedRanker(BaseRanker):
             setattr(self, name, value)
         self._others = tuple(dict.fromkeys((*self._others, *lightgbm_parameters)))
 
+    def __sklearn_clone__(self) -> Any:
+        return cloned(self, super().__sklearn_clone__.__func__)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return portable(super().__getstate__())
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name, those of LightGBM that were given among them."""
         return {**super().get_params(deep=deep), **{name: getattr(self, name) for name in self._others}}
@@ -202,9 +209,11 @@ class BoostedRanker(BaseRanker):
         """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,), or to a stored set X.
 
         X                    an array, a sparse matrix or a frame, with y and qid; or a `StoredQueries` or its
-                             path, which has both: its features are read from disk and kept as a byte each
-        eval_set             [(X, y)], with eval_qid or eval_group, or [stored]: queries that say when to
-                             stop, not trained on
+                             path, which has both: its features are read from disk and kept as a byte each; or
+                             a list of LETOR files; or, with a cluster, a Dask DataFrame, of which y and qid
+                             are names of columns, or Dask Series
+        eval_set             [(X, y)], with eval_qid or eval_group: queries that say when to stop, not trained
+                             on. An item may be a stored set, or with a cluster whatever X may be
         sample_weight        (N,) row weights
         query_weight         (Q,) by first appearance, (N,) by row, or {id: weight}
         categorical_feature  names or numbers of the features whose values are categories, whole numbers from
@@ -220,14 +229,19 @@ class BoostedRanker(BaseRanker):
             judges = (eval_set, eval_qid, eval_group)
             more = {"callbacks": callbacks, "categorical_feature": categorical_feature}
             return self._fit_on_cluster(X, y, qid, group, judges, init_model=init_model, **weights, **more)
+        if is_elsewhere(X):
+            what = "a stored set" if is_stored_set(X) else "files"
+            no_arrays(what, y=y, qid=qid, group=group, sample_weight=sample_weight)
         stored = as_stored(X)
-        if stored is None:
+        if stored is not None:
+            self._know(stored.n_features, stored.feature_names)
+            data = stored_set(stored, query_weight=query_weight)
+        else:
+            if is_elsewhere(X):
+                loaded = in_memory(X)
+                X, y, qid = loaded.X, loaded.y, loaded.qid
             data = self._training_set(
                 X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight
-            )
-        else:
-            data = self._stored_set(
-                stored, query_weight, y=y, qid=qid, group=group, sample_weight=sample_weight
             )
         sets = self._judging_sets(eval_set, eval_qid, eval_group)
         names, found = getattr(self, "feature_names_in_", ()), self._categories
@@ -267,16 +281,18 @@ class BoostedRanker(BaseRanker):
         checked_criterion(self.criterion, self.convention, self.validation_fraction)
         with connected(self.cluster) as client:
             check_workers(client)
-            if is_local(X):
+            if is_elsewhere(X):
+                no_arrays("what workers read", group=group, sample_weight=sample_weight)
+                if not is_frame_of_cluster(X):
+                    no_arrays("a stored set" if is_stored_set(X) else "files", y=y, qid=qid)
+                data = queries_on(client, X, y, qid, query_weight=query_weight)
+                self._know(data.plan.n_features, data.plan.feature_names)
+            else:
                 rows = self._training_set(
                     X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight
                 )
                 check_row_weight(rows)
-                data = queries_on(client, dense(rows))
-            else:
-                _refuse(X, group=group, sample_weight=sample_weight)
-                data = queries_on(client, X, y, qid, query_weight=query_weight)
-                self._know(data.plan.n_features, data.plan.feature_names)
+                data = queries_on(client, _dense(rows))
             judges = [
                 queries_on(client, *item, name="eval_set ") for item in self._cluster_judges(*evaluation)
             ]
@@ -308,32 +324,29 @@ class BoostedRanker(BaseRanker):
                 n_threads=own["n_threads"],
             )
             with progress_line(bool(self.verbose) and self.verbose > 0) as notify:
-                text, result = grow_on_cluster(client, data, judges, codes, settings, notify=notify)
+                text, result, self.cluster_record_ = grow_on_cluster(
+                    client, data, judges, codes, settings, notify=notify
+                )
         self._finish(text, result, self.n_features_in_)
         self.n_rows_, self.n_queries_ = data.plan.n_rows, data.plan.n_queries
         return self
 
     def _cluster_judges(self, eval_set: Any, eval_qid: Any, eval_group: Any) -> Iterator[tuple[Any, ...]]:
         """What judges, for a cluster: rows of this process, or what the workers read, with y and qid."""
-        alone = is_stored_set(eval_set) or is_dask_frame(eval_set)
-        items = [eval_set] if alone else list(eval_set or ())
-        if not any(map(is_set, items)) and not any(map(is_remote_pair, items)):
-            yield from ((dense(part),) for part in self._evaluation_sets(eval_set, eval_qid, eval_group))
+        items = [eval_set] if is_stored_set(eval_set) else list(eval_set or ())
+        if not any(is_elsewhere(item) or _is_frame_pair(item) for item in items):
+            yield from ((_dense(part),) for part in self._evaluation_sets(eval_set, eval_qid, eval_group))
             return
-        ids = list(eval_qid or ())
+        ids = list(eval_qid or ())  # of pairs only: the others have their own
         for item in items:
-            if is_set(item):
+            if is_elsewhere(item):
                 yield (item,)
-            elif is_remote_pair(item):
-                yield (*item, ids.pop(0) if ids else None)
+                continue
+            own = [ids.pop(0)] if ids else None
+            if _is_frame_pair(item):
+                yield (*item, *(own or [None]))
             else:
-                yield (dense(*self._evaluation_sets([item], [ids.pop(0)] if ids else None, None)),)
-
-    def _stored_set(self, stored: Any, query_weight: Any, **given: Any) -> TrainingSet:
-        """The queries of a stored set, and what they tell of the features."""
-        _refuse(stored, **given)
-        self._know(stored.n_features, stored.feature_names)
-        return stored_set(stored, query_weight=query_weight)
+                yield (_dense(*self._evaluation_sets([item], own, None)),)
 
     def _know(self, n_features: int, names: Sequence[str] | None) -> None:
         """What X told of its features, where it is no array."""
@@ -352,12 +365,12 @@ class BoostedRanker(BaseRanker):
         found = iter(self._evaluation_sets(pairs or None, eval_qid, eval_group))
         return [self._stored_judges(item) if is_stored_set(item) else next(found) for item in given]
 
-    def _stored_judges(self, given: Any) -> TrainingSet:
-        stored = as_stored(given)
-        if stored.n_features != self.n_features_in_:
+    def _stored_judges(self, item: Any) -> TrainingSet:
+        stored = as_stored(item)
+        if stored is None or stored.n_features != self.n_features_in_:
             raise ValueError(
-                f"eval_set: {stored.path} has {stored.n_features} features, but {type(self).__name__} is "
-                f"fitted to {self.n_features_in_}."
+                f"eval_set: {item} has {getattr(stored, 'n_features', 'no')} features, but "
+                f"{type(self).__name__} is fitted to {self.n_features_in_}."
             )
         return stored_set(stored)
 
@@ -531,14 +544,13 @@ class BoostedRanker(BaseRanker):
             raise ValueError(f"trees of {self.booster_.num_feature()} features for {self.n_features_in_}")
 
 
-def _refuse(X: Any, **given: Any) -> None:
-    """A ValueError for arguments that a set of queries on disk, or on a cluster, has no place for."""
-    kind = "a stored set" if is_stored_set(X) else "files or a Dask DataFrame"
-    for name, value in given.items():
-        if value is not None:
-            has = (
-                "no row weights: give query_weight"
-                if name == "sample_weight"
-                else "its own queries and labels"
-            )
-            raise ValueError(f"fit: give no {name} with {kind}, which has {has}.")
+def _is_frame_pair(item: Any) -> bool:
+    """Whether it is (X, y) of a Dask DataFrame."""
+    return isinstance(item, tuple | list) and len(item) == 2 and is_frame_of_cluster(item[0])
+
+
+def _dense(data: TrainingSet) -> TrainingSet:
+    """Rows as they are sent to workers."""
+    if isinstance(data.X, SparseRows):
+        raise ValueError("a sparse matrix cannot be sent to a cluster: give X.toarray(), or a stored set.")
+    return data

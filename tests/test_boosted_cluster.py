@@ -1,0 +1,435 @@
+"""BoostedRanker on real worker processes: the trees of one process, whatever becomes of the workers."""
+
+import os
+import signal
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+from tree_problems import ranking_data
+
+from sinkprop import Queries
+from sinkprop.gbdt import BoostedRanker
+from sinkprop.gbdt.boosters import booster_text
+from sinkprop.gbdt.network import Mesh, PeerLost, on_a_grid
+
+pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+dask = pytest.importorskip("dask", reason="Dask is not installed")
+
+SMALL = {"n_estimators": 25, "learning_rate": 0.2, "n_threads": 1, "verbose": False}
+# LightGBM counts the documents of a leaf in one process, and estimates them from their curvature in several:
+# a least number of documents might end trees differently, a least curvature does not.
+ALIKE = {"min_child_samples": 0, "min_child_weight": 10}
+
+
+def single(n_queries, seed, n_features=6):
+    X, y, qid = ranking_data(n_queries, seed, n_features)
+    return X.astype(np.float32), y, qid
+
+
+TRAIN, JUDGES = single(60, 0), single(20, 5)
+EVALUATION = {"eval_set": [JUDGES[:2]], "eval_qid": [JUDGES[2]]}
+
+
+def fitted(cluster=None, data=TRAIN, *, options=None, **settings):
+    ranker = BoostedRanker(**{**SMALL, **settings}, cluster=cluster)
+    return ranker.fit(data[0], data[1], qid=data[2], **(options or {}))
+
+
+def text(ranker):
+    return booster_text(ranker.booster_)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=100, memory_limit=0
+        ) as local,
+        distributed.Client(local, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def two(client):
+    """The client, with both workers there whatever an earlier test did to one."""
+    client.wait_for_workers(2)
+    return client
+
+
+def assert_alike(there, here):
+    """The same splits, and the same values but for rounding."""
+    a, b = (ranker.booster_.dump_model()["tree_info"] for ranker in (there, here))
+    assert [splits(tree["tree_structure"]) for tree in a] == [splits(tree["tree_structure"]) for tree in b]
+    np.testing.assert_allclose(there.predict(JUDGES[0]), here.predict(JUDGES[0]), rtol=1e-9)
+    assert there.fit_result_.values == pytest.approx(here.fit_result_.values, rel=1e-9)
+    assert (there.fit_result_.status, there.best_iteration_) == (
+        here.fit_result_.status,
+        here.best_iteration_,
+    )
+    assert there.fit_result_.judged_by == here.fit_result_.judged_by
+    assert dict(there.fit_result_.training) == pytest.approx(dict(here.fit_result_.training), rel=1e-9)
+
+
+def splits(node):
+    if "split_feature" not in node:
+        return ()
+    own = (node["split_feature"], node["threshold"])
+    return (own, splits(node["left_child"]), splits(node["right_child"]))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"criterion": "ndcg@5,map", "early_stopping_rounds": 3},
+        {"subsample": 0.6, "subsample_freq": 2},
+        {"colsample_bytree": 0.5, "max_bin": 15},
+        {"bin_construct_sample_cnt": 200},
+        {"boosting": "dart"},
+    ],
+    ids=str,
+)
+def test_two_workers_grow_the_trees_of_one_process(two, settings):
+    # noise is drawn anew where a bit of a score differs
+    settings = {"noise": 0, "n_estimators": 12, **ALIKE, **settings}
+    here, there = (fitted(where, options=EVALUATION, **settings) for where in (None, two))
+    assert_alike(there, here)
+    assert there.cluster_record_.workers == 2
+    assert (there.n_rows_, there.n_queries_) == (len(TRAIN[1]), 60)
+
+
+def test_noise_is_that_of_one_process(two):
+    first = fitted(n_estimators=5)
+    settings = {"n_estimators": 1, **ALIKE}  # one tree: its scores are the same to the last bit
+    here, there = (fitted(where, options={"init_model": first}, **settings) for where in (None, two))
+    other = fitted(options={"init_model": first}, noise=0, **settings)
+    assert_alike(there, here)
+    assert np.abs(other.predict(JUDGES[0]) - here.predict(JUDGES[0])).max() > 1e-3
+
+
+def test_three_processes_grow_the_trees_of_two(two, monkeypatch):
+    """A third process, in the first worker, takes a part of its queries."""
+    from sinkprop.cluster import boosted
+
+    expected = fitted(two, options=EVALUATION)
+    portions = boosted._Driver._portions
+
+    def three(self):
+        (worker, own), *others = portions(self)
+        return [*((worker, half) for half in boosted._halves(own)), *others]
+
+    monkeypatch.setattr(boosted._Driver, "_portions", three)
+    found = fitted(two, options=EVALUATION)
+    assert found.cluster_record_.workers == 3
+    assert text(found) == text(expected)
+    assert found.fit_result_ == expected.fit_result_
+
+
+def test_quality_is_that_of_one_process(two):
+    data, test = single(200, 1), single(100, 2)
+    settings = {"n_estimators": 60, "learning_rate": 0.1}
+    scores = [fitted(where, data, **settings).score(test[0], test[1], qid=test[2]) for where in (None, two)]
+    fewer = fitted(None, single(100, 1), **settings).score(test[0], test[1], qid=test[2])
+    assert scores[1] == pytest.approx(scores[0], abs=0.015)
+    assert min(scores) > fewer  # a worker alone, with half of the queries, knows less
+
+
+def test_one_worker_grows_the_trees_of_one_process(two):
+    data = (*TRAIN[:2], TRAIN[2])
+    options = {**EVALUATION, "query_weight": np.arange(60) % 3, "categorical_feature": [3]}
+    data[0][:, 3] = np.abs(data[0][:, 3]).astype(int)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=100
+    ) as one:
+        there = fitted(one, data, options=options)
+    here = fitted(None, data, options=options)
+    assert text(there) == text(here)
+    assert there.fit_result_ == here.fit_result_
+
+
+def test_weights_categories_and_queries_held_out(two):
+    options = {"query_weight": np.arange(60) % 3, "categorical_feature": [3]}
+    data = (np.column_stack([TRAIN[0][:, :3], np.abs(TRAIN[0][:, 3:]).astype(int)]), *TRAIN[1:])
+    data[0][::9, 1] = np.nan
+    settings = {"validation_fraction": 0.3, "n_estimators": 12, "noise": 0, **ALIKE}
+    here = fitted(None, data, options=options, **settings)
+    there = fitted(two, data, options=options, **settings)
+    assert here.fit_result_.judged_by == "12 queries held out"  # of the 40 that count
+    assert_alike(there, here)
+    rows = {"sample_weight": np.random.default_rng(0).random(len(data[1]))}
+    here, there = fitted(None, data, options=rows, **settings), fitted(two, data, options=rows, **settings)
+    assert_alike(there, here)
+
+
+def test_fits_follow_one_another_and_go_on_from_trees(two):
+    settings = {"n_estimators": 8, "noise": 0, **ALIKE}
+    first = fitted(None, **settings)
+    here, there = (fitted(where, options={"init_model": first}, **settings) for where in (None, two))
+    assert there.n_trees_ == 16
+    assert_alike(there, here)
+    again = fitted(two, options={"init_model": first}, **settings)
+    assert text(again) == text(there)
+
+
+def write_letor(path, X, y, qid):
+    lines = (
+        f"{label:g} qid:{query} " + " ".join(f"{i}:{value!r}" for i, value in enumerate(row.tolist(), 1))
+        for row, label, query in zip(X, y, qid, strict=True)
+    )
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def halves(X, y, qid):
+    early = qid < 30
+    return [(X[part], y[part], qid[part]) for part in (early, ~early)]
+
+
+def test_stored_sets_files_and_frames_are_the_same_queries(two, tmp_path):
+    import dask.dataframe
+    import pandas as pd
+
+    from sinkprop.store import save_queries
+
+    expected = fitted(two, options=EVALUATION)
+    stored = save_queries(tmp_path / "train.queries", Queries(*TRAIN))
+    judges = save_queries(tmp_path / "judges.queries", Queries(*JUDGES))
+    settings = {**SMALL, "cluster": two}
+    assert text(BoostedRanker(**settings).fit(stored, eval_set=[judges])) == text(expected)
+    by_path = BoostedRanker(**settings).fit(
+        tmp_path / "train.queries", eval_set=[tmp_path / "judges.queries"]
+    )
+    assert text(by_path) == text(expected)
+
+    files = [write_letor(tmp_path / f"{i}.txt", *part) for i, part in enumerate(halves(*TRAIN))]
+    one = write_letor(tmp_path / "judges.txt", *JUDGES)
+    from_files = BoostedRanker(**settings).fit(files, eval_set=[[one]])
+    assert text(from_files) == text(expected)
+
+    def frame(X, y, qid):
+        return pd.DataFrame(X, columns=list("abcdef")).assign(grade=y, query=qid)
+
+    parts = [frame(*part) for part in halves(*TRAIN)]
+    made = dask.dataframe.from_delayed([dask.delayed(part) for part in parts], meta=parts[0].iloc[:0])
+    from_frame = BoostedRanker(**settings).fit(made, "grade", qid="query", **EVALUATION)
+    assert from_frame.feature_names_in_.tolist() == list("abcdef")
+    np.testing.assert_array_equal(
+        from_frame.booster_.predict(JUDGES[0]), expected.booster_.predict(JUDGES[0])
+    )
+    split = dask.dataframe.from_pandas(frame(*TRAIN), chunksize=500, sort=False)
+    with pytest.raises(ValueError, match="a query must be whole"):
+        BoostedRanker(**settings).fit(split, "grade", qid="query")
+
+
+LONG = {"n_estimators": 150, "learning_rate": 0.05, "early_stopping_rounds": None, "subsample": 0.7}
+
+
+def when_kept(client, trees, then):
+    """Call a function once a fit has kept as many trees."""
+
+    def kept():
+        from sinkprop.cluster.boosted import _FITS
+
+        return max((len(fit.kept.trees) for fit in _FITS.values() if fit.kept is not None), default=0)
+
+    def watch():
+        deadline = time.monotonic() + 60
+        while max(client.run(kept).values()) < trees and time.monotonic() < deadline:
+            time.sleep(0.02)
+        then()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.fixture
+def often():
+    """Trees are kept after each round or so."""
+    with dask.config.set({"sinkprop.keep-trees": "10ms"}):
+        yield
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_changes_nothing(two, rank):
+    expected = fitted(two, options=EVALUATION, **LONG)
+    pids = two.run(os.getpid)
+    thread = when_kept(two, 10, lambda: os.kill(pids[sorted(pids)[rank]], signal.SIGKILL))
+    found = fitted(two, options=EVALUATION, **LONG)
+    thread.join(10)
+    assert found.cluster_record_.losses == 1
+    assert text(found) == text(expected)
+    assert found.fit_result_ == expected.fit_result_
+
+
+def test_one_worker_goes_on_for_two(two, monkeypatch):
+    """Where no other worker comes, the one that is left grows the same trees, as two processes in it."""
+    from sinkprop.cluster import boosted, placement
+
+    expected = fitted(two)
+    attempt = boosted._Driver._attempt
+    here = sorted(two.nthreads())[:1]
+
+    def first_lost(self, notify):
+        if not self._fit.several:
+            attempt(self, notify)
+            monkeypatch.setattr(placement.Placement, "_fit_workers", lambda self: dict.fromkeys(here, 1))
+            raise boosted._Lost("a worker is gone")
+        return attempt(self, notify)
+
+    monkeypatch.setattr(boosted._Driver, "_attempt", first_lost)
+    found = fitted(two)
+    assert found.cluster_record_.losses == 1
+    assert found.cluster_record_.workers == 2
+    assert text(found) == text(expected)
+
+
+@pytest.mark.usefixtures("often")
+def test_an_interrupt_keeps_the_best_trees(two):
+    thread = when_kept(two, 10, lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.warns(RuntimeWarning, match="interrupted"):
+        ranker = fitted(two, options=EVALUATION, **{**LONG, "n_estimators": 100_000})
+    thread.join(10)
+    assert ranker.fit_result_.status == "interrupted"
+    assert 0 < ranker.n_trees_ < 100_000
+    whole = fitted(two, options=EVALUATION, **{**LONG, "n_estimators": ranker.n_trees_})
+    assert whole.fit_result_.values == ranker.fit_result_.values
+    assert np.array_equal(whole.predict(JUDGES[0]), ranker.predict(JUDGES[0]))
+
+
+def test_an_error_of_a_worker_is_said_here(two):
+    with pytest.raises(ValueError, match=r"overflowed\. Lower learning_rate"):
+        fitted(two, learning_rate=1e308)
+    assert fitted(two).n_trees_ == 25  # and the workers are free again
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "words"),
+    [
+        ({}, {"callbacks": [print]}, "callbacks cannot be given with cluster="),
+        ({"linear_tree": True}, {}, "linear_tree cannot be given with cluster="),
+        ({"forcedsplits_filename": "/none"}, {"eval_set": [(TRAIN[0][:, :2], TRAIN[1])]}, "2 features"),
+        ({"monotone_constraints": [1]}, {}, "LightGBM refuses this"),
+    ],
+)
+def test_what_cannot_be_done_is_named(two, settings, options, words):
+    if "eval_set" in options:
+        options = {**options, "eval_qid": [TRAIN[2]]}
+    with pytest.raises(ValueError, match=words):
+        fitted(two, options=options, **settings)
+
+
+def test_the_cluster_is_no_part_of_a_model(two, tmp_path):
+    fitted(two).save(tmp_path / "trees.model")
+    fitted(None).save(tmp_path / "other.model")
+    loaded = BoostedRanker.load(tmp_path / "trees.model")
+    assert loaded.cluster is None
+    assert "tcp://" not in (tmp_path / "trees.model").read_text()
+
+
+# ---- the connections themselves
+
+
+def meshes(n):
+    """Meshes of n threads of this process."""
+    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+    addresses = [server.getsockname() for server in servers]
+    made = [None] * n
+
+    def connect(rank):
+        made[rank] = Mesh.connect(rank, addresses, servers[rank], b"t" * 16, patience=10)
+
+    together(connect, n)
+    for server in servers:
+        server.close()
+    return made
+
+
+def together(function, n):
+    threads = [threading.Thread(target=function, args=(i,)) for i in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_all_get_what_all_give():
+    made, found = meshes(3), [None] * 3
+    large = [os.urandom(3_000_000 * i) for i in range(3)]  # more than any buffer takes; of one, nothing
+
+    def gather(rank):
+        found[rank] = [made[rank].gather(large[rank]), made[rank].gather(bytes([rank]))]
+
+    together(gather, 3)
+    assert all(item == [large, [b"\0", b"\1", b"\2"]] for item in found)
+    assert made[2].sent == 2 * (2 * 8 + len(large[2]) + 1)
+    for mesh in made:
+        mesh.close()
+
+
+def test_a_lost_process_is_an_error_in_all_others():
+    made, found = meshes(3), [None] * 3
+
+    def gather(rank):
+        if rank == 1:
+            time.sleep(0.2)
+            made[1].close()
+            return
+        try:
+            made[rank].gather(b"x")
+        except PeerLost as error:
+            found[rank] = error
+            made[rank].close()
+
+    together(gather, 3)
+    assert isinstance(found[0], PeerLost)
+    assert isinstance(found[2], PeerLost)
+    with pytest.raises(PeerLost):
+        made[0].gather(b"y")
+
+
+def test_a_stranger_is_not_let_in():
+    server = socket.create_server(("127.0.0.1", 0))
+    address = server.getsockname()
+    found = []
+
+    def connect(rank):
+        if rank == 0:
+            found.append(Mesh.connect(0, [address, ("127.0.0.1", 1)], server, b"t" * 16, patience=10))
+        elif rank == 1:
+            with socket.create_connection(address) as stranger:
+                stranger.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                time.sleep(0.3)
+            with socket.create_connection(address) as friend:
+                friend.sendall(b"t" * 16 + (1).to_bytes(4, "little"))
+                time.sleep(0.3)
+
+    together(connect, 2)
+    assert found[0].size == 2
+    found[0].close()
+    server.close()
+    with pytest.raises(PeerLost, match="nobody answers"):
+        Mesh.connect(1, [address, address], server, b"t" * 16, patience=0.1)
+
+
+def test_sums_on_the_grid_are_exact():
+    rng = np.random.default_rng(0)
+    values = (rng.normal(size=5000) * 10.0 ** rng.integers(-12, 1, 5000)).astype(np.float32)
+    largest = float(np.abs(values).max())
+    rounded = on_a_grid(values, largest, len(values))
+    orders = [np.arange(5000), np.argsort(rounded), rng.permutation(5000)]
+    sums = {np.cumsum(rounded[order].astype(np.float64))[-1] for order in orders}
+    assert len(sums) == 1
+    plain = {np.cumsum(values[order].astype(np.float64))[-1] for order in orders}
+    assert len(plain) > 1  # as they were, the order matters
+    near = np.abs(values) > 2.0**-15 * largest
+    assert np.array_equal(rounded[near], values[near])
+    assert np.abs(rounded - values).max() <= largest * 2.0**-38
+    assert np.array_equal(on_a_grid(np.zeros(3, np.float32), 0.0, 3), np.zeros(3))
