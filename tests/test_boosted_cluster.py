@@ -216,7 +216,10 @@ def test_stored_sets_files_and_frames_are_the_same_queries(two, tmp_path):
 
     parts = [frame(*part) for part in halves(*TRAIN)]
     made = dask.dataframe.from_delayed([dask.delayed(part) for part in parts], meta=parts[0].iloc[:0])
-    from_frame = BoostedRanker(**settings).fit(made, "grade", qid="query", **EVALUATION)
+    judging = dask.dataframe.from_pandas(frame(*JUDGES), npartitions=1)
+    from_frame = BoostedRanker(**settings).fit(
+        made, "grade", qid="query", eval_set=[(judging, "grade")], eval_qid=["query"]
+    )
     assert from_frame.feature_names_in_.tolist() == list("abcdef")
     np.testing.assert_array_equal(
         from_frame.booster_.predict(JUDGES[0]), expected.booster_.predict(JUDGES[0])
