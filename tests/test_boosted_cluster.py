@@ -258,10 +258,16 @@ def often():
         yield
 
 
+@pytest.fixture(scope="module")
+def expected(client):
+    """A fit that nothing disturbs."""
+    client.wait_for_workers(2)
+    return fitted(client, options=EVALUATION, **LONG)
+
+
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_worker_changes_nothing(two, rank):
-    expected = fitted(two, options=EVALUATION, **LONG)
+def test_a_killed_worker_changes_nothing(two, expected, rank):
     pids = two.run(os.getpid)
     thread = when_kept(two, 10, lambda: os.kill(pids[sorted(pids)[rank]], signal.SIGKILL))
     found = fitted(two, options=EVALUATION, **LONG)

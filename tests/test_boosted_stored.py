@@ -7,63 +7,35 @@ from tree_problems import ranking_data
 from sinkprop import Queries
 from sinkprop.gbdt import BoostedRanker
 from sinkprop.gbdt.boosters import booster_text
+from sinkprop.gbdt.datasets import Bins
+from sinkprop.gbdt.rows import StreamedRows
+from sinkprop.store import StoredQueries, save_queries
 
 pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 
-class Stored:
-    """What the trees see of a stored set: queries in blocks, each read as often as it is asked for."""
+class Given:
+    """Queries in memory, and the same as a stored set of several blocks."""
 
-    path = "train.queries"
+    def __init__(self, folder, n_queries=40, seed=0, *, missing=False, names=None, width=6):
+        X, y, qid = ranking_data(n_queries, seed, n_features=6)
+        X = X.astype(np.float32)
+        X[:, 3] = np.random.default_rng(seed).integers(0, 6, len(X))
+        X[:, 4] = np.where(X[:, 4] > 1.5, X[:, 4], 0)  # mostly 0
+        queries = Queries(X[:, :width], y, qid, feature_names=names)
+        if missing:  # which Queries refuses, and a stored set may hold
+            X[::7, 1] = np.nan
+        self.X, self.y, self.qid, self.weight_of = queries.X, y, qid, queries.groups.queries
+        self.stored = save_queries(folder / f"{seed}-{width}.queries", queries, block_bytes=4000)
+        assert len(self.stored.block_queries) > 3
+        assert self.stored.has_nan == missing
 
-    def __init__(self, queries, cuts):
-        self.queries, self.block_queries = queries, np.array([0, *cuts, queries.n_queries])
-        self.offsets, self.query_ids = queries.groups.offsets, queries.groups.queries
-        self.sizes, self.longest = np.diff(self.offsets), queries.groups.longest
-        self.n_rows, self.n_queries, self.n_features = len(queries), queries.n_queries, queries.n_features
-        self.feature_names, self.read = queries.feature_names, []
-
-    def __len__(self):
-        return self.n_rows
-
-    def labels(self):
-        return self.queries.y
-
-    def blocks(self):
-        for number, (first, last) in enumerate(zip(self.block_queries, self.block_queries[1:], strict=False)):
-            rows = np.arange(self.offsets[first], self.offsets[last])
-            self.read.append(number)
-            yield self.queries.take(rows)
-
-
-def stored(n_queries=40, seed=0, *, missing=False, names=None, cuts=(7, 8, 30)):
-    X, y, qid = ranking_data(n_queries, seed, n_features=6)
-    X = X.astype(np.float32)
-    X[:, 3] = np.random.default_rng(seed).integers(0, 6, len(X))
-    X[:, 4] = np.where(X[:, 4] > 1.5, X[:, 4], 0)  # mostly 0
-    if missing:
-        X[::7, 1] = np.nan
-    # Queries refuses NaN, which stored sets may hold
-    queries = Queries(np.nan_to_num(X), y, qid, feature_names=names)
-    object.__setattr__(queries, "X", X)
-    return Stored(queries, cuts)
-
-
-def take(queries, rows):
-    part = Queries(np.nan_to_num(queries.X[rows]), queries.y[rows], queries.qid[rows])
-    object.__setattr__(part, "X", queries.X[rows])
-    return part
-
-
-@pytest.fixture(autouse=True)
-def nan_in_blocks(monkeypatch):
-    monkeypatch.setattr(Queries, "take", take)
-
-
-def in_memory(ranker, data, judges=None, **options):
-    if judges is not None:
-        options |= {"eval_set": [(judges.queries.X, judges.queries.y)], "eval_qid": [judges.queries.qid]}
-    return ranker.fit(data.queries.X, data.queries.y, qid=data.queries.qid, **options)
+    def fit(self, ranker, judges=None, **options):
+        """A fit to the rows in memory."""
+        if judges is not None:
+            options |= {"eval_set": [(judges.X, judges.y)], "eval_qid": [judges.qid]}
+        return ranker.fit(self.X, self.y, qid=self.qid, **options)
 
 
 SMALL = {"n_estimators": 15, "min_child_samples": 5, "n_threads": 1}
@@ -82,72 +54,73 @@ SMALL = {"n_estimators": 15, "min_child_samples": 5, "n_threads": 1}
     ],
     ids=str,
 )
-def test_the_trees_are_those_of_the_rows_in_memory(settings):
-    data = stored(missing=True)
-    a = BoostedRanker(**{**SMALL, **settings}).fit(data)
-    b = in_memory(BoostedRanker(**{**SMALL, **settings}), data)
+def test_the_trees_are_those_of_the_rows_in_memory(tmp_path, settings):
+    data = Given(tmp_path, missing=True)
+    a = BoostedRanker(**{**SMALL, **settings}).fit(data.stored)
+    b = data.fit(BoostedRanker(**{**SMALL, **settings}))
     assert booster_text(a.booster_) == booster_text(b.booster_)
     assert a.fit_result_ == b.fit_result_
-    assert (a.n_rows_, a.n_queries_, a.n_features_in_) == (len(data), data.n_queries, 6)
-    assert np.array_equal(a.predict(data.queries.X), b.predict(data.queries.X))
+    assert (a.n_rows_, a.n_queries_, a.n_features_in_) == (len(data.y), 40, 6)
+    assert np.array_equal(a.predict(data.stored), b.predict(data.X))
 
 
-def test_queries_that_judge_may_be_stored_too():
-    data, judges = stored(), stored(12, seed=5, cuts=(3,))
+def test_queries_that_judge_may_be_stored_too(tmp_path):
+    data, judges = Given(tmp_path), Given(tmp_path, 12, seed=5)
     settings = {**SMALL, "n_estimators": 60, "early_stopping_rounds": 5, "learning_rate": 0.3}
-    a = BoostedRanker(**settings).fit(data, eval_set=[judges])
-    b = in_memory(BoostedRanker(**settings), data, judges)
+    a = BoostedRanker(**settings).fit(data.stored, eval_set=[judges.stored])
+    b = data.fit(BoostedRanker(**settings), judges)
     assert a.fit_result_ == b.fit_result_
     assert a.fit_result_.status == "stopped early"
     assert booster_text(a.booster_) == booster_text(b.booster_)
-    pair = (judges.queries.X, judges.queries.y)
-    c = BoostedRanker(**settings).fit(data, eval_set=[pair, judges], eval_qid=[judges.queries.qid])
+    pair = (judges.X, judges.y)
+    c = BoostedRanker(**settings).fit(data.stored, eval_set=[pair, judges.stored], eval_qid=[judges.qid])
     assert c.fit_result_.judged_by == "24 validation queries"
     # every query twice: the same mean
     assert c.fit_result_.values == pytest.approx(a.fit_result_.values, rel=1e-12)
-    d = in_memory(BoostedRanker(**settings), data, None, eval_set=judges)  # rows in memory, judges on disk
+    d = data.fit(BoostedRanker(**settings), eval_set=judges.stored.path)  # rows in memory, judges on disk
     assert d.fit_result_ == a.fit_result_
 
 
-def test_weights_and_categories():
-    data = stored()
-    weight = np.random.default_rng(1).integers(0, 3, data.n_queries).astype(float)  # some of them 0
+def test_weights_and_categories(tmp_path):
+    data = Given(tmp_path)
+    weight = np.random.default_rng(1).integers(0, 3, 40).astype(float)  # some of them 0
     options = {"query_weight": weight, "categorical_feature": [3]}
-    a = BoostedRanker(**SMALL).fit(data, **options)
-    b = in_memory(BoostedRanker(**SMALL), data, **options)
+    a = BoostedRanker(**SMALL).fit(data.stored.path, **options)
+    b = data.fit(BoostedRanker(**SMALL), **options)
     assert booster_text(a.booster_) == booster_text(b.booster_)
-    by_id = dict(zip(data.query_ids.tolist(), weight, strict=True))
-    c = BoostedRanker(**SMALL).fit(data, query_weight=by_id, categorical_feature=[3])
+    by_id = dict(zip(data.weight_of.tolist(), weight, strict=True))
+    c = BoostedRanker(**SMALL).fit(data.stored, query_weight=by_id, categorical_feature=[3])
     assert booster_text(c.booster_) == booster_text(a.booster_)
 
 
-def test_names_and_first_trees():
+def test_names(tmp_path):
     names = ("title: bm25", "b", "c", "site", "e", "f")
-    data, judges = stored(names=names), stored(12, seed=5, cuts=(3,))
-    first = BoostedRanker(**SMALL).fit(data, categorical_feature=["site"])
-    assert first.feature_names_in_.tolist() == list(names)
-    assert first.booster_.feature_name()[0] == "title__bm25"
-    more = BoostedRanker(**SMALL).fit(data, init_model=first, eval_set=[judges])
-    assert more.n_trees_ == SMALL["n_estimators"] + more.best_iteration_
-    bare = stored()  # without names, a fit forgets those that it had
-    assert not hasattr(first.fit(bare), "feature_names_in_")
-    assert booster_text(more.booster_).count("Tree=") == more.n_trees_
+    data, bare = Given(tmp_path, names=names), Given(tmp_path, seed=1)
+    ranker = BoostedRanker(**SMALL).fit(data.stored, categorical_feature=["site"])
+    assert ranker.feature_names_in_.tolist() == list(names)
+    assert ranker.booster_.feature_name()[0] == "title__bm25"
+    assert not hasattr(ranker.fit(bare.stored), "feature_names_in_")  # those of the last fit are forgotten
 
 
-def test_first_trees_give_what_rows_in_memory_get():
-    data, judges = stored(), stored(12, seed=5, cuts=(3,))
-    first = BoostedRanker(**SMALL).fit(data)
-    a = BoostedRanker(**SMALL).fit(data, init_model=first, eval_set=[judges])
-    b = in_memory(BoostedRanker(**SMALL), data, judges, init_model=first)
+def test_trees_that_come_first(tmp_path):
+    data, judges = Given(tmp_path), Given(tmp_path, 12, seed=5)
+    first = BoostedRanker(**SMALL).fit(data.stored)
+    a = BoostedRanker(**SMALL).fit(data.stored, init_model=first, eval_set=[judges.stored])
+    b = data.fit(BoostedRanker(**SMALL), judges, init_model=first)
+    assert a.n_trees_ == SMALL["n_estimators"] + a.best_iteration_
     assert booster_text(a.booster_) == booster_text(b.booster_)
     assert a.fit_result_ == b.fit_result_
 
 
-def test_blocks_are_read_one_after_another():
-    data = stored()
-    BoostedRanker(**SMALL).fit(data)
+def test_the_set_is_read_twice_and_never_held(tmp_path, monkeypatch):
+    data, calls = Given(tmp_path), []
+    blocks = StoredQueries.blocks
+    monkeypatch.setattr(StoredQueries, "blocks", lambda self: calls.append("blocks") or blocks(self))
+    for name in ("load", "take"):
+        monkeypatch.setattr(StoredQueries, name, lambda self, name=name: calls.append(name))
+    BoostedRanker(**SMALL).fit(data.stored)
     # once for the sample that finds the bins, once for the rows themselves
-    assert data.read == [0, 1, 2, 3] * 2
+    assert calls == ["blocks", "blocks"]
 
 
 @pytest.mark.parametrize(
@@ -156,30 +129,46 @@ def test_blocks_are_read_one_after_another():
         ({"sample_weight": np.ones(3)}, "no sample_weight with a stored set, which has no row weights"),
         ({"y": np.ones(3)}, "no y with a stored set, which has its own"),
         ({"qid": np.ones(3)}, "no qid with a stored set, which has its own"),
-        (
-            {"eval_set": [stored(3, cuts=())], "narrow": True},
-            "has 6 features, but .* fitted to 2",
-        ),
         ({"query_weight": np.ones(3)}, "one weight a query"),
     ],
 )
-def test_what_does_not_fit_is_named(options, words):
-    options = dict(options)
-    data = stored()
-    if options.pop("narrow", False):
-        queries = Queries(data.queries.X[:, :2], data.queries.y, data.queries.qid)
-        data = Stored(queries, (7,))
+def test_what_does_not_fit_is_named(tmp_path, options, words):
     with pytest.raises(ValueError, match=words):
-        BoostedRanker(**SMALL).fit(data, options.pop("y", None), **options)
+        BoostedRanker(**SMALL).fit(Given(tmp_path).stored, options.get("y"), **without(options, "y"))
 
 
-def test_linear_trees_want_the_features():
+def without(options, name):
+    return {key: value for key, value in options.items() if key != name}
+
+
+def test_judges_of_other_features_are_named(tmp_path):
+    data, narrow = Given(tmp_path), Given(tmp_path, width=2)
+    with pytest.raises(ValueError, match=r"2\.queries.* has 2 features, but BoostedRanker is fitted to 6"):
+        BoostedRanker(**SMALL).fit(data.stored, eval_set=[narrow.stored])
+
+
+def test_linear_trees_want_the_features(tmp_path):
     with pytest.raises(ValueError, match="linear_tree needs the features in memory"):
-        BoostedRanker(**SMALL, linear_tree=True).fit(stored())
+        BoostedRanker(**SMALL, linear_tree=True).fit(Given(tmp_path).stored)
 
 
-def test_a_set_that_shrinks_is_noticed():
-    data = stored()
-    data.n_rows += 5
-    with pytest.raises(ValueError, match="the stored set has changed"):
-        BoostedRanker(**SMALL).fit(data)
+@pytest.mark.parametrize("n", [3, 20])
+def test_a_set_of_other_size_than_it_says_is_noticed(n):
+    rows = StreamedRows(lambda: iter([np.zeros((n, 2), np.float32)]), (10, 2))
+    bins = Bins({"verbosity": -1}).find(np.random.default_rng(0).normal(size=(2, 10)), 10, 10)
+    with pytest.raises(ValueError, match="the stored set has changed: it no longer has 10 documents"):
+        bins.dataset(rows, "auto")
+
+
+def test_files_are_loaded(tmp_path):
+    data = Given(tmp_path, 12)
+    lines = [
+        f"{label:g} qid:{query} " + " ".join(f"{i}:{float(x)!r}" for i, x in enumerate(row, 1))
+        for row, label, query in zip(data.X, data.y, data.qid, strict=True)
+    ]
+    half = int(np.searchsorted(data.qid, 6))
+    for name, part in (("a.txt", lines[:half]), ("b.txt", lines[half:])):
+        (tmp_path / name).write_text("\n".join(part) + "\n")
+    a = BoostedRanker(**SMALL).fit([tmp_path / "a.txt", tmp_path / "b.txt"])
+    b = BoostedRanker(**SMALL).fit(data.X.astype(float), data.y, qid=data.qid)
+    assert booster_text(a.booster_) == booster_text(b.booster_)
