@@ -208,7 +208,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """Each block of a stored set, with its features as `_score_rows` takes them."""
         columns = stored.columns_of(getattr(self, "feature_names_in_", None))
         for block in stored.blocks():
-            X = block.X if columns is None else block.X[:, columns]
+            X = block.X if columns is None else np.ascontiguousarray(block.X[:, columns])
             yield self._by_query(X, block.groups), block
 
     def _stored_score(

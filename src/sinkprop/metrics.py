@@ -168,7 +168,7 @@ def evaluate_blocks(
     max_grade: float | None = None,
     query_weight: ArrayLike | None = None,
 ) -> Evaluation:
-    """`evaluate` of rows that come a block of whole queries at a time, to the same bits.
+    """`evaluate` of rows that come a block of whole queries at a time.
 
     blocks         labels (n,), scores (n,) and the queries of each block, in order
     queries        (Q,) the ids of all queries

@@ -85,11 +85,12 @@ class Piece:
     read: int
 
 
-def text_pieces(path: str, at: int = 0, line: int = 0, *, size: int = PIECE) -> Iterator[Piece]:
+def text_pieces(path: str, at: int = 0, line: int = 0, *, size: int | None = None) -> Iterator[Piece]:
     """The lines of a text file from an offset on, plain or compressed, in pieces of about `size` bytes.
 
     The offset is one in the text, not in the compressed file. A longer line is a piece of its own.
     """
+    size = PIECE if size is None else size
     with open(path, "rb", buffering=0) as file:
         compression = compression_by_content(file.read(6))
         file.seek(at if compression is None else 0)

@@ -177,10 +177,15 @@ def _made(
     target = Path(os.path.realpath(out))
     _check_target(target, out, overwrite=overwrite)
     folder = target.with_name(target.name + ".unfinished")
-    with _working_folder(folder, out):
-        fingerprint = _fingerprint(source, options)
-        _convert(source, folder, fingerprint, options, notify, resume=resume, again=overwrite)
-        _put_in_place(folder / SET, target)
+    try:
+        with _working_folder(folder, out):
+            fingerprint = _fingerprint(source, options)
+            _convert(source, folder, fingerprint, options, notify, resume=resume, again=overwrite)
+            _put_in_place(folder / SET, target)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror or str(error), os.fspath(out)) from None
     shutil.rmtree(folder)
     return open_queries(out)
 

@@ -131,7 +131,8 @@ class LetorInputs:
             for piece, layout in self._bounded(whole):
                 if not layout.rows:
                     continue
-                chunk = self._parsed(piece, Place(start.file, piece.at, piece.line, row), path)
+                place = Place(start.file, piece.at, piece.line, row)
+                chunk = self._parsed(piece, layout, place, path)
                 if sizes is not None:
                     chunk = sizes.numbered(chunk, numbered)
                 row += len(chunk.y)
@@ -158,7 +159,7 @@ class LetorInputs:
             yield part, _native.letor_scan(part.data, _THREAD_CHUNK, threads)
             first, first_line = last, line
 
-    def _parsed(self, piece: Piece, place: Place, path: str) -> Chunk:
+    def _parsed(self, piece: Piece, layout: _native.LetorLayout, place: Place, path: str) -> Chunk:
         """The rows of a piece. Where it begins with another kind of id than the file, or with a byte order
         mark in its middle, a line of the file's kind is put before it, for the reader to see what is wrong.
         """
@@ -166,7 +167,6 @@ class LetorInputs:
 
         data, extra = piece.data, 0
         threads = _threads(self._n_threads, len(data) >> 8)
-        layout = _native.letor_scan(data, _THREAD_CHUNK, threads)
         if layout.ids != self._kind or (piece.at and data[:3].tobytes() == b"\xef\xbb\xbf"):
             first = _FIRST_LINES[self._kind]
             data, extra = np.concatenate([np.frombuffer(first, np.uint8), data]), 1

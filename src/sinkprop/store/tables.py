@@ -54,6 +54,8 @@ def column_names(path: str, kind: str, delimiter: str | None = None) -> list[str
 class _TableInputs:
     """Files with named columns. The first file tells which they are; the others have the same."""
 
+    _empty_is_missing = False  # whether an empty text is no query id
+
     def __init__(
         self,
         paths: Sequence[str],
@@ -164,6 +166,9 @@ class _TableInputs:
         if array.null_count:
             row = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
             raise ValueError(f"column {name!r} ({array.type}) has no value in {where(row)}.")
+        if self._empty_is_missing and (empty := pc.equal(array, "")).true_count:
+            row = int(np.argmax(empty.to_numpy(zero_copy_only=False)))
+            raise ValueError(f"column {name!r} has no value in {where(row)}.")
         if self.qid == "string":
             return _as_text(array, name, where)
         try:
@@ -259,6 +264,8 @@ class ParquetInputs(_TableInputs):
 
 class CsvInputs(_TableInputs):
     """CSV files with a line of names: numbers in features and labels, a document a line."""
+
+    _empty_is_missing = True
 
     def __init__(self, paths: Sequence[str], *, delimiter: str | None, **options: Any) -> None:
         super().__init__(paths, **options)
