@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -422,11 +423,13 @@ class Killed(BaseException):
     """In place of a signal, at a place that a test chooses."""
 
 
-@pytest.mark.usefixtures("tiny_pieces")
+@pytest.mark.parametrize(("piece", "batch"), [(70, 48), (1100, 1000)])
 @pytest.mark.parametrize("kind", ["letor", "csv", "parquet"])
 def test_a_run_that_ends_at_any_step_is_resumed_to_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text_file: Path, kind: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text_file: Path, kind: str, piece: int, batch: int
 ) -> None:
+    monkeypatch.setattr(chunks, "PIECE", piece)
+    monkeypatch.setattr(tables, "_BATCH", batch)
     path = text_file
     if kind != "letor":
         table = frame_of(sinkprop.load_letor(text_file)).drop_columns("docid")
@@ -436,7 +439,7 @@ def test_a_run_that_ends_at_any_step_is_resumed_to_the_same_bytes(
 
             csv.write_csv(table, path)
         else:
-            pytest.importorskip("pyarrow.parquet").write_table(table, path, row_group_size=17)
+            pytest.importorskip("pyarrow.parquet").write_table(table, path, row_group_size=25)
     whole = convert(path, tmp_path / "whole.queries", **SMALL)
     expected = content(whole.path)
     assert len(expected) > 8
@@ -452,7 +455,7 @@ def test_a_run_that_ends_at_any_step_is_resumed_to_the_same_bytes(
     convert(path, tmp_path / "count.queries", **SMALL)
     monkeypatch.setattr(os, "replace", rename)
     out = tmp_path / "killed.queries"
-    for stop in range(0, steps, 1 if kind == "letor" else 7):
+    for stop in range(0, steps, 3 if kind == "letor" else 2):
         left = stop
 
         def killed(*arguments: object) -> None:
@@ -475,6 +478,34 @@ def test_a_run_that_ends_at_any_step_is_resumed_to_the_same_bytes(
         for file in out.iterdir():
             file.unlink()
         out.rmdir()
+
+
+@pytest.mark.parametrize("stop", range(3))
+def test_a_set_that_is_put_in_its_place_is_there_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text_file: Path, stop: int
+) -> None:
+    out = tmp_path / "a.queries"
+    before = content(convert(text_file, out, n_features=9).path)
+    expected = content(convert(text_file, tmp_path / "b.queries").path)
+    rename, remove, left = os.rename, shutil.rmtree, stop
+
+    def killed(*arguments: object, **options: object) -> None:
+        nonlocal left
+        if Path(str(arguments[0])).name in ("a.queries", "set", "a.queries.replaced"):
+            if not left:
+                raise Killed
+            left -= 1
+        (rename if len(arguments) > 1 else remove)(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", killed)
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(Killed):
+            convert(text_file, out, overwrite=True)
+    assert not out.exists() or content(out) in (before, expected)
+    convert(text_file, out, overwrite=stop < 2)
+    assert content(out) == expected
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.queries", "b.queries", "train.txt"]
 
 
 def start_conversion(path: Path, out: Path) -> subprocess.Popen[bytes]:
@@ -521,6 +552,22 @@ def leave_unfinished(path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> 
         patch.setattr(os, "replace", killed)
         with pytest.raises(Killed):
             convert(path, out, **SMALL)
+
+
+def test_what_a_killed_process_left_does_not_get_into_the_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text_file: Path
+) -> None:
+    out, work = tmp_path / "a.queries", tmp_path / "a.queries.unfinished"
+    expected = content(convert(text_file, tmp_path / "whole.queries", **SMALL).path)
+    leave_unfinished(text_file, out, monkeypatch)
+    for folder in (work, work / "set"):
+        (folder / ".sinkprop-0123").mkdir()
+        (folder / ".sinkprop-0123" / "manifest.json").write_text("half")
+    (work / "set" / "part-00077.arrow").write_text("half")
+    (work / "set" / "part-00001.arrow.tmp").write_text("half")
+    (work / "set" / "queries.arrow").write_text("half")
+    assert content(convert(text_file, out, **SMALL).path) == expected
+    assert not work.exists()
 
 
 def test_other_work_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text_file: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinkprop.cli.inputs import Reading, data_path, file_name, with_options
-from sinkprop.cli.shared import console, counted, progress
+from sinkprop.cli.shared import complain, console, counted, progress
 from sinkprop.console import say
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def convert_command() -> click.Command:
         force: bool,
         threads: int | None,
         **reading: Any,
-    ) -> None:
+    ) -> int:
         """Convert files to a stored set, a folder that every command takes in place of a file.
 
         INPUT is one file or several: LETOR text, CSV with a line of names, or Parquet, of any size. They are
@@ -107,7 +107,10 @@ def convert_command() -> click.Command:
             raise ValueError(_for_the_shell(str(error))) from None
         except FileExistsError as error:
             raise FileExistsError(error.errno, _for_the_shell(str(error.strerror)), error.filename) from None
+        except KeyboardInterrupt:
+            return complain(f"interrupted: give the same command to go on with {out}.", 130)
         _print(stored, inputs, time.perf_counter() - began)
+        return 0
 
     return convert
 

@@ -20,11 +20,12 @@ from sinkprop.progress import Notify, silent
 from sinkprop.readers import _null_value
 from sinkprop.store.arrays import QueriesInputs
 from sinkprop.store.chunks import Inputs
-from sinkprop.store.format import FORMAT_VERSION, MANIFEST, StoreError, is_stored, need_pyarrow
+from sinkprop.store.format import FORMAT_VERSION, INDEX, MANIFEST, StoreError, is_stored, need_pyarrow
 from sinkprop.store.letor import LetorInputs
 from sinkprop.store.stored import StoredQueries, open_queries
 from sinkprop.store.tables import CsvInputs, ParquetInputs
 from sinkprop.store.writer import (
+    JOURNAL,
     SET,
     Layout,
     Progress,
@@ -175,11 +176,15 @@ def _made(
     source: Inputs, out: StrPath, options: dict[str, Any], notify: Notify, *, overwrite: bool, resume: bool
 ) -> StoredQueries:
     target = Path(os.path.realpath(out))
-    _check_target(target, out, overwrite=overwrite)
     folder = target.with_name(target.name + ".unfinished")
+    fingerprint = _fingerprint(source, options)
+    if resume and _is_done(folder, target, fingerprint):
+        _remove_replaced(target)
+        shutil.rmtree(folder)
+        return open_queries(out)
+    _check_target(target, out, overwrite=overwrite)
     try:
         with _working_folder(folder, out):
-            fingerprint = _fingerprint(source, options)
             _convert(source, folder, fingerprint, options, notify, resume=resume, again=overwrite)
             _put_in_place(folder / SET, target)
     except OSError as error:
@@ -243,6 +248,14 @@ def _fingerprint(source: Inputs, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _is_done(folder: Path, target: Path, fingerprint: dict[str, Any]) -> bool:
+    """Whether all that is left of the same work is to clear up, after a kill at its very end."""
+    journal = read_journal(folder)
+    if journal is None or (folder / SET).exists() or not is_stored(target):
+        return False
+    return bool(journal["fingerprint"] == fingerprint and journal["progress"]["complete"])
+
+
 def _check_target(target: Path, out: StrPath, *, overwrite: bool) -> None:
     name = os.fspath(out)
     if not target.name:
@@ -296,12 +309,12 @@ def _convert(
             raise StoreError(_other_work(folder, journal["fingerprint"], fingerprint))
         journal = None
     done = Progress() if journal is None else Progress.of(journal["progress"])
-    if journal is not None and done.complete and (folder / SET / MANIFEST).exists():
+    finished = journal is not None and done.complete and (folder / SET / MANIFEST).exists()
+    parts = {part.file for part in done.parts}
+    _clear(folder / SET, parts | {INDEX, MANIFEST} if finished else parts)
+    _clear(folder, {SET, "lock", JOURNAL} | {f"queries-{i:05d}.arrow" for i in range(len(parts))})
+    if finished:
         return
-    keep = {part.file for part in done.parts} | {f"queries-{i:05d}.arrow" for i in range(len(done.parts))}
-    for path in [*(folder / SET).iterdir(), *folder.iterdir()]:
-        if path.is_file() and path.name not in keep | {"lock", "journal.json"}:
-            path.unlink()
     try:
         known = source.prepare(notify, None if journal is None else journal["known"])
         if journal is None:
@@ -328,6 +341,10 @@ def _convert(
                 start, skipped = (None, 0) if done.next is None else done.next
                 total = sum(size for _, size, _ in fingerprint["files"])
                 for chunk in source.chunks(start):
+                    # chunks after a place need not end where those did that went over it
+                    if skipped >= len(chunk.y):
+                        skipped -= len(chunk.y)
+                        continue
                     writer.add(chunk, skipped)
                     skipped = 0
                     if source.paths:
@@ -341,6 +358,16 @@ def _convert(
         if isinstance(error, ValueError) or not source.paths:
             shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _clear(folder: Path, keep: set[str]) -> None:
+    """What a killed process left unfinished, removed."""
+    for path in folder.iterdir():
+        if path.name not in keep:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def _other_work(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> str:
@@ -363,12 +390,16 @@ def _other_work(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> str:
 
 def _put_in_place(made: Path, target: Path) -> None:
     """The finished folder under its name; a set that stood there is removed after that."""
-    old = None
-    if target.exists():
-        old = target.with_name(f"{target.name}.replaced")
-        shutil.rmtree(old, ignore_errors=True)
-        os.rename(target, old)
+    if is_stored(target):
+        os.rename(target, _remove_replaced(target))
     os.rename(made, target)
     flush_folder(target.parent)
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
+    _remove_replaced(target)
+
+
+def _remove_replaced(target: Path) -> Path:
+    """Where the set that another one replaces is kept until that is in its place; nothing is there then."""
+    old = target.with_name(f"{target.name}.replaced")
+    if is_stored(old):
+        shutil.rmtree(old)
+    return old
