@@ -1,6 +1,7 @@
 """NeuralRanker on several ranks of torch.distributed: real processes, beside the fit of one process."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,10 +29,12 @@ from rank_program import (  # noqa: E402
     some_queries,
 )
 
-from sinkprop.store import convert  # noqa: E402
+from sinkprop.store import save_queries  # noqa: E402
 from sinkprop.torch import feeds, fitting  # noqa: E402
+from sinkprop.torch.ranker import NeuralRanker  # noqa: E402
 
 HERE = Path(__file__).parent
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,9 +48,8 @@ def small_shards():
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     for name, queries in (("train", some_queries()), ("vali", some_queries(12, 9))):
-        sinkprop.save_letor(folder / f"{name}.txt", sinkprop.Queries(*queries))
-        size = 4 * N_FEATURES
-        convert(folder / f"{name}.txt", folder / f"{name}.queries", block_bytes=40 * size)
+        path = folder / f"{name}.queries"
+        save_queries(path, sinkprop.Queries(*queries), block_bytes=40 * 4 * N_FEATURES)
     return folder
 
 
@@ -57,12 +59,10 @@ def found(folder):
     X, y, qid = some_queries()
     with pytest.raises(SystemExit):
         quick(checkpoint=folder / "by-one.checkpoint", on_epoch=Calls(2)).fit(X, y, qid=qid)
-    paths = [str(HERE.parent / "src"), *sys.path]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     ranks = [
         subprocess.Popen(
             [sys.executable, str(HERE / "rank_program.py"), str(rank), "2", str(folder)],
-            env=environment,
+            env=ENVIRONMENT,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -276,3 +276,28 @@ class TestErrors:
             quick(distributed="shared").fit(X, y, qid=qid)
         with pytest.raises(ValueError, match="distributed must be None, 'shared'"):
             quick(distributed=True).fit(X, y, qid=qid)
+
+
+def test_the_program_of_the_docs_by_torchrun(folder):
+    page = (HERE.parent / "docs" / "neural.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n# train\.py\n(.*?)```", page, re.DOTALL).group(1)
+    (folder / "train.py").write_text(code.replace('"shared",', '"shared", max_epochs=10,'))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, "train.py"],
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "_SHARD_DOCUMENTS", 2048)
+        ranker = NeuralRanker(batch_documents=16_384, max_epochs=10)
+        ranker.fit(folder / "train.queries", eval_set=[folder / "vali.queries"])
+    saved = sinkprop.load_model(folder / "model.safetensors")
+    for name, x in ranker.module_.state_dict().items():
+        assert torch.equal(saved.module_.state_dict()[name], x), name
+    assert not (folder / "fit.checkpoint").exists()

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="NeuralRanker needs PyTorch")
 pytest.importorskip("pyarrow", reason="stored sets are Arrow files")
 
 from sinkprop.model_files import ModelFileError  # noqa: E402
-from sinkprop.store import StoredQueries, StoreError, convert  # noqa: E402
+from sinkprop.store import StoredQueries, StoreError, save_queries  # noqa: E402
 from sinkprop.torch import feeds, fitting, preparation  # noqa: E402
 from sinkprop.torch.preparation import Moments, Preparation, make_preparation  # noqa: E402
 from sinkprop.torch.ranker import NeuralRanker  # noqa: E402
@@ -35,9 +35,7 @@ def some_queries(n_queries=40, seed=0):
 
 
 def stored_as(path, queries):
-    text = path.with_suffix(".txt")
-    sinkprop.save_letor(text, queries)
-    return convert(text, path, block_bytes=40 * ROW_BYTES, part_bytes=100 * ROW_BYTES)
+    return save_queries(path, queries, block_bytes=40 * ROW_BYTES, part_bytes=100 * ROW_BYTES)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +113,7 @@ SETTINGS = {
     "stopped early": {"max_epochs": 40, "patience": 1},
     "one's own module": {"module": Beside},
     "partitioned": {"relaxation": "probit", "max_epochs": 2},
-    "listnet": {"loss": "listnet"},
+    "listnet": {"loss": "listnet", "criterion": "err@10"},
 }
 
 
@@ -158,6 +156,15 @@ class TestTheSameAsInMemory:
 
         monkeypatch.setattr(feeds, "Streamed", streamed)
         same_fit(quick().fit(stored), quick().fit(data.X, data.y, qid=data.qid))
+
+    def test_files_of_text(self, data, tmp_path):
+        halves = np.array_split(data.groups.queries, 2)
+        paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+        for path, half in zip(paths, halves, strict=True):
+            sinkprop.save_letor(path, data.select(half))
+        read = [sinkprop.load_letor(path) for path in paths]
+        X, y, qid = (np.concatenate([getattr(part, name) for part in read]) for name in ("X", "y", "qid"))
+        same_fit(quick().fit(paths), quick().fit(X, y, qid=qid))
 
     def test_one_query(self, data, folder, streaming):
         one = data.select(data.groups.queries[5:6])
@@ -292,7 +299,9 @@ class TestBadInput:
             quick().fit(stored, eval_set=[vali[1]], eval_qid=[vali[0].qid])
         narrow = sinkprop.Queries(vali[0].X[:, :3], vali[0].y, vali[0].qid)
         other = stored_as(folder / "narrow.queries", narrow)
-        with pytest.raises(ValueError, match=r"item 0 of eval_set must have the 5 features.*it has 3"):
+        with pytest.raises(
+            ValueError, match=r"narrow.queries has 3 features, but NeuralRanker is expecting 5"
+        ):
             quick().fit(stored, eval_set=[other])
 
     def test_a_missing_folder(self, tmp_path):
@@ -300,24 +309,36 @@ class TestBadInput:
             quick().fit(tmp_path / "nowhere.queries")
 
     @pytest.mark.parametrize(
-        ("changed", "said"), [({"has_nan": True}, "holds NaN"), ({"label": "none"}, "has no labels")]
+        ("changed", "said"),
+        [({"has_nan": True}, "are NaN, for missing"), ({"label": "none"}, "without labels")],
     )
     def test_what_a_network_makes_nothing_of(self, changed, said, data, stored):
         other = dataclasses.replace(stored, manifest=dataclasses.replace(stored.manifest, **changed))
-        with pytest.raises(ValueError, match=f"the stored set {said}"):
+        with pytest.raises(ValueError, match=f"train.queries: .*{said}"):
             quick().fit(other)
-        with pytest.raises(ValueError, match=f"item 0 of eval_set {said}"):
+        with pytest.raises(ValueError, match=f"train.queries: .*{said}"):
             quick().fit(data.X, data.y, qid=data.qid, eval_set=[other])
 
-    def test_features_of_other_names(self, stored, vali):
-        named, swapped = (
-            dataclasses.replace(part, manifest=dataclasses.replace(part.manifest, feature_names=tuple(names)))
-            for part, names in ((stored, "abcde"), (vali[1], "abdce"))
-        )
-        with pytest.raises(ValueError, match="in their order; feature 2 is 'd', not 'c'"):
-            quick().fit(named, eval_set=[swapped])
-        ranker = quick(max_epochs=1).fit(named)
+    def test_features_go_by_their_names(self, data, stored, vali, folder, streaming):
+        X = dict(zip("abcde", vali[0].X.T, strict=True))
+        named = dataclasses.replace(data, feature_names=tuple("abcde"))
+        train = save_queries(folder / "named.queries", named, block_bytes=40 * ROW_BYTES)
+        judges = {
+            names: save_queries(
+                folder / f"{names}.queries",
+                dataclasses.replace(
+                    vali[0],
+                    X=np.stack([X.get(name, X["a"]) for name in names], 1),
+                    feature_names=tuple(names),
+                ),
+            )
+            for names in ("abcde", "cadbe", "abcdf")
+        }
+        ranker = quick().fit(train, eval_set=[judges["cadbe"]])
+        same_fit(ranker, quick().fit(train, eval_set=[judges["abcde"]]))
         assert ranker.feature_names_in_.tolist() == list("abcde")
+        with pytest.raises(ValueError, match="only one of them has 'e'"):
+            quick().fit(train, eval_set=[judges["abcdf"]])
         assert not hasattr(ranker.fit(stored), "feature_names_in_")
 
 

@@ -22,6 +22,7 @@ from sinkprop.torch.loss import SinkPropLoss, sinkprop_loss
 from sinkprop.torch.rivals import approx_ndcg_loss, lambda_loss, listnet_loss
 
 if TYPE_CHECKING:
+    from sinkprop.torch.distributed import RankError
     from sinkprop.torch.fitting import Epoch, NetworkFit
     from sinkprop.torch.network import MLP
     from sinkprop.torch.ranker import NeuralRanker
@@ -33,6 +34,7 @@ __all__ = [
     "NetworkFit",
     "NetworkOverflowError",
     "NeuralRanker",
+    "RankError",
     "SinkPropLoss",
     "approx_ndcg_loss",
     "doubly_stochastic",
@@ -53,6 +55,7 @@ _LAZY = {
     "NetworkFit": "sinkprop.torch.fitting",
     "NetworkOverflowError": "sinkprop.torch.scoring",
     "NeuralRanker": "sinkprop.torch.ranker",
+    "RankError": "sinkprop.torch.distributed",
 }
 
 

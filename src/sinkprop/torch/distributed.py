@@ -11,9 +11,11 @@ from __future__ import annotations
 import atexit
 import io
 import json
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +32,8 @@ __all__ = ["Alone", "RankError", "Ranks", "Said", "rank_here", "ranks_of"]
 Floats = NDArray[np.float64]
 
 LANES = 16  # parts of a minibatch whose gradients are added up by themselves; the most ranks that share one
+
+_SAME_INTERRUPT = 5.0  # seconds
 
 _FINE, _INTERRUPTED, _OVERFLOWED, _FAILED = range(4)
 _MODES = ("shared", "own")
@@ -119,15 +123,24 @@ class Ranks(Alone):
 
     @contextmanager
     def deferring_interrupts(self) -> Iterator[None]:
-        """A block in which Ctrl-C waits for the end of what ranks do by themselves; a second does not."""
+        """A block in which Ctrl-C waits for the end of what ranks do by themselves.
+
+        torchrun sends it on to processes that have it from the terminal already, so one that follows at once
+        is the same. A later one does not wait: what it interrupts may have hung.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        last = -math.inf
 
         def note(number: int, frame: Any) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last < _SAME_INTERRUPT:
+                return
             if self._interrupted:
                 raise KeyboardInterrupt
-            self._interrupted = True
+            self._interrupted, last = True, now
 
         before = signal.signal(signal.SIGINT, note)
         try:

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from sinkprop.conventions import Convention, as_convention
 from sinkprop.judging import Judge
+from sinkprop.measures import ExpectedReciprocalRank
+from sinkprop.metrics import parse_metrics
 from sinkprop.selection import mean_over_queries
 from sinkprop.torch.distributed import Alone
 from sinkprop.torch.feeds import Held, Streamed, spans_of
+from sinkprop.torch.stored import Data, largest_label
 
-__all__ = ["Judgment"]
+__all__ = ["Judgment", "graded"]
 
 Floats = NDArray[np.float64]
+
+
+def graded(criterion: Any, convention: str | Convention, sets: Sequence[Data], ranks: Alone) -> Convention:
+    """The convention, with the highest grade of all the queries where the criterion asks for it, as ERR does.
+
+    They are judged some at a time, of which each has a highest grade of its own.
+    """
+    found = as_convention(convention)
+    metrics = () if criterion is None else parse_metrics(criterion)
+    if found.max_grade is not None or not any(isinstance(m, ExpectedReciprocalRank) for m in metrics):
+        return found
+    with ranks.together():
+        largest = max(map(largest_label, sets), default=0.0)
+    return replace(found, max_grade=float(ranks.gather(np.array([largest])).max()))
 
 
 class Judgment:

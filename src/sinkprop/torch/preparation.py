@@ -51,7 +51,8 @@ class Preparation:
             if standard:
                 rows.sub_(shift).mul_(factor)
             out[start : start + _CHUNK] = rows
-        if not bool(out.isfinite().all()):
+        # the sum is quick to tell that all is well; where it is not finite, it may have overflowed itself
+        if not bool(out.sum().isfinite()) and not bool(out.isfinite().all()):
             row, column = (~out.isfinite()).nonzero()[0].tolist()
             raise ValueError(
                 f"X holds {X[row, column]!r} in row {row}, column {column}, which is too large for "

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 import sinkprop
 from sinkprop.arguments import number, threads
 from sinkprop.data import Groups, as_query_weight
+from sinkprop.elsewhere import as_stored, in_memory, is_elsewhere, is_stored_set, no_arrays
 from sinkprop.estimator import BaseRanker, Ids, seed_of
 from sinkprop.gains import Gain, RankLinear, as_gain
 from sinkprop.judging import Judge, gain_judge, metric_judge
@@ -38,24 +39,16 @@ from sinkprop.relaxations import (
 from sinkprop.selection import Selection
 from sinkprop.torch.checkpoints import Checkpoint, shared_state
 from sinkprop.torch.distributed import Alone, rank_here, ranks_of
+from sinkprop.torch.division import divided, totals
 from sinkprop.torch.feeds import feed_of, training_moments
 from sinkprop.torch.files import read_network, write_network
 from sinkprop.torch.fitting import Epoch, NetworkFit, fit_network
-from sinkprop.torch.judgment import Judgment
+from sinkprop.torch.judgment import Judgment, graded
 from sinkprop.torch.network import MLP
 from sinkprop.torch.plans import DTYPES, make_plan, name_of
 from sinkprop.torch.preparation import Preparation, make_preparation, transformed
 from sinkprop.torch.scoring import NetworkOverflowError, checked_scores, network_scores, takes_offsets
-from sinkprop.torch.stored import (
-    Data,
-    StoredSet,
-    as_stored,
-    check_like_training,
-    check_stored,
-    digest_of,
-    is_stored_set,
-    sizes_of,
-)
+from sinkprop.torch.stored import Data, StoredSet, digest_of, sizes_of, stored_set
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
@@ -102,13 +95,17 @@ class NeuralRanker(BaseRanker):
     dtype           of the network: "float32" or "float64"
     metric          of `score`, under `convention`
     checkpoint      a file to which the fit writes as it goes, and from which it resumes; removed when done
+    distributed     None: one process. "shared" or "own": all ranks of torch.distributed, each of which calls
+                    `fit`, train one network; with "shared" every rank gives the same queries, and they share
+                    the work, with "own" every rank gives queries of its own. Rank 0 writes
     on_epoch        a function called with the `Epoch` that was finished, while the fit goes on
     n_threads       see `expected_gain`        verbose     False: no progress line even on a terminal
     random_state    of all that is drawn. The same gives the same network, whatever the number of threads
 
     The module gets rows (N, D) as they are after `normalization` and gives scores (N,) or (N, 1), or (N, 2)
     for a partitioned measure. One whose `forward` has an argument `offsets` gets the queries as well: query q
-    has the rows offsets[q] to offsets[q + 1]. Then `predict` needs qid. Training is on the CPU.
+    has the rows offsets[q] to offsets[q + 1]. Then `predict` needs qid. Training is on the CPU. An error on
+    another rank is a `RankError` here, whatever it is there.
 
     After `fit`: `module_`, the network of the best epoch; `scaling_`; `sigma_` and `relaxation_` of its
     scores, None where the loss has none; `fit_result_`, the record of every epoch. An interrupt from the
@@ -210,10 +207,10 @@ class NeuralRanker(BaseRanker):
     ) -> NeuralRanker:
         """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,), or to a stored set.
 
-        X              rows, or a `StoredQueries`, or the path of one: then y, qid and group are in it, and it
-                       is read as the fit goes, with no more memory than a few hundred megabytes
-        eval_set       [(X, y)], with eval_qid or eval_group, or [stored]: queries that help to choose, not
-                       trained on
+        X              an array or a frame; or a `StoredQueries` or its path, which has labels and queries of
+                       its own and is read as the fit goes; or a list of LETOR files, which are loaded
+        eval_set       [(X, y)], with eval_qid or eval_group: queries that help to choose, not trained on; an
+                       item may be a stored set, which is read as they are judged
         sample_weight  (N,) row weights; not for stored sets
         query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
         """
@@ -222,41 +219,39 @@ class NeuralRanker(BaseRanker):
             evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
             data: Data
             stored = as_stored(X)
+            if is_elsewhere(X):
+                no_arrays("a stored set", y=y, qid=qid, group=group, sample_weight=sample_weight)
+                if stored is None:  # files of text
+                    loaded = in_memory(X)
+                    X, y, qid = loaded.X, loaded.y, loaded.qid
             if stored is None:
                 data = self._training_set(
                     X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight
                 )
             else:
-                data = self._stored_set(
-                    stored, query_weight, y=y, qid=qid, group=group, sample_weight=sample_weight
-                )
+                data = self._stored_set(stored, query_weight)
             self._train(data, self._judging_sets(eval_set, eval_qid, eval_group), ranks)
         return self
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         self._train(data, [] if validation is None else [validation], Alone())
 
-    def _stored_set(self, stored: StoredQueries, query_weight: Any, **given: Any) -> StoredSet:
+    def _stored_set(self, stored: StoredQueries, query_weight: Any) -> StoredSet:
         """A stored set to train on."""
-        for name, value in given.items():
-            if value is not None:
-                has = "has no row weights: give query_weight" if name == "sample_weight" else "has its own"
-                raise ValueError(f"fit: give no {name} with a stored set, which {has}.")
-        check_stored(stored, "the stored set")
+        data = stored_set(stored, type(self).__name__, self._transform_by_query)
         self.n_features_in_ = int(stored.n_features)
         if stored.feature_names is not None:
             self.feature_names_in_ = np.array(stored.feature_names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        weight = None
-        if query_weight is not None:
-            groups = Groups(stored.offsets, None, stored.query_ids, stored.longest)
-            weight = as_query_weight(query_weight, groups, stored.n_rows)
-        return self._stored(stored, weight)
+        if query_weight is None:
+            return data
+        groups = Groups(stored.offsets, None, stored.query_ids, stored.longest)
+        return dataclasses.replace(data, query_weight=as_query_weight(query_weight, groups, stored.n_rows))
 
-    def _stored(self, stored: StoredQueries, weight: Floats | None = None) -> StoredSet:
-        by_query = self.input_transform if self.normalization == "query" else None
-        return StoredSet(stored, np.arange(stored.n_queries), weight, by_query)
+    @property
+    def _transform_by_query(self) -> str | None:
+        return self.input_transform if self.normalization == "query" else None
 
     def _judging_sets(self, eval_set: Any, eval_qid: Any, eval_group: Any) -> list[Data]:
         """The evaluation sets: stored ones, and pairs with an item of eval_qid or eval_group each."""
@@ -264,17 +259,15 @@ class NeuralRanker(BaseRanker):
         if not isinstance(given, list | tuple) or not any(map(is_stored_set, given)):
             return [*self._evaluation_sets(eval_set, eval_qid, eval_group)]
         pairs = [item for item in given if not is_stored_set(item)]
-        in_memory = iter(self._evaluation_sets(pairs or None, eval_qid, eval_group))
-        found: list[Data] = []
-        for i, item in enumerate(given):
-            stored = as_stored(item)
-            if stored is None:
-                found.append(next(in_memory))
-                continue
-            check_stored(stored, f"item {i} of eval_set")
-            check_like_training(self, stored, f"item {i} of eval_set")
-            found.append(self._stored(stored))
-        return found
+        found = iter(self._evaluation_sets(pairs or None, eval_qid, eval_group))
+        return [self._stored_judges(item) if is_stored_set(item) else next(found) for item in given]
+
+    def _stored_judges(self, item: Any) -> StoredSet:
+        stored = self._given_stored(item)
+        assert stored is not None  # the path of none is an error before
+        data = stored_set(stored, type(self).__name__, self._transform_by_query)
+        columns = stored.columns_of(getattr(self, "feature_names_in_", None))
+        return dataclasses.replace(data, columns=columns)
 
     @torch.inference_mode(False)  # type: ignore[untyped-decorator]  # whatever the caller's mode is
     def _train(self, data: Data, validation: list[Data], ranks: Alone) -> None:
@@ -288,7 +281,7 @@ class NeuralRanker(BaseRanker):
             n_threads = threads(self.n_threads, int(sizes_of(data).sum()))
             if self.n_threads is None and ranks.size > 1:  # those of a machine share its processors
                 n_threads = max(1, n_threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-            judge, criterion = self._criterion(weighted=data.sample_weight is not None)
+            criterion = self._criterion(data, self.convention)[1]
             seed = seed_of(self.random_state)
             make_plan(self, 1, data.sample_weight, seed=seed, n_threads=n_threads)
             digests: list[str] = []
@@ -298,9 +291,9 @@ class NeuralRanker(BaseRanker):
         ranks.same(self._facts(data, validation, digests, criterion, ranks))
         if ranks.own:
             digests = ranks.texts(repr(digests))
-        n_rows, n_queries = _totals(data, ranks)
+        n_rows, n_queries = totals(data, ranks)
         relaxation, plan = make_plan(self, n_rows, data.sample_weight, seed=seed, n_threads=n_threads)
-        part, judging, judged_by = self._division(data, validation, seed, ranks)
+        part, judging, judged_by = divided(data, validation, self.validation_fraction, seed, ranks)
         moments = None
         if self.normalization == "standard":
             moments = training_moments(part, n_features, self.input_transform, n_threads, ranks)
@@ -318,9 +311,13 @@ class NeuralRanker(BaseRanker):
         )
         ranks.adopt(module.state_dict())
         scores = partial(self._judged_scores, preparation=preparation, relaxation=relaxation)
-        mean = Judgment(feeds, scores, judge, ranks) if judged_by else None
-        on_training = None
+        mean, on_training = None, None
+        if judged_by:
+            judge, _ = self._criterion(data, graded(self.criterion, self.convention, judging, ranks))
+            mean = Judgment(feeds, scores, judge, ranks)
         if plan.n_outputs == 1:  # the assignments of a partitioned measure would take as long as an epoch
+            trained = [] if part is None else [part]
+            judge, _ = self._criterion(data, graded(self.criterion, self.convention, trained, ranks))
             on_training = Judgment([] if feed is None else [feed], scores, judge, ranks)
         checkpoint, resumed = None, None
         with ranks.together():
@@ -396,37 +393,16 @@ class NeuralRanker(BaseRanker):
         if isinstance(relaxation, SmoothedIndicator) and result.sigma is not None:
             self.relaxation_ = dataclasses.replace(relaxation, sigma=result.sigma)
 
-    def _division(
-        self, data: Data, validation: list[Data], seed: int, ranks: Alone
-    ) -> tuple[Data | None, list[Data], str]:
-        """The queries to train on, those that judge, and how in words; of this rank, where it has its own."""
-        if validation:
-            n = int(sum(part.n_queries for part in validation))
-            n = int(ranks.total(np.array([float(n)]))[0]) if ranks.own else n
-            return _counting(data, np.arange(data.n_queries), ranks), validation, f"{n} validation queries"
-        first, n_queries = 0, data.n_queries
-        if ranks.own:
-            counts = ranks.gather(np.array([float(n_queries)]))[:, 0].astype(int)
-            first, n_queries = int(counts[: ranks.rank].sum()), int(counts.sum())
-        mine = np.arange(data.n_queries)
-        if self.validation_fraction == 0 or n_queries < 2:
-            judged_by = "" if self.validation_fraction == 0 else "the one training query itself"
-            return _counting(data, mine, ranks), [data] if judged_by else [], judged_by
-        order = np.random.default_rng([seed, 0]).permutation(n_queries)
-        n = max(1, min(n_queries - 1, round(self.validation_fraction * n_queries)))
-        held = np.isin(first + mine, order[:n])
-        judging = [data.select(mine[held])] if held.any() else []
-        return _counting(data, mine[~held], ranks), judging, f"{n} queries held out"
-
-    def _criterion(self, *, weighted: bool) -> tuple[Judge, str]:
+    def _criterion(self, data: Data, convention: Any) -> tuple[Judge, str]:
         """The function that gives the criterion of each query, and its name."""
         criterion: Any = self.criterion
         if criterion is not None and not isinstance(criterion, str):
             criterion = tuple(criterion)
         if isinstance(self.loss, str) and self.loss == "sinkprop":
             selection = Selection(criterion=criterion)
-            return gain_judge(as_gain(self.gain), selection, self.convention, weighted=weighted)
-        return metric_judge("ndcg@1-10" if criterion is None else criterion, self.convention)
+            weighted = data.sample_weight is not None
+            return gain_judge(as_gain(self.gain), selection, convention, weighted=weighted)
+        return metric_judge("ndcg@1-10" if criterion is None else criterion, convention)
 
     def _judged_scores(
         self,
@@ -625,25 +601,6 @@ class NeuralRanker(BaseRanker):
         except RuntimeError as error:
             raise ValueError(f"its weights are not of this network: {' '.join(str(error).split())}") from None
         self._set_fitted(module, preparation, relaxation, result)
-
-
-def _counting(data: Data, queries: NDArray[np.int64], ranks: Alone) -> Data | None:
-    """Those of the queries that have some weight; None where this rank has none of them."""
-    weight = data.query_weight
-    kept = queries if weight is None else queries[weight[queries] > 0]
-    n = np.array([float(len(kept))])
-    if not (ranks.total(n) if ranks.own else n)[0]:
-        raise ValueError("query_weight must have a sum above 0; every weight is zero.")
-    if len(kept) == data.n_queries:
-        return data
-    return data.select(kept) if len(kept) else None
-
-
-def _totals(data: Data, ranks: Alone) -> tuple[int, int]:
-    """Documents and queries of all ranks."""
-    mine = np.array([float(sizes_of(data).sum()), float(data.n_queries)])
-    rows, queries = (ranks.total(mine) if ranks.own else mine).astype(int).tolist()
-    return rows, queries
 
 
 def _plain(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,16 +18,7 @@ from sinkprop.torch.preparation import transformed
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
 
-__all__ = [
-    "Data",
-    "StoredSet",
-    "as_stored",
-    "check_like_training",
-    "check_stored",
-    "digest_of",
-    "is_stored_set",
-    "sizes_of",
-]
+__all__ = ["Data", "StoredSet", "digest_of", "largest_label", "sizes_of", "stored_set"]
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -42,12 +32,14 @@ class StoredSet:
     query_weight  (Q,) of these queries
     by_query      the transform that is done before features are normalized query by query; None where they
                   are not
+    columns       where the features of the training queries stand here; None for the same order
     """
 
     stored: StoredQueries
     numbers: Numbers
     query_weight: Floats | None = None
     by_query: str | None = None
+    columns: list[int] | None = None
 
     sample_weight = None  # a stored set has none
 
@@ -91,7 +83,7 @@ class StoredSet:
         sizes = self.sizes[queries]
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         groups = Groups(offsets, None, np.arange(len(sizes)), int(sizes.max(initial=0)))
-        X: NDArray[Any] = found.X
+        X: NDArray[Any] = found.X if self.columns is None else found.X[:, self.columns]
         if self.by_query is not None:
             X = scale_by_query(transformed(X, self.by_query), groups)
         weight = None if self.query_weight is None else self.query_weight[queries]
@@ -103,7 +95,7 @@ class StoredSet:
 
     def digest(self) -> str:
         """Of all that a fit depends on."""
-        found = hashlib.sha256(f"stored {self.stored.digest} {self.by_query}".encode())
+        found = hashlib.sha256(f"stored {self.stored.digest} {self.by_query} {self.columns}".encode())
         found.update(np.ascontiguousarray(self.numbers).data)
         if self.query_weight is not None:
             found.update(np.ascontiguousarray(self.query_weight).data)
@@ -118,45 +110,24 @@ def sizes_of(data: Data) -> Numbers:
     return data.sizes if isinstance(data, StoredSet) else np.diff(data.groups.offsets)
 
 
-def is_stored_set(X: Any) -> bool:
-    """Whether it is a stored set, or what can only be the path of one."""
-    return isinstance(X, str | os.PathLike) or hasattr(X, "block_queries")
+def stored_set(stored: StoredQueries, who: str, by_query: str | None) -> StoredSet:
+    """All queries of a stored set; a ValueError where a network, `who`, can make nothing of it."""
+    stored.require_finite(who)
+    stored.require_labels("training")
+    return StoredSet(stored, np.arange(stored.n_queries), None, by_query)
 
 
-def as_stored(X: Any) -> StoredQueries | None:
-    """The stored set that is given, itself or by its path; None for anything else."""
-    if isinstance(X, str | os.PathLike):
-        from sinkprop.store import open_queries
-
-        return open_queries(X)
-    return X if is_stored_set(X) else None
-
-
-def check_stored(stored: StoredQueries, name: str) -> None:
-    """A ValueError where a network cannot be trained on a stored set, or judged by it."""
-    if stored.has_nan:
-        raise ValueError(
-            f"{name} holds NaN, of which a network can make nothing. Fill in what is missing and convert it "
-            "again, or take boosted trees, BoostedRanker, for which NaN is a value."
-        )
-    if not stored.labeled:
-        raise ValueError(f"{name} has no labels: convert documents that are judged.")
-
-
-def check_like_training(ranker: Any, stored: StoredQueries, name: str) -> None:
-    """A ValueError where a stored set has not the features that the ranker is trained on."""
-    if stored.n_features != ranker.n_features_in_:
-        raise ValueError(
-            f"{name} must have the {ranker.n_features_in_} features of the training queries; it has "
-            f"{stored.n_features}."
-        )
-    names, found = getattr(ranker, "feature_names_in_", None), stored.feature_names
-    if names is not None and found is not None and tuple(names) != found:
-        i = next(i for i, name in enumerate(names) if name != found[i])
-        raise ValueError(
-            f"{name} must have the features of the training queries, in their order; feature {i} is "
-            f"{found[i]!r}, not {names[i]!r}."
-        )
+def largest_label(data: Data) -> float:
+    """The highest grade among the queries."""
+    if isinstance(data, TrainingSet):
+        return float(data.y.max())
+    chosen, first, largest = np.zeros(data.stored.n_queries, dtype=bool), 0, 0.0
+    chosen[data.numbers] = True
+    for labels, groups in data.stored.judgments():
+        mine = chosen[first : first + len(groups.queries)]
+        largest = max(largest, float(labels[np.repeat(mine, np.diff(groups.offsets))].max(initial=0.0)))
+        first += len(groups.queries)
+    return largest
 
 
 def digest_of(data: Data) -> str:
