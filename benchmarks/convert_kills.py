@@ -4,7 +4,7 @@
     python benchmarks/convert_kills.py --megabytes 50 --kills 3 --kind parquet
 
 Makes a file, converts it once without a kill, and then again and again: each time a process of its own is
-sent SIGKILL at a moment drawn evenly from the time that a whole conversion takes, the same command is given
+sent SIGKILL at a moment drawn evenly from the time that a whole conversion takes, the same call is made
 again until the set is there (and in three cases of ten is killed once more), and the SHA-256 of every file of
 it, the manifest included, is compared with that of the first.
 """
@@ -60,11 +60,15 @@ def make_file(path: Path, megabytes: int, kind: str) -> None:
 
 
 def start(path: Path, out: Path, kind: str) -> subprocess.Popen[bytes]:
+    """A process that converts, and has begun to."""
     code = (
-        "import sys; from sinkprop.store import convert; "
+        "import sys, pyarrow.csv, pyarrow.parquet; from sinkprop.store import convert; print(flush=True); "
         f"convert(sys.argv[1], sys.argv[2], kind={kind!r}, part_bytes={PART_BYTES})"
     )
-    return subprocess.Popen([sys.executable, "-c", code, str(path), str(out)])
+    process = subprocess.Popen([sys.executable, "-c", code, str(path), str(out)], stdout=subprocess.PIPE)
+    if process.stdout is not None:
+        process.stdout.readline()
+    return process
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -99,8 +103,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         path, out = Path(folder, "file"), Path(folder, "set.queries")
         make_file(path, given.megabytes, given.kind)
-        began = time.perf_counter()
-        if start(path, out, given.kind).wait():
+        process, began = start(path, out, given.kind), time.perf_counter()
+        if process.wait():
             raise SystemExit("the conversion failed")
         seconds = time.perf_counter() - began
         expected, n_parts = digests(out), parts_in(out)

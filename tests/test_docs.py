@@ -185,6 +185,7 @@ PUBLIC = [
         ".plot",
         ".reference",
         ".report",
+        ".store",
         ".torch",
     )
     if importlib.util.find_spec(f"sinkprop{name}")
