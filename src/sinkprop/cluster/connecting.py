@@ -18,7 +18,7 @@ from sinkprop.cluster.errors import ClusterLost
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["check_workers", "connected", "differing", "patience", "workers_of"]
+__all__ = ["ask", "check_workers", "connected", "differing", "patience", "workers_of"]
 
 _PATIENCE = "60s"
 # An interrupt from the keyboard goes to all processes of a terminal; the fit ends here, and still needs them.
@@ -158,7 +158,7 @@ def check_workers(client: Client) -> dict[str, int]:
 
 def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
     """What is wrong with each of the workers that cannot take part."""
-    answers = client.run(_probe(), workers=list(workers), on_error="return")
+    answers = ask(client, _probe(), workers=workers)
     found = {}
     for address in sorted(answers):
         answer = answers[address]
@@ -169,6 +169,26 @@ def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
         elif answer != (sinkprop.__version__, _python()):
             found[address] = f"has sinkprop {answer[0]} with Python {answer[1]}"
     return found
+
+
+def ask(
+    client: Client, function: Callable[..., Any], *arguments: Any, workers: Collection[str] | None = None
+) -> dict[str, Any]:
+    """What a short function gives, or raises, on each worker; those that go away meanwhile are left out."""
+    from distributed.comm import CommClosedError
+
+    asked = set(workers_of(client) if workers is None else workers)
+    answers: dict[str, Any] = {}
+    while asked:
+        found = client.run(function, *arguments, workers=sorted(asked), on_error="return")
+        failed = {address for address, answer in found.items() if isinstance(answer, OSError)}
+        if failed:
+            time.sleep(0.2)  # for the scheduler to notice
+            there = set(workers_of(client))
+            found = {address: answer for address, answer in found.items() if address in there}
+        answers |= found
+        asked = {address for address in found if isinstance(found[address], CommClosedError)}
+    return answers if answers or workers is not None else ask(client, function, *arguments)
 
 
 def _probe() -> Callable[[], tuple[str, str]]:

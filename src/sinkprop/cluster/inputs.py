@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.cluster.calls import call
+from sinkprop.cluster.connecting import ask
 from sinkprop.cluster.partitions import (
     Held,
     Stored,
@@ -136,7 +137,7 @@ def _stored(client: Client, stored: StoredQueries, *, by_query: bool) -> Plan:
 
 def _check_stored(client: Client, stored: StoredQueries, path: str) -> None:
     """Every worker sees the set, and its bytes are those that were written: one worker reads each file."""
-    answers = client.run(see, path, stored.digest, on_error="return")
+    answers = ask(client, see, path, stored.digest)
     for address in sorted(answers):
         if answers[address] is not None:
             raise ValueError(
@@ -161,7 +162,7 @@ def _files(client: Client, paths: Sequence[Any], *, by_query: bool, n_features: 
             raise ValueError(f"{name} is in the list of files twice; give each file once.")
         if not os.path.exists(name):
             raise FileNotFoundError(2, "No such file", name)
-    for address, missing in sorted(client.run(unseen, names).items()):
+    for address, missing in sorted(ask(client, unseen, names).items()):
         if missing is not None:
             raise ValueError(
                 f"the worker {address} does not see {missing}. Give paths that every worker sees, as on a "

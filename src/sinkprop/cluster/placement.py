@@ -20,6 +20,7 @@ __all__ = ["Arrays", "File", "Frame", "Placement", "Recipe"]
 
 _REFRESH = 3.0  # seconds after which the list of workers is asked for again
 _POLL = 0.5
+_MANY = 8  # partitions a worker from which runs of them are even enough, and combine best
 
 logger = logging.getLogger("sinkprop.cluster")
 
@@ -122,12 +123,16 @@ class Placement:
         """Every partition on a worker that is there, and the work spread over those that came."""
         if not at_once and time.monotonic() - self._looked < _REFRESH:
             return
-        workers = self._fit_workers()
-        if any(recipe.settled for recipe in self.recipes):
-            self._follow(workers)
-        elif set(workers) != set(self.workers) or not self.where or self._broken():
-            self._place(workers)
-        self.workers, self._looked = workers, time.monotonic()
+        while True:
+            workers = self._fit_workers()
+            if any(recipe.settled for recipe in self.recipes):
+                self._follow(workers)
+            elif set(workers) != set(self.workers) or not self.where or self._broken():
+                self._place(workers)
+            self.workers, self._looked = workers, time.monotonic()
+            if None not in self.loaded:
+                return
+            time.sleep(0.1)  # for the scheduler to notice that a worker went while something was sent to it
 
     def release(self) -> None:
         """Let the workers forget all partitions."""
@@ -139,17 +144,16 @@ class Placement:
 
     def _fit_workers(self) -> dict[str, int]:
         """The workers that can take part; those that came since the start are asked for their versions."""
-        while True:
-            found = workers_of(self.client)
-            new = set(found) - set(self.workers) - self._unfit
-            if new and self.workers:
-                for address, what in differing(self.client, new).items():
-                    logger.warning("the worker %s takes no part: it %s", address, what)
-                    self._unfit.add(address)
-            fit = {address: n for address, n in found.items() if address not in self._unfit}
-            if fit:
-                return fit
+        found = workers_of(self.client)
+        new = set(found) - set(self.workers) - self._unfit
+        if new and self.workers:
+            for address, what in differing(self.client, new).items():
+                logger.warning("the worker %s takes no part: it %s", address, what)
+                self._unfit.add(address)
+        fit = {address: n for address, n in found.items() if address not in self._unfit}
+        if not fit:
             raise ClusterLost(f"none of the {len(found)} workers left can take part in the fit.")
+        return fit
 
     def _broken(self) -> bool:
         return any(_is_lost(partition) for partition in self.loaded)
@@ -163,7 +167,8 @@ class Placement:
                 _listed(gone), n, len(self.where),
                 len(workers), "other" if len(workers) == 1 else "others",
             )  # fmt: skip
-        if isinstance(self.recipes[0], InFile):  # costs nothing to move, and in one piece it is read best
+        in_file = isinstance(self.recipes[0], InFile)  # costs nothing to move, and is read best in one piece
+        if in_file or (not self.where and len(self.recipes) >= _MANY * len(workers)):
             where = _runs(self.weights, workers)
         else:
             where = _spread(self.weights, workers, self.where)

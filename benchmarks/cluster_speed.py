@@ -1,0 +1,103 @@
+"""One Dask worker process against two, of one thread each: an evaluation, and a short fit.
+
+    python benchmarks/cluster_speed.py --folder DIR [--queries 20000]
+
+Makes a stored set of queries of 120 documents with 136 features in the folder, or takes the one there. Both
+clusters run all the time and take turns, so that what else the machine does meets both alike. The fits must
+have the weights of the fit in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+from larger_than_memory import DOCUMENTS, N_FEATURES, make
+
+ASKED, CLOSE = 1.7, 1e-8
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, required=True, help="where the set is made, or is")
+    parser.add_argument("--queries", type=int, default=20_000, help="[default: 20000]")
+    parser.add_argument("--repeats", type=int, default=9, help="evaluations on each  [default: 9]")
+    options = parser.parse_args()
+    gigabytes = (options.queries - 0.5) * 4 * N_FEATURES * DOCUMENTS / 1e9
+    path = options.folder / f"simulated-{options.queries}-queries.queries"
+    make(path, gigabytes)
+    compare(path, options.repeats)
+
+
+def compare(path: Path, repeats: int) -> None:
+    from sinkprop import open_queries
+    from sinkprop.cluster import connected
+
+    stored = open_queries(path)
+    print(f"{stored.n_queries:,} queries, {len(stored):,} documents, {stored.n_features} features")
+    with ExitStack() as stack:
+        clients = {count: stack.enter_context(connected(count)) for count in (1, 2)}
+        seconds = evaluations(stack, clients, stored, repeats)
+        print(f"\n{'workers':>8}{'evaluation':>12}{'fit':>10}{'weights differ by':>20}")
+        alone, alone_seconds = fitted(stored, None)
+        fits = {count: fitted(stored, client) for count, client in clients.items()}
+    print(f"{'none':>8}{'':12}{alone_seconds:8.2f} s")
+    for count, (weights, fit_seconds) in fits.items():
+        away = np.abs(weights - alone).max()
+        print(f"{count:8d}{seconds[count]:10.3f} s{fit_seconds:8.2f} s{away:20.1e}")
+    ratio, of_fits = seconds[1] / seconds[2], fits[1][1] / fits[2][1]
+    print(f"\ntwo workers against one: evaluation {ratio:.2f} times, fit {of_fits:.2f} times as fast")
+    print(f"asked: {ASKED}; weights within {CLOSE:g}")
+
+
+def evaluations(stack: ExitStack, clients: dict, stored, repeats: int) -> dict[int, float]:
+    """The median seconds of an evaluation on each cluster, taking turns."""
+    climbs = {count: stack.enter_context(objective(client, stored)) for count, client in clients.items()}
+    times: dict[int, list[float]] = {count: [] for count in clients}
+    for i in range(repeats + 1):  # the first opens the files
+        for count, (f, relaxation) in climbs.items():
+            began = time.perf_counter()
+            f.value(f.start * (1 + 0.01 * i), relaxation)
+            times[count].append(time.perf_counter() - began)
+    return {count: statistics.median(all_times[1:]) for count, all_times in times.items()}
+
+
+@contextmanager
+def objective(client, stored):
+    """The expected gain of the queries on a cluster, and how smooth."""
+    from sinkprop import NDCG, Selection, SmoothedIndicator
+    from sinkprop.arrangement import arrange
+    from sinkprop.ascent import Objective, Start, moments_of
+    from sinkprop.cluster import cluster_source
+    from sinkprop.scaling import scaling_of
+
+    relaxation = SmoothedIndicator(1.0)
+    with cluster_source(client, stored) as source:
+        (path,) = arrange(source, source, Selection("validation"), np.random.default_rng(0)).paths
+        moments = moments_of(source)
+        scaling = scaling_of("standard", moments.mean, moments.deviation)
+        start = Start(np.random.default_rng(1).normal(size=source.n_features), np.zeros(source.n_features))
+        settings = {"gain": NDCG(), "n_iter": 5, "epsilon": 1e-6, "resample": 0, "seed": 0}
+        yield Objective(path, moments, scaling, relaxation, start, **settings), relaxation
+
+
+def fitted(stored, client) -> tuple[np.ndarray, float]:
+    """The weights of a short fit, in this process on one thread or on a cluster, and its seconds."""
+    from sinkprop import Annealing, SinkPropRanker
+
+    ranker = SinkPropRanker(
+        penalty=1e-3, annealing=Annealing(4, 1), max_iter=4, n_threads=1, cluster=client, verbose=False
+    )
+    began = time.perf_counter()
+    ranker.fit(stored)
+    return ranker.coef_, time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()
