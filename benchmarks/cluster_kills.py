@@ -4,9 +4,9 @@
 
 First a fit without a kill says how long one takes, and what its model is. Then each fit has a worker process,
 drawn at random, killed (SIGKILL) at a moment drawn at random from its beginning to its expected end; Dask
-starts another in its place. A fit that ended before the kill does not count, and is made again. Printed are the
-moment, the seconds of the fit, and whether the weights, the normalization and the record of the stages are the
-same to the last bit.
+starts another in its place. A fit that ended before the kill does not count, and is made again. Printed are
+the moment, the seconds of the fit, and whether the weights, the normalization and the record of the stages
+are the same to the last bit.
 """
 
 from __future__ import annotations

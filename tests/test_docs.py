@@ -32,7 +32,7 @@ PAGES = sorted(
 TUTORIALS = [page for page in PAGES if page.startswith("docs/tutorials/") and not page.endswith("/index.md")]
 
 # Blocks of Python that are not run have the mark `<!-- not run: why -->` above; their numbers.
-NOT_RUN = {"docs/compare.md": 2, "docs/neural.md": 1, "docs/results.md": 1}
+NOT_RUN = {"docs/cluster.md": 1, "docs/compare.md": 2, "docs/neural.md": 1, "docs/results.md": 1}
 # Pages whose blocks another test runs, with more to it.
 ELSEWHERE = {
     "docs/data.md": "test_readers.py",
@@ -177,6 +177,7 @@ PUBLIC = [
     for name in (
         "",
         ".baselines",
+        ".cluster",
         ".datasets",
         ".experiment",
         ".export",
