@@ -122,6 +122,7 @@ class ClusterRecord:
     losses   of workers, after each of which the fit went on
     rounds   since the last of them, and the
     seconds  that they took, and the
+    cpu      seconds of a processor that the first process used for them, and the
     sent     bytes that the process that sent most of them gave to the others
     """
 
@@ -129,6 +130,7 @@ class ClusterRecord:
     losses: int
     rounds: int
     seconds: float
+    cpu: float
     sent: int
 
 
@@ -573,7 +575,7 @@ def _train(
     errors = [result for result in found.values() if isinstance(result, BaseException)]
     for error in sorted(errors, key=lambda error: isinstance(error, PeerLost)):
         if isinstance(error, KeyboardInterrupt):  # by dart, which leaves no model: no error of this worker
-            return "", None, ClusterRecord(0, 0, 0, 0.0, 0)
+            return "", None, ClusterRecord(0, 0, 0, 0.0, 0.0, 0)
         raise error
     text, result, record = found[ranks[0].rank]
     return text, result, record
@@ -654,22 +656,23 @@ class _Keeping:
     def __init__(self, control: _Control, mesh: Mesh | None, rank: int, plan: Boosting, every: float) -> None:
         self._control, self._mesh, self._rank, self._plan = control, mesh, rank, plan
         self._every, self._next = every, time.monotonic() + every
-        self._rounds, self._began, self._last, self._sent = 0, 0.0, 0.0, 0
+        self._rounds, self._sent = 0, 0
+        self._began = self._last = (0.0, 0.0)
 
     def record(self) -> ClusterRecord:
         mesh = self._mesh
         sent = 0 if mesh is None else mesh.sent - self._sent
+        seconds, cpu = (last - began for last, began in zip(self._last, self._began, strict=True))
         # the first round is not counted: it makes ready for all
-        return ClusterRecord(
-            1 if mesh is None else mesh.size, 0, max(0, self._rounds - 1), self._last - self._began, sent
-        )
+        rounds = max(0, self._rounds - 1)
+        return ClusterRecord(1 if mesh is None else mesh.size, 0, rounds, seconds, cpu, sent)
 
     def notify(self, number: int, total: int, text: str) -> None:
         if self._rank == 0:
             self._control.progress = (number, total, text)
 
     def __call__(self, growth: Growth) -> None:
-        self._rounds, self._last = self._rounds + 1, time.monotonic()
+        self._rounds, self._last = self._rounds + 1, (time.monotonic(), time.process_time())
         if self._rounds == 1:
             self._began, self._sent = self._last, 0 if self._mesh is None else self._mesh.sent
         stop = [np.array([float(self._control.stop)])]

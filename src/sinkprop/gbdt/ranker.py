@@ -97,8 +97,9 @@ class BoostedRanker(BaseRanker):
     categories: those of a frame with that type, and what `categorical_feature` of `fit` names.
 
     After `fit`: `booster_`, the `lightgbm.Booster`; `n_trees_`; `best_iteration_`, the round that is the
-    model; `history_`, the criterion after each round; `feature_importances_`; `fit_result_`, the record. An
-    interrupt from the keyboard ends the fit with the best trees so far.
+    model; `history_`, the criterion after each round; `feature_importances_`; `fit_result_`, the record;
+    `cluster_record_`, what a fit on a cluster took. An interrupt from the keyboard ends the fit with the best
+    trees so far.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
