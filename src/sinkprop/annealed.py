@@ -7,22 +7,21 @@ import hashlib
 import math
 import os
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from sinkprop.arguments import half_steps, numbers, whole
 from sinkprop.data import Groups
 from sinkprop.elsewhere import is_elsewhere, is_stored_set
-from sinkprop.estimator import BaseRanker, Ids, seed_of
+from sinkprop.estimator import BaseRanker, seed_of
 from sinkprop.gains import RankLinear, as_gain
 from sinkprop.judging import gain_judge
 from sinkprop.linear import TrainingSet, linear_scores, partitioned_ranks
-from sinkprop.metrics import evaluate
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.places import Places
 from sinkprop.progress import progress_line
@@ -35,7 +34,6 @@ from sinkprop.training import Annealing, Finished, FitResult, Recipe, Stage, tra
 __all__ = ["PENALTIES", "AnnealedRanker"]
 
 Floats = NDArray[np.float64]
-A = TypeVar("A", bound="AnnealedRanker")
 
 PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
@@ -48,45 +46,16 @@ class AnnealedRanker(BaseRanker):
     verbose, as parameters of its own or as constants of the class.
     """
 
-    def fit(
-        self: A,
-        X: Any,
-        y: Any = None,
-        *,
-        qid: Any = None,
-        group: ArrayLike | None = None,
-        eval_set: Any = None,
-        eval_qid: Sequence[Ids] | None = None,
-        eval_group: Sequence[ArrayLike] | None = None,
-        sample_weight: ArrayLike | None = None,
-        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
-    ) -> A:
-        """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,), or to queries elsewhere.
-
-        X              an array or a frame, with y and qid; or a `StoredQueries` or its path, or a list of
-                       LETOR files, which have both; or, on a cluster, a Dask DataFrame, with y and qid the
-                       names of its columns or Dask Series of the same partitions
-        eval_set       [(X, y)], with eval_qid or eval_group, or [stored]: queries that help to choose, not
-                       trained on
-        sample_weight  (N,) row weights, with arrays
-        query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
-        """
+    def _fit_elsewhere(
+        self, X: Any, y: Any, qid: Any, group: Any, evaluation: tuple[Any, Any, Any], weights: tuple[Any, Any]
+    ) -> bool:
+        eval_set, eval_qid, eval_group = evaluation
+        sample_weight, query_weight = weights
         given = [eval_set] if is_stored_set(eval_set) else eval_set
         judges = list(given) if isinstance(given, list | tuple) else []
         cluster = getattr(self, "cluster", None)
         if cluster is None and not is_elsewhere(X) and not any(map(is_stored_set, judges)):
-            return super().fit(
-                X,
-                y,
-                qid=qid,
-                group=group,
-                eval_set=eval_set,
-                eval_qid=eval_qid,
-                eval_group=eval_group,
-                sample_weight=sample_weight,
-                query_weight=query_weight,
-            )
-        evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
+            return False
         check_kind(self.normalization)
         self._recipe(weighted=sample_weight is not None)
         with ExitStack() as stack:
@@ -95,7 +64,7 @@ class AnnealedRanker(BaseRanker):
             validation = places.validation(given, eval_qid, eval_group)
             self._fit_source(data, validation)
             self.n_rows_, self.n_queries_ = data.n_rows, data.n_queries
-        return self
+        return True
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         with ExitStack() as stack:
@@ -119,7 +88,7 @@ class AnnealedRanker(BaseRanker):
                 notify=notify,
             )
         if result.status == "interrupted":
-            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=4)
         elif self.checkpoint is not None:
             Path(self.checkpoint).unlink(missing_ok=True)
         self.scaling_, self.relaxation_ = scaling, recipe.at(result.sigma)

@@ -81,8 +81,10 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     ) -> R:
         """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,).
 
-        X              an array or a frame; or a `StoredQueries` or its path, or a list of LETOR files, with
-                       labels and queries of their own, which are loaded into memory
+        X              an array or a frame, with y and qid; or a `StoredQueries` or its path, or a list of
+                       LETOR files, which have both: rankers that cannot read them as they go load them. With
+                       cluster= also a Dask DataFrame, with y and qid the names of its columns or Dask Series
+                       of the same partitions
         eval_set       [(X, y)], with eval_qid or eval_group: queries that help to choose, not trained on; an
                        item may be a stored set
         sample_weight  (N,) row weights
@@ -90,6 +92,9 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """
         # a wrong metric or convention fails before the work rather than after it
         evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
+        weights, evaluation = (sample_weight, query_weight), (eval_set, eval_qid, eval_group)
+        if self._fit_elsewhere(X, y, qid, group, evaluation, weights):
+            return self
         if is_elsewhere(X):
             no_arrays("a stored set", y=y, qid=qid, group=group, sample_weight=sample_weight)
             loaded = in_memory(X)
@@ -102,6 +107,15 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         self._fit(data, validation)
         self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
         return self
+
+    def _fit_elsewhere(
+        self, X: Any, y: Any, qid: Any, group: Any, evaluation: tuple[Any, Any, Any], weights: tuple[Any, Any]
+    ) -> bool:
+        """Whether the ranker was fitted to queries where they are: on disk, or on a cluster.
+
+        evaluation  eval_set, eval_qid and eval_group;  weights  sample_weight and query_weight, of `fit`
+        """
+        return False
 
     @abstractmethod
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:

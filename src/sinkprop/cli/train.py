@@ -228,7 +228,7 @@ def train_command() -> click.Command:
         sinkprop train rank.train --model m.model      with rank.train.query beside it
         sinkprop train train.txt --model p5.model --gain p@5 --metric p@5
         sinkprop train big.txt --model m.model --checkpoint m.check
-        sinkprop train big.queries --model m.model --cluster tcp://host:8786
+        sinkprop train logs.queries --model m.model --cluster tcp://host:8786
         sinkprop train train.txt --model ls.model --method regression
         sinkprop train train.txt --vali vali.txt.gz --model t.model --method boosted
         sinkprop train train.txt --model m.model --json - | jq .metrics
