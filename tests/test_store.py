@@ -443,6 +443,29 @@ def test_blocks_are_evaluated_as_all_rows_are(
         np.testing.assert_allclose(found.per_query[name], values, rtol=1e-14, atol=0)
 
 
+def test_rankers_that_load_a_set_check_it_and_keep_its_names(tmp_path: Path) -> None:
+    from sinkprop.baselines import RegressionRanker
+
+    rows = some_queries()
+    names, order = ("a", "b", "c", "d", "e"), [4, 3, 2, 1, 0]
+    train = save_queries(tmp_path / "train.queries", Queries(rows.X, rows.y, rows.qid, None, names))
+    turned = Queries(rows.X[:, order], rows.y, rows.qid, None, tuple(names[i] for i in order))
+    vali = save_queries(tmp_path / "vali.queries", turned)
+    ranker = RegressionRanker(penalty=[0.1, 1.0]).fit(train, eval_set=[vali])
+    assert ranker.feature_names_in_.tolist() == list(names)
+    expected = RegressionRanker(penalty=[0.1, 1.0]).fit(
+        rows.X, rows.y, qid=rows.qid, eval_set=[(rows.X, rows.y)], eval_qid=[rows.qid]
+    )
+    np.testing.assert_array_equal(ranker.coef_, expected.coef_)
+    change_byte(vali.path / "part-00000.arrow", 2000)
+    with pytest.raises(StoreError, match=r"vali\.queries.part-00000\.arrow: the file is damaged"):
+        RegressionRanker().fit(train, eval_set=[vali])
+    (tmp_path / "bare.csv").write_text("qid,a\n1,2\n1,3\n")
+    bare = convert(tmp_path / "bare.csv", tmp_path / "bare.queries", label=None)
+    with pytest.raises(ValueError, match=r"bare\.queries: the set was converted without labels"):
+        RegressionRanker().fit(bare)
+
+
 # Commands
 
 

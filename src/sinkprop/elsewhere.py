@@ -68,9 +68,11 @@ def no_arrays(what: str, **given: Any) -> None:
 
 
 def in_memory(X: Any) -> Queries:
-    """A stored set, or files of LETOR text, as arrays."""
+    """A stored set, or files of LETOR text, as arrays to train on or to judge by."""
     stored = as_stored(X)
     if stored is not None:
+        stored.require_labels("training")
+        stored.verify()
         return stored.load()
     if is_files(X):
         return _read(X)

@@ -95,11 +95,14 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         weights, evaluation = (sample_weight, query_weight), (eval_set, eval_qid, eval_group)
         if self._fit_elsewhere(X, y, qid, group, evaluation, weights):
             return self
+        names = None
         if is_elsewhere(X):
             no_arrays("a stored set", y=y, qid=qid, group=group, sample_weight=sample_weight)
             loaded = in_memory(X)
-            X, y, qid = loaded.X, loaded.y, loaded.qid
+            X, y, qid, names = loaded.X, loaded.y, loaded.qid, loaded.feature_names
         data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
         sets = self._evaluation_sets(eval_set, eval_qid, eval_group)
         validation = reduce(joined, sets) if sets else None
         if validation is not None and validation.X.dtype != data.X.dtype:
@@ -389,11 +392,22 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         both = []
         for item in sets:
             if is_stored_set(item):
-                loaded = in_memory(item)
-                both.append(self._training_set(loaded.X, loaded.y, loaded.qid, None, name="eval_set "))
+                both.append(self._loaded_judges(item))
             else:
                 both.append(next(found))
         return both
+
+    def _loaded_judges(self, item: Any) -> TrainingSet:
+        """A stored set to judge by, its features in the order of the training set's by their names."""
+        stored = self._given_stored(item)
+        columns = None
+        if stored is not None:
+            columns = stored.columns_of(getattr(self, "feature_names_in_", None))
+        loaded = in_memory(item if stored is None else stored)
+        X = loaded.X if columns is None else np.ascontiguousarray(loaded.X[:, columns])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            return self._training_set(X, loaded.y, loaded.qid, None, name="eval_set ")
 
     def _features(self, X: ArrayLike, *, reset: bool = False, name: str = "X") -> NDArray[Any]:
         if not reset:

@@ -21,6 +21,8 @@ def stored_set(
     stored: StoredQueries, *, query_weight: ArrayLike | Mapping[Hashable, float] | None = None
 ) -> TrainingSet:
     """The queries of a stored set, whose features are read block by block each time they are needed."""
+    stored.require_labels("training")
+    stored.verify()
     groups = Groups(stored.offsets, None, stored.query_ids, int(stored.longest))
     weight = None if query_weight is None else as_query_weight(query_weight, groups, len(stored))
     rows: Any = StreamedRows(

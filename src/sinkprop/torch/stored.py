@@ -114,6 +114,7 @@ def stored_set(stored: StoredQueries, who: str, by_query: str | None) -> StoredS
     """All queries of a stored set; a ValueError where a network, `who`, can make nothing of it."""
     stored.require_finite(who)
     stored.require_labels("training")
+    stored.verify()
     return StoredSet(stored, np.arange(stored.n_queries), None, by_query)
 
 
