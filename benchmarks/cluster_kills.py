@@ -106,10 +106,10 @@ def processes(client, count: int) -> list[int]:
     from sinkprop.cluster.connecting import ask
 
     while True:
-        client.wait_for_workers(count, timeout=60)
         pids = sorted(ask(client, os.getpid).values())
         if len(pids) == count:
             return pids
+        time.sleep(0.05)
 
 
 def fitted(data: dict, client) -> tuple:

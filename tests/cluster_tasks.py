@@ -27,6 +27,15 @@ def queries(seed: int = 0, n: int = 90, *, n_features: int = 4, first: int = 0) 
     return Queries(X, y, np.repeat(first + 3 * np.arange(n), sizes))
 
 
+def both_there(client: Any) -> Any:
+    """A client of two workers, once both are there: the test before may have killed one."""
+    from sinkprop.cluster.connecting import workers_of
+
+    while len(workers_of(client)) < 2:
+        time.sleep(0.05)
+    return client
+
+
 @dataclass(frozen=True)
 class Seen:
     """All that blocks hold, in their order."""

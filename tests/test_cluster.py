@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cluster_tasks import Dying, Order, Seen, Total, Wrong, pretend, queries
+from cluster_tasks import Dying, Order, Seen, Total, Wrong, both_there, pretend, queries
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,8 +41,7 @@ def two_workers() -> Iterator[distributed.Client]:
 
 @pytest.fixture
 def client(two_workers: distributed.Client) -> distributed.Client:
-    two_workers.wait_for_workers(2, timeout=30)  # where the test before has killed one
-    return two_workers
+    return both_there(two_workers)
 
 
 def short_of_patience() -> Any:
@@ -358,6 +357,7 @@ def test_killed_workers_are_replaced_and_nothing_changes(client, stored, tmp_pat
         check_seen(source)
 
 
+@pytest.mark.slow
 def test_more_kills_than_dask_allows_a_task(client, stored, tmp_path):
     with cluster_source(client, stored) as source:
         assert source.run(Dying(kills(tmp_path / "kills", 4))) == len(Q)
