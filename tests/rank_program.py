@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 import sinkprop
 from sinkprop.torch import checkpoints, feeds, fitting
+from sinkprop.torch.distributed import Ranks
 from sinkprop.torch.ranker import NeuralRanker
 
 SHARD_DOCUMENTS = 30
@@ -95,6 +96,11 @@ def overflowing(ranker, data):
     except Exception as error:
         error.ranker = ranker
         raise
+
+
+def two_errors(rank):
+    with Ranks(own=False).together():
+        raise OSError("the disk is gone") if rank else KeyboardInterrupt
 
 
 class Failing:
@@ -199,6 +205,7 @@ def main():
         found[how] = outcome(lambda ranker=ranker: overflowing(ranker, data) or ranker)
     ranker = quick(distributed="shared", on_epoch=Calls(2))
     run("an error of on_epoch", ranker)
+    found["two errors"] = outcome(lambda: two_errors(rank))
     run("after all that", quick(distributed="shared"))
     torch.save(found, folder / f"rank-{rank}.pt")
 

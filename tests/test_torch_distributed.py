@@ -221,6 +221,8 @@ class TestErrors:
             ),
             ("bad parameter", "ValueError", "ValueError: max_epochs must be at least 1"),
             ("error", "OSError", "OSError: the disk is gone"),
+            # an interrupt of the other at the same time, after which it would go on by itself
+            ("two errors", "OSError", "OSError: the disk is gone"),
         ],
     )
     def test_on_one_rank(self, name, own, line, found):

@@ -35,7 +35,7 @@ LANES = 16  # parts of a minibatch whose gradients are added up by themselves; t
 
 _SAME_INTERRUPT = 5.0  # seconds
 
-_FINE, _INTERRUPTED, _OVERFLOWED, _FAILED = range(4)
+_FINE, _INTERRUPTED, _OVERFLOWED, _FAILED = range(4)  # the graver the larger
 _MODES = ("shared", "own")
 
 
@@ -169,14 +169,15 @@ class Ranks(Alone):
         said.heard = heard[:, 1:]
 
     def _failure(self, codes: Floats, error: BaseException | None) -> BaseException:
-        """What ends the fit here: one's own error, or that of the first rank that has one."""
+        """What ends the fit here: an error of the gravest kind that any rank has, one's own if it is."""
         lines = self.texts("" if error is None else _line(error))
-        if error is None:
-            worst = int(np.argmax(codes > 0))
+        gravest = int(codes.max())
+        if _code(error) != gravest or error is None:
+            rank = int(np.argmax(codes))
             kinds = {_INTERRUPTED: KeyboardInterrupt, _OVERFLOWED: NetworkOverflowError}
-            kind = kinds.get(int(codes[worst]), RankError)
-            line = lines[worst] if kind is RankError else lines[worst].partition(": ")[2]
-            error = kind(f"rank {worst} of {self.size}: {line}")
+            kind = kinds.get(gravest, RankError)
+            line = lines[rank] if kind is RankError else lines[rank].partition(": ")[2]
+            error = kind(f"rank {rank} of {self.size}: {line}")
         error._known_to_all = True  # type: ignore[attr-defined]
         return error
 
