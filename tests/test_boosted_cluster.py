@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -13,6 +15,7 @@ from tree_problems import ranking_data
 from sinkprop import Queries
 from sinkprop.gbdt import BoostedRanker
 from sinkprop.gbdt.boosters import booster_text
+from sinkprop.gbdt.datasets import sample_rows
 from sinkprop.gbdt.network import Mesh, PeerLost, on_a_grid
 
 pytest.importorskip("lightgbm", reason="LightGBM is not installed")
@@ -340,6 +343,52 @@ def test_the_cluster_is_no_part_of_a_model(two, tmp_path):
     loaded = BoostedRanker.load(tmp_path / "trees.model")
     assert loaded.cluster is None
     assert "tcp://" not in (tmp_path / "trees.model").read_text()
+
+
+def test_another_lightgbm_on_a_worker_is_named(two, monkeypatch):
+    import lightgbm
+
+    monkeypatch.setattr(lightgbm, "__version__", "0.1")
+    with pytest.raises(ValueError, match=r"the worker tcp://.* has LightGBM \d.*; this process has 0\.1"):
+        fitted(two)
+
+
+@pytest.mark.usefixtures("often")
+def test_a_fit_that_nobody_waits_for_ends(two):
+    address = two.scheduler.address
+    code = f"""
+import numpy as np
+from sinkprop.gbdt import BoostedRanker
+rng = np.random.default_rng(0)
+X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)
+BoostedRanker(n_estimators=10**6, cluster={address!r}, verbose=False).fit(X, X[:, 0] > 0.5, qid=qid)
+"""
+    other = subprocess.Popen([sys.executable, "-c", code])
+    when_running(two, expected=2)
+    other.kill()
+    other.wait()
+    when_running(two, expected=0)
+
+
+def when_running(client, expected):
+    """Wait until as many workers have a fit."""
+
+    def running():
+        from sinkprop.cluster.boosted import _FITS
+
+        return any(fit.progress[0] or fit.running for fit in _FITS.values() if fit.running)
+
+    deadline = time.monotonic() + 60
+    while sum(client.run(running).values()) != expected:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_sample_of_more_rows_than_lightgbm_can_count():
+    numbers = sample_rows({"bin_construct_sample_cnt": 1000}, 5 * 10**9)
+    assert 990 < len(numbers) <= 1000
+    assert (np.diff(numbers) > 0).all()
+    assert 4.9e9 < numbers[-1] < 5e9
 
 
 # ---- the connections themselves

@@ -48,7 +48,15 @@ from sinkprop.sources import Block
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["ClusterQueries", "ClusterRecord", "Settings", "divided_codes", "grow_on_cluster", "queries_on"]
+__all__ = [
+    "ClusterQueries",
+    "ClusterRecord",
+    "Settings",
+    "check_lightgbm",
+    "divided_codes",
+    "grow_on_cluster",
+    "queries_on",
+]
 
 Floats = NDArray[np.float64]
 
@@ -98,6 +106,24 @@ def divided_codes(
     n = max(1, min(n_queries - 1, round(fraction * n_queries)))
     codes[counted[order[:n]]] = JUDGING
     return codes, f"{n} queries held out"
+
+
+def check_lightgbm(client: Client) -> None:
+    """A ValueError that names the first worker without the LightGBM of this process."""
+    own = lightgbm_module().__version__
+    answers = client.run(_lightgbm_version, on_error="return")
+    for address in sorted(answers):
+        if answers[address] != own:
+            found = answers[address]
+            what = "lacks LightGBM" if isinstance(found, BaseException) else f"has LightGBM {found}"
+            raise ValueError(
+                f"the worker {address} {what}; this process has {own}. Install the same on every worker."
+            )
+
+
+def _lightgbm_version() -> str:
+    version: str = lightgbm_module().__version__
+    return version
 
 
 def queries_on(
@@ -489,6 +515,7 @@ class _Control:
     running: int = 0
     ended: bool = False
     stop: bool = False
+    abandoned: Callable[[], bool] = lambda: False
     progress: tuple[int, int, str] = (0, 0, "")
     kept: Grown | None = None
 
@@ -551,7 +578,16 @@ def _train(
     control = _FITS.get(fit.name)
     if control is None or control.ended:
         raise PeerLost("the fit has ended")
-    n_threads = fit.settings.n_threads or max(1, get_worker().state.nthreads // len(ranks))
+    worker = get_worker()
+    key = worker.get_current_task()
+    n_threads = fit.settings.n_threads or max(1, worker.state.nthreads // len(ranks))
+
+    def abandoned() -> bool:
+        """Whether nobody waits for the fit any more, as where the client's process has ended."""
+        task = worker.state.tasks.get(key)
+        return task is None or task.state == "cancelled"
+
+    control.abandoned = abandoned
     found: dict[int, Any] = {}
 
     def run(rank: _Rank) -> None:
@@ -572,6 +608,8 @@ def _train(
     finally:
         with _LOCK:
             control.running -= 1
+        if abandoned():
+            _forget(fit.name)
     errors = [result for result in found.values() if isinstance(result, BaseException)]
     for error in sorted(errors, key=lambda error: isinstance(error, PeerLost)):
         if isinstance(error, KeyboardInterrupt):  # by dart, which leaves no model: no error of this worker
@@ -675,12 +713,12 @@ class _Keeping:
         self._rounds, self._last = self._rounds + 1, (time.monotonic(), time.process_time())
         if self._rounds == 1:
             self._began, self._sent = self._last, 0 if self._mesh is None else self._mesh.sent
-        stop = [np.array([float(self._control.stop)])]
-        if self._mesh is not None:
-            stop = self._mesh.gather_arrays(stop[0])
-        elif self._control.ended:
+        control = self._control
+        own = np.array([control.stop, control.ended or control.abandoned()], dtype=np.float64)
+        stop, end = np.max([own] if self._mesh is None else self._mesh.gather_arrays(own), axis=0)
+        if end:
             raise PeerLost("the fit has ended")
-        if np.any(stop):
+        if stop:
             raise KeyboardInterrupt
         # dart changes trees that it has grown: they are no model to go on from
         if self._rank == 0 and time.monotonic() > self._next and not self._plan.dart:

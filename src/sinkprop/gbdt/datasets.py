@@ -153,10 +153,16 @@ def dataset(
     return made
 
 
-def sample_rows(parameters: dict[str, Any], n: int) -> NDArray[np.int32]:
-    """The numbers of the rows, of n, by which LightGBM finds bins, rising."""
+def sample_rows(parameters: dict[str, Any], n: int) -> NDArray[Any]:
+    """The numbers of the rows, of n, by which LightGBM finds bins, rising.
+
+    Of more rows than LightGBM can count, which only a cluster has, they are drawn here.
+    """
     basic = lightgbm_module().basic
     text = basic._param_dict_to_str(parameters)
+    if n > _MOST:
+        rng = np.random.default_rng(int(parameters.get("seed", 0)))
+        return np.unique(rng.integers(n, size=basic._get_sample_count(_MOST, text)))
     numbers = np.empty(basic._get_sample_count(n, text), dtype=np.int32)
     count = ctypes.c_int32(0)
     drawn = basic._LIB.LGBM_SampleIndices(
@@ -166,7 +172,7 @@ def sample_rows(parameters: dict[str, Any], n: int) -> NDArray[np.int32]:
     return numbers[: count.value]
 
 
-def sample_of(X: StreamedRows, numbers: NDArray[np.int32]) -> Floats:
+def sample_of(X: StreamedRows, numbers: NDArray[Any]) -> Floats:
     """The rows of these numbers, which rise, as columns (D, S)."""
     sample = np.empty((X.shape[1], len(numbers)))
     first = done = 0

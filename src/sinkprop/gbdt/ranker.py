@@ -271,7 +271,13 @@ class BoostedRanker(BaseRanker):
         init_model: Any,
         callbacks: Any,
     ) -> BoostedRanker:
-        from sinkprop.cluster.boosted import Settings, divided_codes, grow_on_cluster, queries_on
+        from sinkprop.cluster.boosted import (
+            Settings,
+            check_lightgbm,
+            divided_codes,
+            grow_on_cluster,
+            queries_on,
+        )
         from sinkprop.cluster.connecting import check_workers, connected
 
         own, others = self._settings()
@@ -282,6 +288,7 @@ class BoostedRanker(BaseRanker):
         checked_criterion(self.criterion, self.convention, self.validation_fraction)
         with connected(self.cluster) as client:
             check_workers(client)
+            check_lightgbm(client)
             if is_elsewhere(X):
                 no_arrays("what workers read", group=group, sample_weight=sample_weight)
                 if not is_frame_of_cluster(X):
