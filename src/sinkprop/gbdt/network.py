@@ -324,8 +324,8 @@ def on_a_grid(values: Singles, largest: float, n: int) -> Singles:
     So the sum of any of them is the same in any order, and over any number of processes. Values near the
     largest stay as they are: 32-bit numbers have no more digits.
 
-    >>> on_a_grid(np.array([1.0, 1e-3, 1e-12], np.float32), 1.0, 1000)
-    array([1.e+00, 1.e-03, 1.e-12], dtype=float32)
+    >>> on_a_grid(np.array([1.0, 0.375, 2.0**-45], np.float32), 1.0, 1000)
+    array([1.   , 0.375, 0.   ], dtype=float32)
     """
     if not largest > 0:
         return values
