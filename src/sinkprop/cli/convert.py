@@ -179,9 +179,8 @@ def _for_the_shell(message: str) -> str:
 def _print(stored: StoredQueries, inputs: tuple[Path, ...], seconds: float) -> None:
     out = console()
     size = sum(size for _, size, _ in stored.manifest.files)
-    read = sum(path.stat().st_size for path in inputs)
-    rate = f", {read / 1e6 / seconds:,.0f} MB/s" if seconds > 1 else ""
-    say(out, f"{stored.path}, {size / 1e6:,.1f} MB, of {counted(len(inputs), 'file', 'files')}{rate}", "bold")
+    files = counted(len(inputs), "file", "files")
+    say(out, f"{stored.path}, {size / 1e6:,.1f} MB, of {files}, in {seconds:.1f} seconds", "bold")
     say(
         out,
         f"{counted(stored.n_rows, 'document', 'documents')} of "

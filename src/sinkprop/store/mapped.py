@@ -67,13 +67,21 @@ class MappedPart:
             )
         return batch
 
-    def rows(self, local: int) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[Any] | None]:
-        """Features and labels of a block as views, and the names of its documents."""
+    def rows(
+        self, local: int, *, read: bool = False
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[Any] | None]:
+        """Features and labels of a block as views, and the names of its documents.
+
+        With `read` all of it is in memory then.
+        """
         batch = self._batch(local)
+        pages = self._range(batch)
+        if read:
+            self._read(*pages)
         features, label = batch.column(0), batch.column(1)
         flat = np.frombuffer(features.buffers()[2], np.float32)
         n = batch.num_rows
-        self._give_back_after(flat, *self._range(batch))
+        self._give_back_after(flat, *pages)
         y = np.frombuffer(label.buffers()[1], np.float64)[:n]
         docid = text_column(batch.column(3)) if self._docid else None
         return flat[: n * self._n_features].reshape(n, self._n_features), y, docid
@@ -88,9 +96,8 @@ class MappedPart:
     def names(self, local: int) -> NDArray[Any]:
         return text_column(self._batch(local).column(3))
 
-    def read(self, local: int) -> None:
-        """Have the pages of a block in memory: a byte of each is looked at, without Python's lock."""
-        start, size = self._range(self._batch(local))
+    def _read(self, start: int, size: int) -> None:
+        """Have pages in memory: a byte of each is looked at, without Python's lock."""
         with suppress(AttributeError, OSError, ValueError):  # a hint, which not every system has
             self._map.madvise(mmap.MADV_WILLNEED, start, size)
         np.frombuffer(self._map, np.uint8, size, start)[:: mmap.PAGESIZE].max(initial=0)

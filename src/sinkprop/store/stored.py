@@ -69,6 +69,14 @@ class StoredQueries:
 
     `open_queries` and `convert` give one. It is small, and is pickled by its path. Rows of a query stand
     together. X is float32, as the file has it; labels are float64.
+
+    >>> import tempfile
+    >>> from sinkprop.store import save_queries
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = Queries([[0.5], [1.0], [2.0]], [1, 0, 2], qid=[7, 7, 9])
+    ...     stored = save_queries(Path(folder, "two.queries"), rows)
+    ...     [block.X.shape for block in stored.blocks()], stored.sizes, stored.query_ids, stored.labels()
+    ([(3, 1)], array([2, 1]), array([7, 9]), array([1., 0., 2.]))
     """
 
     path: Path
@@ -91,6 +99,7 @@ class StoredQueries:
 
     @property
     def n_rows(self) -> int:
+        """Documents of all queries."""
         return self.manifest.rows
 
     @property
@@ -208,8 +217,8 @@ class StoredQueries:
         part, local = self._place(b)
         return self._queries(b, part, local)
 
-    def _queries(self, b: int, part: MappedPart, local: int) -> Queries:
-        X, y, docid = part.rows(local)
+    def _queries(self, b: int, part: MappedPart, local: int, *, read: bool = False) -> Queries:
+        X, y, docid = part.rows(local, read=read)
         first, last = self.block_queries[b], self.block_queries[b + 1]
         return self._trusted(X, y, self.query_ids[first:last], self.sizes[first:last], docid)
 
@@ -250,9 +259,7 @@ class StoredQueries:
 
     def _fetch(self, b: int) -> Queries:
         part, local = self._place(b)
-        queries = self._queries(b, part, local)
-        part.read(local)
-        return queries
+        return self._queries(b, part, local, read=True)
 
     def labels(self) -> NDArray[np.float64]:
         """(N,) all labels, read without the features."""
