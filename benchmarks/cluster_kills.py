@@ -85,13 +85,14 @@ def run(data: dict, options: argparse.Namespace) -> None:
         while done < options.fits:
             moment = rng.uniform(0, expected)
             pids = processes(client, options.workers)
-            timer = threading.Timer(moment, os.kill, (pids[rng.integers(len(pids))], signal.SIGKILL))
+            killed: list[int] = []
+            timer = threading.Timer(moment, kill, (pids[rng.integers(len(pids))], killed))
             began = time.perf_counter()
             timer.start()
             found = fitted(data, client)
             seconds = time.perf_counter() - began
             timer.join()
-            if moment > seconds:
+            if moment > seconds or not killed:
                 continue
             done += 1
             equal = repr(found) == repr(model)
@@ -99,6 +100,14 @@ def run(data: dict, options: argparse.Namespace) -> None:
             what = "the same to the last bit" if equal else "ANOTHER"
             print(f"{done:4d}{moment:10.2f} s{seconds:8.2f} s  {what}", flush=True)
     print(f"\n{same} of {options.fits} fits ended with the same model")
+
+
+def kill(pid: int, killed: list[int]) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:  # Dask had ended it
+        return
+    killed.append(pid)
 
 
 def processes(client, count: int) -> list[int]:

@@ -119,4 +119,20 @@ def pretend(version: str | None) -> None:
     sinkprop.__version__ = version or _VERSION
 
 
-_VERSION = sinkprop.__version__
+def compute_with(name: str) -> bool:
+    """Other instructions for the native code of a process."""
+    return sinkprop._native.use_instruction_set(name)
+
+
+def blind(path: str | None) -> None:
+    """A process that sees nothing at a path any more; None ends that."""
+
+    def stat(at: Any, *more: Any, **options: Any) -> os.stat_result:
+        if str(at).startswith(str(path)):
+            raise FileNotFoundError(2, "No such file or directory", str(at))
+        return _STAT(at, *more, **options)
+
+    os.stat = _STAT if path is None else stat  # type: ignore[assignment]
+
+
+_VERSION, _STAT = sinkprop.__version__, os.stat

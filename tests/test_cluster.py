@@ -10,7 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cluster_tasks import Dying, Order, Seen, Total, Wrong, both_there, pretend, queries
+from cluster_tasks import (
+    Dying,
+    Order,
+    Seen,
+    Total,
+    Wrong,
+    blind,
+    both_there,
+    compute_with,
+    pretend,
+    queries,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -296,6 +307,21 @@ def test_a_damaged_set_is_named_before_the_fit(client, tmp_path):
     refused(client, rf"^\S*{part.name}: the file is damaged: its SHA-256", damaged)
 
 
+def test_paths_that_one_worker_does_not_see(client, stored, tmp_path):
+    other = max(client.nthreads())
+    paths = files(tmp_path, thirds())
+    try:
+        client.run(blind, str(paths[1]), workers=[other])
+        refused(
+            client, rf"^the worker {other} does not see {paths[1]}\. Give paths that every worker sees", paths
+        )
+        client.run(blind, str(stored.path), workers=[other])
+        message = rf"^the worker {other} cannot use {stored.path}: .* Give a path that every worker sees"
+        refused(client, message, stored)
+    finally:
+        client.run(blind, None, workers=[other])
+
+
 def test_files_that_are_not_there_or_there_twice(client, tmp_path):
     for missing in ([tmp_path / "none.txt"], tmp_path / "none.queries"):
         with pytest.raises(FileNotFoundError), cluster_source(client, missing):
@@ -445,6 +471,26 @@ def test_a_worker_with_another_version_or_none(client, version, message):
     assert f"sinkprop {sinkprop.__version__} with Python" in str(error.value)
     assert "\n" not in str(error.value)
     assert len(check_workers(client)) == 2
+
+
+def test_workers_of_different_instructions_are_noted(client, caplog):
+    from sinkprop import _native
+
+    own = _native.instruction_set()
+    others = [name for name in _native.instruction_sets() if name != own]
+    if not others:
+        pytest.skip("the processor has one instruction set only")
+    odd = max(client.nthreads())
+    with caplog.at_level(logging.WARNING, "sinkprop.cluster"):
+        check_workers(client)
+        assert not caplog.records
+        client.run(compute_with, others[0], workers=[odd])
+        try:
+            check_workers(client)
+        finally:
+            client.run(compute_with, own, workers=[odd])
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the workers compute with different instructions (")
 
 
 def test_processes_started_here_are_ended_whatever_happens():

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ask", "check_workers", "connected", "differing", "patience", "workers_of"]
 
+logger = logging.getLogger("sinkprop.cluster")
+
 _PATIENCE = "60s"
 # An interrupt from the keyboard goes to all processes of a terminal; the fit ends here, and still needs them.
 _DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
@@ -166,8 +168,14 @@ def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
             found[address] = f"lacks a package ({answer})"
         elif isinstance(answer, BaseException):
             found[address] = f"does not answer ({_line(answer)})"
-        elif answer != (sinkprop.__version__, _python()):
+        elif answer[:2] != (sinkprop.__version__, _python()):
             found[address] = f"has sinkprop {answer[0]} with Python {answer[1]}"
+    sets = {answers[address][2] for address in answers if address not in found}
+    if len(sets) > 1:
+        logger.warning(
+            "the workers compute with different instructions (%s): the last bits of the model depend on "
+            "which of them has which queries", ", ".join(sorted(sets)),
+        )  # fmt: skip
     return found
 
 
@@ -191,13 +199,17 @@ def ask(
     return answers if answers or workers is not None else ask(client, function, *arguments)
 
 
-def _probe() -> Callable[[], tuple[str, str]]:
-    def probe() -> tuple[str, str]:  # within a function, so that it is sent whole: sinkprop may be missing
+def _probe() -> Callable[[], tuple[str, str, str]]:
+    def probe() -> tuple[
+        str, str, str
+    ]:  # within a function, so that it is sent whole: sinkprop may be missing
         import platform
 
         import sinkprop
+        from sinkprop import _native
 
-        return sinkprop.__version__, ".".join(platform.python_version_tuple()[:2])
+        python = ".".join(platform.python_version_tuple()[:2])
+        return sinkprop.__version__, python, _native.instruction_set()
 
     return probe
 

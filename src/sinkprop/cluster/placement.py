@@ -88,7 +88,8 @@ class Arrays:
     def load(self, client: Client, worker: str) -> Future | None:
         try:
             (future,) = client.scatter([self.held], workers=[worker], hash=False, timeout=5)
-        except (OSError, TimeoutError):  # the worker is gone: the next look at the list will say so
+        # the scheduler does not know the worker any more, or cannot reach it: the next look will say so
+        except (KeyError, OSError, TimeoutError):
             return None
         return future
 
