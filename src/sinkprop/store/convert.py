@@ -76,8 +76,9 @@ def convert(
 
     allow_nan    keep what is missing (an empty field of CSV, a null of Parquet, NULL in LETOR text) as NaN,
                  which boosted trees take and other rankers refuse; without it, it is an error
-    block_bytes  bytes of features that a block has at most, unless it is one longer query
-    part_bytes   bytes of features after which a part, a file of the set, ends
+    block_bytes  bytes that a block has at most, unless it is one longer query; a row counts four a feature
+                 and 16 more
+    part_bytes   bytes, counted so, after which a part, a file of the set, ends
     overwrite    replace a set that stands there, and begin again where other work was left unfinished
     resume       go on with unfinished work of the same files and options
     progress     called as progress(bytes done, bytes in all, what)

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SeenIds"]
 
-_LEAST = 1 << 16
-
 
 class SeenIds:
     """Ids seen so far: whole numbers as they are, text by a hash of 64 bits.
@@ -27,10 +25,7 @@ class SeenIds:
 
     def __init__(self, kind: str) -> None:
         self._numbers = kind == "int64"
-        self._old: NDArray[np.int64] = np.empty(0, np.int64)  # sorted
-        self._new: list[NDArray[np.int64]] = []
-        self._n_new = 0
-        self._recent: set[int] = set()
+        self._levels: list[NDArray[np.int64]] = []  # sorted, each more than twice as long as the next
 
     def add(self, ids: pa.Array | pa.ChunkedArray) -> None:
         self._put(self._codes(ids))
@@ -41,16 +36,12 @@ class SeenIds:
         Of text, two ids in 10^7 have the same hash once in some 10^5 sets: the caller compares the ids.
         """
         codes = self._codes(ids)
-        found = np.searchsorted(self._old, codes)
-        found[found == len(self._old)] = 0
-        again = self._old[found] == codes if len(self._old) else np.zeros(len(codes), bool)
-        values, first = np.unique(codes, return_index=True)
-        if len(values) < len(codes):
-            twice = np.ones(len(codes), bool)
-            twice[first] = False
-            again |= twice
-        if self._recent:
-            again |= np.fromiter(map(self._recent.__contains__, codes.tolist()), bool, len(codes))
+        again = np.ones(len(codes), bool)
+        again[np.unique(codes, return_index=True)[1]] = False
+        for level in self._levels:
+            at = np.searchsorted(level, codes)
+            at[at == len(level)] = 0
+            again |= level[at] == codes
         self._put(codes)
         return [ids[int(i)].as_py() for i in np.flatnonzero(again)]
 
@@ -63,9 +54,8 @@ class SeenIds:
         )
 
     def _put(self, codes: NDArray[np.int64]) -> None:
-        self._new.append(codes)
-        self._n_new += len(codes)
-        self._recent.update(codes.tolist())
-        if self._n_new > max(_LEAST, len(self._old) // 16):
-            self._old = np.sort(np.concatenate([self._old, *self._new]))
-            self._new, self._n_new, self._recent = [], 0, set()
+        level = np.sort(codes)
+        while self._levels and len(self._levels[-1]) <= 2 * len(level):
+            # stable, so that two sorted arrays are merged and not sorted anew
+            level = np.sort(np.concatenate([self._levels.pop(), level]), kind="stable")
+        self._levels.append(level)

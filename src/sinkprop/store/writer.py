@@ -157,8 +157,9 @@ class SetWriter:
         self._added = progress.rows
         self._file = -1
         self._part: _PartFile | None = None
-        self._part_ids: list[Any] = []
-        self._part_sizes: list[int] = []
+        self._part_ids: list[pa.Array] = []  # of each block
+        self._part_sizes: list[NDArray[np.int64]] = []
+        self._part_rows = 0
         self._part_blocks: list[tuple[int, int]] = []
         self._seen = SeenIds(layout.qid)
         for number in range(len(progress.parts)):
@@ -213,10 +214,10 @@ class SetWriter:
     def _write_block(self, ids: list[Any], sizes: list[int], rows: int) -> None:
         import pyarrow as pa
 
-        if self._part is not None and self._part.features_bytes >= self._layout.part_bytes:
+        if self._part_rows * self._layout.row_bytes >= self._layout.part_bytes:
             self._end_part()
-        now, query = self._now, self._progress.queries + len(self._part_ids)
-        row = self._progress.rows + sum(self._part_sizes)
+        now, query = self._now, self._progress.queries + sum(map(len, self._part_ids))
+        row = self._progress.rows + self._part_rows
         column = pa.array(ids, type=self._schema.field("qid").type)
         for repeated in self._seen.repeated(column):
             self._check_repeated(repeated, ids, sizes, row)
@@ -239,9 +240,10 @@ class SetWriter:
         if self._part is None:
             name = f"part-{len(self._progress.parts):05d}.arrow"
             self._part = _PartFile(self._folder / SET / name, self._schema)
-        self._part.write(pa.record_batch(columns, schema=self._schema), X.nbytes)
-        self._part_ids += ids
-        self._part_sizes += sizes
+        self._part.write(pa.record_batch(columns, schema=self._schema))
+        self._part_ids.append(column)
+        self._part_sizes.append(np.array(sizes, np.int64))
+        self._part_rows += rows
         self._part_blocks.append((query, row))
         self._now = replace(
             now,
@@ -261,20 +263,20 @@ class SetWriter:
         size, digest = part.close()
         number = len(self._progress.parts)
         schema = sizes_schema(self._layout.qid)
-        ids = pa.array(self._part_ids, type=schema.field("id").type)
-        batch = pa.record_batch([ids, pa.array(self._part_sizes, type=pa.int64())], schema=schema)
+        sizes = np.concatenate(self._part_sizes)
+        batch = pa.record_batch([pa.concat_arrays(self._part_ids), pa.array(sizes)], schema=schema)
         queries = _PartFile(self._folder / f"queries-{number:05d}.arrow", schema)
-        queries.write(batch, 0)
+        queries.write(batch)
         queries.close()
         done = Part(
             part.path.name,
-            sum(self._part_sizes),
-            len(self._part_sizes),
+            self._part_rows,
+            len(sizes),
             size,
             digest,
             tuple(self._part_blocks),
         )
-        self._part = None
+        self._part, self._part_rows = None, 0
         self._part_ids, self._part_sizes, self._part_blocks = [], [], []
         after = self._pending.next
         self._now = replace(
@@ -292,7 +294,7 @@ class SetWriter:
         index = _PartFile(self._folder / SET / INDEX, sizes_schema(layout.qid))
         for number in range(len(done.parts)):
             for batch in self._queries_of(number).to_batches():
-                index.write(batch, 0)
+                index.write(batch)
         size, digest = index.close()
         manifest = Manifest(
             n_features=layout.n_features,
@@ -351,10 +353,11 @@ class SetWriter:
                 if other == query
             ]
         row = self._progress.rows
-        for other, size in zip(self._part_ids, self._part_sizes, strict=True):
-            if other == query:
-                found.append(row)
-            row += size
+        for ids, sizes in zip(self._part_ids, self._part_sizes, strict=True):
+            for other, size in zip(ids.to_pylist(), sizes.tolist(), strict=True):
+                if other == query:
+                    found.append(row)
+                row += size
         return found
 
     def _name_of(self, row: int) -> str:
@@ -382,21 +385,19 @@ class _PartFile:
         import pyarrow as pa
 
         self.path = path
-        self.features_bytes = 0
         self._temporary = path.with_name(path.name + ".tmp")
         self._sink = _HashingFile(open(self._temporary, "wb"))  # noqa: SIM115 - closed by close
         self._stream = pa.PythonFile(self._sink, mode="w")
         self._writer = pa.ipc.new_file(self._stream, schema)
         self._first_bytes, self._later_bytes = _metadata_bytes(schema)
 
-    def write(self, batch: pa.RecordBatch, features_bytes: int) -> None:
+    def write(self, batch: pa.RecordBatch) -> None:
         """A record batch whose first buffer begins at a multiple of 64 bytes, for which the text before it is
         filled up.
         """
         before = self._later_bytes if self._sink.size else self._first_bytes  # Arrow begins with its schema
         fill = -(self._sink.size + before) % _ALIGNMENT
         self._writer.write_batch(batch, custom_metadata={"fill": " " * fill})
-        self.features_bytes += features_bytes
 
     def close(self) -> tuple[int, str]:
         """The size and the SHA-256 of the whole file."""
