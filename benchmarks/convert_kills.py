@@ -122,7 +122,8 @@ def main() -> None:
                 continue
             done += 1
             found = parts_in(work) if work.exists() else 0
-            again = rng.random() < 0.3 and killed(path, out, given.kind, float(rng.uniform(0, seconds)))
+            twice, later = rng.random() < 0.3 and not out.exists(), float(rng.uniform(0, seconds))
+            again = twice and killed(path, out, given.kind, later)
             unfinished = work.parent.exists() or not out.exists()
             if unfinished and start(path, out, given.kind).wait():
                 raise SystemExit("the conversion could not be resumed")

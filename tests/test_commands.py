@@ -928,7 +928,7 @@ def test_the_examples_of_the_documentation_run(tmp_path):
     """docs/command-line.md, block after block in one folder, without the demonstration, which has its own."""
     page = pathlib.Path(__file__).parents[1] / "docs" / "command-line.md"
     blocks = re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     shims = tmp_path / "bin"
     shims.mkdir()
     package = str(pathlib.Path(sinkprop.__file__).parents[1])
