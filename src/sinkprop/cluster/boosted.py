@@ -303,25 +303,30 @@ class _Driver:
         self._placement.release()
 
     def run(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
-        before: set[str] = set()
+        n_workers = len(workers_of(self._client))
+        # from the start, so that a worker lost before the first tree does not make other trees
+        self._fit = replace(self._fit, several=n_workers > 1)
         for losses in range(_LOSSES):
-            self._await(before)
+            self._await(n_workers)
             try:
                 self._placement.refresh(at_once=True)
-                before = set(self._placement.workers)
+                n_workers = len(self._placement.workers)
                 text, result, record = self._attempt(notify)
                 return text, result, replace(record, losses=losses)
-            except _Lost as lost:
+            except (_Lost, KeyError) as lost:
+                # by a KeyError with its address Dask tells that a worker has gone since it was named
+                if isinstance(lost, KeyError) and not str(lost.args[0]).partition("://")[2]:
+                    raise
                 kept = 0 if self._kept is None else len(self._kept.trees)
-                logger.warning("%s; the fit goes on from tree %d", lost, kept)
+                logger.warning("a worker was lost (%s); the fit goes on from tree %d", lost, kept)
         raise ClusterLost(
             f"workers were lost {_LOSSES} times. If the system ends them for their memory, take more of them."
         )
 
-    def _await(self, before: set[str]) -> None:
+    def _await(self, n_workers: int) -> None:
         """Give workers that were lost a while to come back under another address."""
         deadline = time.monotonic() + min(_RETURN, patience())
-        while before and len(workers_of(self._client)) < len(before) and time.monotonic() < deadline:
+        while len(workers_of(self._client)) < n_workers and time.monotonic() < deadline:
             time.sleep(_POLL)
 
     def _attempt(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
@@ -333,7 +338,6 @@ class _Driver:
             portions = [(worker, half) for half in halves]
         several = len(portions) > 1
         fit = replace(self._fit, name=name, resumed=self._kept, several=several)
-        self._fit = replace(self._fit, several=self._fit.several or several)
         where = [worker for worker, _ in portions]
         ports = self._ask(_listen, name, {worker: where.count(worker) for worker in where})
         for worker in where:
