@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from sinkprop.cluster.connecting import patience
+from sinkprop.cluster.connecting import address_of, patience
 from sinkprop.cluster.errors import ClusterLost
 
 if TYPE_CHECKING:
@@ -64,9 +64,10 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
                     i for i, future in waiting.items() if future.status in ("error", "cancelled", "lost")
                 }
                 gone = ended or set(waiting)
-        # a scheduler or a client that is gone too is found by whoever asks next
-        with suppress(OSError, RuntimeError, ValueError):
-            await client.cancel([waiting.pop(i) for i in gone])
+        lost = [waiting.pop(i) for i in gone]
+        if client.status == "running":  # else whoever asks next finds that there is no scheduler
+            with suppress(OSError):
+                await client.cancel(lost)
     return {}
 
 
@@ -75,7 +76,7 @@ async def _there(client: Client) -> set[str]:
         return set(await asyncio.wait_for(client.nthreads(), patience()))
     except (OSError, RuntimeError, ValueError, TimeoutError, asyncio.TimeoutError) as error:
         what = " ".join(str(error).split()) or type(error).__name__
-        raise ClusterLost(f"the scheduler is gone ({what}).") from None
+        raise ClusterLost(f"the scheduler at {address_of(client)} is gone ({what}).") from None
 
 
 def _heard(gathered: asyncio.Future[Any]) -> None:

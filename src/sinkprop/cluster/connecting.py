@@ -18,7 +18,16 @@ from sinkprop.cluster.errors import ClusterLost
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["ask", "check_workers", "connected", "differing", "patience", "workers_of"]
+__all__ = [
+    "address_of",
+    "ask",
+    "check_workers",
+    "connected",
+    "differing",
+    "patience",
+    "while_connected",
+    "workers_of",
+]
 
 logger = logging.getLogger("sinkprop.cluster")
 
@@ -26,6 +35,7 @@ _PATIENCE = "60s"
 # An interrupt from the keyboard goes to all processes of a terminal; the fit ends here, and still needs them.
 _DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
 _OWN: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # the workers of clusters that were started here
+_ADDRESSES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of the schedulers of clients
 _KINDS = (
     "cluster must be a dask.distributed.Client, a Dask cluster object, the address of a scheduler such as "
     "'tcp://host:8786', or a number of local worker processes"
@@ -46,6 +56,7 @@ def connected(cluster: Any) -> Iterator[Client]:
             raise ValueError("cluster must be a client that blocks; got one with asynchronous=True.")
         if cluster.status != "running":
             raise ClusterLost(f"the client given as cluster is {cluster.status}; open another.")
+        address_of(cluster)
         yield cluster
         return
     with ExitStack() as stack:
@@ -58,6 +69,7 @@ def connected(cluster: Any) -> Iterator[Client]:
         else:
             local = _local_cluster(whole("cluster, as a number of processes,", cluster, 1), distributed)
             client = distributed.Client(stack.enter_context(local), set_as_default=False)
+        address_of(client)
         yield stack.enter_context(client)
 
 
@@ -108,6 +120,20 @@ def _local_cluster(n: int, distributed: Any) -> Any:
     return local
 
 
+@contextmanager
+def while_connected(client: Client) -> Iterator[None]:
+    """Whatever Dask raises in the block after the client was cut off, as `ClusterLost`."""
+    try:
+        yield
+    except ClusterLost:
+        raise
+    except Exception:
+        if client.status == "running":
+            raise
+        what = f"the connection to it is {client.status}"
+        raise ClusterLost(f"the scheduler at {address_of(client)} is gone ({what}).") from None
+
+
 def patience() -> float:
     """Seconds to wait for a worker where there is none: the setting `sinkprop.patience` of Dask."""
     import dask
@@ -123,13 +149,13 @@ def workers_of(client: Client) -> dict[str, int]:
         try:
             found: dict[str, int] = dict(client.nthreads())
         except (OSError, RuntimeError, ValueError) as error:  # closed, timed out, or the client is
-            raise ClusterLost(f"the scheduler at {_address(client)} is gone ({_line(error)}).") from None
+            raise ClusterLost(f"the scheduler at {address_of(client)} is gone ({_line(error)}).") from None
         _complete(client.cluster, len(found))
         if found:
             return found
         if time.monotonic() > give_up:
             raise ClusterLost(
-                f"the scheduler at {_address(client)} has no worker, and none came in {patience():g} s."
+                f"the scheduler at {address_of(client)} has no worker, and none came in {patience():g} s."
             )
         time.sleep(0.1)
 
@@ -218,9 +244,10 @@ def _python() -> str:
     return ".".join(platform.python_version_tuple()[:2])
 
 
-def _address(client: Client) -> str:
-    scheduler = getattr(client, "scheduler", None)
-    return str(getattr(scheduler, "address", "an unknown address"))
+def address_of(client: Client) -> str:
+    if client.scheduler is not None:  # which a client forgets when it is closed
+        _ADDRESSES[client] = client.scheduler.address
+    return _ADDRESSES.get(client, "an unknown address")
 
 
 def _line(error: BaseException) -> str:

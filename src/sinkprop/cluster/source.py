@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.cluster.calls import call
-from sinkprop.cluster.connecting import check_workers, connected
+from sinkprop.cluster.connecting import check_workers, connected, while_connected
 from sinkprop.cluster.errors import ClusterLost
 from sinkprop.cluster.inputs import Plan, plan_of
 from sinkprop.cluster.partitions import Piece, evaluate, share
@@ -54,8 +54,9 @@ def cluster_source(
     name          what comes before X in messages: "eval_set "
     """
     with connected(cluster) as client:
-        check_workers(client)
-        plan = plan_of(client, X, y, qid, by_query=by_query, n_features=n_features, name=name)
+        with while_connected(client):
+            check_workers(client)
+            plan = plan_of(client, X, y, qid, by_query=by_query, n_features=n_features, name=name)
         source = ClusterSource(client, plan, query_weight=plan.weights_of_queries(query_weight))
         try:
             yield source
@@ -118,6 +119,10 @@ class ClusterSource:
         from distributed.protocol.pickle import dumps
 
         payload = dumps(task)
+        with while_connected(self._client):
+            return self._run(task, payload)
+
+    def _run(self, task: Task[P], payload: bytes) -> P:
         n = len(self._plan.recipes)
         nodes: dict[Node, P] = {}
         self._placement.refresh()
