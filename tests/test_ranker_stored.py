@@ -1,6 +1,7 @@
 """Linear fits on stored sets: the model of the same rows in memory, bit for bit."""
 
 import pickle
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.base import clone
 from sinkprop import Annealing, Queries, Selection, SinkPropRanker, save_letor
 from sinkprop.ascent import Objective
 from sinkprop.baselines import RegressionRanker, SmoothRankRanker
+from sinkprop.places import Places
 from sinkprop.store import StoreError, convert, open_queries
 
 pytest.importorskip("pyarrow", reason="stored sets are Arrow files")
@@ -98,6 +100,34 @@ def test_a_list_of_files_is_read(sets, tmp_path):
     save_letor(paths[1], train.select(np.arange(19, 40)))
     with pytest.raises(ValueError, match=r"query 19 is in two files, .*a\.txt and .*b\.txt"):
         quick().fit(paths)
+    with pytest.raises(ValueError, match=r"query 0 is in two files, .*a\.txt and .*a\.txt"):
+        quick().fit([paths[0], paths[0]])
+    with pytest.raises(ValueError, match="give no y with a list of files, which has its own"):
+        quick().fit(paths, train.y)
+    save_letor(paths[1], Queries(train.X[:, :3], train.y, train.qid + 100))
+    with pytest.raises(ValueError, match=r"b\.txt has 3 features, but .*a\.txt has 4\. .* --n-features 4"):
+        quick().fit(paths)
+
+
+class FrameOfCluster:
+    """What tells a Dask DataFrame."""
+
+    npartitions, columns, to_delayed = 1, ("a", "label", "qid"), None
+
+
+@pytest.mark.parametrize("ranker", [SinkPropRanker(), RegressionRanker()])
+def test_a_frame_of_a_cluster_needs_one(ranker):
+    with pytest.raises(ValueError, match="X is a Dask DataFrame: give cluster="):
+        ranker.fit(FrameOfCluster(), "label", qid="qid")
+
+
+def test_rows_that_judge_are_rounded_as_those_to_train_on(sets):
+    (train, _), (vali, _) = sets
+    with ExitStack() as stack:
+        places = Places(quick(), stack, None)
+        places.training(train.X, train.y, train.qid, None, None, None)
+        judging = places.validation([(vali.X.astype(np.float64), vali.y)], [vali.qid], None)
+        assert judging.data.X.dtype == train.X.dtype == np.float32
 
 
 def test_others_load_a_stored_set(sets):
@@ -141,6 +171,8 @@ def test_what_is_wrong_with_a_set_is_said_before_training(sets, tmp_path, monkey
         quick().fit(tmp_path)
     with pytest.raises(ValueError, match="2 sets were given, and one of them is stored"):
         quick().fit(stored, eval_set=[other, other])
+    with pytest.raises(ValueError, match="a stored eval_set has its own"):
+        quick().fit(stored, eval_set=[other], eval_qid=[train.qid])
     narrow = Queries(train.X[:, :3], train.y, train.qid)
     save_letor(tmp_path / "narrow.txt", narrow)
     three = convert([tmp_path / "narrow.txt"], tmp_path / "narrow.queries")

@@ -3,6 +3,7 @@
 import dataclasses
 import threading
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -303,6 +304,22 @@ class TestBadInput:
             ValueError, match=r"narrow.queries has 3 features, but NeuralRanker is expecting 5"
         ):
             quick().fit(stored, eval_set=[other])
+
+    def test_a_damaged_set(self, data, tmp_path):
+        damaged = stored_as(tmp_path / "damaged.queries", data)
+        part = next(damaged.path.glob("part-*.arrow"))
+        content = bytearray(part.read_bytes())
+        content[len(content) // 2] ^= 1
+        part.write_bytes(content)
+        with pytest.raises(StoreError, match=r"part-\d+\.arrow: the file is damaged") as error:
+            quick(checkpoint=tmp_path / "fit.checkpoint").fit(damaged)
+        assert "\n" not in str(error.value)
+        assert not (tmp_path / "fit.checkpoint").exists()
+
+    def test_a_frame_of_a_cluster(self):
+        frame = SimpleNamespace(npartitions=1, columns=("a", "label", "qid"), to_delayed=None)
+        with pytest.raises(ValueError, match=r"X is a Dask DataFrame: .* or take X\.compute\(\)"):
+            quick().fit(frame, "label", qid="qid")
 
     def test_a_missing_folder(self, tmp_path):
         with pytest.raises((StoreError, FileNotFoundError), match="nowhere"):

@@ -23,6 +23,7 @@ __all__ = [
     "is_frame_of_cluster",
     "is_stored_set",
     "no_arrays",
+    "no_frame_of_cluster",
     "portable",
 ]
 
@@ -58,13 +59,25 @@ def as_stored(X: Any) -> StoredQueries | None:
     return X if is_stored_set(X) else None
 
 
-def no_arrays(what: str, **given: Any) -> None:
+def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any) -> None:
     """A ValueError where arrays were given beside queries that have their own."""
+    what, given = "a Dask DataFrame", {"group": group, "sample_weight": sample_weight}
+    if not is_frame_of_cluster(X):  # of which y and qid are columns
+        what, given = "a stored set" if is_stored_set(X) else "a list of files", {"y": y, "qid": qid, **given}
     for name, value in given.items():
         if value is None:
             continue
         has = "no row weights: give query_weight" if name == "sample_weight" else "its own"
         raise ValueError(f"fit: give no {name} with {what}, which has {has}.")
+
+
+def no_frame_of_cluster(X: Any) -> None:
+    """A ValueError where X is a Dask DataFrame, for a fit in this process."""
+    if is_frame_of_cluster(X):
+        raise ValueError(
+            "X is a Dask DataFrame: give cluster=, as SinkPropRanker(cluster=client), or take X.compute(), "
+            "which has its rows in memory."
+        )
 
 
 def in_memory(X: Any) -> Queries:
@@ -74,12 +87,8 @@ def in_memory(X: Any) -> Queries:
         stored.require_labels("training")
         stored.verify()
         return stored.load()
-    if is_files(X):
-        return _read(X)
-    raise ValueError(
-        "X is a Dask DataFrame: give cluster=, as SinkPropRanker(cluster=client), or take X.compute(), which "
-        "has its rows in memory."
-    )
+    no_frame_of_cluster(X)
+    return _read(X)
 
 
 def _read(paths: Sequence[Any]) -> Queries:
@@ -87,18 +96,19 @@ def _read(paths: Sequence[Any]) -> Queries:
     from sinkprop.readers import load_letor
 
     parts = [load_letor(path) for path in paths]
-    first: dict[Any, Any] = {}
-    for path, part in zip(paths, parts, strict=True):
+    first: dict[Any, int] = {}
+    for i, (path, part) in enumerate(zip(paths, parts, strict=True)):
         if part.n_features != parts[0].n_features:
             raise ValueError(
                 f"{os.fspath(path)} has {part.n_features} features, but {os.fspath(paths[0])} has "
-                f"{parts[0].n_features}."
+                f"{parts[0].n_features}. If lines leave out zeros, convert the files by `sinkprop convert` "
+                f"with --n-features {max(part.n_features, parts[0].n_features)}."
             )
         for query in part.groups.queries.tolist():
-            if first.setdefault(query, path) is not path:
+            if first.setdefault(query, i) != i:
                 raise ValueError(
-                    f"query {query!r} is in two files, {os.fspath(first[query])} and {os.fspath(path)}. Put "
-                    "its documents into one."
+                    f"query {query!r} is in two files, {os.fspath(paths[first[query]])} and "
+                    f"{os.fspath(path)}. Put its documents into one."
                 )
     X, y, qid = (np.concatenate([getattr(part, name) for part in parts]) for name in ("X", "y", "qid"))
     return Queries(X, y, qid)

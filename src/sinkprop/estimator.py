@@ -30,7 +30,14 @@ from sinkprop.data import (
     as_sample_weight,
     group_rows,
 )
-from sinkprop.elsewhere import as_stored, in_memory, is_elsewhere, is_stored_set, no_arrays
+from sinkprop.elsewhere import (
+    as_stored,
+    in_memory,
+    is_elsewhere,
+    is_stored_set,
+    no_arrays,
+    no_frame_of_cluster,
+)
 from sinkprop.linear import TrainingSet, joined
 from sinkprop.metrics import evaluate, evaluate_blocks
 from sinkprop.model_files import ModelFileError, read_model, write_model
@@ -97,7 +104,8 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             return self
         names = None
         if is_elsewhere(X):
-            no_arrays("a stored set", y=y, qid=qid, group=group, sample_weight=sample_weight)
+            no_frame_of_cluster(X)
+            no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
             loaded = in_memory(X)
             X, y, qid, names = loaded.X, loaded.y, loaded.qid, loaded.feature_names
         data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from sinkprop.elsewhere import (
     as_stored,
     in_memory,
     is_elsewhere,
-    is_frame_of_cluster,
     is_stored_set,
     no_arrays,
 )
@@ -33,6 +33,7 @@ class Places:
         self._ranker, self._stack = ranker, stack
         self._by_query = ranker.normalization == "query"
         self._client = None
+        self._dtype: np.dtype[Any] | None = None  # of training rows that were given as arrays
         if cluster is not None:
             from sinkprop.cluster import connected
 
@@ -43,10 +44,9 @@ class Places:
             data = self._ranker._training_set(
                 X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight
             )
+            self._dtype = data.X.dtype
             return self._of_rows(data)
-        if not is_frame_of_cluster(X):
-            no_arrays("a stored set" if is_stored_set(X) else "files", y=y, qid=qid)
-        no_arrays("queries elsewhere", group=group, sample_weight=sample_weight)
+        no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
         source, names = self._elsewhere(X, y, qid, query_weight)
         self._ranker.n_features_in_ = source.n_features
         if names is not None:
@@ -62,11 +62,18 @@ class Places:
                     f"eval_set: {len(sets)} sets were given, and one of them is stored; give that one alone, "
                     "or convert all their files into one."
                 )
+            if eval_qid is not None or eval_group is not None:
+                raise ValueError("eval_qid and eval_group are for arrays: a stored eval_set has its own.")
             source, names = self._elsewhere(sets[0], None, None, None, name="eval_set ")
             self._check_features(source.n_features, names)
             return source
         found = self._ranker._evaluation_sets(sets, eval_qid, eval_group)
-        return self._of_rows(reduce(joined, found)) if found else None
+        if not found:
+            return None
+        judging = reduce(joined, found)
+        if self._dtype is not None:  # as in a fit without a cluster
+            judging = replace(judging, X=judging.X.astype(self._dtype, copy=False))
+        return self._of_rows(judging)
 
     def _of_rows(self, data: TrainingSet) -> Source:
         source: Source

@@ -23,6 +23,7 @@ from sinkprop.elsewhere import (
     is_frame_of_cluster,
     is_stored_set,
     no_arrays,
+    no_frame_of_cluster,
     portable,
 )
 from sinkprop.estimator import BaseRanker, Ids, plain, seed_of
@@ -231,8 +232,8 @@ class BoostedRanker(BaseRanker):
             more = {"callbacks": callbacks, "categorical_feature": categorical_feature}
             return self._fit_on_cluster(X, y, qid, group, judges, init_model=init_model, **weights, **more)
         if is_elsewhere(X):
-            what = "a stored set" if is_stored_set(X) else "files"
-            no_arrays(what, y=y, qid=qid, group=group, sample_weight=sample_weight)
+            no_frame_of_cluster(X)
+            no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
         stored = as_stored(X)
         if stored is not None:
             self._know(stored.n_features, stored.feature_names)
@@ -290,9 +291,7 @@ class BoostedRanker(BaseRanker):
             check_workers(client)
             check_lightgbm(client)
             if is_elsewhere(X):
-                no_arrays("what workers read", group=group, sample_weight=sample_weight)
-                if not is_frame_of_cluster(X):
-                    no_arrays("a stored set" if is_stored_set(X) else "files", y=y, qid=qid)
+                no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
                 data = queries_on(client, X, y, qid, query_weight=query_weight)
                 self._know(data.plan.n_features, data.plan.feature_names)
             else:

@@ -20,7 +20,14 @@ from torch import Tensor, nn
 import sinkprop
 from sinkprop.arguments import number, threads
 from sinkprop.data import Groups, as_query_weight
-from sinkprop.elsewhere import as_stored, in_memory, is_elsewhere, is_stored_set, no_arrays
+from sinkprop.elsewhere import (
+    as_stored,
+    in_memory,
+    is_elsewhere,
+    is_stored_set,
+    no_arrays,
+    no_frame_of_cluster,
+)
 from sinkprop.estimator import BaseRanker, Ids, seed_of
 from sinkprop.gains import Gain, RankLinear, as_gain
 from sinkprop.judging import Judge, gain_judge, metric_judge
@@ -220,7 +227,8 @@ class NeuralRanker(BaseRanker):
             data: Data
             stored = as_stored(X)
             if is_elsewhere(X):
-                no_arrays("a stored set", y=y, qid=qid, group=group, sample_weight=sample_weight)
+                no_frame_of_cluster(X)
+                no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
                 if stored is None:  # files of text
                     loaded = in_memory(X)
                     X, y, qid = loaded.X, loaded.y, loaded.qid
