@@ -227,6 +227,11 @@ def test_stored_sets_files_and_frames_are_the_same_queries(two, tmp_path):
     np.testing.assert_array_equal(
         from_frame.booster_.predict(JUDGES[0]), expected.booster_.predict(JUDGES[0])
     )
+    turned = judging[[*"fbcdea", "grade", "query"]]
+    with pytest.raises(ValueError, match="eval_set has other features: its column 0 is 'f'"):
+        BoostedRanker(**settings).fit(
+            made, "grade", qid="query", eval_set=[(turned, "grade")], eval_qid=["query"]
+        )
     split = dask.dataframe.from_pandas(frame(*TRAIN), chunksize=500, sort=False)
     with pytest.raises(ValueError, match="a query must be whole"):
         BoostedRanker(**settings).fit(split, "grade", qid="query")

@@ -1,5 +1,7 @@
 """BoostedRanker on stored sets: the trees of the same rows in memory, without the rows in memory."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from tree_problems import ranking_data
@@ -9,7 +11,7 @@ from sinkprop.gbdt import BoostedRanker
 from sinkprop.gbdt.boosters import booster_text
 from sinkprop.gbdt.datasets import Bins
 from sinkprop.gbdt.rows import StreamedRows
-from sinkprop.store import StoredQueries, save_queries
+from sinkprop.store import StoredQueries, StoreError, save_queries
 
 pytest.importorskip("lightgbm", reason="LightGBM is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -145,6 +147,35 @@ def test_judges_of_other_features_are_named(tmp_path):
     data, narrow = Given(tmp_path), Given(tmp_path, width=2)
     with pytest.raises(ValueError, match=r"2\.queries.* has 2 features, but BoostedRanker is fitted to 6"):
         BoostedRanker(**SMALL).fit(data.stored, eval_set=[narrow.stored])
+
+
+def test_judges_go_by_the_names_of_their_features(tmp_path):
+    data = Given(tmp_path, names=tuple("abcdef"))
+    judges = Given(tmp_path, 12, seed=5, names=tuple("abcdef"))
+    turned = Queries(judges.X[:, ::-1], judges.y, judges.qid, feature_names=tuple("fedcba"))
+    other = save_queries(tmp_path / "turned.queries", turned, block_bytes=4000)
+    expected = BoostedRanker(**SMALL).fit(data.stored, eval_set=[judges.stored])
+    assert BoostedRanker(**SMALL).fit(data.stored, eval_set=[other]).fit_result_ == expected.fit_result_
+    unlike = Queries(judges.X, judges.y, judges.qid, feature_names=tuple("abcdeg"))
+    with pytest.raises(ValueError, match=r"unlike\.queries: .* only one of them has 'f'"):
+        BoostedRanker(**SMALL).fit(data.stored, eval_set=[save_queries(tmp_path / "unlike.queries", unlike)])
+
+
+def test_a_damaged_set_is_named(tmp_path):
+    stored = Given(tmp_path).stored
+    part = next(stored.path.glob("part-*.arrow"))
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    with pytest.raises(StoreError, match=r"part-00000\.arrow: the file is damaged") as error:
+        BoostedRanker(**SMALL).fit(stored)
+    assert "\n" not in str(error.value)
+
+
+def test_a_frame_of_a_cluster_needs_one():
+    frame = SimpleNamespace(npartitions=1, columns=("a", "label", "qid"), to_delayed=None)
+    with pytest.raises(ValueError, match="X is a Dask DataFrame: give cluster="):
+        BoostedRanker().fit(frame, "label", qid="qid")
 
 
 def test_linear_trees_want_the_features(tmp_path):

@@ -24,7 +24,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sinkprop.cluster.connecting import patience, workers_of
+from sinkprop.cluster.connecting import ask, patience, workers_of
 from sinkprop.cluster.errors import ClusterLost
 from sinkprop.cluster.inputs import Plan, plan_of
 from sinkprop.cluster.partitions import Piece, cut, share
@@ -111,7 +111,7 @@ def divided_codes(
 def check_lightgbm(client: Client) -> None:
     """A ValueError that names the first worker without the LightGBM of this process."""
     own = lightgbm_module().__version__
-    answers = client.run(_lightgbm_version, on_error="return")
+    answers = ask(client, _lightgbm_version)
     for address in sorted(answers):
         if answers[address] != own:
             found = answers[address]

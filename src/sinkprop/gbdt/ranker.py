@@ -303,12 +303,9 @@ class BoostedRanker(BaseRanker):
             judges = [
                 queries_on(client, *item, name="eval_set ") for item in self._cluster_judges(*evaluation)
             ]
-            for part in judges:
-                if part.plan.n_features != self.n_features_in_:
-                    raise ValueError(
-                        f"eval_set has {part.plan.n_features} features, but X has {self.n_features_in_}."
-                    )
             names = getattr(self, "feature_names_in_", ())
+            for part in judges:
+                _check_judges(part.plan, self.n_features_in_, names)
             first = self._first_trees(init_model)
             codes, judged_by = divided_codes(data, judges, fraction=self.validation_fraction, seed=seed)
             plan, drawing = self._plan(
@@ -379,7 +376,7 @@ class BoostedRanker(BaseRanker):
                 f"eval_set: {item} has {getattr(stored, 'n_features', 'no')} features, but "
                 f"{type(self).__name__} is fitted to {self.n_features_in_}."
             )
-        return stored_set(stored)
+        return stored_set(stored, columns=stored.columns_of(getattr(self, "feature_names_in_", None)))
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         self._grow(data, validation)
@@ -549,6 +546,17 @@ class BoostedRanker(BaseRanker):
         self._set_fitted("\n".join(state["lightgbm"]), BoostingFit(**fields))
         if self.booster_.num_feature() != self.n_features_in_:
             raise ValueError(f"trees of {self.booster_.num_feature()} features for {self.n_features_in_}")
+
+
+def _check_judges(plan: Any, n_features: int, names: Sequence[str]) -> None:
+    """A ValueError where queries on a cluster that judge have other features than X."""
+    if plan.n_features != n_features:
+        raise ValueError(f"eval_set has {plan.n_features} features, but X has {n_features}.")
+    for at, (own, other) in enumerate(zip(names, plan.feature_names or (), strict=False)):
+        if own != other:
+            raise ValueError(
+                f"eval_set has other features: its column {at} is {other!r}, that of X is {own!r}."
+            )
 
 
 def _is_frame_pair(item: Any) -> bool:
