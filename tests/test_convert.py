@@ -243,6 +243,13 @@ def test_options_of_the_reader_are_those_of_convert(tmp_path: Path) -> None:
     assert not stored.has_nan
 
 
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("1 qid:1 1:1 2:NULL\n")
+    made = convert(path, tmp_path / "a.queries", n_features=np.int64(3), null=np.float32(-1))
+    assert made.load().X.tolist() == [[1, -1, 0]]
+
+
 def test_names_that_are_not_utf_8_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"1 qid:1 1:1 # \xc3\xa4\n0 qid:1 1:2 # \xff\n")

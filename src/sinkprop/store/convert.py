@@ -120,9 +120,10 @@ def convert(
     }
     for_tables: dict[str, Any] = {"qid": qid, "label": label, "docid": docid, "features": features}
     _check_options(kinds[0], for_text, for_tables, delimiter)
+    for_text = _checked_text(**for_text)
     source: Inputs
     if kinds[0] == "letor":
-        source = LetorInputs(names, **_checked_text(**for_text), allow_nan=allow_nan, n_threads=n_threads)
+        source = LetorInputs(names, **for_text, allow_nan=allow_nan, n_threads=n_threads)
     elif kinds[0] == "csv":
         source = CsvInputs(names, delimiter=delimiter, **for_tables, allow_nan=allow_nan)
     else:

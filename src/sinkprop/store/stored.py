@@ -370,7 +370,7 @@ class StoredQueries:
         notify = silent if progress is None else progress
         files = self.manifest.files
         total, done = sum(size for _, size, _ in files), 0
-        with ThreadPoolExecutor(_threads(n_threads, len(files))) as pool:
+        with ThreadPoolExecutor(min(len(files), _threads(n_threads, self.n_rows))) as pool:
             sums = pool.map(self._sha256, [name for name, _, _ in files])
             for (name, size, expected), found in zip(files, sums, strict=True):
                 if found != expected:
