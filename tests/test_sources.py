@@ -1,6 +1,7 @@
 """Fits whose queries are cut and shared in different ways: the same bits, and the sums of NumPy."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,6 +43,12 @@ def test_moments_are_those_of_the_columns(small_blocks, dtype):
     assert_allclose(moments.deviation, X.std(axis=0), rtol=1e-13)
     assert_array_equal(moments.largest, np.abs(X).max(axis=0))
     assert moments.label == pytest.approx(data.y.mean(), rel=1e-14)
+
+
+def test_features_whose_squares_overflow_are_refused():
+    data = training_set(5)
+    with pytest.raises(FloatingPointError, match="the features' squares overflow"):
+        moments_of(ArraySource(replace(data, X=data.X * 1e200), 1))
 
 
 @pytest.mark.parametrize("weights", [False, True], ids=["plain", "weighted"])

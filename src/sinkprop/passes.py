@@ -35,7 +35,7 @@ NO_CODE = -1  # of queries that judge no path
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """Scores of a linear scorer: V (k, D) times a row, less `shift` (k,); `width` outputs, 1 or 2."""
+    """Scores of a linear scorer: V (k, D) times a row, less `shift` (k,); k is 1 or 2."""
 
     V: Floats
     shift: Floats

@@ -32,6 +32,7 @@ __all__ = [
     "StoredSource",
     "Task",
     "Team",
+    "consecutive",
     "one_blas_thread",
     "rows_digest",
 ]
@@ -138,7 +139,7 @@ class ArraySource:
         self.data = data
         self._team = Team(threads(n_threads, len(data.y)))
         bounds = _cuts(data, self._team.n_threads)
-        self.blocks = [Block(_piece(data, a, b), a) for a, b in pairwise(bounds)]
+        self.blocks = [Block(consecutive(data, a, b), a) for a, b in pairwise(bounds)]
 
     @property
     def n_rows(self) -> int:
@@ -198,12 +199,9 @@ class StoredSource:
         *,
         by_query: bool = False,
         query_weight: Floats | None = None,
-        start: int = 0,
-        stop: int | None = None,
     ) -> None:
         self.stored, self.query_weight, self._by_query = stored, query_weight, by_query
         self._team = Team(threads(n_threads, stored.n_rows))
-        self._range = (start, len(stored.block_queries) - 1 if stop is None else stop)
         self._codes: NDArray[np.int16] | None = None
 
     n_rows = property(lambda self: int(self.stored.n_rows))
@@ -233,10 +231,9 @@ class StoredSource:
         self._team.close()
 
     def _blocks(self) -> Iterator[Block]:
-        start, stop = self._range
-        firsts = self.stored.block_queries[start:stop].tolist()
+        firsts = self.stored.block_queries[:-1].tolist()
         ahead = self._team.n_threads + 1
-        for first, queries in zip(firsts, self.stored.blocks(start, stop, ahead=ahead), strict=True):
+        for first, queries in zip(firsts, self.stored.blocks(ahead=ahead), strict=True):
             X = scale_by_query(queries.X, queries.groups) if self._by_query else queries.X
             last = first + queries.n_queries
             weight = None if self.query_weight is None else self.query_weight[first:last]
@@ -300,7 +297,7 @@ def _cuts(data: TrainingSet, n_threads: int) -> list[int]:
     return [0, *bounds.tolist(), data.n_queries] if data.n_queries > 1 else [0, data.n_queries]
 
 
-def _piece(data: TrainingSet, first: int, last: int) -> TrainingSet:
+def consecutive(data: TrainingSet, first: int, last: int) -> TrainingSet:
     """The queries from the first to before the last, as views."""
     if (first, last) == (0, data.n_queries):
         return data

@@ -29,6 +29,7 @@ from sinkprop.cluster.partitions import (
 )
 from sinkprop.cluster.placement import Arrays, File, Frame, InFile, Placement, Recipe
 from sinkprop.data import Groups, Queries, as_query_weight
+from sinkprop.elsewhere import is_files, is_frame_of_cluster
 from sinkprop.linear import TrainingSet, fingerprint
 from sinkprop.sources import rows_digest
 
@@ -88,7 +89,7 @@ class Plan:
 def plan_of(
     client: Client, X: Any, y: Any, qid: Any, *, by_query: bool, n_features: int | None, name: str
 ) -> Plan:
-    if is_dask_frame(X):
+    if is_frame_of_cluster(X):
         return _frames(client, X, y, qid, by_query=by_query, name=name)
     if isinstance(X, str | os.PathLike):
         from sinkprop.store import open_queries
@@ -96,7 +97,7 @@ def plan_of(
         X = open_queries(Path(X).absolute())
     if hasattr(X, "block_queries"):
         return _stored(client, X, by_query=by_query)
-    if isinstance(X, list | tuple) and X and all(isinstance(item, str | os.PathLike) for item in X):
+    if is_files(X):
         return _files(client, X, by_query=by_query, n_features=n_features)
     if isinstance(X, Queries):
         X, y, qid = X.X, X.y, X.qid
@@ -107,11 +108,6 @@ def plan_of(
             )
         X = sorted_rows(Queries(X, y, qid), by_query=by_query)
     return _arrays(X)
-
-
-def is_dask_frame(X: Any) -> bool:
-    """Whether X is a Dask DataFrame, told without an import of Dask."""
-    return hasattr(X, "npartitions") and hasattr(X, "to_delayed") and hasattr(X, "columns")
 
 
 def _stored(client: Client, stored: StoredQueries, *, by_query: bool) -> Plan:

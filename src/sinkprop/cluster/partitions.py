@@ -21,7 +21,7 @@ from sinkprop.cluster.reduction import Node, reduced
 from sinkprop.data import Groups, Queries
 from sinkprop.linear import TrainingSet
 from sinkprop.scaling import scale_by_query
-from sinkprop.sources import Block
+from sinkprop.sources import Block, consecutive
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
@@ -219,13 +219,8 @@ def _block(data: TrainingSet, piece: Piece, first: int, stop: int, number: int) 
 
 
 def queries_of(data: TrainingSet, first: int, stop: int, weight: NDArray[np.float64] | None) -> TrainingSet:
-    offsets = data.groups.offsets[first : stop + 1]
-    rows = slice(int(offsets[0]), int(offsets[-1]))
-    groups = Groups(
-        offsets - offsets[0], None, data.groups.queries[first:stop], int(np.diff(offsets).max(initial=0))
-    )
-    row_weight = None if data.sample_weight is None else data.sample_weight[rows]
-    return TrainingSet(data.X[rows], data.y[rows], groups, row_weight, weight)
+    """The queries first:stop, as views, with weights (stop - first,) of their own."""
+    return replace(consecutive(data, first, stop), query_weight=weight)
 
 
 def cut(offsets: NDArray[np.int64], n: int) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from sinkprop.cluster.partitions import Held, Stored, load_letor_partition
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["Arrays", "File", "Frame", "Placement", "Recipe"]
+__all__ = ["Arrays", "File", "Frame", "InFile", "Placement", "Recipe"]
 
 _REFRESH = 3.0  # seconds after which the list of workers is asked for again
 _POLL = 0.5
