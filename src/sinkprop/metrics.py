@@ -162,20 +162,17 @@ def evaluate_blocks(
     metrics: str | Metric | Iterable[str | Metric] = ("ndcg@10",),
     convention: str | Convention = "letor",
     *,
-    empty: Empty | None = None,
-    ties: Ties | None = None,
-    threshold: float | None = None,
-    max_grade: float | None = None,
     query_weight: ArrayLike | None = None,
+    **options: Any,
 ) -> Evaluation:
-    """`evaluate` of rows that come a block of whole queries at a time.
+    """`evaluate` of rows that come a block of whole queries at a time, with its options.
 
     blocks         labels (n,), scores (n,) and the queries of each block, in order
     queries        (Q,) the ids of all queries
     largest_label  of all rows, which ERR needs before the first
     """
     chosen = parse_metrics(metrics)
-    convention = _with_options(convention, empty=empty, ties=ties, threshold=threshold, max_grade=max_grade)
+    convention = _with_options(convention, **options)
     weight = _query_weights(query_weight, len(queries))
     largest = np.array([largest_label])
     for metric in chosen:
