@@ -1,12 +1,32 @@
 """Settings of all tests."""
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 # OpenMP's threads, LightGBM's among them, keep a processor busy while they wait for each other, which takes
 # ten times as long where other tests run beside. Read when a library is loaded, here and in processes begun.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("shared machine", deadline=None)  # a machine may be busy with other work
 settings.load_profile("shared machine")
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[Any]:
+    """A Dask client of two worker processes, for the tests of a module."""
+    from sinkprop.cluster import connected
+
+    with connected(2) as client:
+        yield client
+
+
+@pytest.fixture
+def client(two_workers: Any) -> Any:
+    """The same, with both workers there: the test before may have killed one."""
+    from cluster_tasks import both_there
+
+    return both_there(two_workers)

@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from cluster_tasks import (
     Total,
     Wrong,
     blind,
-    both_there,
     compute_with,
     pretend,
     queries,
@@ -42,17 +40,6 @@ from sinkprop.sources import StoredSource  # noqa: E402
 from sinkprop.store import StoredQueries, convert  # noqa: E402
 
 Q = queries()
-
-
-@pytest.fixture(scope="module")
-def two_workers() -> Iterator[distributed.Client]:
-    with connected(2) as client:
-        yield client
-
-
-@pytest.fixture
-def client(two_workers: distributed.Client) -> distributed.Client:
-    return both_there(two_workers)
 
 
 def short_of_patience() -> Any:

@@ -5,13 +5,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cluster_tasks import both_there, queries
+from cluster_tasks import queries
 
 from sinkprop import Annealing, Selection, SinkPropRanker, save_letor
 from sinkprop.cli import main
@@ -24,24 +23,13 @@ import dask  # noqa: E402
 import pandas as pd  # noqa: E402
 from dask import dataframe as dd  # noqa: E402
 
-from sinkprop.cluster import ClusterLost, connected  # noqa: E402
+from sinkprop.cluster import ClusterLost  # noqa: E402
 from sinkprop.store import StoredQueries, convert  # noqa: E402
 
 Q, VALI = queries(1), queries(2, 40)
 SHORT: dict[str, Any] = {
     "penalty": 1e-3, "annealing": Annealing(2, 1), "max_iter": 4, "n_threads": 1, "selection": "validation"
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def two_workers() -> Iterator[distributed.Client]:
-    with connected(2) as client:
-        yield client
-
-
-@pytest.fixture
-def client(two_workers: distributed.Client) -> distributed.Client:
-    return both_there(two_workers)
 
 
 @pytest.fixture(scope="module")

@@ -462,20 +462,8 @@ def test_a_run_that_ends_at_any_step_is_resumed_to_the_same_bytes(
     convert(path, tmp_path / "count.queries", **SMALL)
     monkeypatch.setattr(os, "replace", rename)
     out = tmp_path / "killed.queries"
-    for stop in range(0, steps, 3 if kind == "letor" else 2):
-        left = stop
-
-        def killed(*arguments: object) -> None:
-            nonlocal left
-            if not left:
-                raise Killed
-            left -= 1
-            rename(*arguments)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", killed)
-            with pytest.raises(Killed):
-                convert(path, out, **SMALL)
+    for stop in range(0, steps, 4):  # a part is three steps, so each of them is met
+        leave_unfinished(path, out, monkeypatch, after=stop)
         assert not out.exists()
         with pytest.raises(StoreError, match="the conversion to it was not finished"):
             open_queries(out)
@@ -523,19 +511,20 @@ def start_conversion(path: Path, out: Path) -> subprocess.Popen[bytes]:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
 def test_a_process_that_is_killed_is_resumed_to_the_same_bytes(tmp_path: Path) -> None:
     path = tmp_path / "train.txt"
-    sinkprop.save_letor(path, make_queries([7, 2, 9, 4] * 12, n_features=6))
+    sinkprop.save_letor(path, make_queries([7, 2, 9, 4] * 9, n_features=6))
     expected = content(convert(path, tmp_path / "whole.queries", **SMALL).path)
     out = tmp_path / "killed.queries"
     parts = tmp_path / "killed.queries.unfinished" / "set"
     rng = np.random.default_rng(8)
     n_parts = len(expected) - 2
-    for target in sorted(rng.integers(1, n_parts - 10, 3).tolist()):
+    for target in sorted(rng.integers(1, n_parts - 10, 2).tolist()):
         process = start_conversion(path, out)
         try:
             deadline = time.monotonic() + 60
             while process.poll() is None and time.monotonic() < deadline:
                 if parts.is_dir() and len(list(parts.glob("part-*.arrow"))) >= target:
                     break
+                time.sleep(0.001)  # the processor is for the conversion
             time.sleep(rng.uniform(0, 0.005))
         finally:
             process.kill()
@@ -545,8 +534,9 @@ def test_a_process_that_is_killed_is_resumed_to_the_same_bytes(tmp_path: Path) -
     assert content(out) == expected
 
 
-def leave_unfinished(path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rename, left = os.replace, 5
+def leave_unfinished(path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, after: int = 5) -> None:
+    """A conversion that ends where it would rename a file, after it has renamed so many."""
+    rename, left = os.replace, after
 
     def killed(*arguments: object) -> None:
         nonlocal left

@@ -50,11 +50,16 @@ def in_memory(ranker, train, vali=None, **options):
     return ranker.fit(train.X, train.y, qid=train.qid, **options)
 
 
-@pytest.mark.parametrize("n_threads", [1, 2])
-@pytest.mark.parametrize("validated", [False, True])
 @pytest.mark.parametrize(
-    "parameters",
-    [{}, {"selection": Selection("validation")}, {"normalization": "query"}, {"normalization": "none"}],
+    ("parameters", "validated", "n_threads"),
+    [
+        ({}, False, 2),
+        ({}, True, 1),
+        ({"selection": Selection("validation")}, False, 1),
+        ({"selection": Selection("validation")}, True, 2),
+        ({"normalization": "query"}, True, 2),
+        ({"normalization": "none"}, False, 1),
+    ],
     ids=str,
 )
 def test_the_model_is_that_of_the_rows_in_memory(sets, parameters, validated, n_threads):
@@ -141,21 +146,23 @@ def test_others_load_a_stored_set(sets):
 def test_a_fit_on_a_set_resumes_from_its_checkpoint(sets, tmp_path, monkeypatch):
     (_, stored), (_, other) = sets
     path = tmp_path / "fit.checkpoint"
-    whole = quick().fit(stored, eval_set=[other])
+    judged = {"selection": Selection("validation")}
+    whole = quick(**judged).fit(stored, eval_set=[other])
     real, calls = Objective.value, 0
 
     def interrupted(*args):
         nonlocal calls
         calls += 1
-        if calls == 20:
+        if calls == 8:
             raise KeyboardInterrupt
         return real(*args)
 
     with monkeypatch.context() as patch:
         patch.setattr(Objective, "value", interrupted)
         with pytest.warns(RuntimeWarning, match="interrupted"):
-            quick(checkpoint=path).fit(stored, eval_set=[other])
-    resumed = quick(checkpoint=path).fit(stored, eval_set=[other])
+            quick(checkpoint=path, **judged).fit(stored, eval_set=[other])
+    assert path.exists()
+    resumed = quick(checkpoint=path, **judged).fit(stored, eval_set=[other])
     assert_array_equal(resumed.coef_, whole.coef_)
     assert not path.exists()
 
