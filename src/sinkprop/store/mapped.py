@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -28,8 +29,9 @@ class MappedPart:
         part = manifest.parts[number]
         path = folder / part.file
         self._n_features, self._docid = manifest.n_features, manifest.docid
-        with open(path, "rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._file = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)
+        self._map = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
         whole = pa.py_buffer(self._map)
         self._address = whole.address
         try:
@@ -101,6 +103,19 @@ class MappedPart:
         with suppress(AttributeError, OSError, ValueError):  # a hint, which not every system has
             self._map.madvise(mmap.MADV_WILLNEED, start, size)
         np.frombuffer(self._map, np.uint8, size, start)[:: mmap.PAGESIZE].max(initial=0)
+
+    def is_cached(self, local: int) -> bool:
+        """Whether the system has a block in its file cache, as far as three of its bytes can tell."""
+        if not hasattr(os, "RWF_NOWAIT"):
+            return False
+        start, size = self._range(self._batch(local))
+        try:
+            return all(
+                os.preadv(self._file, [bytearray(1)], at, os.RWF_NOWAIT) == 1
+                for at in (start + size - 1, start + size // 2, start)
+            )
+        except OSError:  # it would have to wait for the disk, or cannot tell
+            return False
 
     def _range(self, batch: pa.RecordBatch) -> tuple[int, int]:
         """The whole pages of a block's buffers: offset and size."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -237,6 +237,8 @@ class StoredQueries:
     def blocks(self, start: int = 0, stop: int | None = None, *, ahead: int = 2) -> Iterator[Queries]:
         """Blocks [start, stop) in order, of which a thread reads the next `ahead` while this one is used.
 
+        What the system has in its file cache is not read ahead.
+
         The memory of a block is given back when nothing refers to its arrays any more: whatever the size of
         the set, little more than `ahead` + 1 blocks are in memory.
         """
@@ -246,20 +248,25 @@ class StoredQueries:
         return self._read_ahead(start, last, ahead)
 
     def _read_ahead(self, start: int, stop: int, ahead: int) -> Iterator[Queries]:
-        waiting: list[Any] = []
+        waiting: deque[Future[Queries] | None] = deque()  # None: no need to wait
         with ThreadPoolExecutor(1, thread_name_prefix="sinkprop-read") as reader:
             try:
                 for b in range(start, stop):
                     while len(waiting) <= ahead and b + len(waiting) < stop:
-                        waiting.append(reader.submit(self._fetch, b + len(waiting)))
-                    yield waiting.pop(0).result()
+                        waiting.append(self._asked_for(b + len(waiting), reader))
+                    future = waiting.popleft()
+                    yield self.block(b) if future is None else future.result()
             finally:
                 for future in waiting:
-                    future.cancel()
+                    if future is not None:
+                        future.cancel()
 
-    def _fetch(self, b: int) -> Queries:
+    def _asked_for(self, b: int, reader: ThreadPoolExecutor) -> Future[Queries] | None:
+        """A block on its way from the disk; None where the file cache has it, and no thread is needed."""
         part, local = self._place(b)
-        return self._queries(b, part, local, read=True)
+        if part.is_cached(local):
+            return None
+        return reader.submit(self._queries, b, part, local, read=True)
 
     def labels(self) -> NDArray[np.float64]:
         """(N,) all labels, read without the features."""
