@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tree_problems import ranking_data
 
+import sinkprop
 from sinkprop import Queries
 from sinkprop.gbdt import BoostedRanker
 from sinkprop.gbdt.boosters import booster_text
@@ -143,7 +144,7 @@ def test_quality_is_that_of_one_process(two):
 
 
 def test_one_worker_grows_the_trees_of_one_process(two):
-    data = (*TRAIN[:2], TRAIN[2])
+    data = (TRAIN[0].copy(), *TRAIN[1:])
     options = {**EVALUATION, "query_weight": np.arange(60) % 3, "categorical_feature": [3]}
     data[0][:, 3] = np.abs(data[0][:, 3]).astype(int)
     with distributed.LocalCluster(
@@ -350,6 +351,13 @@ def test_the_cluster_is_no_part_of_a_model(two, tmp_path):
     loaded = BoostedRanker.load(tmp_path / "trees.model")
     assert loaded.cluster is None
     assert "tcp://" not in (tmp_path / "trees.model").read_text()
+
+
+def test_another_version_on_a_worker_is_named(two, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(sinkprop, "__version__", "0.0.1")
+        with pytest.raises(ValueError, match=r"the worker tcp://.* this process has sinkprop 0\.0\.1"):
+            fitted(two)
 
 
 def test_another_lightgbm_on_a_worker_is_named(two, monkeypatch):

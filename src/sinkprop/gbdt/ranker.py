@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -20,7 +20,6 @@ from sinkprop.elsewhere import (
     cloned,
     in_memory,
     is_elsewhere,
-    is_frame_of_cluster,
     is_stored_set,
     no_arrays,
     no_frame_of_cluster,
@@ -40,7 +39,7 @@ from sinkprop.gbdt.boosters import (
 from sinkprop.gbdt.boosting import Boosting, BoostingFit, grow
 from sinkprop.gbdt.defaults import DEFAULTS
 from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
-from sinkprop.gbdt.judgment import check_row_weight, checked_criterion, counting, divided
+from sinkprop.gbdt.judgment import check_row_weight, counting, divided
 from sinkprop.gbdt.parameters import booster_parameters, canonical, check_names, resolved
 from sinkprop.gbdt.rows import (
     NO_CATEGORIES,
@@ -53,6 +52,7 @@ from sinkprop.gbdt.rows import (
     joined_rows,
     plain_rows,
 )
+from sinkprop.gbdt.spreading import fit_on_cluster
 from sinkprop.gbdt.stored import stored_set
 from sinkprop.linear import TrainingSet
 from sinkprop.metrics import evaluate
@@ -230,7 +230,8 @@ class BoostedRanker(BaseRanker):
             weights = {"sample_weight": sample_weight, "query_weight": query_weight}
             judges = (eval_set, eval_qid, eval_group)
             more = {"callbacks": callbacks, "categorical_feature": categorical_feature}
-            return self._fit_on_cluster(X, y, qid, group, judges, init_model=init_model, **weights, **more)
+            fit_on_cluster(self, X, y, qid, group, judges, init_model=init_model, **weights, **more)
+            return self
         if is_elsewhere(X):
             no_frame_of_cluster(X)
             no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
@@ -257,100 +258,6 @@ class BoostedRanker(BaseRanker):
         )
         self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
         return self
-
-    def _fit_on_cluster(
-        self,
-        X: Any,
-        y: Any,
-        qid: Any,
-        group: Any,
-        evaluation: tuple[Any, Any, Any],
-        *,
-        sample_weight: Any,
-        query_weight: Any,
-        categorical_feature: Any,
-        init_model: Any,
-        callbacks: Any,
-    ) -> BoostedRanker:
-        from sinkprop.cluster.boosted import (
-            Settings,
-            check_lightgbm,
-            divided_codes,
-            grow_on_cluster,
-            queries_on,
-        )
-        from sinkprop.cluster.connecting import check_workers, connected
-
-        own, others = self._settings()
-        for name, given in (("callbacks", callbacks), ("linear_tree", others.get("linear_tree"))):
-            if given:
-                raise ValueError(f"{name} cannot be given with cluster=: it is for a fit in one process.")
-        seed = seed_of(own["random_state"])
-        checked_criterion(self.criterion, self.convention, self.validation_fraction)
-        with connected(self.cluster) as client:
-            check_workers(client)
-            check_lightgbm(client)
-            if is_elsewhere(X):
-                no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
-                data = queries_on(client, X, y, qid, query_weight=query_weight)
-                self._know(data.plan.n_features, data.plan.feature_names)
-            else:
-                rows = self._training_set(
-                    X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight
-                )
-                check_row_weight(rows)
-                data = queries_on(client, _dense(rows))
-            judges = [
-                queries_on(client, *item, name="eval_set ") for item in self._cluster_judges(*evaluation)
-            ]
-            names = getattr(self, "feature_names_in_", ())
-            for part in judges:
-                _check_judges(part.plan, self.n_features_in_, names)
-            first = self._first_trees(init_model)
-            codes, judged_by = divided_codes(data, judges, fraction=self.validation_fraction, seed=seed)
-            plan, drawing = self._plan(
-                seed,
-                1,
-                names=booster_names(names),
-                categorical=categorical_columns(
-                    categorical_feature, self._categories, names, self.n_features_in_
-                ),
-            )
-            criterion = self.criterion
-            settings = Settings(
-                self._loss(seed),
-                plan,
-                first=None if first is None else first.model_to_string(num_iteration=-1),
-                drawing=drawing,
-                criterion=criterion if criterion is None or isinstance(criterion, str) else tuple(criterion),
-                convention=self.convention,
-                judged_by=judged_by,
-                n_threads=own["n_threads"],
-            )
-            with progress_line(bool(self.verbose) and self.verbose > 0) as notify:
-                text, result, self.cluster_record_ = grow_on_cluster(
-                    client, data, judges, codes, settings, notify=notify
-                )
-        self._finish(text, result, self.n_features_in_)
-        self.n_rows_, self.n_queries_ = data.plan.n_rows, data.plan.n_queries
-        return self
-
-    def _cluster_judges(self, eval_set: Any, eval_qid: Any, eval_group: Any) -> Iterator[tuple[Any, ...]]:
-        """What judges, for a cluster: rows of this process, or what the workers read, with y and qid."""
-        items = [eval_set] if is_stored_set(eval_set) else list(eval_set or ())
-        if not any(is_elsewhere(item) or _is_frame_pair(item) for item in items):
-            yield from ((_dense(part),) for part in self._evaluation_sets(eval_set, eval_qid, eval_group))
-            return
-        ids = list(eval_qid or ())  # of pairs only: the others have their own
-        for item in items:
-            if is_elsewhere(item):
-                yield (item,)
-                continue
-            own = [ids.pop(0)] if ids else None
-            if _is_frame_pair(item):
-                yield (*item, *(own or [None]))
-            else:
-                yield (_dense(*self._evaluation_sets([item], own, None)),)
 
     def _know(self, n_features: int, names: Sequence[str] | None) -> None:
         """What X told of its features, where it is no array."""
@@ -546,26 +453,3 @@ class BoostedRanker(BaseRanker):
         self._set_fitted("\n".join(state["lightgbm"]), BoostingFit(**fields))
         if self.booster_.num_feature() != self.n_features_in_:
             raise ValueError(f"trees of {self.booster_.num_feature()} features for {self.n_features_in_}")
-
-
-def _check_judges(plan: Any, n_features: int, names: Sequence[str]) -> None:
-    """A ValueError where queries on a cluster that judge have other features than X."""
-    if plan.n_features != n_features:
-        raise ValueError(f"eval_set has {plan.n_features} features, but X has {n_features}.")
-    for at, (own, other) in enumerate(zip(names, plan.feature_names or (), strict=False)):
-        if own != other:
-            raise ValueError(
-                f"eval_set has other features: its column {at} is {other!r}, that of X is {own!r}."
-            )
-
-
-def _is_frame_pair(item: Any) -> bool:
-    """Whether it is (X, y) of a Dask DataFrame."""
-    return isinstance(item, tuple | list) and len(item) == 2 and is_frame_of_cluster(item[0])
-
-
-def _dense(data: TrainingSet) -> TrainingSet:
-    """Rows as they are sent to workers."""
-    if isinstance(data.X, SparseRows):
-        raise ValueError("a sparse matrix cannot be sent to a cluster: give X.toarray(), or a stored set.")
-    return data
