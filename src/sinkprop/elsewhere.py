@@ -23,7 +23,6 @@ __all__ = [
     "is_frame_of_cluster",
     "is_stored_set",
     "no_arrays",
-    "no_frame_of_cluster",
     "portable",
 ]
 
@@ -59,8 +58,13 @@ def as_stored(X: Any) -> StoredQueries | None:
     return X if is_stored_set(X) else None
 
 
-def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any) -> None:
-    """A ValueError where arrays were given beside queries that have their own."""
+def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any, cluster: bool = False) -> None:
+    """A ValueError where arrays were given beside queries that have their own.
+
+    cluster  whether the fit is on one, where X may be a Dask DataFrame
+    """
+    if not cluster:
+        _no_frame_of_cluster(X)
     what, given = "a Dask DataFrame", {"group": group, "sample_weight": sample_weight}
     if not is_frame_of_cluster(X):  # of which y and qid are columns
         what, given = "a stored set" if is_stored_set(X) else "a list of files", {"y": y, "qid": qid, **given}
@@ -71,8 +75,7 @@ def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any) -> No
         raise ValueError(f"fit: give no {name} with {what}, which has {has}.")
 
 
-def no_frame_of_cluster(X: Any) -> None:
-    """A ValueError where X is a Dask DataFrame, for a fit in this process."""
+def _no_frame_of_cluster(X: Any) -> None:
     if is_frame_of_cluster(X):
         raise ValueError(
             "X is a Dask DataFrame: give cluster=, as SinkPropRanker(cluster=client), or take X.compute(), "
@@ -87,7 +90,7 @@ def in_memory(X: Any) -> Queries:
         stored.require_labels("training")
         stored.verify()
         return stored.load()
-    no_frame_of_cluster(X)
+    _no_frame_of_cluster(X)
     return _read(X)
 
 

@@ -30,14 +30,7 @@ from sinkprop.data import (
     as_sample_weight,
     group_rows,
 )
-from sinkprop.elsewhere import (
-    as_stored,
-    in_memory,
-    is_elsewhere,
-    is_stored_set,
-    no_arrays,
-    no_frame_of_cluster,
-)
+from sinkprop.elsewhere import as_stored, in_memory, is_elsewhere, is_stored_set, no_arrays
 from sinkprop.linear import TrainingSet, joined
 from sinkprop.metrics import evaluate, evaluate_blocks
 from sinkprop.model_files import ModelFileError, read_model, write_model
@@ -104,7 +97,6 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             return self
         names = None
         if is_elsewhere(X):
-            no_frame_of_cluster(X)
             no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
             loaded = in_memory(X)
             X, y, qid, names = loaded.X, loaded.y, loaded.qid, loaded.feature_names
@@ -373,7 +365,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         eval_set: Any,
         eval_qid: Sequence[Ids] | None,
         eval_group: Sequence[ArrayLike] | None,
-    ) -> list[TrainingSet]:
+    ) -> list[Any]:
         if eval_set is None:
             if eval_qid is not None or eval_group is not None:
                 raise ValueError("eval_qid and eval_group need an eval_set: [(X, y)].")
@@ -393,20 +385,23 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             found.append(self._training_set(pair[0], pair[1], ids[i], sizes[i], name="eval_set "))
         return found
 
-    def _with_stored(self, sets: Sequence[Any], eval_qid: Any, eval_group: Any) -> list[TrainingSet]:
+    def _with_stored(self, sets: Sequence[Any], eval_qid: Any, eval_group: Any) -> list[Any]:
         """Evaluation sets of which some are stored: eval_qid and eval_group have an item for each other."""
         pairs = [item for item in sets if not is_stored_set(item)]
         found = iter(self._evaluation_sets(pairs or None, eval_qid, eval_group))
         both = []
         for item in sets:
             if is_stored_set(item):
-                both.append(self._loaded_judges(item))
+                both.append(self._stored_judges(item))
             else:
                 both.append(next(found))
         return both
 
-    def _loaded_judges(self, item: Any) -> TrainingSet:
-        """A stored set to judge by, its features in the order of the training set's by their names."""
+    def _stored_judges(self, item: Any) -> Any:
+        """A stored set to judge by, its features in the order of the training set's by their names.
+
+        Here it is loaded; rankers that read it as they go have their own way.
+        """
         stored = self._given_stored(item)
         columns = None
         if stored is not None:

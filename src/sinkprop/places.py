@@ -46,7 +46,8 @@ class Places:
             )
             self._dtype = data.X.dtype
             return self._of_rows(data)
-        no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
+        on_cluster = self._client is not None
+        no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight, cluster=on_cluster)
         source, names = self._elsewhere(X, y, qid, query_weight)
         self._ranker.n_features_in_ = source.n_features
         if names is not None:

@@ -20,9 +20,7 @@ from sinkprop.elsewhere import (
     cloned,
     in_memory,
     is_elsewhere,
-    is_stored_set,
     no_arrays,
-    no_frame_of_cluster,
     portable,
 )
 from sinkprop.estimator import BaseRanker, Ids, plain, seed_of
@@ -233,7 +231,6 @@ class BoostedRanker(BaseRanker):
             fit_on_cluster(self, X, y, qid, group, judges, init_model=init_model, **weights, **more)
             return self
         if is_elsewhere(X):
-            no_frame_of_cluster(X)
             no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
         stored = as_stored(X)
         if stored is not None:
@@ -246,7 +243,7 @@ class BoostedRanker(BaseRanker):
             data = self._training_set(
                 X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight
             )
-        sets = self._judging_sets(eval_set, eval_qid, eval_group)
+        sets = self._evaluation_sets(eval_set, eval_qid, eval_group)
         names, found = getattr(self, "feature_names_in_", ()), self._categories
         self._grow(
             data,
@@ -266,15 +263,6 @@ class BoostedRanker(BaseRanker):
             self.feature_names_in_ = np.array(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-
-    def _judging_sets(self, eval_set: Any, eval_qid: Any, eval_group: Any) -> list[TrainingSet]:
-        """The evaluation sets: stored ones, and pairs with an item of eval_qid or eval_group each."""
-        given = [eval_set] if is_stored_set(eval_set) else eval_set
-        if not isinstance(given, list | tuple) or not any(map(is_stored_set, given)):
-            return self._evaluation_sets(eval_set, eval_qid, eval_group)
-        pairs = [item for item in given if not is_stored_set(item)]
-        found = iter(self._evaluation_sets(pairs or None, eval_qid, eval_group))
-        return [self._stored_judges(item) if is_stored_set(item) else next(found) for item in given]
 
     def _stored_judges(self, item: Any) -> TrainingSet:
         stored = as_stored(item)

@@ -53,7 +53,7 @@ def fit_on_cluster(
         check_workers(client)
         check_lightgbm(client)
         if is_elsewhere(X):
-            no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
+            no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight, cluster=True)
             data = queries_on(client, X, y, qid, query_weight=query_weight)
             ranker._know(data.plan.n_features, data.plan.feature_names)
         else:

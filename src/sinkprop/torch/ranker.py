@@ -20,14 +20,7 @@ from torch import Tensor, nn
 import sinkprop
 from sinkprop.arguments import number, threads
 from sinkprop.data import Groups, as_query_weight
-from sinkprop.elsewhere import (
-    as_stored,
-    in_memory,
-    is_elsewhere,
-    is_stored_set,
-    no_arrays,
-    no_frame_of_cluster,
-)
+from sinkprop.elsewhere import as_stored, in_memory, is_elsewhere, no_arrays
 from sinkprop.estimator import BaseRanker, Ids, seed_of
 from sinkprop.gains import Gain, RankLinear, as_gain
 from sinkprop.judging import Judge, gain_judge, metric_judge
@@ -227,7 +220,6 @@ class NeuralRanker(BaseRanker):
             data: Data
             stored = as_stored(X)
             if is_elsewhere(X):
-                no_frame_of_cluster(X)
                 no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
                 if stored is None:  # files of text
                     loaded = in_memory(X)
@@ -238,7 +230,7 @@ class NeuralRanker(BaseRanker):
                 )
             else:
                 data = self._stored_set(stored, query_weight)
-            self._train(data, self._judging_sets(eval_set, eval_qid, eval_group), ranks)
+            self._train(data, self._evaluation_sets(eval_set, eval_qid, eval_group), ranks)
         return self
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
@@ -260,15 +252,6 @@ class NeuralRanker(BaseRanker):
     @property
     def _transform_by_query(self) -> str | None:
         return self.input_transform if self.normalization == "query" else None
-
-    def _judging_sets(self, eval_set: Any, eval_qid: Any, eval_group: Any) -> list[Data]:
-        """The evaluation sets: stored ones, and pairs with an item of eval_qid or eval_group each."""
-        given = [eval_set] if is_stored_set(eval_set) else eval_set
-        if not isinstance(given, list | tuple) or not any(map(is_stored_set, given)):
-            return [*self._evaluation_sets(eval_set, eval_qid, eval_group)]
-        pairs = [item for item in given if not is_stored_set(item)]
-        found = iter(self._evaluation_sets(pairs or None, eval_qid, eval_group))
-        return [self._stored_judges(item) if is_stored_set(item) else next(found) for item in given]
 
     def _stored_judges(self, item: Any) -> StoredSet:
         stored = self._given_stored(item)
