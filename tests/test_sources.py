@@ -12,7 +12,9 @@ import sinkprop.sources
 from sinkprop import NDCG, Annealing, PartitionedMeasure, Selection, SinkPropRanker, SmoothedIndicator
 from sinkprop.arrangement import arrange
 from sinkprop.ascent import moments_of, starts
+from sinkprop.data import Groups
 from sinkprop.judging import divide
+from sinkprop.linear import TrainingSet
 from sinkprop.passes import Evaluate, Linear
 from sinkprop.regression import least_squares
 from sinkprop.scaling import fit_scaling, scaling_of
@@ -43,6 +45,19 @@ def test_moments_are_those_of_the_columns(small_blocks, dtype):
     assert_allclose(moments.deviation, X.std(axis=0), rtol=1e-13)
     assert_array_equal(moments.largest, np.abs(X).max(axis=0))
     assert moments.label == pytest.approx(data.y.mean(), rel=1e-14)
+
+
+def test_sums_that_rounding_takes_to_their_bound_are_the_columns():
+    """One query whose squares, or whose values, add up to a power of 2: half of them round above it."""
+    for n in range(2, 120):
+        query = Groups(np.array([0, n]), None, np.zeros(1), n)
+        for bound in (2.0 / n, np.nextafter(2.0 / n, 0)):
+            signs = np.where(np.arange(n) % 2, -1.0, 1.0)
+            X = np.stack([np.full(n, bound), np.sqrt(bound) * signs], axis=1)
+            moments = moments_of(ArraySource(TrainingSet(X, np.full(n, bound), query), 1))
+            assert_allclose(moments.mean, X.mean(axis=0), rtol=1e-13, atol=1e-16)
+            assert_allclose(moments.deviation[1], X[:, 1].std(), rtol=1e-13)
+            assert moments.label == pytest.approx(bound, rel=1e-13)
 
 
 def test_features_whose_squares_overflow_are_refused():

@@ -51,11 +51,11 @@ def moments_of(source: Source) -> Moments:
     """Three passes over the queries."""
     largest = source.run(Extent())
     n, longest = source.n_rows, source.longest
-    sums, labels = source.run(Sums(exponents(largest * longest)))
+    sums, labels = source.run(Sums(exponents(largest * longest) + 1))  # rounding may reach the bound
     mean, label = sums.value() / n, float(labels.value()[0]) / n
     reach = largest[:-1] + np.abs(mean)
     with np.errstate(over="ignore"):
-        squares = source.run(Squares(mean, exponents(np.square(reach) * longest)))
+        squares = source.run(Squares(mean, exponents(np.square(reach) * longest) + 1))
     if not squares.fits:
         raise FloatingPointError("the features' squares overflow. Scale them before they are trained on.")
     return Moments(largest[:-1], mean, np.sqrt(squares.value() / n), label, float(largest[-1]))
