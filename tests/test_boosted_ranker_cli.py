@@ -154,14 +154,14 @@ def test_ctrl_c_saves_the_best_so_far(tmp_path):
     # a progress line would tell how far it is, on a terminal; here the same function prints
     code = """
 from sinkprop.gbdt import boosting
-run = boosting._Growth.run
-def told(self, notify):
+run = boosting.Growth.run
+def told(self, notify, *rest):
     def loud(done, total, what):
         if done == 5:
             print("started", flush=True)
         notify(done, total, what)
-    return run(self, loud)
-boosting._Growth.run = told
+    return run(self, loud, *rest)
+boosting.Growth.run = told
 from sinkprop.cli import main
 main()
 """
