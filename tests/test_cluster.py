@@ -241,11 +241,30 @@ def test_workers_forget_when_the_source_is_closed(client, tmp_path):
         coded = source.with_codes(np.zeros(90, np.int16))
         coded.run(Order())
         assert all(client.has_what().values())
+    assert not left(client)
+
+
+@pytest.mark.parametrize("kind", ["frame", "files", "weights"])
+def test_workers_forget_what_was_refused_while_its_traceback_is_kept(client, tmp_path, kind):
+    data = {
+        "frame": (dd.from_pandas(as_frame(Q), npartitions=4), "label", "query"),
+        "files": (files(tmp_path, [*thirds(), thirds()[0]]),),
+        "weights": (files(tmp_path, thirds()),),
+    }[kind]
+    weight = [1.0] if kind == "weights" else None
+    with pytest.raises(ValueError, match="query") as error:  # which has the traceback
+        cluster_source(client, *data, query_weight=weight).__enter__()
+    assert error.tb is not None
+    assert not left(client)
+
+
+def left(client) -> bool:
+    """Whether workers hold anything, after a while."""
     for _ in range(100):
         if not any(client.has_what().values()):
-            break
+            return False
         client.sync(_pause)
-    assert not any(client.has_what().values())
+    return True
 
 
 async def _pause() -> None:

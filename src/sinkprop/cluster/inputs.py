@@ -76,6 +76,11 @@ class Plan:
     def n_queries(self) -> int:
         return len(self.sizes)
 
+    def release(self) -> None:
+        """Let the workers forget what was loaded to be looked at."""
+        if self.placement is not None:
+            self.placement.release()
+
     def weights_of_queries(
         self, weight: ArrayLike | Mapping[Hashable, float] | None
     ) -> NDArray[np.float64] | None:
@@ -239,6 +244,14 @@ _FILES_HINT = (
 
 def _held(client: Client, recipes: list[Recipe], placement: Placement, *, hint: str) -> Plan:
     """The plan of partitions whose contents only the workers have seen: they are loaded, and compared."""
+    try:
+        return _compared(client, recipes, placement, hint)
+    except BaseException:  # let the workers forget them now, and not when the traceback is forgotten
+        placement.release()
+        raise
+
+
+def _compared(client: Client, recipes: list[Recipe], placement: Placement, hint: str) -> Plan:
     found: dict[int, Summary | None] = {}
     while len(found) < len(recipes):
         placement.refresh(at_once=True)

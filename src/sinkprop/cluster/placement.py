@@ -137,7 +137,8 @@ class Placement:
 
     def release(self) -> None:
         """Let the workers forget all partitions."""
-        for partition in self.loaded:
+        made = [recipe.future for recipe in self.recipes if isinstance(recipe, Frame)]
+        for partition in [*self.loaded, *made]:
             if hasattr(partition, "release"):
                 partition.release()
         self.where, self.loaded, self.workers = [], [], {}

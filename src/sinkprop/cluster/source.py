@@ -57,11 +57,11 @@ def cluster_source(
         with while_connected(client):
             check_workers(client)
             plan = plan_of(client, X, y, qid, by_query=by_query, n_features=n_features, name=name)
-        source = ClusterSource(client, plan, query_weight=plan.weights_of_queries(query_weight))
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(plan.release)
+            source = ClusterSource(client, plan, query_weight=plan.weights_of_queries(query_weight))
+            stack.callback(source.close)
             yield source
-        finally:
-            source.close()
 
 
 class ClusterSource:
