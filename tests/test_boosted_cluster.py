@@ -245,7 +245,7 @@ def when_kept(client, trees, then):
     """Call a function once a fit has kept as many trees."""
 
     def kept():
-        from sinkprop.cluster.boosted import _FITS
+        from sinkprop.cluster.growing import _FITS
 
         return max((len(fit.kept.trees) for fit in _FITS.values() if fit.kept is not None), default=0)
 
@@ -389,7 +389,7 @@ def when_running(client, expected):
     """Wait until as many workers have a fit."""
 
     def running():
-        from sinkprop.cluster.boosted import _FITS
+        from sinkprop.cluster.growing import _FITS
 
         return any(fit.progress[0] or fit.running for fit in _FITS.values() if fit.running)
 

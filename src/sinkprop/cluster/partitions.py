@@ -33,6 +33,7 @@ __all__ = [
     "Share",
     "Stored",
     "Summary",
+    "blocks",
     "cut",
     "evaluate",
     "load_frame_partition",
@@ -126,22 +127,22 @@ def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
 
     run = pickle.loads(task)
     found: dict[int, list[Any]] = {piece.number: [] for piece in own.pieces}
-    for number, part in _mapped(run, _blocks(own), get_worker().state.nthreads):
+    for number, part in _mapped(run, blocks(own), get_worker().state.nthreads):
         found[number].append(part)
     leaves = {(0, number): run.combine(parts) for number, parts in found.items()}
     return reduced(leaves, n, run.combine)
 
 
-def _mapped(run: Any, blocks: Iterator[tuple[int, Block]], threads: int) -> Iterator[tuple[int, Any]]:
+def _mapped(run: Any, own: Iterator[tuple[int, Block]], threads: int) -> Iterator[tuple[int, Any]]:
     """What the task makes of each block, in their order; on several threads, for native code has no lock."""
-    with closing(blocks):  # type: ignore[type-var]
+    with closing(own):  # type: ignore[type-var]
         if threads == 1:
-            for number, block in blocks:
+            for number, block in own:
                 yield number, run(block)
             return
         ahead: deque[tuple[int, Future[Any]]] = deque()
         with ThreadPoolExecutor(threads, thread_name_prefix="sinkprop") as pool:
-            for number, block in blocks:
+            for number, block in own:
                 ahead.append((number, pool.submit(run, block)))
                 if len(ahead) > threads:
                     done, future = ahead.popleft()
@@ -150,7 +151,7 @@ def _mapped(run: Any, blocks: Iterator[tuple[int, Block]], threads: int) -> Iter
                 yield done, future.result()
 
 
-def _blocks(own: Share) -> Iterator[tuple[int, Block]]:
+def blocks(own: Share) -> Iterator[tuple[int, Block]]:
     """The blocks of a share, with the numbers of their partitions."""
     at = 0
     while at < len(own.pieces):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from sinkprop.elsewhere import is_elsewhere, is_frame_of_cluster, is_stored_set, no_arrays
@@ -49,20 +50,23 @@ def fit_on_cluster(
             raise ValueError(f"{name} cannot be given with cluster=: it is for a fit in one process.")
     seed = seed_of(own["random_state"])
     checked_criterion(ranker.criterion, ranker.convention, ranker.validation_fraction)
-    with connected(ranker.cluster) as client:
+    with connected(ranker.cluster) as client, ExitStack() as stack:
         check_workers(client)
         check_lightgbm(client)
         if is_elsewhere(X):
             no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight, cluster=True)
-            data = queries_on(client, X, y, qid, query_weight=query_weight)
+            data = stack.enter_context(queries_on(client, X, y, qid, query_weight=query_weight))
             ranker._know(data.plan.n_features, data.plan.feature_names)
         else:
             rows = ranker._training_set(
                 X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight
             )
             check_row_weight(rows)
-            data = queries_on(client, _dense(rows))
-        judges = [queries_on(client, *item, name="eval_set ") for item in _judges(ranker, *evaluation)]
+            data = stack.enter_context(queries_on(client, _dense(rows)))
+        judges = [
+            stack.enter_context(queries_on(client, *item, name="eval_set "))
+            for item in _judges(ranker, *evaluation)
+        ]
         names = getattr(ranker, "feature_names_in_", ())
         for part in judges:
             _check_judges(part.plan, ranker.n_features_in_, names)
