@@ -70,6 +70,30 @@ class Order:
         return parts[0] if len(parts) == 1 else f"({' '.join(parts)})"
 
 
+class Part:
+    """A text, of which those that are alive are counted."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        Parts.alive += 1
+        Parts.most = max(Parts.most, Parts.alive)
+
+    def __del__(self) -> None:
+        Parts.alive -= 1
+
+
+class Parts:
+    """`Order`, whose results are counted."""
+
+    alive = most = 0
+
+    def __call__(self, block: Block) -> Part:
+        return Part(Order()(block))
+
+    def combine(self, parts: Sequence[Part]) -> Part:
+        return Part(Order().combine([part.text for part in parts]))
+
+
 @dataclass(frozen=True)
 class Total:
     """The sum of w'X in floating point, whose bits depend on the order."""

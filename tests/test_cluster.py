@@ -2,9 +2,11 @@
 
 import logging
 import os
+import pickle
 import signal
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from cluster_tasks import (
     Dying,
     Order,
+    Parts,
     Seen,
     Total,
     Wrong,
@@ -35,6 +38,7 @@ import pandas as pd  # noqa: E402
 from dask import dataframe as dd  # noqa: E402
 
 from sinkprop.cluster import ClusterLost, check_workers, cluster_source, connected  # noqa: E402
+from sinkprop.cluster.partitions import Held, Piece, evaluate, queries_of, share, sorted_rows  # noqa: E402
 from sinkprop.scaling import scale_by_query  # noqa: E402
 from sinkprop.sources import StoredSource  # noqa: E402
 from sinkprop.store import StoredQueries, convert  # noqa: E402
@@ -265,6 +269,21 @@ def left(client) -> bool:
             return False
         client.sync(_pause)
     return True
+
+
+def test_a_worker_holds_few_of_the_parts_that_it_combines(monkeypatch):
+    """The results of 700 partitions are combined as they come, along the tree."""
+    worker = SimpleNamespace(state=SimpleNamespace(nthreads=1))
+    monkeypatch.setattr("distributed.get_worker", lambda: worker)
+    data = sorted_rows(queries(n=700), by_query=False)
+    pieces = [Piece(i, i, None, None) for i in range(700)]
+    own = share(pieces, *(Held(queries_of(data, i, i + 1, None)) for i in range(700)))
+    Parts.most = 0
+    found = evaluate(own, pickle.dumps(Parts()), 700)
+    assert {node: part.text for node, part in found.items()} == reduced(
+        {(0, i): str(i) for i in range(700)}, 700, Order().combine
+    )
+    assert Parts.most < 40
 
 
 async def _pause() -> None:

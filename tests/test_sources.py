@@ -18,7 +18,7 @@ from sinkprop.linear import TrainingSet
 from sinkprop.passes import Evaluate, Linear
 from sinkprop.regression import least_squares
 from sinkprop.scaling import fit_scaling, scaling_of
-from sinkprop.sources import ArraySource, Team
+from sinkprop.sources import ArraySource, Team, combined
 
 
 @pytest.fixture
@@ -197,3 +197,29 @@ def test_a_team_takes_no_more_blocks_than_it_can_work_on():
     assert len(taken) <= 3 + 2
     assert list(results) == list(range(1, 50))
     team.close()
+
+
+class Counted:
+    """A part of a result; how many there are at once is counted."""
+
+    alive = most = 0
+
+    def __init__(self, numbers):
+        self.numbers = numbers
+        Counted.alive += 1
+        Counted.most = max(Counted.most, Counted.alive)
+
+    def __del__(self):
+        Counted.alive -= 1
+
+
+def joined(parts):
+    return Counted([number for part in parts for number in part.numbers])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 1000])
+def test_few_of_the_parts_of_a_result_are_in_memory_at_a_time(n):
+    Counted.most = 0
+    whole = combined((Counted([i]) for i in range(n)), joined)
+    assert whole.numbers == list(range(n))
+    assert Counted.most <= np.log2(n) + 4

@@ -32,6 +32,7 @@ __all__ = [
     "StoredSource",
     "Task",
     "Team",
+    "combined",
     "consecutive",
     "one_blas_thread",
     "rows_digest",
@@ -183,7 +184,7 @@ class ArraySource:
         return other
 
     def run(self, task: Task[P]) -> P:
-        return task.combine(list(self._team.results(task, self.blocks)))
+        return combined(self._team.results(task, self.blocks), task.combine)
 
     def close(self) -> None:
         self._team.close()
@@ -225,7 +226,7 @@ class StoredSource:
         return other
 
     def run(self, task: Task[P]) -> P:
-        return task.combine(list(self._team.results(task, self._blocks())))
+        return combined(self._team.results(task, self._blocks()), task.combine)
 
     def close(self) -> None:
         self._team.close()
@@ -239,6 +240,27 @@ class StoredSource:
             weight = None if self.query_weight is None else self.query_weight[first:last]
             codes = None if self._codes is None else self._codes[first:last]
             yield Block(TrainingSet(X, queries.y, queries.groups, None, weight), first, codes)
+
+
+def combined(parts: Iterable[P], combine: Callable[[Sequence[P]], P]) -> P:
+    """What the parts come to in their order, as they come: of n of them, log2(n) are in memory.
+
+    >>> combined(iter("abcde"), "".join)
+    'abcde'
+    """
+    stack: list[tuple[int, P]] = []  # how many times a part has been doubled, fewer and fewer, and the part
+    for part in parts:
+        level = 0
+        while stack and stack[-1][0] == level:
+            part = combine([stack.pop()[1], part])  # noqa: PLW2901
+            level += 1
+        stack.append((level, part))
+    if not stack:
+        return combine([])
+    total = stack.pop()[1]
+    while stack:
+        total = combine([stack.pop()[1], total])
+    return total
 
 
 def rows_digest(data: TrainingSet) -> str:

@@ -11,7 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from sinkprop.cluster.reduction import Node, reduced
 from sinkprop.data import Groups, Queries
 from sinkprop.linear import TrainingSet
 from sinkprop.scaling import scale_by_query
-from sinkprop.sources import Block, consecutive
+from sinkprop.sources import Block, combined, consecutive
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
@@ -126,11 +127,15 @@ def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
     from distributed import get_worker
 
     run = pickle.loads(task)
-    found: dict[int, list[Any]] = {piece.number: [] for piece in own.pieces}
-    for number, part in _mapped(run, blocks(own), get_worker().state.nthreads):
-        found[number].append(part)
-    leaves = {(0, number): run.combine(parts) for number, parts in found.items()}
-    return reduced(leaves, n, run.combine)
+    nodes: dict[Node, Any] = {}
+    most = 16
+    parts = _mapped(run, blocks(own), get_worker().state.nthreads)
+    for number, of_partition in groupby(parts, key=itemgetter(0)):
+        nodes[0, number] = combined((part for _, part in of_partition), run.combine)
+        if len(nodes) > most:  # now, so that few of them are in memory
+            nodes = reduced(nodes, n, run.combine)
+            most = max(16, 2 * len(nodes))
+    return reduced(nodes, n, run.combine)
 
 
 def _mapped(run: Any, own: Iterator[tuple[int, Block]], threads: int) -> Iterator[tuple[int, Any]]:
