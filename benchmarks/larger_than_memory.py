@@ -9,10 +9,12 @@ query), or takes the one that is there, and then, each in a process of its own:
     memory   loads the set, and fits
     stored   fits to the set as it is read, the file cache cold at its start
 
-Both fits are the same short one (one penalty, three stages), and must give the same weights. "Rate" is that
-of the features that go by in all passes of the fit, from its first to its last: one for each evaluation that
-its record has, and a few before the first and after each stage. "Above" is the largest resident memory less
-that after the import of the library, mapped pages included.
+Both fits are the same short one (one penalty, three stages), and must give the same weights. With --limit the
+fit to the stored set has that much memory in all, file cache included, and so reads the disk in every pass.
+
+"Rate" is that of the features that go by in all passes of the fit, from its first to its last: one for each
+evaluation that its record has, and a few before the first and after each stage. "Above" is the largest
+resident memory less that after the import of the library, mapped pages included.
 """
 
 from __future__ import annotations
@@ -38,14 +40,20 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="where the set is made, or is")
     parser.add_argument("--gigabytes", type=float, default=8.0, help="of features  [default: 8]")
     parser.add_argument("--threads", type=int, default=None, help="[default: all processors]")
+    parser.add_argument("--stages", type=int, default=3, help="of the fit  [default: 3]")
+    parser.add_argument(
+        "--limit", type=float, help="gigabytes for the stored fit, by a control group of Linux; takes root"
+    )
     parser.add_argument("--no-memory", action="store_true", help="leave out the fit in memory")
     parser.add_argument("--run", choices=["disk", "memory", "stored"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     path = options.folder / f"simulated-{options.gigabytes:g}.queries"
     if options.run:
-        print(
-            json.dumps({"disk": disk, "memory": memory, "stored": stored}[options.run](path, options.threads))
-        )
+        kind = {"disk": disk, "memory": memory, "stored": stored}[options.run]
+        if options.run == "stored" and options.limit:
+            forget(path)  # what others have in the cache would not count
+            confine(int(options.limit * 1e9))
+        print(json.dumps(kind(path, options.threads, options.stages)))
         return
     make(path, options.gigabytes)
     kinds = ["disk", "stored"] if options.no_memory else ["disk", "memory", "stored"]
@@ -78,8 +86,11 @@ def make(path: Path, gigabytes: float) -> None:
 def run(kind: str, options: argparse.Namespace) -> dict:
     command = [sys.executable, __file__, "--run", kind, "--folder", str(options.folder)]
     command += ["--gigabytes", f"{options.gigabytes:g}"]
+    command += ["--stages", str(options.stages)]
     if options.threads:
         command += ["--threads", str(options.threads)]
+    if options.limit:
+        command += ["--limit", str(options.limit)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -93,7 +104,17 @@ def forget(path: Path) -> None:
         os.close(descriptor)
 
 
-def disk(path: Path, _: int | None) -> dict:
+def confine(limit: int) -> None:
+    """Give this process so many bytes in all, what it reads into the file cache included."""
+    old, new = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")  # versions 1 and 2 of control groups
+    first = (old / "memory.limit_in_bytes").exists()
+    group = (old if first else new) / f"sinkprop-{os.getpid()}"
+    group.mkdir()
+    (group / ("memory.limit_in_bytes" if first else "memory.max")).write_text(str(limit))
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def disk(path: Path, *_: int | None) -> dict:
     forget(path)
     buffer, total, began = bytearray(8 << 20), 0, time.perf_counter()
     for file in sorted(path.glob("part-*.arrow")):
@@ -104,26 +125,26 @@ def disk(path: Path, _: int | None) -> dict:
     return {"bytes": total, "seconds": seconds, "rate": total / seconds}
 
 
-def memory(path: Path, n_threads: int | None) -> dict:
+def memory(path: Path, n_threads: int | None, stages: int) -> dict:
     from sinkprop import open_queries
 
     before = resident()
     began = time.perf_counter()
     q = open_queries(path).load()
     loaded = time.perf_counter() - began
-    return fitted(q.X.nbytes, before, n_threads, q.X, q.y, qid=q.qid) | {"load": loaded}
+    return fitted(q.X.nbytes, before, n_threads, stages, q.X, q.y, qid=q.qid) | {"load": loaded}
 
 
-def stored(path: Path, n_threads: int | None) -> dict:
+def stored(path: Path, n_threads: int | None, stages: int) -> dict:
     from sinkprop import open_queries
 
     forget(path)
     before = resident()
     queries = open_queries(path)
-    return fitted(queries.n_rows * queries.n_features * 4, before, n_threads, queries)
+    return fitted(queries.n_rows * queries.n_features * 4, before, n_threads, stages, queries)
 
 
-def fitted(size: int, before: int, n_threads: int | None, *data, **options) -> dict:
+def fitted(size: int, before: int, n_threads: int | None, stages: int, *data, **options) -> dict:
     import sinkprop.sources
     from sinkprop import Annealing, SinkPropRanker
 
@@ -131,7 +152,11 @@ def fitted(size: int, before: int, n_threads: int | None, *data, **options) -> d
     for kind in (sinkprop.sources.ArraySource, sinkprop.sources.StoredSource):
         kind.run = counting(kind.run, passes)
     ranker = SinkPropRanker(
-        penalty=1e-3, annealing=Annealing(4, 1), max_iter=4, n_threads=n_threads, verbose=False
+        penalty=1e-3,
+        annealing=Annealing(4, 4 / 2 ** (stages - 1)),
+        max_iter=4,
+        n_threads=n_threads,
+        verbose=False,
     )
     began = time.perf_counter()
     ranker.fit(*data, **options)
