@@ -34,6 +34,9 @@ logger = logging.getLogger("sinkprop.cluster")
 _PATIENCE = "60s"
 # An interrupt from the keyboard goes to all processes of a terminal; the fit ends here, and still needs them.
 _DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+# Of clusters that are started here, which have no dashboard to show it: Dask looks at the stacks of workers a
+# hundred times a second, and at the clock of its loops fifty times, and what they compute waits meanwhile.
+_QUIET = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"}
 _OWN: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # the workers of clusters that were started here
 _ADDRESSES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of the schedulers of clients
 _KINDS = (
@@ -94,6 +97,8 @@ def _client_at(address: str, distributed: Any) -> Client:
 
 
 def _local_cluster(n: int, distributed: Any) -> Any:
+    import dask
+
     process = multiprocessing.current_process()
     if getattr(process, "_inheriting", False):  # a worker that runs the script of its parent from the top
         raise RuntimeError(
@@ -101,16 +106,17 @@ def _local_cluster(n: int, distributed: Any) -> Any:
             'script from its top. Put what starts the fit under `if __name__ == "__main__":`.'
         )
     try:
-        local = distributed.LocalCluster(
-            n_workers=n,
-            threads_per_worker=1,
-            processes=True,
-            # no dashboard, and a port of its own for what is served beside it
-            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            memory_limit=0,  # they share the machine with this process: its memory is the limit of all
-            silence_logs=logging.CRITICAL,  # what a user should know of a lost worker is said here
-            preload=[_DEAF],
-        )
+        with dask.config.set(_QUIET):
+            local = distributed.LocalCluster(
+                n_workers=n,
+                threads_per_worker=1,
+                processes=True,
+                # no dashboard, and a port of its own for what is served beside it
+                scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+                memory_limit=0,  # they share the machine with this process: its memory is the limit of all
+                silence_logs=logging.CRITICAL,  # what a user should know of a lost worker is said here
+                preload=[_DEAF],
+            )
     except RuntimeError as error:
         raise ClusterLost(
             f"{n} local worker processes could not be started ({_line(error)}). In a script, put what starts "
