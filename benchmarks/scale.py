@@ -3,15 +3,16 @@
     python benchmarks/scale.py --folder DIR
 
 An evaluation is one value and gradient of the expected gain: the weights go to every worker, each reads its
-rows, and the sums come back. Its time on P workers of one thread each with N documents is fitted by
+rows, and the sums come back. Its time with N documents on P workers of T threads is fitted by
 
-    T = documents * N / P  +  round  +  worker * P
+    documents * N / (P T)  +  round  +  worker * P
 
 with the seconds that a document takes where it is, those of a round trip however small, and those that each
 further worker adds at the scheduler, which speaks with one after the other. The first comes from sets of
-several sizes on one and two workers; the others from a set so small that nothing is computed, on 1 to 16
-workers, which is allowed here because they only wait. Then the fit is carried to 10^9 documents. What crosses
-the network is the pickled task and the pickled answer, counted in bytes.
+several sizes on one and two workers of one thread, and one worker of two threads stands beside them. The
+others come from a set so small that nothing is computed, on 1 to 16 workers, which is allowed here because
+they only wait. Then the fit is carried to 10^9 documents. What crosses the network is the pickled task, and
+the pickled answer, counted in bytes.
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ def main() -> None:
         for size in SIZES
         for workers in (1, 2)
     ]
+    threads = measured(options.folder, SIZES[-1], 1, options.repeats, threads=2)[1]
     print(f"{'workers':>8}{'documents':>12}{'seconds':>9}{'us/document':>13}")
     for workers, n, seconds in rows:
         print(f"{workers:8d}{n:12,d}{seconds:9.3f}{1e6 * seconds * workers / n:13.3f}")
+    print(f"one worker of two threads, as many documents: {threads:.3f} s")
     waits = [
         (workers, measured(options.folder, 0.0005, workers, 4 * options.repeats)[1])
         for workers in (1, 2, 4, 8, 16)
@@ -59,18 +62,8 @@ def main() -> None:
     rest = np.array([s - at_once - per_worker * workers for workers, _, s in rows])
     per_document = float(loads @ rest / (loads @ loads))
     sizes(options.folder)
+    products(options.folder)
     forecast(per_document, at_once, per_worker)
-
-
-@contextmanager
-def workers_of(count: int):
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
 
 
 @contextmanager
@@ -93,9 +86,26 @@ def objective(folder: Path, size: float, client):
         yield Objective(path, moments, scaling, relaxation, start, **settings), relaxation, source
 
 
-def measured(folder: Path, size: float, count: int, repeats: int) -> tuple[int, float]:
+@contextmanager
+def workers_of(count: int, threads: int):
+    from distributed import Client, LocalCluster
+
+    from sinkprop.cluster import connected
+
+    if threads == 1:
+        with connected(count) as client:
+            yield client
+        return
+    with (
+        LocalCluster(n_workers=count, threads_per_worker=threads, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def measured(folder: Path, size: float, count: int, repeats: int, *, threads: int = 1) -> tuple[int, float]:
     """Documents, and the median seconds of an evaluation."""
-    with workers_of(count) as client, objective(folder, size, client) as (f, relaxation, source):
+    with workers_of(count, threads) as client, objective(folder, size, client) as (f, relaxation, source):
         times = []
         for i in range(repeats + 1):  # the first opens the files
             began = time.perf_counter()
@@ -123,18 +133,38 @@ def sizes(folder: Path) -> None:
     )
 
 
+def products(folder: Path) -> None:
+    """The pass that multiplies the columns with each other, which a fit makes once, beside an evaluation."""
+    from sinkprop.ascent import moments_of, starts
+    from sinkprop.cluster import connected
+
+    with connected(2) as client, objective(folder, SIZES[-1], client) as (f, relaxation, source):
+        times, moments = [], moments_of(source)
+        for run in (
+            lambda: f.value(f.start, relaxation),
+            lambda: starts([f.path], moments, f.scaling),
+        ) * 3:
+            began = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - began)
+        evaluation, pass_ = statistics.median(times[::2]), statistics.median(times[1::2])
+        print(f"products of the columns: {pass_:.2f} s, as long as {pass_ / evaluation:.1f} evaluations")
+
+
 def forecast(per_document: float, at_once: float, per_worker: float) -> None:
     print(
         f"\nT = {1e6 * per_document:.3f} us * documents / workers + {1e3 * at_once:.2f} ms + "
         f"{1e3 * per_worker:.3f} ms * workers"
     )
-    print(f"{'workers':>8}{'seconds an evaluation':>24}{'of which computing':>20}")
-    for workers in (1, 10, 100, 1000, 10_000):
-        compute = per_document * MANY / workers
-        total = compute + at_once + per_worker * workers
-        print(f"{workers:8,d}{total:24.3f}{100 * compute / total:19.0f}%")
-    fastest = (per_document * MANY / per_worker) ** 0.5
-    print(f"10^9 documents ({MANY / DOCUMENTS:,.0f} queries): fastest at {fastest:,.0f} workers")
+    print(f"{'cores':>8}{'threads a worker':>18}{'seconds an evaluation':>24}{'of which computing':>20}")
+    for cores in (1, 10, 100, 1000, 10_000):
+        for threads in (1, 16)[: 1 + (cores >= 100)]:
+            compute = per_document * MANY / cores
+            total = compute + at_once + per_worker * cores / threads
+            print(f"{cores:8,d}{threads:18d}{total:24.3f}{100 * compute / total:19.0f}%")
+    print(f"10^9 documents ({MANY / DOCUMENTS:,.0f} queries): fastest at", end=" ")
+    fastest = [(per_document * MANY * threads / per_worker) ** 0.5 for threads in (1, 16)]
+    print(f"{fastest[0]:,.0f} cores with a worker each, {fastest[1]:,.0f} with one for sixteen")
 
 
 if __name__ == "__main__":
