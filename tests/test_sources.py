@@ -36,6 +36,19 @@ def test_blocks_are_all_the_queries_once(small_blocks):
     assert all(np.shares_memory(block.data.X, data.X) for block in source.blocks)
 
 
+@pytest.mark.parametrize(
+    ("rows", "threads", "blocks"), [(2_000, 1, 1), (2_000, 3, 3), (9_000, 2, 4), (20, 4, 1)]
+)
+def test_threads_have_as_many_blocks_each_and_no_more_than_needed(rows, threads, blocks):
+    """Around each block there is Python: with four small ones a thread, two threads took longer than one."""
+    groups = Groups(np.arange(0, rows + 1, 10), None, np.arange(rows // 10), 10)
+    source = ArraySource(TrainingSet(np.ones((rows, 150)), np.ones(rows), groups), threads)
+    sizes = [len(block.data.y) for block in source.blocks]
+    source.close()
+    assert len(sizes) == blocks
+    assert max(sizes) - min(sizes) <= 20
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_moments_are_those_of_the_columns(small_blocks, dtype):
     data = training_set(30, dtype=dtype)

@@ -308,12 +308,15 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def _cuts(data: TrainingSet, n_threads: int) -> list[int]:
-    """The first query of each block, and the end: blocks that fill the cache, and some for each thread."""
+    """The first query of each block, and the end: as many for each thread, which fill the cache at most.
+
+    No more of them: around each there is Python, for which threads wait for each other.
+    """
     offsets = data.groups.offsets
     total = len(data.y) * data.X.shape[1] * data.X.itemsize
     count = max(1, -(-total // _BLOCK_BYTES))
-    if n_threads > 1:
-        count = max(count, min(4 * n_threads, total >> 16))
+    if total >> 16 >= n_threads:
+        count = -(-count // n_threads) * n_threads
     rows = np.linspace(0, len(data.y), min(count, data.n_queries) + 1)
     bounds = np.unique(np.searchsorted(offsets, rows[1:-1]).clip(1, data.n_queries - 1))
     return [0, *bounds.tolist(), data.n_queries] if data.n_queries > 1 else [0, data.n_queries]
