@@ -34,11 +34,13 @@ __all__ = [
     "Team",
     "combined",
     "consecutive",
+    "cut",
     "one_blas_thread",
     "rows_digest",
 ]
 
 Floats = NDArray[np.float64]
+B = TypeVar("B")
 P = TypeVar("P")
 
 _BLOCK_BYTES = 1 << 22  # features that are still in the cache when the gradient is formed from them
@@ -139,8 +141,7 @@ class ArraySource:
     def __init__(self, data: TrainingSet, n_threads: int | None = None) -> None:
         self.data = data
         self._team = Team(threads(n_threads, len(data.y)))
-        bounds = _cuts(data, self._team.n_threads)
-        self.blocks = [Block(consecutive(data, a, b), a) for a, b in pairwise(bounds)]
+        self.blocks = [Block(consecutive(data, a, b), a) for a, b in _cuts(data, self._team.n_threads)]
 
     @property
     def n_rows(self) -> int:
@@ -275,7 +276,7 @@ class Team:
         self.n_threads = n_threads
         self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="sinkprop") if n_threads > 1 else None
 
-    def results(self, task: Task[P], blocks: Iterable[Block]) -> Iterator[P]:
+    def results(self, task: Callable[[B], P], blocks: Iterable[B]) -> Iterator[P]:
         """Those of the task on blocks, in their order; no more blocks are taken than can be worked on."""
         if self._pool is None or (isinstance(blocks, Sequence) and len(blocks) == 1):
             for block in blocks:
@@ -307,19 +308,28 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
-def _cuts(data: TrainingSet, n_threads: int) -> list[int]:
-    """The first query of each block, and the end: as many for each thread, which fill the cache at most.
+def _cuts(data: TrainingSet, n_threads: int) -> list[tuple[int, int]]:
+    """Queries first:stop of each block: as many blocks for each thread, which fill the cache at most.
 
     No more of them: around each there is Python, for which threads wait for each other.
     """
-    offsets = data.groups.offsets
     total = len(data.y) * data.X.shape[1] * data.X.itemsize
     count = max(1, -(-total // _BLOCK_BYTES))
     if total >> 16 >= n_threads:
         count = -(-count // n_threads) * n_threads
-    rows = np.linspace(0, len(data.y), min(count, data.n_queries) + 1)
-    bounds = np.unique(np.searchsorted(offsets, rows[1:-1]).clip(1, data.n_queries - 1))
-    return [0, *bounds.tolist(), data.n_queries] if data.n_queries > 1 else [0, data.n_queries]
+    return cut(data.groups.offsets, count)
+
+
+def cut(offsets: NDArray[np.int64], n: int) -> list[tuple[int, int]]:
+    """Queries first:stop of at most n runs, of about as many rows each; `offsets` (Q + 1,) are their rows.
+
+    >>> cut(np.array([0, 1, 2, 8, 9, 10]), 2)
+    [(0, 3), (3, 5)]
+    """
+    wanted = offsets[0] + np.arange(1, n) * (offsets[-1] - offsets[0]) / max(n, 1)
+    inner = np.searchsorted(offsets, wanted, side="left")
+    edges = np.unique(np.concatenate([[0], inner, [len(offsets) - 1]])).tolist()
+    return list(pairwise(edges))
 
 
 def consecutive(data: TrainingSet, first: int, last: int) -> TrainingSet:

@@ -21,11 +21,11 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sinkprop.cluster.connecting import ask, patience, workers_of
+from sinkprop.cluster.connecting import ask, patience, setting, workers_of
 from sinkprop.cluster.errors import ClusterLost
 from sinkprop.cluster.growing import forget, listen, progress_of, stop_fit, train
 from sinkprop.cluster.inputs import Plan, plan_of
-from sinkprop.cluster.partitions import Piece, cut
+from sinkprop.cluster.partitions import Piece
 from sinkprop.cluster.placement import Placement
 from sinkprop.cluster.tree_fit import JUDGING, TRAINING, ClusterRecord, Fit, Portion, Rank, Settings
 from sinkprop.gbdt.boosters import lightgbm_module
@@ -33,6 +33,7 @@ from sinkprop.gbdt.boosting import BoostingFit, Grown
 from sinkprop.gbdt.derivatives import whole_of
 from sinkprop.gbdt.network import PeerLost
 from sinkprop.progress import Notify, silent
+from sinkprop.sources import cut
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -188,7 +189,7 @@ class _Driver:
             n_judging=int(held.sum()) + sum(part.n_queries for part in judges),
             several=False,
             weighted=weight is not None,
-            keep=_seconds("sinkprop.keep-trees", _KEEP),
+            keep=setting("sinkprop.keep-trees", _KEEP),
             token=secrets.token_bytes(16),
         )
         self._first_query = np.concatenate([[0], np.cumsum(used)])
@@ -390,14 +391,6 @@ def _halves(own: list[tuple[Portion, Any]]) -> list[list[tuple[Portion, Any]]]:
     offsets = np.concatenate([[0], np.cumsum(rows)])
     (_, at), *_ = cut(offsets, 2)
     return [own[:at], own[at:]]
-
-
-def _seconds(name: str, default: str) -> float:
-    """A setting of Dask that is a time."""
-    import dask
-    from dask.utils import parse_timedelta
-
-    return float(parse_timedelta(dask.config.get(name, default)))
 
 
 def _host(worker: str) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "connected",
     "differing",
     "patience",
+    "setting",
     "while_connected",
     "workers_of",
 ]
@@ -142,10 +143,15 @@ def while_connected(client: Client) -> Iterator[None]:
 
 def patience() -> float:
     """Seconds to wait for a worker where there is none: the setting `sinkprop.patience` of Dask."""
+    return setting("sinkprop.patience", _PATIENCE)
+
+
+def setting(name: str, default: str) -> float:
+    """The seconds of a setting of Dask that is a time."""
     import dask
     from dask.utils import parse_timedelta
 
-    return float(parse_timedelta(dask.config.get("sinkprop.patience", _PATIENCE)))
+    return float(parse_timedelta(dask.config.get(name, default)))
 
 
 def workers_of(client: Client) -> dict[str, int]:

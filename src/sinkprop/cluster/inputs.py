@@ -18,7 +18,6 @@ from sinkprop.cluster.partitions import (
     Held,
     Stored,
     Summary,
-    cut,
     load_frame_partition,
     queries_of,
     see,
@@ -31,7 +30,7 @@ from sinkprop.cluster.placement import Arrays, File, Frame, InFile, Placement, R
 from sinkprop.data import Groups, Queries, as_query_weight
 from sinkprop.elsewhere import is_files, is_frame_of_cluster
 from sinkprop.linear import TrainingSet, fingerprint
-from sinkprop.sources import rows_digest
+from sinkprop.sources import cut, rows_digest
 
 if TYPE_CHECKING:
     from distributed import Client

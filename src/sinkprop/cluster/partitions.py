@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,7 +20,7 @@ from sinkprop.cluster.reduction import Node, reduced
 from sinkprop.data import Groups, Queries
 from sinkprop.linear import TrainingSet
 from sinkprop.scaling import scale_by_query
-from sinkprop.sources import Block, combined, consecutive
+from sinkprop.sources import Block, Team, combined, consecutive, cut
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
@@ -35,7 +33,6 @@ __all__ = [
     "Stored",
     "Summary",
     "blocks",
-    "cut",
     "evaluate",
     "load_frame_partition",
     "load_letor_partition",
@@ -49,6 +46,7 @@ __all__ = [
 ]
 
 _BLOCK = 1 << 22  # bytes of features that a thread takes at a time
+_FEW = 16  # results of partitions that wait in memory to be combined
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,32 +126,15 @@ def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
 
     run = pickle.loads(task)
     nodes: dict[Node, Any] = {}
-    most = 16
-    parts = _mapped(run, blocks(own), get_worker().state.nthreads)
-    for number, of_partition in groupby(parts, key=itemgetter(0)):
-        nodes[0, number] = combined((part for _, part in of_partition), run.combine)
-        if len(nodes) > most:  # now, so that few of them are in memory
-            nodes = reduced(nodes, n, run.combine)
-            most = max(16, 2 * len(nodes))
+    most = _FEW
+    with closing(Team(get_worker().state.nthreads)) as team:
+        parts = team.results(lambda each: (each[0], run(each[1])), blocks(own))
+        for number, of_partition in groupby(parts, key=itemgetter(0)):
+            nodes[0, number] = combined((part for _, part in of_partition), run.combine)
+            if len(nodes) > most:
+                nodes = reduced(nodes, n, run.combine)
+                most = max(_FEW, 2 * len(nodes))
     return reduced(nodes, n, run.combine)
-
-
-def _mapped(run: Any, own: Iterator[tuple[int, Block]], threads: int) -> Iterator[tuple[int, Any]]:
-    """What the task makes of each block, in their order; on several threads, for native code has no lock."""
-    with closing(own):  # type: ignore[type-var]
-        if threads == 1:
-            for number, block in own:
-                yield number, run(block)
-            return
-        ahead: deque[tuple[int, Future[Any]]] = deque()
-        with ThreadPoolExecutor(threads, thread_name_prefix="sinkprop") as pool:
-            for number, block in own:
-                ahead.append((number, pool.submit(run, block)))
-                if len(ahead) > threads:
-                    done, future = ahead.popleft()
-                    yield done, future.result()
-            for done, future in ahead:
-                yield done, future.result()
 
 
 def blocks(own: Share) -> Iterator[tuple[int, Block]]:
@@ -227,18 +208,6 @@ def _block(data: TrainingSet, piece: Piece, first: int, stop: int, number: int) 
 def queries_of(data: TrainingSet, first: int, stop: int, weight: NDArray[np.float64] | None) -> TrainingSet:
     """The queries first:stop, as views, with weights (stop - first,) of their own."""
     return replace(consecutive(data, first, stop), query_weight=weight)
-
-
-def cut(offsets: NDArray[np.int64], n: int) -> list[tuple[int, int]]:
-    """Queries first:stop of at most n runs, of about as many rows each; `offsets` (Q + 1,) are their rows.
-
-    >>> cut(np.array([0, 1, 2, 8, 9, 10]), 2)
-    [(0, 3), (3, 5)]
-    """
-    wanted = offsets[0] + np.arange(1, n) * (offsets[-1] - offsets[0]) / max(n, 1)
-    inner = np.searchsorted(offsets, wanted, side="left")
-    edges = np.unique(np.concatenate([[0], inner, [len(offsets) - 1]])).tolist()
-    return list(pairwise(edges))
 
 
 def sorted_rows(queries: Queries, *, by_query: bool) -> TrainingSet:
