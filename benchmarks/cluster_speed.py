@@ -68,7 +68,7 @@ def evaluations(stack: ExitStack, clients: dict, stored, repeats: int) -> dict[i
     climbs = {count: stack.enter_context(objective(client, stored)) for count, client in clients.items()}
     times: dict[int, list[float]] = {count: [] for count in clients}
     for i in range(repeats + 1):  # the first opens the files
-        for count, (f, relaxation) in climbs.items():
+        for count, (f, relaxation, _) in climbs.items():
             began = time.perf_counter()
             f.value(f.start * (1 + 0.01 * i), relaxation)
             times[count].append(time.perf_counter() - began)
@@ -77,7 +77,7 @@ def evaluations(stack: ExitStack, clients: dict, stored, repeats: int) -> dict[i
 
 @contextmanager
 def objective(client, stored):
-    """The expected gain of the queries on a cluster, and how smooth."""
+    """The expected gain of the queries on a cluster, how smooth, and the source of the queries."""
     from sinkprop import NDCG, Selection, SmoothedIndicator
     from sinkprop.arrangement import arrange
     from sinkprop.ascent import Objective, Start, moments_of
@@ -91,7 +91,7 @@ def objective(client, stored):
         scaling = scaling_of("standard", moments.mean, moments.deviation)
         start = Start(np.random.default_rng(1).normal(size=source.n_features), np.zeros(source.n_features))
         settings = {"gain": NDCG(), "n_iter": 5, "epsilon": 1e-6, "resample": 0, "seed": 0}
-        yield Objective(path, moments, scaling, relaxation, start, **settings), relaxation
+        yield Objective(path, moments, scaling, relaxation, start, **settings), relaxation, source
 
 
 def fitted(stored, client) -> tuple[np.ndarray, float]:

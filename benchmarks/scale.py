@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from cluster_speed import objective
 from larger_than_memory import DOCUMENTS, N_FEATURES, make
 
 SIZES = (0.1, 0.4, 1.0)  # gigabytes of features
@@ -38,7 +39,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="evaluations of each kind  [default: 5]")
     options = parser.parse_args()
     for size in (*SIZES, 0.0005):
-        make(options.folder / f"simulated-{size:g}.queries", size)
+        make(stored_set(options.folder, size), size)
     rows = [
         (workers, *measured(options.folder, size, workers, options.repeats))
         for size in SIZES
@@ -66,24 +67,8 @@ def main() -> None:
     forecast(per_document, at_once, per_worker)
 
 
-@contextmanager
-def objective(folder: Path, size: float, client):
-    """The expected gain of the set's queries on the cluster, and a set of weights."""
-    from sinkprop import NDCG, Selection, SmoothedIndicator
-    from sinkprop.arrangement import arrange
-    from sinkprop.ascent import Objective, Start, moments_of
-    from sinkprop.cluster import cluster_source
-    from sinkprop.scaling import scaling_of
-
-    relaxation = SmoothedIndicator(1.0)
-    with cluster_source(client, folder / f"simulated-{size:g}.queries") as source:
-        (path,) = arrange(source, source, Selection("validation"), np.random.default_rng(0)).paths
-        moments = moments_of(source)
-        scaling = scaling_of("standard", moments.mean, moments.deviation)
-        w = np.random.default_rng(1).normal(size=N_FEATURES)
-        start = Start(w, np.zeros(N_FEATURES))
-        settings = {"gain": NDCG(), "n_iter": 5, "epsilon": 1e-6, "resample": 0, "seed": 0}
-        yield Objective(path, moments, scaling, relaxation, start, **settings), relaxation, source
+def stored_set(folder: Path, gigabytes: float) -> Path:
+    return folder / f"simulated-{gigabytes:g}.queries"
 
 
 @contextmanager
@@ -105,7 +90,10 @@ def workers_of(count: int, threads: int):
 
 def measured(folder: Path, size: float, count: int, repeats: int, *, threads: int = 1) -> tuple[int, float]:
     """Documents, and the median seconds of an evaluation."""
-    with workers_of(count, threads) as client, objective(folder, size, client) as (f, relaxation, source):
+    with (
+        workers_of(count, threads) as client,
+        objective(client, stored_set(folder, size)) as (f, relaxation, source),
+    ):
         times = []
         for i in range(repeats + 1):  # the first opens the files
             began = time.perf_counter()
@@ -122,7 +110,7 @@ def sizes(folder: Path) -> None:
     from sinkprop.passes import Evaluate, Linear
     from sinkprop.sources import StoredSource
 
-    stored = open_queries(folder / "simulated-0.0005.queries")
+    stored = open_queries(stored_set(folder, 0.0005))
     scorer = Linear(np.ones((1, N_FEATURES)), np.zeros(1))
     at = np.full(N_FEATURES, 12)
     task = Evaluate(0, scorer, SmoothedIndicator(1.0), NDCG(), 5, 1e-6, 9, None, at, 10, 12)
@@ -138,7 +126,7 @@ def products(folder: Path) -> None:
     from sinkprop.ascent import moments_of, starts
     from sinkprop.cluster import connected
 
-    with connected(2) as client, objective(folder, SIZES[-1], client) as (f, relaxation, source):
+    with connected(2) as client, objective(client, stored_set(folder, SIZES[-1])) as (f, relaxation, source):
         times, moments = [], moments_of(source)
         for run in (
             lambda: f.value(f.start, relaxation),

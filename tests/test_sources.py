@@ -1,10 +1,12 @@
 """Fits whose queries are cut and shared in different ways: the same bits, and the sums of NumPy."""
 
 import pickle
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from cluster_tasks import Part, Parts
 from numpy.testing import assert_allclose, assert_array_equal
 from test_linear import training_set
 
@@ -212,27 +214,9 @@ def test_a_team_takes_no_more_blocks_than_it_can_work_on():
     team.close()
 
 
-class Counted:
-    """A part of a result; how many there are at once is counted."""
-
-    alive = most = 0
-
-    def __init__(self, numbers):
-        self.numbers = numbers
-        Counted.alive += 1
-        Counted.most = max(Counted.most, Counted.alive)
-
-    def __del__(self):
-        Counted.alive -= 1
-
-
-def joined(parts):
-    return Counted([number for part in parts for number in part.numbers])
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 1000])
 def test_few_of_the_parts_of_a_result_are_in_memory_at_a_time(n):
-    Counted.most = 0
-    whole = combined((Counted([i]) for i in range(n)), joined)
-    assert whole.numbers == list(range(n))
-    assert Counted.most <= np.log2(n) + 4
+    Parts.most = 0
+    whole = combined((Part(str(i)) for i in range(n)), Parts().combine)
+    assert re.findall(r"\d+", whole.text) == [str(i) for i in range(n)]
+    assert Parts.most <= np.log2(n) + 4
