@@ -1,7 +1,7 @@
 """What all rankers share: scikit-learn's interface, with queries.
 
 `fit(X, y, qid=...)`, `predict(X)`, `rank(X, qid=...)`, `score(X, y, qid=...)`, `save` and `load`. A subclass
-fits and turns features into scores; the checks of arrays, queries and weights are here.
+fits and turns features into scores; what is given is checked here, by the functions of `given.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 import sinkprop
 from sinkprop.data import (
@@ -27,10 +27,19 @@ from sinkprop.data import (
     as_features,
     as_labels,
     as_query_weight,
-    as_sample_weight,
     group_rows,
 )
 from sinkprop.elsewhere import as_stored, in_memory, is_elsewhere, is_stored_set, no_arrays
+from sinkprop.given import (
+    expanded_weight,
+    ids_of_sizes,
+    is_pair,
+    label_column,
+    one_each,
+    row_codes,
+    text_column,
+    warn_of_what_is_no_feature,
+)
 from sinkprop.linear import TrainingSet, joined
 from sinkprop.metrics import evaluate, evaluate_blocks
 from sinkprop.model_files import ModelFileError, read_model, write_model
@@ -336,9 +345,9 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             )
         X = self._features(X, reset=not name, name=f"{name}X")
         n = len(X)
-        labels = as_labels(_column(y, name), n, rows_of=f"{name}X")
+        labels = as_labels(label_column(y, name), n, rows_of=f"{name}X")
         if not name:
-            _warn_of_what_is_no_feature(X, getattr(self, "feature_names_in_", None), labels, qid)
+            warn_of_what_is_no_feature(X, getattr(self, "feature_names_in_", None), labels, qid)
         if qid is None and group is None:
             if name:
                 raise ValueError(f"{name}qid is missing: one query id a row of {name}X.")
@@ -350,7 +359,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             groups = group_rows(None, n)
         else:
             groups = self._groups(qid, group, n, "fit", name=name)
-        row_weight = None if sample_weight is None else _expanded_weight(sample_weight, n)
+        row_weight = None if sample_weight is None else expanded_weight(sample_weight, n)
         weight = None if query_weight is None else as_query_weight(query_weight, groups, n)
         X = self._by_query(X, groups)
         if groups.rows is not None:
@@ -370,11 +379,11 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             if eval_qid is not None or eval_group is not None:
                 raise ValueError("eval_qid and eval_group need an eval_set: [(X, y)].")
             return []
-        sets: list[Any] = [eval_set] if _is_pair(eval_set) or is_stored_set(eval_set) else list(eval_set)
+        sets: list[Any] = [eval_set] if is_pair(eval_set) or is_stored_set(eval_set) else list(eval_set)
         if any(map(is_stored_set, sets)):
             return self._with_stored(sets, eval_qid, eval_group)
-        ids = _one_each(eval_qid, len(sets), "eval_qid")
-        sizes = _one_each(eval_group, len(sets), "eval_group")
+        ids = one_each(eval_qid, len(sets), "eval_qid")
+        sizes = one_each(eval_group, len(sets), "eval_group")
         found = []
         for i, pair in enumerate(sets):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -420,7 +429,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
                 self, X, reset=reset, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
             )
         except (TypeError, ValueError) as error:
-            column = None if "feature names" in str(error) else _text_column(X)
+            column = None if "feature names" in str(error) else text_column(X)
             if column is None:
                 raise
             raise ValueError(
@@ -529,100 +538,3 @@ def plain(value: Any, *kept: type) -> Any:
     if isinstance(value, dict):
         return {str(name): plain(item, *kept) for name, item in value.items()}
     return value if value is None or isinstance(value, (bool, int, float, str, *kept)) else str(value)
-
-
-def ids_of_sizes(sizes: ArrayLike, n: int) -> NDArray[np.int64]:
-    """Query numbers of n rows from the sizes of consecutive queries."""
-    array = np.asarray(sizes)
-    if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.all(array == np.floor(array)):
-        raise ValueError("group must be a sequence of whole numbers: the sizes of consecutive queries.")
-    if len(array) == 0 or array.min() < 1:
-        raise ValueError("group must hold sizes of at least 1.")
-    if array.sum() != n:
-        raise ValueError(f"group must sum to the number of rows, {n}; its sum is {array.sum():g}.")
-    return np.repeat(np.arange(len(array)), array.astype(np.int64))
-
-
-def row_codes(groups: Groups) -> NDArray[np.int64]:
-    """(N,) the number of each row's query, in the caller's order of rows."""
-    codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
-    if groups.rows is None:
-        return codes
-    unsorted = np.empty_like(codes)
-    unsorted[groups.rows] = codes
-    return unsorted
-
-
-def _column(y: ArrayLike, name: str) -> NDArray[Any]:
-    """One number a row, with scikit-learn's words for what it is not."""
-    column: NDArray[Any] = column_or_1d(y, warn=True)
-    if column.dtype.kind in "OU":  # numbers in a column of objects are numbers
-        try:
-            column = column.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{name}y must hold numbers; {error}. Give each grade its number: 0 for not relevant, larger "
-                "for more relevant."
-            ) from None
-    if column.dtype.kind == "f" and np.isinf(column).any():
-        row = int(np.argmax(np.isinf(column)))
-        raise ValueError(
-            "Input y contains infinity or a value too large for dtype('float64'). "
-            f"Labels must be finite; row {row} of {name}y holds {column[row]}."
-        )
-    return column
-
-
-def _text_column(X: Any) -> Any:
-    """The first column of a frame that does not hold numbers; None where all do, and for what is no frame."""
-    return next((name for name in getattr(X, "columns", ()) if not _is_numeric(np.asarray(X[name]))), None)
-
-
-def _is_numeric(values: NDArray[Any]) -> bool:
-    try:
-        values.astype(np.float64)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _warn_of_what_is_no_feature(X: NDArray[Any], names: Any, labels: Floats, qid: Any) -> None:
-    """A warning where a frame's column is the label or the query id, which nobody means to train on."""
-    if names is None:
-        return
-    ids = None if qid is None else np.asarray(qid)
-    for what, given in (("the labels", labels), ("the query ids", ids)):
-        if given is None or given.dtype.kind not in "iuf" or given.shape != (len(X),):
-            continue
-        values = given.astype(X.dtype)
-        if values.min() == values.max():  # a constant says nothing, and may be any column
-            continue
-        for column in np.flatnonzero(X[0] == values[0]):
-            if np.array_equal(X[:, column], values):
-                warnings.warn(
-                    f"fit: the column {str(names[column])!r} of X holds {what}, and is taken for a feature. "
-                    f"Leave it out, as by X.drop(columns=[{str(names[column])!r}]).",
-                    UserWarning,
-                    stacklevel=4,  # where fit was called
-                )
-
-
-def _expanded_weight(weight: ArrayLike, n: int) -> Floats:
-    array = np.asarray(weight)
-    return as_sample_weight(np.full(n, array) if array.ndim == 0 else array, n)
-
-
-def _is_pair(eval_set: Any) -> bool:
-    """Whether it is (X, y) itself rather than a list of such."""
-    return isinstance(eval_set, tuple) and len(eval_set) == 2 and not isinstance(eval_set[0], tuple)
-
-
-def _one_each(values: Any, n: int, name: str) -> list[Any]:
-    """One item an evaluation set; the array of a single set need not stand in a list."""
-    if values is None:
-        return [None] * n
-    several = isinstance(values, list | tuple) and len(values) > 0 and np.ndim(values[0]) == 1
-    items = list(values) if several else [values]
-    if len(items) != n:
-        raise ValueError(f"{name} must have one item an evaluation set: {n}; got {len(items)}.")
-    return items

@@ -23,9 +23,9 @@ from sinkprop.torch.rivals import approx_ndcg_loss, lambda_loss, listnet_loss
 
 if TYPE_CHECKING:
     from sinkprop.torch.distributed import RankError
-    from sinkprop.torch.fitting import Epoch, NetworkFit
     from sinkprop.torch.network import MLP
     from sinkprop.torch.ranker import NeuralRanker
+    from sinkprop.torch.records import Epoch, NetworkFit
     from sinkprop.torch.scoring import NetworkOverflowError
 
 __all__ = [
@@ -50,9 +50,9 @@ __all__ = [
 
 # what needs scikit-learn
 _LAZY = {
-    "Epoch": "sinkprop.torch.fitting",
+    "Epoch": "sinkprop.torch.records",
     "MLP": "sinkprop.torch.network",
-    "NetworkFit": "sinkprop.torch.fitting",
+    "NetworkFit": "sinkprop.torch.records",
     "NetworkOverflowError": "sinkprop.torch.scoring",
     "NeuralRanker": "sinkprop.torch.ranker",
     "RankError": "sinkprop.torch.distributed",

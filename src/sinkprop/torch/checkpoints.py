@@ -10,7 +10,7 @@ import time
 from sinkprop.model_files import ModelFileError
 from sinkprop.torch.distributed import Alone
 from sinkprop.torch.files import read_network, write_network
-from sinkprop.torch.fitting import Epoch, State
+from sinkprop.torch.records import Epoch, State
 
 __all__ = ["Checkpoint", "shared_state"]
 

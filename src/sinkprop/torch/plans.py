@@ -19,10 +19,10 @@ from sinkprop.arguments import half_steps, number, whole
 from sinkprop.gains import as_gain
 from sinkprop.relaxations import Relaxation, SmoothedIndicator, as_relaxation
 from sinkprop.scaling import SCALINGS
-from sinkprop.torch.fitting import Plan
 from sinkprop.torch.loss import SinkPropLoss, sinkprop_loss
 from sinkprop.torch.network import ACTIVATIONS, NORMALIZATIONS
 from sinkprop.torch.preparation import TRANSFORMS
+from sinkprop.torch.records import Plan
 
 if TYPE_CHECKING:
     from sinkprop.torch.ranker import NeuralRanker

@@ -42,11 +42,12 @@ from sinkprop.torch.distributed import Alone, rank_here, ranks_of
 from sinkprop.torch.division import divided, totals
 from sinkprop.torch.feeds import feed_of, training_moments
 from sinkprop.torch.files import read_network, write_network
-from sinkprop.torch.fitting import Epoch, NetworkFit, fit_network
+from sinkprop.torch.fitting import fit_network
 from sinkprop.torch.judgment import Judgment, graded
 from sinkprop.torch.network import MLP
 from sinkprop.torch.plans import DTYPES, make_plan, name_of
 from sinkprop.torch.preparation import Preparation, make_preparation, transformed
+from sinkprop.torch.records import Epoch, NetworkFit
 from sinkprop.torch.scoring import NetworkOverflowError, checked_scores, network_scores, takes_offsets
 from sinkprop.torch.stored import Data, StoredSet, digest_of, sizes_of, stored_set
 
