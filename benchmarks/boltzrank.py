@@ -120,8 +120,8 @@ def cost(options: argparse.Namespace) -> None:
     from threadpoolctl import threadpool_limits
 
     from sinkprop import NDCG
-    from sinkprop.boltzmann import BoltzmannObjective, draw_rankings
-    from sinkprop.pair_potential import SoftRanks
+    from sinkprop.baselines.boltzmann import BoltzmannObjective, draw_rankings
+    from sinkprop.baselines.soft_ranks import SoftRanks
 
     heads = ("objective", "soft ranks", "by pairs", "ratio")
     print("300 rankings a query; 10 hidden units")

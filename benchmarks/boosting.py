@@ -56,11 +56,11 @@ import numpy as np
 
 import sinkprop
 from sinkprop import Fold, Queries, load_letor
-from sinkprop.conventions import CONVENTIONS
 from sinkprop.datasets import make_ranking, pydocs_folds
 from sinkprop.experiment import find_data_sets
 from sinkprop.experiment.results import Comparison, Result
 from sinkprop.metrics import evaluate
+from sinkprop.metrics.conventions import CONVENTIONS
 
 METRICS = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10")
 MEAN = "mean"
@@ -148,7 +148,7 @@ def read(path: Path) -> Queries:
     """A file of LETOR text; LightGBM's sizes of queries stand beside it, also where it is packed."""
     sizes = path.with_name(path.name.removesuffix(".xz") + ".query")
     if sizes.exists():
-        return load_letor(path, group=sinkprop.readers.load_query_sizes(sizes))
+        return load_letor(path, group=sinkprop.data.letor.load_query_sizes(sizes))
     return load_letor(path)
 
 

@@ -100,7 +100,7 @@ def rival(objective: str, train: Queries, vali: Queries) -> Any:
     import lightgbm
 
     from sinkprop.gbdt import Derivatives, TreeLoss
-    from sinkprop.gbdt.defaults import DEFAULTS
+    from sinkprop.gbdt.parameters import DEFAULTS
 
     judge = Derivatives(TreeLoss(), vali.y, vali.groups, n_threads=1)
     given = {

@@ -79,10 +79,10 @@ def evaluations(stack: ExitStack, clients: dict, stored, repeats: int) -> dict[i
 def objective(client, stored):
     """The expected gain of the queries on a cluster, how smooth, and the source of the queries."""
     from sinkprop import NDCG, Selection, SmoothedIndicator
-    from sinkprop.arrangement import arrange
-    from sinkprop.ascent import Objective, Start, moments_of
     from sinkprop.cluster import cluster_source
-    from sinkprop.scaling import scaling_of
+    from sinkprop.data.feature_scaling import scaling_of
+    from sinkprop.linear.ascent import Objective, Start, moments_of
+    from sinkprop.linear.paths import arrange
 
     relaxation = SmoothedIndicator(1.0)
     with cluster_source(client, stored) as source:

@@ -145,11 +145,11 @@ def stored(path: Path, n_threads: int | None, stages: int) -> dict:
 
 
 def fitted(size: int, before: int, n_threads: int | None, stages: int, *data, **options) -> dict:
-    import sinkprop.sources
+    import sinkprop.data.blocks
     from sinkprop import Annealing, SinkPropRanker
 
     passes = []
-    for kind in (sinkprop.sources.ArraySource, sinkprop.sources.StoredSource):
+    for kind in (sinkprop.data.blocks.ArraySource, sinkprop.data.blocks.StoredSource):
         kind.run = counting(kind.run, passes)
     ranker = SinkPropRanker(
         penalty=1e-3,
@@ -184,7 +184,7 @@ def resident() -> int:
     """Of this process now, with the library and what a fit imports."""
     import scipy.optimize  # noqa: F401
 
-    import sinkprop.ranker
+    import sinkprop.linear.ranker
     import sinkprop.store  # noqa: F401
 
     for line in Path("/proc/self/status").read_text().splitlines():

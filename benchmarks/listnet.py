@@ -18,9 +18,9 @@ import numpy as np
 
 from sinkprop import evaluate, load_letor
 from sinkprop.baselines import ListNetRanker
+from sinkprop.baselines.listnet_loss import evaluate_listnet
 from sinkprop.data import group_rows
-from sinkprop.listnet import evaluate_listnet
-from sinkprop.selection import Selection
+from sinkprop.estimator.selection import Selection
 
 METRICS = ("ndcg@3", "ndcg@5", "ndcg@10", "map")
 RATES = (0.001, 0.01, 0.1, 1.0)

@@ -139,7 +139,7 @@ def a_ranker(job: dict[str, Any]) -> Any:
         given = {"n_threads": 1, "verbose": False}
         return ranker.set_params(**{k: v for k, v in given.items() if k in ranker.get_params()})
     from sinkprop.torch import NeuralRanker
-    from sinkprop.torch.rivals import LOSSES as RIVALS
+    from sinkprop.torch.losses.rivals import LOSSES as RIVALS
 
     settings = dict(job["settings"])
     of_the_loss = {name: settings.pop(name) for name in ("alpha", "scheme") if name in settings}

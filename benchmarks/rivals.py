@@ -136,8 +136,9 @@ def fixed_sigma(start: str, rounds: int = 8) -> type:
     """SoftRank nearer to its paper: each sigma by itself, no penalty, early stopping by five iterations."""
     from sinkprop.baselines.rank_binomial import soft_gain
     from sinkprop.baselines.softrank import Model, SoftRankRanker
-    from sinkprop.linear import LinearProblem, descend, spread
-    from sinkprop.tuning import Candidate
+    from sinkprop.common.lbfgs import descend
+    from sinkprop.estimator.tuning import Candidate
+    from sinkprop.linear.problem import LinearProblem, spread
 
     class FixedSigma(SoftRankRanker):  # type: ignore[misc]
         def _checked(self) -> int:

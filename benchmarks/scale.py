@@ -107,8 +107,8 @@ def sizes(folder: Path) -> None:
     from distributed.protocol.pickle import dumps
 
     from sinkprop import NDCG, SmoothedIndicator, open_queries
-    from sinkprop.passes import Evaluate, Linear
-    from sinkprop.sources import StoredSource
+    from sinkprop.data.blocks import StoredSource
+    from sinkprop.linear.tasks import Evaluate, Linear
 
     stored = open_queries(stored_set(folder, 0.0005))
     scorer = Linear(np.ones((1, N_FEATURES)), np.zeros(1))
@@ -123,8 +123,8 @@ def sizes(folder: Path) -> None:
 
 def products(folder: Path) -> None:
     """The pass that multiplies the columns with each other, which a fit makes once, beside an evaluation."""
-    from sinkprop.ascent import moments_of, starts
     from sinkprop.cluster import connected
+    from sinkprop.linear.ascent import moments_of, starts
 
     with connected(2) as client, objective(client, stored_set(folder, SIZES[-1])) as (f, relaxation, source):
         times, moments = [], moments_of(source)

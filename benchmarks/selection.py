@@ -20,12 +20,13 @@ from joblib import Parallel, delayed
 
 from sinkprop import Queries, evaluate, load_letor
 from sinkprop.data import group_rows
+from sinkprop.data.blocks import ArraySource
+from sinkprop.data.training_set import TrainingSet
 from sinkprop.datasets import pydocs_folds
-from sinkprop.linear import TrainingSet, linear_scores, spread
-from sinkprop.ranker import SinkPropRanker
-from sinkprop.selection import Selection
-from sinkprop.sources import ArraySource
-from sinkprop.training import train
+from sinkprop.estimator.selection import Selection
+from sinkprop.linear.problem import linear_scores, spread
+from sinkprop.linear.ranker import SinkPropRanker
+from sinkprop.linear.recipe import train
 
 NAMES = [f"ndcg@{k}" for k in range(1, 11)]
 

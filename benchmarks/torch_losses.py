@@ -35,11 +35,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from torch import Tensor
 
-from sinkprop.bench.machine import busy_elsewhere, this_machine
-from sinkprop.bench.methods import _torchvision_stub, one_thread
-from sinkprop.bench.records import Figure
+from sinkprop.cli.benchmark.machine import busy_elsewhere, this_machine
+from sinkprop.cli.benchmark.methods import _torchvision_stub, one_thread
+from sinkprop.cli.benchmark.records import Figure
 from sinkprop.torch import SinkPropLoss
-from sinkprop.torch.rivals import approx_ndcg_loss, lambda_loss, listnet_loss
+from sinkprop.torch.losses.rivals import approx_ndcg_loss, lambda_loss, listnet_loss
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import sinkprop
 from sinkprop.data import Queries
-from sinkprop.sources import Block
+from sinkprop.data.blocks import Block
 
 
 def queries(seed: int = 0, n: int = 90, *, n_features: int = 4, first: int = 0) -> Queries:

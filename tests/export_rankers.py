@@ -18,10 +18,10 @@ from sinkprop.baselines import (
     SoftRankRanker,
     XGBoostRanker,
 )
-from sinkprop.estimator import BaseRanker
+from sinkprop.estimator.base import BaseRanker
 from sinkprop.gbdt.ranker import BoostedRanker
+from sinkprop.linear.records import Annealing
 from sinkprop.torch import NeuralRanker
-from sinkprop.training import Annealing
 
 _SHORT = {"annealing": Annealing(0.5, 0.25), "penalty": 0.01, "verbose": False}
 _NETWORK = {"max_epochs": 3, "validation_fraction": 0, "verbose": False}

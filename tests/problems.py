@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.gains import NDCG, RBP, Gain, Precision, RankLinear
+from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, RankLinear
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ import torch
 import torch.distributed as dist
 
 import sinkprop
-from sinkprop.torch import checkpoints, feeds, fitting
-from sinkprop.torch.distributed import Ranks
+from sinkprop.torch.neural import checkpoints, feeds
+from sinkprop.torch.neural import training as fitting
+from sinkprop.torch.neural.processes import Ranks
 from sinkprop.torch.ranker import NeuralRanker
 
 SHARD_DOCUMENTS = 30

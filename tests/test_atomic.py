@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sinkprop import atomic
-from sinkprop.atomic import replacing, write_atomically
+from sinkprop.common import atomic
+from sinkprop.common.atomic import replacing, write_atomically
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions, signals and links as POSIX has them")
 
@@ -321,7 +321,7 @@ NOBODY = 65534
 
 WRITE_AS_ORDINARY_USER = f"""
 import os, sys
-from sinkprop.atomic import write_atomically
+from sinkprop.common.atomic import write_atomically
 
 if os.geteuid() == 0:  # after the imports, which an ordinary user may not be able to read
     os.setgroups([])

@@ -11,8 +11,8 @@ from ohsumed import five_fold_means, needs_ohsumed, published
 from sinkprop import evaluate, load_model
 from sinkprop.baselines import AdaRankRanker, FeatureRanker
 from sinkprop.baselines.adarank import paper_rounds, ranklib_rounds
-from sinkprop.conventions import CONVENTIONS
-from sinkprop.selection import Selection
+from sinkprop.estimator.selection import Selection
+from sinkprop.metrics.conventions import CONVENTIONS
 
 # Three queries of two documents, the first of which is relevant. A feature that ranks it first has an average
 # precision of 1, and one that ranks it last of 1/2.

@@ -9,8 +9,8 @@ from scipy.special import log_softmax, softmax
 
 from sinkprop import evaluate, load_model
 from sinkprop.baselines import ListNetRanker, RegressionRanker
-from sinkprop.listnet import listnet_loss
-from sinkprop.selection import Selection
+from sinkprop.baselines.listnet_loss import listnet_loss
+from sinkprop.estimator.selection import Selection
 
 
 def ranking_data(n_queries=30, seed=0, n_features=5):

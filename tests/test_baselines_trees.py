@@ -17,12 +17,12 @@ from tree_problems import evaluation, exit_of_a_fork, ranking_data
 import sinkprop
 from sinkprop import Selection, evaluate
 from sinkprop.baselines import LightGBMRanker, XGBoostRanker
+from sinkprop.baselines.pairwise_loss import PairwiseLogistic
 from sinkprop.data import group_rows
 from sinkprop.experiment import METHODS, compare, parse_methods
 from sinkprop.experiment.tables import print_comparison
 from sinkprop.gbdt import BoostedRanker, Derivatives, TreeLoss
 from sinkprop.model_files import ModelFileError, read_model, write_model
-from sinkprop.pairwise import PairwiseLogistic
 
 lightgbm = pytest.importorskip(
     "lightgbm", reason="lightgbm is not installed: it comes with the extra lightgbm"

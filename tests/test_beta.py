@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from sinkprop import _native
-from sinkprop.gains import RankLinear
-from sinkprop.objective import expected_gain
-from sinkprop.relaxations import PartitionedMeasure
+from sinkprop.objective.expected_gain import expected_gain
+from sinkprop.objective.gains import RankLinear
+from sinkprop.objective.relaxations import PartitionedMeasure
 
 # absolute: masses are at most 1, their derivatives in log a and log b at most about sqrt(a + b)
 TOLERANCE = {"mass": 1e-12, "derivative": 1e-10}

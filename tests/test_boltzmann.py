@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sinkprop import NDCG, RBP, Precision, RankLinear
-from sinkprop.boltzmann import BoltzmannObjective, draw_rankings, rank_coefficients, unit_coefficients
+from sinkprop.baselines.boltzmann import (
+    BoltzmannObjective,
+    draw_rankings,
+    rank_coefficients,
+    unit_coefficients,
+)
 
 SHAPES = {
     "x": lambda x: x,

@@ -16,8 +16,8 @@ import sinkprop
 from sinkprop import Queries
 from sinkprop.gbdt import BoostedRanker
 from sinkprop.gbdt.boosters import booster_text
-from sinkprop.gbdt.datasets import sample_rows
-from sinkprop.gbdt.network import Mesh, PeerLost, on_a_grid
+from sinkprop.gbdt.cluster.mesh import Mesh, PeerLost, on_a_grid
+from sinkprop.gbdt.growing.bins import sample_rows
 
 pytest.importorskip("lightgbm", reason="LightGBM is not installed")
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
@@ -118,7 +118,7 @@ def test_noise_is_that_of_one_process(two):
 
 def test_three_processes_grow_the_trees_of_two(two, monkeypatch):
     """A third process, in the first worker, takes a part of its queries."""
-    from sinkprop.cluster import boosted
+    from sinkprop.gbdt.cluster import driver as boosted
 
     expected = fitted(two, options=EVALUATION)
     portions = boosted._Driver._portions
@@ -245,7 +245,7 @@ def when_kept(client, trees, then):
     """Call a function once a fit has kept as many trees."""
 
     def kept():
-        from sinkprop.cluster.growing import _FITS
+        from sinkprop.gbdt.cluster.worker import _FITS
 
         return max((len(fit.kept.trees) for fit in _FITS.values() if fit.kept is not None), default=0)
 
@@ -288,7 +288,8 @@ def test_a_killed_worker_changes_nothing(two, expected, rank):
 
 def test_one_worker_goes_on_for_two(two, monkeypatch):
     """Where no other worker comes, the one that is left grows the same trees, as two processes in it."""
-    from sinkprop.cluster import boosted, placement
+    from sinkprop.cluster import placement
+    from sinkprop.gbdt.cluster import driver as boosted
 
     expected = fitted(two)
     attempt = boosted._Driver._attempt
@@ -389,7 +390,7 @@ def when_running(client, expected):
     """Wait until as many workers have a fit."""
 
     def running():
-        from sinkprop.cluster.growing import _FITS
+        from sinkprop.gbdt.cluster.worker import _FITS
 
         return any(fit.progress[0] or fit.running for fit in _FITS.values() if fit.running)
 

@@ -27,8 +27,8 @@ lightgbm = pytest.importorskip(
 )
 
 from sinkprop.gbdt import BoostedRanker  # noqa: E402
-from sinkprop.gbdt.bagging import QueryBagging  # noqa: E402
-from sinkprop.gbdt.defaults import DEFAULTS  # noqa: E402
+from sinkprop.gbdt.growing.bagging import QueryBagging  # noqa: E402
+from sinkprop.gbdt.parameters import DEFAULTS  # noqa: E402
 
 OWN = RankLinear(gain=lambda r: r, discount=lambda k: 1 / k)
 SMALL = {"n_estimators": 12, "num_leaves": 5, "learning_rate": 0.1, "min_child_samples": 5}

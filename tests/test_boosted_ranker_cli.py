@@ -16,7 +16,7 @@ from sinkprop import cli
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: it comes with the extra lightgbm")
 
 from sinkprop.gbdt import BoostedRanker
-from sinkprop.gbdt.defaults import DEFAULTS
+from sinkprop.gbdt.parameters import DEFAULTS
 
 FAST = ["--method", "boosted", "--trees", "20", "--leaves", "4", "--rate", "1.5"]
 SAME = {"n_estimators": 20, "num_leaves": 4, "learning_rate": 1.5, "verbose": False}

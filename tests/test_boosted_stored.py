@@ -9,8 +9,8 @@ from tree_problems import ranking_data
 from sinkprop import Queries
 from sinkprop.gbdt import BoostedRanker
 from sinkprop.gbdt.boosters import booster_text
-from sinkprop.gbdt.datasets import Bins
-from sinkprop.gbdt.rows import StreamedRows
+from sinkprop.gbdt.growing.bins import Bins
+from sinkprop.gbdt.growing.rows import StreamedRows
 from sinkprop.store import StoredQueries, StoreError, save_queries
 
 pytest.importorskip("lightgbm", reason="LightGBM is not installed")

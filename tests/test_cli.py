@@ -17,12 +17,13 @@ import pytest
 from click.testing import CliRunner
 
 import sinkprop
-from sinkprop import bench, cli
-from sinkprop.bench.methods import torch_sinkprop
-from sinkprop.bench.records import AUTOGRAD, GAIN, NEURAL, SIGMA
-from sinkprop.bench.tables import print_report
-from sinkprop.bench.timing import time_method
-from sinkprop.cli.shared import program_name
+from sinkprop import cli
+from sinkprop.cli import benchmark as bench
+from sinkprop.cli.benchmark.methods import torch_sinkprop
+from sinkprop.cli.benchmark.records import AUTOGRAD, GAIN, NEURAL, SIGMA
+from sinkprop.cli.benchmark.tables import print_report
+from sinkprop.cli.benchmark.timing import time_method
+from sinkprop.cli.output import program_name
 
 TINY = ["bench", "--quick", "--no-peers", "--no-figures", "--sizes", "4,30"]
 

@@ -39,8 +39,8 @@ from dask import dataframe as dd  # noqa: E402
 
 from sinkprop.cluster import ClusterLost, check_workers, cluster_source, connected  # noqa: E402
 from sinkprop.cluster.partitions import Held, Piece, evaluate, queries_of, share, sorted_rows  # noqa: E402
-from sinkprop.scaling import scale_by_query  # noqa: E402
-from sinkprop.sources import StoredSource  # noqa: E402
+from sinkprop.data.blocks import StoredSource  # noqa: E402
+from sinkprop.data.feature_scaling import scale_by_query  # noqa: E402
 from sinkprop.store import StoredQueries, convert  # noqa: E402
 
 Q = queries()

@@ -14,7 +14,7 @@ from cluster_tasks import queries
 
 from sinkprop import Annealing, Selection, SinkPropRanker, save_letor
 from sinkprop.cli import main
-from sinkprop.estimator import load_model
+from sinkprop.registry import load_model
 
 distributed = pytest.importorskip("distributed", reason="needs the extra dask")
 pytest.importorskip("pyarrow", reason="needs the extra dask")

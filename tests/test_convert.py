@@ -22,17 +22,9 @@ from hypothesis import strategies as st
 
 import sinkprop
 from sinkprop.data import Queries
-from sinkprop.store import (
-    StoredQueries,
-    StoreError,
-    chunks,
-    convert,
-    letor,
-    open_queries,
-    save_queries,
-    tables,
-    writer,
-)
+from sinkprop.store import StoredQueries, StoreError, chunks, convert, open_queries, save_queries, writer
+from sinkprop.store import from_letor as letor
+from sinkprop.store import from_tables as tables
 
 pa = pytest.importorskip("pyarrow", reason="stored sets are Arrow files")
 
@@ -401,7 +393,7 @@ def test_a_query_in_two_places_of_tables(tmp_path: Path) -> None:
 
 
 def test_seen_ids_find_every_repetition_and_no_other() -> None:
-    from sinkprop.store.seen import SeenIds
+    from sinkprop.store.seen_ids import SeenIds
 
     rng = np.random.default_rng(0)
     ids = rng.permutation(300_000)

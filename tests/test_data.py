@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinkprop.data import Groups, as_labels, as_scores, group_rows
+from sinkprop.data import Groups, group_rows
+from sinkprop.data.checks import as_labels, as_scores
 
 Key = namedtuple("Key", ["user", "day"])
 Color = enum.Enum("Color", ["RED", "GREEN", "BLUE"])

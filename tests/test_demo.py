@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import sinkprop
-from sinkprop import demo
+from sinkprop.cli import demonstration as demo
 from sinkprop.cli.demo import FIGURE, MODEL, REPORT
 from sinkprop.data import Fold, Queries
 

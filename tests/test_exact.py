@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sinkprop.exact import add_products, add_rows, exponent, exponents, until_it_fits
+from sinkprop.linear.exact_sums import add_products, add_rows, exponent, exponents, until_it_fits
 
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
 

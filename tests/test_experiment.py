@@ -36,7 +36,7 @@ from sinkprop.experiment import (
     parse_methods,
     published_rows,
 )
-from sinkprop.experiment.picture import plot
+from sinkprop.experiment.figure import plot
 from sinkprop.experiment.significance import (
     bootstrap_intervals,
     holm,
@@ -50,7 +50,7 @@ CHEAP = "regression,feature:1,feature:3"
 
 
 def queries(first, n_queries, *, seed=0, n_documents=12, n_features=4):
-    from sinkprop.readers import load_letor
+    from sinkprop.data.letor import load_letor
 
     text = letor_text(first, n_queries, seed=seed, n_documents=n_documents, n_features=n_features)
     return load_letor(io.StringIO(text))
@@ -389,7 +389,7 @@ class TestProtocol:
         assert found.result("data", "worried", "Fold1").warnings == ("few rows",)
 
     def test_an_interrupted_fit_interrupts_the_comparison(self, monkeypatch):
-        from sinkprop import training
+        from sinkprop.linear.problem import recipe as training
 
         def interrupted(*arguments):
             raise KeyboardInterrupt

@@ -11,7 +11,7 @@ from export_rankers import fitted, real_queries, training
 from sinkprop import cli, load_letor, save_letor
 from sinkprop.data import group_rows
 from sinkprop.export import write_export
-from sinkprop.export.files import agreement
+from sinkprop.export.write import agreement
 
 pytest.importorskip("onnxruntime", reason="ONNX is checked by onnxruntime")
 
@@ -150,7 +150,7 @@ def test_files_are_kept_apart(folder, tmp_path, run):
 
 
 def test_an_export_that_does_not_agree_is_not_written(folder, tmp_path, run, monkeypatch):
-    from sinkprop.export import files
+    from sinkprop.export import write as files
 
     real = files.Export.scores
     monkeypatch.setattr(files.Export, "scores", lambda self, X, groups: -real(self, X, groups))

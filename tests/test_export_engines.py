@@ -30,9 +30,9 @@ from sinkprop.export import (
     to_solr,
     write_export,
 )
-from sinkprop.export.engines import elasticsearch_scores, solr_scores
+from sinkprop.export.engine_scores import elasticsearch_scores, solr_scores
+from sinkprop.export.float32 import single
 from sinkprop.export.scorers import LinearScorer, scorer_of
-from sinkprop.export.single import single
 from sinkprop.gbdt.ranker import BoostedRanker
 from sinkprop.torch import MLP, NeuralRanker
 
@@ -479,7 +479,7 @@ def test_deep_trees():
     ranker = BoostedRanker(
         n_estimators=1, num_leaves=500, min_child_samples=1, min_sum_hessian_in_leaf=0, verbose=False
     ).fit(X, np.arange(n) % 5, qid=np.zeros(n))
-    from sinkprop.export import single as module
+    from sinkprop.export import float32 as module
 
     tree = max(scorer_of(ranker).trees, key=lambda tree: len(tree.feature))
     depth = int(module.deepest(tree).max()) + 1

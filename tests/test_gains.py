@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sinkprop
-from sinkprop.gains import FORMS, NDCG, RBP, Gain, Precision, RankLinear, as_gain, parse_gain
+from sinkprop.objective.gains import FORMS, NDCG, RBP, Gain, Precision, RankLinear, as_gain, parse_gain
 
 one_over_rank = RankLinear(gain=np.square, discount=np.reciprocal)
 

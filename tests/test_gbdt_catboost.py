@@ -15,7 +15,7 @@ from tree_problems import by_hand, hard_gain, qid_of, queries, slopes
 from sinkprop import NDCG, evaluate
 from sinkprop.gbdt import catboost_metric, catboost_objective
 from sinkprop.gbdt.derivatives import GAIN
-from sinkprop.gbdt.for_catboost import CatBoostRows
+from sinkprop.gbdt.objectives.catboost import CatBoostRows
 
 catboost = pytest.importorskip(
     "catboost", reason="catboost is not installed: it comes with the extra catboost"
@@ -55,7 +55,7 @@ def ndcg(y, scores, sizes):
 @pytest.fixture
 def calls(monkeypatch):
     """What CatBoost asked of objectives and what it was told: rows, scores, derivatives."""
-    from sinkprop.gbdt.for_catboost import CatBoostObjective
+    from sinkprop.gbdt.objectives.catboost import CatBoostObjective
 
     kept, plain = [], CatBoostObjective.calc_ders_range
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sinkprop import NDCG, RBP, Precision, RankLinear, evaluate
 from sinkprop.data import group_rows
-from sinkprop.gbdt.evaluation import RankingMetrics, gain_name, gain_values
+from sinkprop.gbdt.objectives.metrics import RankingMetrics, gain_name, gain_values
 
 GAINS = [
     NDCG(),

@@ -18,8 +18,8 @@ from tree_problems import by_hand, hard_gain, qid_of, queries, slopes
 import sinkprop
 from sinkprop import NDCG, RBP, Precision, RankLinear, evaluate
 from sinkprop.gbdt import lightgbm_metric, lightgbm_objective
-from sinkprop.gbdt.evaluation import gain_values
-from sinkprop.gbdt.for_lightgbm import LightGBMObjective
+from sinkprop.gbdt.objectives.lightgbm import LightGBMObjective
+from sinkprop.gbdt.objectives.metrics import gain_values
 
 lightgbm = pytest.importorskip(
     "lightgbm", reason="lightgbm is not installed: it comes with the extra lightgbm"

@@ -12,7 +12,7 @@ from tree_problems import by_hand, hard_gain, qid_of, queries, slopes
 
 from sinkprop import NDCG, RankLinear, evaluate
 from sinkprop.gbdt import xgboost_metric, xgboost_objective
-from sinkprop.gbdt.for_xgboost import XGBoostObjective
+from sinkprop.gbdt.objectives.xgboost import XGBoostObjective
 
 xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed: it comes with the extra xgboost")
 

@@ -4,15 +4,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import sinkprop.products
+import sinkprop.linear.products
 from sinkprop import NDCG, PartitionedMeasure, Selection, SmoothedIndicator, expected_gain
-from sinkprop.arrangement import arrange
-from sinkprop.ascent import Objective, moments_of, starts
 from sinkprop.data import group_rows
-from sinkprop.linear import TrainingSet, linear_scores, resampled, spread
-from sinkprop.products import products
-from sinkprop.scaling import fit_scaling, scaling_of
-from sinkprop.sources import ArraySource
+from sinkprop.data.blocks import ArraySource
+from sinkprop.data.feature_scaling import fit_scaling, scaling_of
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.linear.ascent import Objective, moments_of, starts
+from sinkprop.linear.paths import arrange
+from sinkprop.linear.problem import linear_scores, spread
+from sinkprop.linear.products import products
+from sinkprop.linear.tasks import resampled
 
 RELAXATIONS = [
     SmoothedIndicator(0.7, accuracy="exact"),
@@ -163,7 +165,7 @@ def test_spread_is_that_within_queries():
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_products_have_the_same_bits_for_any_number_of_threads(monkeypatch, dtype):
-    monkeypatch.setattr(sinkprop.products, "_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(sinkprop.linear.products, "_CHUNK_BYTES", 1000)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(5000, 7)).astype(dtype)
     V, g = rng.normal(size=(7, 2)), rng.normal(size=(5000, 2))

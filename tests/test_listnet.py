@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax, softmax
 
 from sinkprop import _native
-from sinkprop.listnet import ListNetLoss, listnet_loss
+from sinkprop.baselines.listnet_loss import ListNetLoss, listnet_loss
 
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from problems import PROBLEMS, Problem
 
 from sinkprop import _native, reference
-from sinkprop.objective import doubly_stochastic, expected_ranks, top_k_probability
-from sinkprop.permutation import choose_permutation
-from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.objective.permutation import choose_permutation
+from sinkprop.objective.rank_distribution import doubly_stochastic, expected_ranks, top_k_probability
+from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 # of a probability, and of an expected rank relative to the number of documents
 TOLERANCE = {

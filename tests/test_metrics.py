@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 import sinkprop
 from sinkprop import Convention, evaluate, parse_metric, parse_metrics, ranking
-from sinkprop.measures import FORMS
 from sinkprop.metrics import CONVENTIONS, Metric
+from sinkprop.metrics.measures import FORMS
 
 DATA = Path(os.environ.get("SINKPROP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

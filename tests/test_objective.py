@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from problems import GAINS, PROBLEMS, Problem, gain_name
 
 from sinkprop import _native, reference
-from sinkprop.gains import NDCG, RBP, Gain, Precision, RankLinear
-from sinkprop.objective import ExpectedGain, doubly_stochastic, expected_gain
-from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.objective.expected_gain import ExpectedGain, expected_gain
+from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, RankLinear
+from sinkprop.objective.rank_distribution import doubly_stochastic
+from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 # Gradients and values, relative to the largest entry of what they are held to; for the Gaussian kernel what
 # SmoothedIndicator states. "rounding" and "quadrature", the error of the reference's beta distribution, are

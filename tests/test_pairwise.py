@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sinkprop import _native
-from sinkprop.pairwise import PairwiseLogistic
+from sinkprop.baselines.pairwise_loss import PairwiseLogistic
 
 
 @pytest.fixture(params=_native.instruction_sets())

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sinkprop.normalization import sinkhorn
-from sinkprop.permutation import choose_permutation
+from sinkprop.objective.permutation import choose_permutation
+from sinkprop.objective.sinkhorn import sinkhorn
 
 METHODS = ["shortcut", "hungarian", "sort"]
 

@@ -12,8 +12,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import sinkprop
 from sinkprop import Annealing, Selection, SinkPropRanker, choose_permutation, doubly_stochastic, evaluate
-from sinkprop.ascent import Objective
 from sinkprop.baselines import RegressionRanker
+from sinkprop.linear.ascent import Objective
 from sinkprop.model_files import ModelFileError, read_model, write_model
 
 QUICK = {"penalty": [1e-4, 1e-2], "annealing": Annealing(4, 1), "max_iter": 8}
@@ -673,13 +673,13 @@ def test_pipelines_and_grid_search_by_query(data):
 def test_the_progress_line_is_drawn_on_a_terminal_only(monkeypatch, capsys, data):
     import sys
 
-    import sinkprop.progress
+    import sinkprop.common.progress
 
     X, y, qid = data
     quick().fit(X, y, qid=qid)
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(sinkprop.progress, "_PATIENCE", 0.0)
-    monkeypatch.setattr(sinkprop.progress, "_INTERVAL", 0.0)
+    monkeypatch.setattr(sinkprop.common.progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(sinkprop.common.progress, "_INTERVAL", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     quick().fit(X, y, qid=qid)
     out, err = capsys.readouterr()

@@ -9,9 +9,9 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 
 from sinkprop import Annealing, Queries, Selection, SinkPropRanker, save_letor
-from sinkprop.ascent import Objective
 from sinkprop.baselines import RegressionRanker, SmoothRankRanker
-from sinkprop.places import Places
+from sinkprop.linear.ascent import Objective
+from sinkprop.linear.inputs import Places
 from sinkprop.store import StoreError, convert, open_queries
 
 pytest.importorskip("pyarrow", reason="stored sets are Arrow files")

@@ -27,7 +27,8 @@ from hypothesis.extra import numpy as hnp
 from sklearn.datasets import load_svmlight_file
 
 import sinkprop
-from sinkprop import Queries, load_letor, load_queries, load_query_sizes, readers, save_letor
+from sinkprop import Queries, load_letor, load_queries, load_query_sizes, save_letor
+from sinkprop.data import letor as readers
 
 DATA = pathlib.Path(os.environ.get("SINKPROP_DATA") or pathlib.Path(__file__).parents[2] / "shared" / "data")
 

@@ -12,7 +12,8 @@ from hypothesis.extra.numpy import arrays
 from problems import GAINS, PROBLEMS, Problem, gain_name
 from scipy import special
 
-from sinkprop.gains import NDCG, Gain, RankLinear
+from sinkprop.objective.gains import NDCG, Gain, RankLinear
+from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 from sinkprop.reference import (
     column_normalize,
     column_normalize_rev,
@@ -29,7 +30,6 @@ from sinkprop.reference import (
     sinkhorn_rev,
     smoothed_indicator,
 )
-from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 # relative to the largest entry of the gradient, over the gains compared
 TOLERANCE = {"complex step": 1e-12, "multiprecision": 1e-11, "torch": 1e-11}

@@ -5,14 +5,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LinearRegression, Ridge
 
-import sinkprop.regression
-from sinkprop.regression import least_squares, ridge_path
-from sinkprop.scaling import fit_scaling
+import sinkprop.linear.least_squares
+from sinkprop.data.feature_scaling import fit_scaling
+from sinkprop.linear.least_squares import least_squares, ridge_path
 
 
 @pytest.fixture(params=[7, 64, 1 << 14])
 def chunk(request, monkeypatch):
-    monkeypatch.setattr(sinkprop.regression, "_CHUNK", request.param)
+    monkeypatch.setattr(sinkprop.linear.least_squares, "_CHUNK", request.param)
 
 
 def problem(n=200, d=6, seed=0):

@@ -12,8 +12,9 @@ from click.testing import CliRunner
 from fold_folders import contents, letor_text, write_data_set
 
 import sinkprop
-from sinkprop import cli, demo
+from sinkprop import cli
 from sinkprop.baselines import RegressionRanker
+from sinkprop.cli import demonstration as demo
 from sinkprop.datasets import load_pydocs, pydocs_queries
 from sinkprop.experiment import Comparison
 from sinkprop.report import comparison_report, models_report

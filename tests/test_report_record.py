@@ -21,13 +21,13 @@ from sinkprop.baselines import (
     SmoothRankRanker,
     SoftRankRanker,
 )
-from sinkprop.conventions import CONVENTIONS
 from sinkprop.experiment import Comparison, compare
 from sinkprop.experiment.details import Budget, details_of, fold_data
 from sinkprop.experiment.rounding import rounded_scores
 from sinkprop.experiment.trace import training_of
 from sinkprop.experiment.weights import weights_of
-from sinkprop.ranked import ranking
+from sinkprop.metrics.conventions import CONVENTIONS
+from sinkprop.metrics.ranking import ranking
 from sinkprop.report.record import comparison_report, models_report
 
 NAMES = ("words", "noise", "length")

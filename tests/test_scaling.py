@@ -5,14 +5,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import StandardScaler, minmax_scale
 
-import sinkprop.scaling
+import sinkprop.data.feature_scaling
 from sinkprop.data import group_rows
-from sinkprop.scaling import fit_scaling, scale_by_query
+from sinkprop.data.feature_scaling import fit_scaling, scale_by_query
 
 
 @pytest.mark.parametrize("chunk", [3, 1 << 15])
 def test_standard_scaling_is_scikit_learns(monkeypatch, chunk):
-    monkeypatch.setattr(sinkprop.scaling, "_CHUNK", chunk)
+    monkeypatch.setattr(sinkprop.data.feature_scaling, "_CHUNK", chunk)
     X = np.random.default_rng(0).normal(5, 3, size=(50, 4)).astype(np.float32)
     X[:, 2] = 1e6 / 3
     scaling = fit_scaling("standard", X)

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import ttest_rel
 
 from sinkprop import Annealing, Selection
-from sinkprop.selection import choose, mean_over_queries
+from sinkprop.estimator.selection import choose, mean_over_queries
 
 APART = np.array([[0, 0], [9, 9], [20, 20]])
 

@@ -10,22 +10,22 @@ from cluster_tasks import Part, Parts
 from numpy.testing import assert_allclose, assert_array_equal
 from test_linear import training_set
 
-import sinkprop.sources
+import sinkprop.data.blocks
 from sinkprop import NDCG, Annealing, PartitionedMeasure, Selection, SinkPropRanker, SmoothedIndicator
-from sinkprop.arrangement import arrange
-from sinkprop.ascent import moments_of, starts
 from sinkprop.data import Groups
-from sinkprop.judging import divide
-from sinkprop.linear import TrainingSet
-from sinkprop.passes import Evaluate, Linear
-from sinkprop.regression import least_squares
-from sinkprop.scaling import fit_scaling, scaling_of
-from sinkprop.sources import ArraySource, Team, combined
+from sinkprop.data.blocks import ArraySource, Team, combined
+from sinkprop.data.feature_scaling import fit_scaling, scaling_of
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.splits import divide
+from sinkprop.linear.ascent import moments_of, starts
+from sinkprop.linear.least_squares import least_squares
+from sinkprop.linear.paths import arrange
+from sinkprop.linear.tasks import Evaluate, Linear
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(sinkprop.sources, "_BLOCK_BYTES", 400)
+    monkeypatch.setattr(sinkprop.data.blocks, "_BLOCK_BYTES", 400)
 
 
 def test_blocks_are_all_the_queries_once(small_blocks):
@@ -120,7 +120,7 @@ def test_the_arrangement_is_the_division(small_blocks, method, validation):
 def test_features_that_repeat_each_other_get_the_regression_of_least_norm():
     data = training_set(20)
     X = np.column_stack([data.X, 3 * data.X[:, 0] + 7, np.full(len(data.y), 2.5)])
-    doubled = sinkprop.sources.replace(data, X=X)
+    doubled = sinkprop.data.blocks.replace(data, X=X)
     source = ArraySource(doubled, 1)
     (path,) = arrange(source, source, Selection("validation"), np.random.default_rng(0)).paths
     moments = moments_of(source)
@@ -149,7 +149,7 @@ def test_a_fit_has_the_same_bits_for_any_cut_and_number_of_threads(monkeypatch, 
     fits = []
     short = {"penalty": 1e-3, "annealing": Annealing(2, 0.5), "max_iter": 5, "verbose": False}
     for n_threads, size in ((1, 1 << 22), (1, 300), (3, 100)):
-        monkeypatch.setattr(sinkprop.sources, "_BLOCK_BYTES", size)
+        monkeypatch.setattr(sinkprop.data.blocks, "_BLOCK_BYTES", size)
         ranker = SinkPropRanker(n_threads=n_threads, **short, **parameters)
         ranker.fit(
             data.X,
@@ -174,7 +174,7 @@ def test_the_order_of_the_queries_leaves_the_value_and_the_gradient():
     y = np.concatenate([part.y for part in shuffled])
     sizes = np.diff(data.groups.offsets)[order]
     groups = sinkprop.data.group_rows(np.repeat(np.arange(40), sizes), len(y))
-    other = sinkprop.sources.replace(data, X=X, y=y, groups=groups)
+    other = sinkprop.data.blocks.replace(data, X=X, y=y, groups=groups)
     scorer = Linear(np.array([[1.0, 0.1, 3.0, 0.2]]), np.zeros(1))
     task = Evaluate(0, scorer, SmoothedIndicator(0.5), NDCG(), 5, 1e-6, 40, None, np.full(4, 12), 10, 12)
     task = pickle.loads(pickle.dumps(task))

@@ -362,7 +362,7 @@ def test_the_memory_of_a_pass_does_not_grow_with_the_set(tmp_path: Path) -> None
 
 def test_rankers_give_a_stored_set_the_numbers_of_its_rows_in_memory(numbered: Path) -> None:
     from sinkprop.baselines import RegressionRanker
-    from sinkprop.ranker import SinkPropRanker
+    from sinkprop.linear.ranker import SinkPropRanker
 
     stored = open_queries(numbered)
     rows = stored.load()

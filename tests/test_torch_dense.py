@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="sinkprop.torch needs PyTorch")
 from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap  # noqa: E402
 
-from sinkprop.torch import dense, pre_sinkhorn  # noqa: E402
+from sinkprop.torch.losses import dense, pre_sinkhorn  # noqa: E402
 
 # torch's own, when the first forward-mode derivative is taken and when a compiler is set up
 pytestmark = [

@@ -31,7 +31,8 @@ from rank_program import (  # noqa: E402
 )
 
 from sinkprop.store import save_queries  # noqa: E402
-from sinkprop.torch import feeds, fitting  # noqa: E402
+from sinkprop.torch.neural import feeds  # noqa: E402
+from sinkprop.torch.neural import training as fitting  # noqa: E402
 from sinkprop.torch.ranker import NeuralRanker  # noqa: E402
 
 HERE = Path(__file__).parent

@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 
 from sinkprop.baselines import RegressionRanker  # noqa: E402
 from sinkprop.model_files import ModelFileError, write_model  # noqa: E402
-from sinkprop.torch.files import read_network, write_network  # noqa: E402
+from sinkprop.torch.neural.files import read_network, write_network  # noqa: E402
 from sinkprop.torch.ranker import NeuralRanker  # noqa: E402
 
 

@@ -16,7 +16,7 @@ from torch.func import grad, jacrev, vmap
 import sinkprop
 from sinkprop import NDCG, PartitionedMeasure, RankLinear, SmoothedIndicator, reference
 from sinkprop.torch import SinkPropLoss, sinkprop_loss
-from sinkprop.torch.native import as_array
+from sinkprop.torch.losses.native import as_array
 
 BACKENDS = ["native", "torch"]
 EXACT = SmoothedIndicator(0.7, accuracy="exact")
@@ -373,7 +373,7 @@ def test_a_million_documents():
 
 MEMORY = """
 import torch
-from sinkprop.bench.figures import peak_memory
+from sinkprop.cli.benchmark.figures import peak_memory
 from sinkprop.torch import SinkPropLoss
 loss, n = SinkPropLoss("ndcg@10"), {n}
 def step(n):

@@ -168,7 +168,7 @@ def test_the_loss_goes_to_the_same_limit_as_the_table_says():
         convention="standard",
     )
     assert -loss.item() == pytest.approx(hard["ndcg@10"], rel=1e-9)
-    assert sinkprop.gains.as_gain("ndcg(discount=log2)@10") == sinkprop.NDCG(10, discount="log2")
+    assert sinkprop.objective.gains.as_gain("ndcg(discount=log2)@10") == sinkprop.NDCG(10, discount="log2")
 
 
 def test_padding_is_what_the_page_says():

@@ -23,13 +23,15 @@ torch = pytest.importorskip("torch", reason="NeuralRanker needs PyTorch")
 from torch import nn  # noqa: E402
 
 from sinkprop.model_files import ModelFileError  # noqa: E402
-from sinkprop.torch import SinkPropLoss, checkpoints, fitting, preparation, scoring  # noqa: E402
-from sinkprop.torch.files import read_network  # noqa: E402
-from sinkprop.torch.network import MLP, Dropout  # noqa: E402
-from sinkprop.torch.preparation import Preparation  # noqa: E402
+from sinkprop.torch import SinkPropLoss  # noqa: E402
+from sinkprop.torch.losses.rivals import approx_ndcg_loss  # noqa: E402
+from sinkprop.torch.neural import checkpoints, preparation, scoring  # noqa: E402
+from sinkprop.torch.neural import training as fitting  # noqa: E402
+from sinkprop.torch.neural.files import read_network  # noqa: E402
+from sinkprop.torch.neural.network import MLP, Dropout  # noqa: E402
+from sinkprop.torch.neural.preparation import Preparation  # noqa: E402
+from sinkprop.torch.neural.scoring import NetworkOverflowError  # noqa: E402
 from sinkprop.torch.ranker import NeuralRanker  # noqa: E402
-from sinkprop.torch.rivals import approx_ndcg_loss  # noqa: E402
-from sinkprop.torch.scoring import NetworkOverflowError  # noqa: E402
 
 
 def _stop(epoch):

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-import sinkprop.listnet
-from sinkprop.bench.methods import _torchvision_stub
+import sinkprop.baselines.listnet_loss
+from sinkprop.cli.benchmark.methods import _torchvision_stub
 
 torch = pytest.importorskip("torch", reason="the losses of networks need the extra torch")
 
-from sinkprop.torch.batches import alike  # noqa: E402
-from sinkprop.torch.rivals import LOSSES, approx_ndcg_loss, lambda_loss, listnet_loss  # noqa: E402
+from sinkprop.torch.losses.batches import alike  # noqa: E402
+from sinkprop.torch.losses.rivals import LOSSES, approx_ndcg_loss, lambda_loss, listnet_loss  # noqa: E402
 
 SCHEMES = ("lambdarank", "ndcg-loss2", "ndcg-loss2++", "ranknet")
 VARIANTS = {
@@ -224,7 +224,7 @@ def test_equals_allrank_where_it_is_installed(name):
 def test_listnet_equals_the_native_one():
     scores, labels, offsets = queries([12, 1, 7, 300], seed=8)
     qid = np.repeat(np.arange(4), np.diff(offsets))
-    theirs = sinkprop.listnet.listnet_loss(scores.numpy(), labels.numpy(), qid)
+    theirs = sinkprop.baselines.listnet_loss.listnet_loss(scores.numpy(), labels.numpy(), qid)
     scores.requires_grad_()
     ours = listnet_loss(scores, labels, offsets=offsets)
     ours.backward()

@@ -18,10 +18,11 @@ pytest.importorskip("pyarrow", reason="stored sets are Arrow files")
 
 from sinkprop.model_files import ModelFileError  # noqa: E402
 from sinkprop.store import StoredQueries, StoreError, save_queries  # noqa: E402
-from sinkprop.torch import feeds, fitting, preparation  # noqa: E402
-from sinkprop.torch.preparation import Moments, Preparation, make_preparation  # noqa: E402
+from sinkprop.torch.neural import feeds, preparation  # noqa: E402
+from sinkprop.torch.neural import training as fitting  # noqa: E402
+from sinkprop.torch.neural.preparation import Moments, Preparation, make_preparation  # noqa: E402
+from sinkprop.torch.neural.stored import StoredSet  # noqa: E402
 from sinkprop.torch.ranker import NeuralRanker  # noqa: E402
-from sinkprop.torch.stored import StoredSet  # noqa: E402
 
 ROW_BYTES = 4 * 5
 

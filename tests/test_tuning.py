@@ -6,10 +6,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sinkprop import evaluate
 from sinkprop.data import Groups
-from sinkprop.judging import divide, metric_judge
-from sinkprop.linear import TrainingSet
-from sinkprop.selection import Selection
-from sinkprop.tuning import Candidate, tune
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.criteria import metric_judge
+from sinkprop.estimator.selection import Selection
+from sinkprop.estimator.splits import divide
+from sinkprop.estimator.tuning import Candidate, tune
 
 VALIDATION = Selection("validation")
 

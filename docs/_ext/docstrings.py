@@ -115,7 +115,7 @@ class Links:
         if page := re.fullmatch(r"docs/([\w/-]+)\.md", text):
             return f":doc:`/{page.group(1)}`"
         name = text.removesuffix("()")
-        # the public module that a private one belongs to comes first: sinkprop.torch.layers, sinkprop.torch
+        # the public module that a private one belongs to comes first: sinkprop.torch.losses, sinkprop.torch
         near = [m for m in self.modules if module == m or module.startswith(m + ".")]
         for full in (name, *(f"{m}.{name}" for m in [*reversed(near), *self.modules])):
             if full in self.names and full != own:

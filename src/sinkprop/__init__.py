@@ -3,32 +3,23 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.balance import SinkhornLimit, SinkhornStatus, sinkhorn_limit
-from sinkprop.conventions import Convention
-from sinkprop.data import Fold, Queries
-from sinkprop.gains import NDCG, RBP, Gain, Precision, RankLinear, parse_gain
-from sinkprop.metrics import Evaluation, Metric, evaluate, parse_metric, parse_metrics
-from sinkprop.normalization import sinkhorn, sinkhorn_vjp
-from sinkprop.objective import (
-    ExpectedGain,
-    doubly_stochastic,
-    expected_gain,
-    expected_ranks,
-    top_k_probability,
-)
-from sinkprop.permutation import choose_permutation
-from sinkprop.ranked import Ranking, ranking
-from sinkprop.readers import (
-    load_frame,
-    load_letor,
-    load_parquet,
-    load_queries,
-    load_query_sizes,
-    save_letor,
-)
-from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
-from sinkprop.selection import Selection
-from sinkprop.training import Annealing, FitResult
+from sinkprop.data.frames import load_frame, load_parquet
+from sinkprop.data.letor import load_letor, load_queries, save_letor
+from sinkprop.data.queries import Fold, Queries
+from sinkprop.data.query_sizes import load_query_sizes
+from sinkprop.estimator.selection import Selection
+from sinkprop.linear.records import Annealing, FitResult
+from sinkprop.metrics.conventions import Convention
+from sinkprop.metrics.evaluation import Evaluation, evaluate
+from sinkprop.metrics.measures import Metric, parse_metric, parse_metrics
+from sinkprop.metrics.ranking import Ranking, ranking
+from sinkprop.objective.expected_gain import ExpectedGain, expected_gain
+from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, RankLinear, parse_gain
+from sinkprop.objective.permutation import choose_permutation
+from sinkprop.objective.rank_distribution import doubly_stochastic, expected_ranks, top_k_probability
+from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.objective.sinkhorn import sinkhorn, sinkhorn_vjp
+from sinkprop.objective.sinkhorn_limit import SinkhornLimit, SinkhornStatus, sinkhorn_limit
 
 if TYPE_CHECKING:
     from sinkprop import baselines, datasets
@@ -38,8 +29,8 @@ if TYPE_CHECKING:
     from sinkprop import report as report
     from sinkprop import store as store
     from sinkprop import torch as torch
-    from sinkprop.estimator import load_model
-    from sinkprop.ranker import SinkPropRanker
+    from sinkprop.linear.ranker import SinkPropRanker
+    from sinkprop.registry import load_model
     from sinkprop.store import StoredQueries, open_queries
 
 __version__ = "0.1.0"
@@ -95,8 +86,8 @@ __all__ = [
 # What needs scikit-learn or torch is imported when it is asked for: `import sinkprop` loads NumPy only, and
 # `from sinkprop import *` no torch.
 _LAZY = {
-    "SinkPropRanker": "sinkprop.ranker",
-    "load_model": "sinkprop.estimator",
+    "SinkPropRanker": "sinkprop.linear.ranker",
+    "load_model": "sinkprop.registry",
     "StoredQueries": "sinkprop.store",
     "open_queries": "sinkprop.store",
     "baselines": "sinkprop.baselines",

@@ -40,7 +40,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.atomic import StrPath, write_atomically
+from sinkprop.common.atomic import StrPath, write_atomically
 
 __all__ = [
     "FORMAT_VERSION",

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sinkprop.arguments import half_steps, whole
-from sinkprop.normalization import nonnegative_square, sinkhorn
+from sinkprop.common.arguments import half_steps, whole
+from sinkprop.objective.sinkhorn import nonnegative_square, sinkhorn
 
 if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
@@ -387,7 +387,7 @@ def _per_document(what: str, values: Any, n: int) -> list[Any] | None:
 
 
 def _order(order: ArrayLike | None, P: Floats) -> NDArray[np.intp]:
-    from sinkprop.permutation import choose_permutation
+    from sinkprop.objective.permutation import choose_permutation
 
     if order is None:
         return choose_permutation(P, "sort")

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sinkprop.arguments import half_steps
-from sinkprop.gains import Floats, Gain, as_gain
-from sinkprop.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.common.arguments import half_steps
+from sinkprop.objective.gains import Floats, Gain, as_gain
+from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 __all__ = [
     "column_normalize",

@@ -10,12 +10,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.arguments import whole
 from sinkprop.baselines.base import LinearBaseline
-from sinkprop.linear import LinearProblem, TrainingSet
-from sinkprop.metrics import evaluate, parse_metric
-from sinkprop.selection import Selection, as_selection
-from sinkprop.tuning import Candidate
+from sinkprop.common.arguments import whole
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.selection import Selection, as_selection
+from sinkprop.estimator.tuning import Candidate
+from sinkprop.linear.problem import LinearProblem
+from sinkprop.metrics.evaluation import evaluate
+from sinkprop.metrics.measures import parse_metric
 
 __all__ = ["AdaRankRanker"]
 

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.data import Groups
-from sinkprop.estimator import BaseRanker, plain, seed_of
-from sinkprop.gains import RankLinear
-from sinkprop.judging import metric_judge
-from sinkprop.linear import LinearProblem, TrainingSet, linear_scores
-from sinkprop.products import products
-from sinkprop.progress import progress_line
-from sinkprop.scaling import fit_scaling
-from sinkprop.selection import Selection, as_selection, selection_from, selection_record
-from sinkprop.tuning import Candidate, Trial, TuningResult, tune
+from sinkprop.common.progress import progress_line
+from sinkprop.data.feature_scaling import fit_scaling
+from sinkprop.data.queries import Groups
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.base import BaseRanker, plain, seed_of
+from sinkprop.estimator.criteria import metric_judge
+from sinkprop.estimator.selection import Selection, as_selection, selection_from, selection_record
+from sinkprop.estimator.tuning import Candidate, Trial, TuningResult, tune
+from sinkprop.linear.problem import LinearProblem, linear_scores
+from sinkprop.linear.products import products
+from sinkprop.objective.gains import RankLinear
 
 __all__ = ["LinearBaseline", "TunedRanker"]
 

@@ -12,15 +12,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.arguments import numbers, whole
 from sinkprop.baselines.base import TunedRanker
-from sinkprop.boltzmann import BoltzmannObjective, draw_rankings
-from sinkprop.data import Groups
-from sinkprop.gains import Gain, as_gain
-from sinkprop.linear import LinearProblem, TrainingSet, descend, linear_scores, spread
-from sinkprop.pair_potential import SoftRanks
-from sinkprop.selection import Selection
-from sinkprop.tuning import Candidate
+from sinkprop.baselines.boltzmann import BoltzmannObjective, draw_rankings
+from sinkprop.baselines.soft_ranks import SoftRanks
+from sinkprop.common.arguments import numbers, whole
+from sinkprop.common.lbfgs import descend
+from sinkprop.data.queries import Groups
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.selection import Selection
+from sinkprop.estimator.tuning import Candidate
+from sinkprop.linear.problem import LinearProblem, linear_scores, spread
+from sinkprop.objective.gains import Gain, as_gain
 
 __all__ = ["BoltzRankRanker"]
 
@@ -48,7 +50,7 @@ class BoltzRankRanker(TunedRanker):
     """BoltzRank: a ranker trained on the expected gain under a Boltzmann distribution over rankings.
 
     For each training query a fixed set of rankings is drawn, on which scores give probabilities
-    exp(-energy) / Z: rankings that agree with the scores have a low energy (`sinkprop.boltzmann`). L-BFGS
+    exp(-energy) / Z: rankings that agree with the scores have a low energy (`baselines/boltzmann.py`). L-BFGS
     maximizes, for each of several penalties and mixing weights,
 
         mixing * expected gain - (1 - mixing) * KL divergence - penalty / 2 |weights|^2,
@@ -58,7 +60,7 @@ class BoltzRankRanker(TunedRanker):
 
     potential      "single": linear scores. "pair": to these comes, from each of `n_hidden` sigmoid units, the
                    mean of its comparisons of the document with the others of its query
-                   (`sinkprop.pair_potential`); then `predict` needs qid
+                   (`sinkprop.baselines.soft_ranks`); then `predict` needs qid
     gain           whose expectation is maximized: "ndcg", "ndcg@10", "p@5", ..., or a `Gain`
     mixing         the weights of the expected gain that are tried, or one: from 0 to 1
     penalty        the penalties tried, or one; for directions of hidden units, on the distance to their start

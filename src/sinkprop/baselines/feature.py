@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.data import Groups
-from sinkprop.estimator import BaseRanker
-from sinkprop.linear import TrainingSet
-from sinkprop.metrics import evaluate
-from sinkprop.scaling import fit_scaling
+from sinkprop.data.feature_scaling import fit_scaling
+from sinkprop.data.queries import Groups
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.base import BaseRanker
+from sinkprop.metrics.evaluation import evaluate
 
 __all__ = ["FeatureRanker"]
 

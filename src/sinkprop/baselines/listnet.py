@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.arguments import numbers, threads, whole
 from sinkprop.baselines.base import LinearBaseline
-from sinkprop.linear import LinearProblem, descend
-from sinkprop.listnet import check_steps, evaluate_listnet, target_scores, weighted_mean
-from sinkprop.selection import Selection
-from sinkprop.tuning import Candidate
+from sinkprop.baselines.listnet_loss import check_steps, evaluate_listnet, target_scores, weighted_mean
+from sinkprop.common.arguments import numbers, threads, whole
+from sinkprop.common.lbfgs import descend
+from sinkprop.estimator.selection import Selection
+from sinkprop.estimator.tuning import Candidate
+from sinkprop.linear.problem import LinearProblem
 
 __all__ = ["ListNetRanker"]
 

@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
-from sinkprop.data import as_scores, group_rows
-from sinkprop.gains import Gain, as_gain
-from sinkprop.objective import ExpectedGain, Settings, native_gain
+from sinkprop.data.checks import as_scores
+from sinkprop.data.queries import group_rows
+from sinkprop.objective.expected_gain import ExpectedGain, Settings, native_gain
+from sinkprop.objective.gains import Gain, as_gain
 
 __all__ = ["checked_sigma", "soft_gain", "soft_rank_distribution"]
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.arguments import numbers
 from sinkprop.baselines.base import TunedRanker
-from sinkprop.data import Groups
-from sinkprop.linear import LinearProblem, linear_scores
-from sinkprop.regression import ridge_path
-from sinkprop.selection import Selection
-from sinkprop.tuning import Candidate
+from sinkprop.common.arguments import numbers
+from sinkprop.data.queries import Groups
+from sinkprop.estimator.selection import Selection
+from sinkprop.estimator.tuning import Candidate
+from sinkprop.linear.least_squares import ridge_path
+from sinkprop.linear.problem import LinearProblem, linear_scores
 
 __all__ = ["PENALTIES", "RegressionRanker"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from sinkprop.annealed import PENALTIES, AnnealedRanker
-from sinkprop.gains import Gain
-from sinkprop.selection import Selection
-from sinkprop.training import Annealing, Stage
+from sinkprop.estimator.selection import Selection
+from sinkprop.linear.annealed import PENALTIES, AnnealedRanker
+from sinkprop.linear.records import Annealing, Stage
+from sinkprop.objective.gains import Gain
 
 __all__ = ["SmoothRankRanker"]
 

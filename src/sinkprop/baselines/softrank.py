@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sinkprop.annealed import PENALTIES
-from sinkprop.arguments import numbers, whole
-from sinkprop.balance import sinkhorn_limit
 from sinkprop.baselines.base import LinearBaseline
 from sinkprop.baselines.rank_binomial import checked_sigma, soft_gain, soft_rank_distribution
-from sinkprop.data import Groups
-from sinkprop.estimator import Ids
-from sinkprop.gains import NDCG, Gain, RankLinear, as_gain
-from sinkprop.linear import LinearProblem, descend, linear_scores, spread
-from sinkprop.normalization import sinkhorn
-from sinkprop.permutation import choose_permutation
-from sinkprop.selection import Selection
-from sinkprop.tuning import Candidate
+from sinkprop.common.arguments import numbers, whole
+from sinkprop.common.lbfgs import descend
+from sinkprop.data.queries import Groups
+from sinkprop.estimator.base import Ids
+from sinkprop.estimator.selection import Selection
+from sinkprop.estimator.tuning import Candidate
+from sinkprop.linear.annealed import PENALTIES
+from sinkprop.linear.problem import LinearProblem, linear_scores, spread
+from sinkprop.objective.gains import NDCG, Gain, RankLinear, as_gain
+from sinkprop.objective.permutation import choose_permutation
+from sinkprop.objective.sinkhorn import sinkhorn
+from sinkprop.objective.sinkhorn_limit import sinkhorn_limit
 
 __all__ = ["SoftRankRanker"]
 

@@ -14,19 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Tags
 
-from sinkprop.arguments import threads, whole
 from sinkprop.baselines.base import TunedRanker
-from sinkprop.data import Groups
-from sinkprop.estimator import plain
-from sinkprop.gains import NDCG, RankLinear
+from sinkprop.baselines.pairwise_loss import PairwiseLogistic
+from sinkprop.common.arguments import threads, whole
+from sinkprop.data.queries import Groups
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.base import plain
+from sinkprop.estimator.selection import Selection
+from sinkprop.estimator.tuning import Candidate
 from sinkprop.gbdt.boosters import booster_of, booster_text, lightgbm_module, openmp_threads
-from sinkprop.gbdt.judgment import check_row_weight, counting
+from sinkprop.gbdt.growing.validation import check_row_weight, counting
 from sinkprop.gbdt.parameters import first_names
-from sinkprop.linear import LinearProblem, TrainingSet
-from sinkprop.metrics import evaluate
-from sinkprop.pairwise import PairwiseLogistic
-from sinkprop.selection import Selection
-from sinkprop.tuning import Candidate
+from sinkprop.linear.problem import LinearProblem
+from sinkprop.metrics.evaluation import evaluate
+from sinkprop.objective.gains import NDCG, RankLinear
 
 __all__ = ["LightGBMRanker"]
 

@@ -17,14 +17,15 @@ from sinkprop.baselines.trees import (
     positive,
     rates,
 )
-from sinkprop.data import Groups
-from sinkprop.gains import NDCG
+from sinkprop.data.queries import Groups
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.selection import Selection
+from sinkprop.estimator.tuning import Candidate
 from sinkprop.gbdt.boosters import openmp_threads
-from sinkprop.gbdt.judgment import counting
-from sinkprop.linear import LinearProblem, TrainingSet
-from sinkprop.metrics import evaluate
-from sinkprop.selection import Selection
-from sinkprop.tuning import Candidate
+from sinkprop.gbdt.growing.validation import counting
+from sinkprop.linear.problem import LinearProblem
+from sinkprop.metrics.evaluation import evaluate
+from sinkprop.objective.gains import NDCG
 
 __all__ = ["XGBoostRanker"]
 

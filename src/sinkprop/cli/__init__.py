@@ -19,9 +19,10 @@ from sinkprop.cli.convert import convert_command
 from sinkprop.cli.demo import demo_command
 from sinkprop.cli.evaluate import evaluate_command
 from sinkprop.cli.export import export_command
+from sinkprop.cli.options import installed
+from sinkprop.cli.output import complain
 from sinkprop.cli.predict import predict_command
 from sinkprop.cli.report import report_command
-from sinkprop.cli.shared import complain, installed
 from sinkprop.cli.train import train_command
 
 if TYPE_CHECKING:

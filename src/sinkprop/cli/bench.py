@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sinkprop.cli.shared import check_file, check_plot, console, is_stdout, progress, write_output
+from sinkprop.cli.options import check_file, check_plot
+from sinkprop.cli.output import console, is_stdout, progress, write_output
 
 if TYPE_CHECKING:
     import click
@@ -73,8 +74,9 @@ def bench_command() -> click.Command:
         sinkprop bench --no-peers --no-figures           only sinkprop and numpy.argsort
         sinkprop bench --quick --json - | jq .figures    for another program
         """  # noqa: D301
-        from sinkprop.bench import FULL, QUICK, as_record, measure
-        from sinkprop.bench.tables import print_report
+        from sinkprop.cli.benchmark import measure
+        from sinkprop.cli.benchmark.records import FULL, QUICK, as_record
+        from sinkprop.cli.benchmark.tables import print_report
 
         with progress() as notify:
             report = measure(
@@ -89,7 +91,7 @@ def bench_command() -> click.Command:
         if json_file is not None:
             write_output(json_file, text)
         if plot is not None:
-            from sinkprop.bench.picture import plot as draw
+            from sinkprop.cli.benchmark.picture import plot as draw
 
             draw(report, plot)
         if is_stdout(json_file):

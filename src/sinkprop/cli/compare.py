@@ -7,17 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sinkprop.cli.shared import (
-    check_file,
-    check_page,
-    check_plot,
-    command_line,
-    console,
-    is_stdout,
-    keep_apart,
-    progress,
-    write_files,
-)
+from sinkprop.cli.options import check_file, check_page, check_plot, keep_apart
+from sinkprop.cli.output import command_line, console, is_stdout, progress, write_files
 
 if TYPE_CHECKING:
     import click
@@ -28,9 +19,9 @@ __all__ = ["compare_command"]
 def compare_command() -> click.Command:
     import click
 
-    from sinkprop.conventions import CONVENTIONS
     from sinkprop.experiment import DEFAULT_METHODS, DEFAULT_METRICS
     from sinkprop.experiment.methods import described
+    from sinkprop.metrics.conventions import CONVENTIONS
 
     names = described()
     width = max(map(len, names))
@@ -173,7 +164,7 @@ def compare_command() -> click.Command:
         from sinkprop.experiment import compare as run
         from sinkprop.experiment import find_data_sets, parse_methods
         from sinkprop.experiment.tables import print_comparison
-        from sinkprop.metrics import parse_metrics
+        from sinkprop.metrics.measures import parse_metrics
 
         try:
             chosen, wanted = parse_methods(methods), parse_metrics(metrics)
@@ -208,7 +199,7 @@ def compare_command() -> click.Command:
         to_stdout = is_stdout(json_file)
         writers: dict[Path, Callable[[Path], object]] = {}
         if plot is not None:
-            from sinkprop.experiment.picture import plot as draw
+            from sinkprop.experiment.figure import plot as draw
 
             writers[plot] = lambda path: draw(found, path, published=rows)
         if report is not None:
@@ -284,7 +275,7 @@ def _published_names(text: str | None) -> tuple[str, ...] | None:
 def _check_levels(metrics: list[str]) -> None:
     import click
 
-    from sinkprop.experiment.picture import levels
+    from sinkprop.experiment.figure import levels
 
     if len(levels(metrics)) < 2:
         raise click.UsageError("--plot draws NDCG at several levels, such as --metrics ndcg@1-10.")

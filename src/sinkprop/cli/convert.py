@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.inputs import Reading, data_path, file_name, with_options
-from sinkprop.cli.shared import complain, console, counted, progress
-from sinkprop.console import say
+from sinkprop.cli.output import complain, console, counted, progress
+from sinkprop.cli.reading import Reading, data_path, file_name, with_options
+from sinkprop.common.console import say
 
 if TYPE_CHECKING:
     import click
@@ -24,7 +24,7 @@ _KINDS = {"letor": "letor", "csv": "csv", "parquet": "parquet"}
 def convert_command() -> click.Command:
     import click
 
-    from sinkprop.cli.inputs import data_options
+    from sinkprop.cli.reading import data_options
 
     @click.command("convert", short_help="Convert LETOR text, CSV or Parquet to a stored set.")
     @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=data_path(stdin=False))
@@ -163,7 +163,7 @@ def _options(
     if unlabeled:
         found["label"] = None
     if not text and "docid" not in found:
-        from sinkprop.store.tables import column_names
+        from sinkprop.store.from_tables import column_names
 
         if "docid" in column_names(os.fspath(inputs[0]), kinds.pop(), found.get("delimiter")):
             found["docid"] = "docid"

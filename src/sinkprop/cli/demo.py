@@ -12,25 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.shared import (
-    as_json,
-    check_new_file,
-    console,
-    installed,
-    is_stdout,
-    program_name,
-    progress,
-    working,
-    write_output,
-)
-from sinkprop.console import print_columns, say
+from sinkprop.cli.options import check_new_file, installed
+from sinkprop.cli.output import as_json, console, is_stdout, program_name, progress, working, write_output
+from sinkprop.common.console import print_columns, say
 
 if TYPE_CHECKING:
     import click
     from rich.console import Console, RenderableType
 
-    from sinkprop.demo import Example, Results, Trained
-    from sinkprop.training import Stage
+    from sinkprop.cli.demonstration import Example, Results, Trained
+    from sinkprop.linear.records import Stage
 
 __all__ = ["demo_command"]
 
@@ -84,7 +75,7 @@ def demo_command() -> click.Command:
         """  # noqa: D301
         began = time.perf_counter()
         with working("loading"):
-            from sinkprop import demo as library
+            from sinkprop.cli import demonstration as library
             from sinkprop.datasets import load_pydocs, pydocs_folds, pydocs_queries
 
             folds = pydocs_folds() if fold is None else (load_pydocs(fold),)
@@ -104,7 +95,7 @@ def demo_command() -> click.Command:
         tested[0].ranker.save(model)
         picture = None
         if figure and installed("matplotlib"):
-            from sinkprop.atomic import replacing
+            from sinkprop.common.atomic import replacing
 
             picture = out / FIGURE
             with working("drawing"), _quiet_matplotlib(), replacing(picture) as temporary:
@@ -178,7 +169,7 @@ class _Training:
             yield training
 
     def begin(self, name: str, ranker: Any) -> Callable[[Stage], None]:
-        from sinkprop.training import Annealing
+        from sinkprop.linear.records import Annealing
 
         self.name, self.stages = name, []
         self.penalties, self.sigmas = sorted(ranker.penalty), (ranker.annealing or Annealing()).sigmas
@@ -198,8 +189,8 @@ class _Training:
             self.live.update(self._view(text, done / (self.n_folds * per_fold)), refresh=True)
 
     def end(self, trained: Trained) -> None:
-        from sinkprop.demo import MAIN, METHODS
-        from sinkprop.metrics import evaluate
+        from sinkprop.cli.demonstration import MAIN, METHODS
+        from sinkprop.metrics.evaluation import evaluate
 
         self.done += 1
         test = trained.fold.test
@@ -309,7 +300,7 @@ def _print_example(screen: Console, example: Example, texts: dict[Any, str]) -> 
     from rich.table import Table
     from rich.text import Text
 
-    from sinkprop.demo import BEFORE, SINKPROP
+    from sinkprop.cli.demonstration import BEFORE, SINKPROP
 
     utf = screen.encoding.lower().startswith("utf")
     say(screen, f'\n"{texts.get(example.query, example.query)}"', "bold")

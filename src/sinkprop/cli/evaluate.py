@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.cli.inputs import (
+from sinkprop.cli.options import check_metrics, check_new_file, keep_apart
+from sinkprop.cli.output import as_json, complain, console, counted, is_stdout, write_output
+from sinkprop.cli.reading import (
     Reading,
     Scorer,
     blocks_of,
@@ -25,27 +27,16 @@ from sinkprop.cli.inputs import (
     read_data,
     read_model_file,
 )
-from sinkprop.cli.shared import (
-    as_json,
-    check_metrics,
-    check_new_file,
-    complain,
-    console,
-    counted,
-    is_stdout,
-    keep_apart,
-    write_output,
-)
-from sinkprop.console import print_columns, say
-from sinkprop.conventions import CHOICES, CONVENTIONS
-from sinkprop.data import Queries
-from sinkprop.metrics import Evaluation, evaluate_blocks
-from sinkprop.metrics import evaluate as evaluate_ranking
+from sinkprop.common.console import print_columns, say
+from sinkprop.data.queries import Queries
+from sinkprop.metrics.conventions import CHOICES, CONVENTIONS
+from sinkprop.metrics.evaluation import Evaluation, evaluate_blocks
+from sinkprop.metrics.evaluation import evaluate as evaluate_ranking
 
 if TYPE_CHECKING:
     import click
 
-    from sinkprop.estimator import BaseRanker
+    from sinkprop.estimator.base import BaseRanker
     from sinkprop.store import StoredQueries
 
 __all__ = ["evaluate_command"]

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.inputs import (
+from sinkprop.cli.options import check_new_file, installed, keep_apart
+from sinkprop.cli.output import complain, counted, is_stdout, working, write_output
+from sinkprop.cli.reading import (
     Reading,
     Scorer,
     data_options,
@@ -16,22 +18,12 @@ from sinkprop.cli.inputs import (
     read_model_file,
     read_queries,
 )
-from sinkprop.cli.shared import (
-    check_new_file,
-    complain,
-    counted,
-    installed,
-    is_stdout,
-    keep_apart,
-    working,
-    write_output,
-)
 
 if TYPE_CHECKING:
     import click
 
-    from sinkprop.estimator import BaseRanker
-    from sinkprop.export.files import Agreement, Export
+    from sinkprop.estimator.base import BaseRanker
+    from sinkprop.export.write import Agreement, Export
 
 __all__ = ["export_command"]
 
@@ -180,7 +172,7 @@ def _check_options(context: click.Context, form: str) -> None:
     import click
     from click.core import ParameterSource
 
-    from sinkprop.export.files import OPTIONS
+    from sinkprop.export.write import OPTIONS
 
     for name, formats in {**OPTIONS, "definitions": _ENGINES}.items():
         given = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
@@ -206,7 +198,7 @@ def _read_features(path: Path) -> Any:
 def _export(context: click.Context, ranker: BaseRanker, **options: Any) -> Export:
     import click
 
-    from sinkprop.export.files import export
+    from sinkprop.export.write import export
 
     try:
         with working("exporting"):
@@ -226,8 +218,8 @@ def _check(
     exported: Export, ranker: BaseRanker, model: Path, data: Path, reading: Reading
 ) -> tuple[list[str], str]:
     """What to print of the export's scores of a file, and what is wrong with them, if anything is."""
-    from sinkprop.data import group_rows
-    from sinkprop.export.files import agreement
+    from sinkprop.data.queries import group_rows
+    from sinkprop.export.write import agreement
 
     queries = read_queries(data, reading)
     scorer = Scorer.of(ranker, queries, model_name=file_name(model), data_name=file_name(data))

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.cli.inputs import (
+from sinkprop.cli.options import check_new_file, keep_apart
+from sinkprop.cli.output import write_texts
+from sinkprop.cli.reading import (
     Reading,
     Scorer,
     blocks_of,
@@ -23,13 +25,12 @@ from sinkprop.cli.inputs import (
     read_data,
     read_model_file,
 )
-from sinkprop.cli.shared import check_new_file, keep_apart, write_texts
 
 if TYPE_CHECKING:
     import click
 
-    from sinkprop.data import Groups, Queries
-    from sinkprop.estimator import BaseRanker
+    from sinkprop.data.queries import Groups, Queries
+    from sinkprop.estimator.base import BaseRanker
 
 __all__ = ["predict_command"]
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.inputs import (
+from sinkprop.cli.options import check_metrics, check_new_file, check_page, keep_apart
+from sinkprop.cli.output import command_line, console, is_stdout, notes_on_stderr, working, write_output
+from sinkprop.cli.reading import (
     UNNAMED,
     Reading,
     Scorer,
@@ -17,25 +19,13 @@ from sinkprop.cli.inputs import (
     read_model_file,
     read_queries,
 )
-from sinkprop.cli.shared import (
-    check_metrics,
-    check_new_file,
-    check_page,
-    command_line,
-    console,
-    is_stdout,
-    keep_apart,
-    notes_on_stderr,
-    working,
-    write_output,
-)
-from sinkprop.console import say
-from sinkprop.conventions import CONVENTIONS
+from sinkprop.common.console import say
+from sinkprop.metrics.conventions import CONVENTIONS
 
 if TYPE_CHECKING:
     import click
 
-    from sinkprop.estimator import BaseRanker
+    from sinkprop.estimator.base import BaseRanker
 
 __all__ = ["report_command"]
 

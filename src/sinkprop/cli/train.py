@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.inputs import (
+from sinkprop.cli.options import check_metrics, check_new_file, check_saved_file, installed, keep_apart
+from sinkprop.cli.output import as_json, complain, is_stdout, notes_on_stderr, working, write_output
+from sinkprop.cli.reading import (
     UNNAMED,
     Reading,
     check_missing,
@@ -19,28 +21,15 @@ from sinkprop.cli.inputs import (
     matched_columns,
     read_data,
 )
-from sinkprop.cli.shared import (
-    as_json,
-    check_metrics,
-    check_new_file,
-    check_saved_file,
-    complain,
-    installed,
-    is_stdout,
-    keep_apart,
-    notes_on_stderr,
-    working,
-    write_output,
-)
 from sinkprop.cli.training_report import print_report, training_report
 from sinkprop.cluster.errors import ClusterLost
-from sinkprop.conventions import CONVENTIONS
-from sinkprop.data import Queries
+from sinkprop.data.queries import Queries
+from sinkprop.metrics.conventions import CONVENTIONS
 
 if TYPE_CHECKING:
     import click
 
-    from sinkprop.estimator import BaseRanker
+    from sinkprop.estimator.base import BaseRanker
     from sinkprop.store import StoredQueries
 
 __all__ = ["train_command"]
@@ -59,7 +48,7 @@ _INTERRUPTED = 130
 def train_command() -> click.Command:
     import click
 
-    from sinkprop.gbdt.defaults import DEFAULTS
+    from sinkprop.gbdt.parameters import DEFAULTS
 
     @click.command("train", short_help="Train a ranker on a file or a stored set and save it.")
     @click.argument("train", type=data_path(stored=True))
@@ -335,8 +324,8 @@ def _ranker(
             **{name: options[option] for option, name in names.items() if options[option] is not None},
             **shared,
         )
-    from sinkprop.ranker import SinkPropRanker
-    from sinkprop.selection import Selection
+    from sinkprop.estimator.selection import Selection
+    from sinkprop.linear.ranker import SinkPropRanker
 
     given = {} if options["penalty"] is None else {"penalty": options["penalty"]}
     return SinkPropRanker(
@@ -433,7 +422,7 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
 def _check_gain(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
     import click
 
-    from sinkprop.gains import parse_gain
+    from sinkprop.objective.gains import parse_gain
 
     try:
         if text is not None:
@@ -446,7 +435,7 @@ def _check_gain(context: click.Context, option: click.Parameter, text: str | Non
 def _check_metric(context: click.Context, option: click.Parameter, text: str) -> str:
     import click
 
-    from sinkprop.metrics import parse_metric
+    from sinkprop.metrics.measures import parse_metric
 
     try:
         parse_metric(text)

@@ -7,16 +7,16 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.inputs import Scorer
-from sinkprop.cli.shared import console, counted
-from sinkprop.console import plain, print_columns, say
-from sinkprop.data import Queries
+from sinkprop.cli.output import console, counted
+from sinkprop.cli.reading import Scorer
+from sinkprop.common.console import plain, print_columns, say
+from sinkprop.data.queries import Queries
 
 if TYPE_CHECKING:
-    from sinkprop.estimator import BaseRanker
-    from sinkprop.gbdt.boosting import BoostingFit
+    from sinkprop.estimator.base import BaseRanker
+    from sinkprop.gbdt.growing.loop import BoostingFit
+    from sinkprop.linear.records import FitResult, Stage
     from sinkprop.store import StoredQueries
-    from sinkprop.training import FitResult, Stage
 
 __all__ = ["print_report", "training_report"]
 
@@ -157,7 +157,7 @@ def _chosen(stages: tuple[Stage, ...]) -> str:
 
 def _result(ranker: BaseRanker) -> FitResult | None:
     """The record of the stages; the regression and boosted trees have none."""
-    from sinkprop.training import FitResult
+    from sinkprop.linear.records import FitResult
 
     result = ranker.fit_result_
     return result if isinstance(result, FitResult) else None
@@ -165,7 +165,7 @@ def _result(ranker: BaseRanker) -> FitResult | None:
 
 def _boosting(ranker: BaseRanker) -> BoostingFit | None:
     """The record of the rounds of boosted trees; None for other rankers."""
-    from sinkprop.gbdt.boosting import BoostingFit
+    from sinkprop.gbdt.growing.loop import BoostingFit
 
     result = ranker.fit_result_
     return result if isinstance(result, BoostingFit) else None

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import sinkprop
-from sinkprop.arguments import whole
 from sinkprop.cluster.errors import ClusterLost
+from sinkprop.common.arguments import whole
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.cluster.reduction import Node, reduced
-from sinkprop.data import Groups, Queries
-from sinkprop.linear import TrainingSet
-from sinkprop.scaling import scale_by_query
-from sinkprop.sources import Block, Team, combined, consecutive, cut
+from sinkprop.data.blocks import Block, Team, combined, consecutive, cut
+from sinkprop.data.feature_scaling import scale_by_query
+from sinkprop.data.queries import Groups, Queries
+from sinkprop.data.training_set import TrainingSet
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
@@ -222,7 +222,7 @@ def sorted_rows(queries: Queries, *, by_query: bool) -> TrainingSet:
 
 
 def load_letor_partition(path: str, n_features: int | None, by_query: bool) -> Held:
-    from sinkprop.readers import load_letor
+    from sinkprop.data.letor import load_letor
 
     return Held(sorted_rows(load_letor(path, n_features=n_features), by_query=by_query))
 
@@ -231,7 +231,7 @@ def load_frame_partition(
     frame: Any, label: Any, qid: Any, name: str, by_query: bool, single: bool
 ) -> Held | None:
     """A partition of a Dask DataFrame; label and qid are names of its columns or series of the same rows."""
-    from sinkprop.frames import load_frame
+    from sinkprop.data.frames import load_frame
 
     if not len(frame):
         return None

@@ -13,15 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from sinkprop.cluster.calls import call
 from sinkprop.cluster.connecting import check_workers, connected, while_connected
 from sinkprop.cluster.errors import ClusterLost
-from sinkprop.cluster.inputs import Plan, plan_of
 from sinkprop.cluster.partitions import Piece, evaluate, share
 from sinkprop.cluster.placement import Placement
+from sinkprop.cluster.plan import Plan, plan_of
 from sinkprop.cluster.reduction import Node, covered, root
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-    from sinkprop.sources import Task
+    from sinkprop.data.blocks import Task
 
 __all__ = ["ClusterSource", "cluster_source"]
 

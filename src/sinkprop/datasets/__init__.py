@@ -25,7 +25,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from sinkprop.data import Fold, Queries
+from sinkprop.data.queries import Fold, Queries
 from sinkprop.datasets.simulated import make_ranking
 
 __all__ = ["load_pydocs", "make_ranking", "pydocs_folds", "pydocs_queries", "write_pydocs"]
@@ -101,7 +101,7 @@ def _rotation(number: int) -> list[int]:
 
 
 def _parts() -> list[Queries]:
-    from sinkprop.readers import load_letor
+    from sinkprop.data.letor import load_letor
 
     names = tuple(name for _, name, *_ in _table("features.tsv"))
     parts = []

@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.data import Queries
+from sinkprop.data.queries import Queries
 
 __all__ = ["make_ranking"]
 

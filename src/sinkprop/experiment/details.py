@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.data import Queries
+from sinkprop.data.queries import Queries
 from sinkprop.experiment.folds import AnyQueries
 from sinkprop.experiment.rounding import rounded_scores, significant, whole_number
 from sinkprop.experiment.scoring import predicted, taken_queries
 from sinkprop.experiment.trace import training_of
 from sinkprop.experiment.weights import weights_of
-from sinkprop.ranked import ranking
-from sinkprop.relaxations import PartitionedMeasure, SmoothedIndicator
+from sinkprop.metrics.ranking import ranking
+from sinkprop.objective.relaxations import PartitionedMeasure, SmoothedIndicator
 
 __all__ = ["Budget", "Details", "FoldData", "details_of", "fold_data"]
 
@@ -271,7 +271,7 @@ def _document_scores(
 
 def _parameters(ranker: Any, X: NDArray[Any], codes: NDArray[np.int64]) -> Floats:
     """Two numbers a document, (N, 2), of a ranker with a partitioned measure, linear or neural."""
-    from sinkprop.data import group_rows
+    from sinkprop.data.queries import group_rows
 
     groups = group_rows(codes, len(X))
     rows = ranker._by_query(X, groups)

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from sinkprop.conventions import listed
-from sinkprop.data import Queries
+from sinkprop.data.queries import Queries
+from sinkprop.metrics.conventions import listed
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
@@ -100,7 +100,7 @@ class FoldFiles:
 
         Of a stored set nothing is read.
         """
-        from sinkprop.readers import load_letor
+        from sinkprop.data.letor import load_letor
         from sinkprop.store import open_queries
 
         read: list[AnyQueries] = [

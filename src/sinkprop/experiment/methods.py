@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sinkprop.selection import Selection
+from sinkprop.estimator.selection import Selection
 
 __all__ = ["METHODS", "Method", "parse_methods"]
 
@@ -30,7 +30,7 @@ class Method:
 
 def _sinkprop(**parameters: Any) -> Callable[[], Any]:
     def make() -> Any:
-        from sinkprop.ranker import SinkPropRanker
+        from sinkprop.linear.ranker import SinkPropRanker
 
         return SinkPropRanker(**parameters)
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkprop
-from sinkprop.conventions import listed
 from sinkprop.experiment.details import Details, FoldData
 from sinkprop.experiment.published import published_rows
 from sinkprop.experiment.significance import (
@@ -25,6 +24,7 @@ from sinkprop.experiment.significance import (
     t_test,
     wilcoxon_test,
 )
+from sinkprop.metrics.conventions import listed
 
 __all__ = ["Comparison", "PairedTest", "Result"]
 

@@ -22,16 +22,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from sinkprop.conventions import Convention, as_convention, listed
-from sinkprop.data import Fold, Queries
+from sinkprop.common.progress import Notify, silent
+from sinkprop.data.queries import Fold, Queries
+from sinkprop.estimator.selection import Selection, as_selection
 from sinkprop.experiment.details import Budget, FoldData, details_of, fold_data
 from sinkprop.experiment.folds import AnyQueries, FoldFiles, Parts
 from sinkprop.experiment.methods import Method, is_ours, parse_methods
 from sinkprop.experiment.results import Comparison, Result
 from sinkprop.experiment.scoring import evaluated, largest_label, loaded, ranking_scores
-from sinkprop.metrics import Metric, parse_metrics
-from sinkprop.progress import Notify, silent
-from sinkprop.selection import Selection, as_selection
+from sinkprop.metrics.conventions import Convention, as_convention, listed
+from sinkprop.metrics.measures import Metric, parse_metrics
 
 __all__ = ["DEFAULT_METHODS", "DEFAULT_METRICS", "MethodError", "compare"]
 
@@ -395,7 +395,7 @@ def _prepared(estimator: Any, parts: Fold | Parts, n_threads: int) -> Any:
 
 def _fit(ranker: Any, parts: Fold | Parts) -> None:
     """Fit with as much as the estimator's `fit` takes."""
-    from sinkprop.estimator import BaseRanker
+    from sinkprop.estimator.base import BaseRanker
 
     if isinstance(ranker, BaseRanker) and not isinstance(parts.train, Queries):
         ranker.fit(parts.train, **_judges(parts.vali))  # which streams, or loads it

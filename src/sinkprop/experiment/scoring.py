@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.conventions import Convention
-from sinkprop.data import Queries
+from sinkprop.data.queries import Queries
 from sinkprop.experiment.folds import AnyQueries
-from sinkprop.metrics import Evaluation, Metric, evaluate, evaluate_blocks
+from sinkprop.metrics.conventions import Convention
+from sinkprop.metrics.evaluation import Evaluation, evaluate, evaluate_blocks
+from sinkprop.metrics.measures import Metric
 
 __all__ = [
     "evaluated",
@@ -91,7 +92,7 @@ def evaluated(
 def ranking_scores(ranker: Any, test: AnyQueries) -> Floats:
     """Scores (N,) in the order in which the ranker ranks: its ranks with a minus sign, where it has ranks."""
     if not isinstance(test, Queries):
-        from sinkprop.estimator import BaseRanker
+        from sinkprop.estimator.base import BaseRanker
 
         if isinstance(ranker, BaseRanker):
             return -ranker.rank(test).astype(np.float64)
@@ -103,7 +104,7 @@ def ranking_scores(ranker: Any, test: AnyQueries) -> Floats:
 
 def predicted(ranker: Any, X: NDArray[Any], codes: NDArray[np.int64]) -> Floats:
     """What `predict` gives rows of the queries with these numbers, whatever kind of estimator it is."""
-    from sinkprop.estimator import BaseRanker
+    from sinkprop.estimator.base import BaseRanker
 
     more = {"qid": codes} if isinstance(ranker, BaseRanker) else {}
     return np.asarray(ranker.predict(X, **more), dtype=np.float64)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from sinkprop.console import print_columns
-from sinkprop.conventions import listed
+from sinkprop.common.console import print_columns
 from sinkprop.experiment.published import CREDIT, OUTLIERS, published_rows
 from sinkprop.experiment.results import Comparison
+from sinkprop.metrics.conventions import listed
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sinkprop.experiment.folds import AnyQueries
 from sinkprop.experiment.rounding import significant
 from sinkprop.experiment.scoring import predicted, spread, taken_queries
-from sinkprop.metrics import evaluate
-from sinkprop.relaxations import PartitionedMeasure, score_weights
+from sinkprop.metrics.evaluation import evaluate
+from sinkprop.objective.relaxations import PartitionedMeasure, score_weights
 
 __all__ = ["weights_of"]
 

@@ -1,9 +1,9 @@
 """Trained rankers for where they serve: ONNX, the plugin of Elasticsearch and OpenSearch, Solr."""
 
 from sinkprop.export.elasticsearch import elasticsearch_features, to_elasticsearch
-from sinkprop.export.files import write_export
 from sinkprop.export.onnx_models import to_onnx
 from sinkprop.export.solr import solr_features, to_solr
+from sinkprop.export.write import write_export
 
 __all__ = [
     "elasticsearch_features",

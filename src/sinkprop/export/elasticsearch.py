@@ -13,16 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sinkprop.export.scorers import (
-    FeatureNames,
-    LinearScorer,
-    Tree,
-    TreeScorer,
-    as_linear,
-    feature_names,
-    scorer_of,
-)
-from sinkprop.export.single import (
+from sinkprop.export.float32 import (
     checked_name,
     deepest,
     missing_values,
@@ -31,6 +22,15 @@ from sinkprop.export.single import (
     single,
     single_weights,
     thresholds,
+)
+from sinkprop.export.scorers import (
+    FeatureNames,
+    LinearScorer,
+    Tree,
+    TreeScorer,
+    as_linear,
+    feature_names,
+    scorer_of,
 )
 
 __all__ = ["elasticsearch_features", "to_elasticsearch"]

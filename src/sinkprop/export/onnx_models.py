@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkprop
-from sinkprop.atomic import StrPath, write_atomically
+from sinkprop.common.atomic import StrPath, write_atomically
+from sinkprop.data.feature_scaling import Scaling
 from sinkprop.export.scorers import (
     FeatureNames,
     Layer,
@@ -23,7 +24,6 @@ from sinkprop.export.scorers import (
     feature_names,
     scorer_of,
 )
-from sinkprop.scaling import Scaling
 
 __all__ = ["ML_OPSET", "OPSET", "to_onnx"]
 

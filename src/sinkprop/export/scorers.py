@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.relaxations import score_weights
-from sinkprop.scaling import Scaling
+from sinkprop.data.feature_scaling import Scaling
+from sinkprop.objective.relaxations import score_weights
 
 __all__ = [
     "FeatureNames",
@@ -156,7 +156,7 @@ def scorer_of(ranker: Any) -> Scorer:
 
     from sinkprop.baselines.boltzrank import BoltzRankRanker
     from sinkprop.baselines.feature import FeatureRanker
-    from sinkprop.estimator import BaseRanker
+    from sinkprop.estimator.base import BaseRanker
 
     if not isinstance(ranker, BaseRanker):
         raise ValueError(
@@ -230,8 +230,8 @@ def _is(ranker: Any, module: str, name: str) -> bool:
 
 
 def _network(ranker: Any) -> NetworkScorer:
-    from sinkprop.torch.network import MLP
-    from sinkprop.torch.scoring import takes_offsets
+    from sinkprop.torch.neural.network import MLP
+    from sinkprop.torch.neural.scoring import takes_offsets
 
     module = ranker.module_
     if takes_offsets(module):
@@ -263,7 +263,7 @@ def _linear(layer: Any) -> Layer:
 def _layers(modules: Any) -> list[Layer]:
     from torch import nn
 
-    from sinkprop.torch.network import ACTIVATIONS
+    from sinkprop.torch.neural.network import ACTIVATIONS
 
     names = {made: name for name, made in ACTIVATIONS.items()}
     found = []

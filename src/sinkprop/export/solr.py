@@ -13,17 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.export.scorers import (
-    FeatureNames,
-    LinearScorer,
-    NetworkScorer,
-    Tree,
-    TreeScorer,
-    as_linear,
-    feature_names,
-    scorer_of,
-)
-from sinkprop.export.single import (
+from sinkprop.export.float32 import (
     Norm,
     checked_name,
     deepest,
@@ -33,6 +23,16 @@ from sinkprop.export.single import (
     single,
     single_weights,
     thresholds,
+)
+from sinkprop.export.scorers import (
+    FeatureNames,
+    LinearScorer,
+    NetworkScorer,
+    Tree,
+    TreeScorer,
+    as_linear,
+    feature_names,
+    scorer_of,
 )
 
 __all__ = ["solr_features", "to_solr"]

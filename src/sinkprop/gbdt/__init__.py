@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
 
 if TYPE_CHECKING:
-    from sinkprop.gbdt.boosting import BoostingFit
-    from sinkprop.gbdt.evaluation import catboost_metric, lightgbm_metric, xgboost_metric
-    from sinkprop.gbdt.for_catboost import catboost_objective
-    from sinkprop.gbdt.for_lightgbm import lightgbm_objective
-    from sinkprop.gbdt.for_xgboost import xgboost_objective
+    from sinkprop.gbdt.growing.loop import BoostingFit
+    from sinkprop.gbdt.objectives.catboost import catboost_objective
+    from sinkprop.gbdt.objectives.lightgbm import lightgbm_objective
+    from sinkprop.gbdt.objectives.metrics import catboost_metric, lightgbm_metric, xgboost_metric
+    from sinkprop.gbdt.objectives.xgboost import xgboost_objective
     from sinkprop.gbdt.ranker import BoostedRanker
 
 __all__ = [
@@ -34,13 +34,13 @@ __all__ = [
 # what needs scikit-learn
 _LAZY = {
     "BoostedRanker": "sinkprop.gbdt.ranker",
-    "BoostingFit": "sinkprop.gbdt.boosting",
-    "catboost_metric": "sinkprop.gbdt.evaluation",
-    "catboost_objective": "sinkprop.gbdt.for_catboost",
-    "lightgbm_metric": "sinkprop.gbdt.evaluation",
-    "lightgbm_objective": "sinkprop.gbdt.for_lightgbm",
-    "xgboost_metric": "sinkprop.gbdt.evaluation",
-    "xgboost_objective": "sinkprop.gbdt.for_xgboost",
+    "BoostingFit": "sinkprop.gbdt.growing.loop",
+    "catboost_metric": "sinkprop.gbdt.objectives.metrics",
+    "catboost_objective": "sinkprop.gbdt.objectives.catboost",
+    "lightgbm_metric": "sinkprop.gbdt.objectives.metrics",
+    "lightgbm_objective": "sinkprop.gbdt.objectives.lightgbm",
+    "xgboost_metric": "sinkprop.gbdt.objectives.metrics",
+    "xgboost_objective": "sinkprop.gbdt.objectives.xgboost",
 }
 
 

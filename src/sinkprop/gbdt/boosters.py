@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from sinkprop.arguments import threads
+from sinkprop.common.arguments import threads
 
 __all__ = [
     "as_booster",

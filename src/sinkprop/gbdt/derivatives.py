@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
-from sinkprop.arguments import number, numbers, threads
-from sinkprop.data import Groups, as_labels, as_query_weight, as_sample_weight, as_scores
-from sinkprop.gains import Gain, as_gain
-from sinkprop.objective import native_settings, native_weights
-from sinkprop.relaxations import SmoothedIndicator
+from sinkprop.common.arguments import number, numbers, threads
+from sinkprop.data.checks import as_labels, as_query_weight, as_sample_weight, as_scores
+from sinkprop.data.queries import Groups
+from sinkprop.objective.expected_gain import native_settings, native_weights
+from sinkprop.objective.gains import Gain, as_gain
+from sinkprop.objective.relaxations import SmoothedIndicator
 
 __all__ = ["Derivatives", "TreeLoss", "whole_of"]
 
@@ -91,7 +92,7 @@ class Derivatives:
     Documents with the same score count as a mean over the orders in which they might stand, so that trees may
     start with every score tied. Without noise, no order of the rows matters.
 
-    >>> from sinkprop.data import group_rows
+    >>> from sinkprop.data.queries import group_rows
     >>> derivatives = Derivatives(TreeLoss("ndcg@10", noise=0), [0, 2, 1, 0], group_rows([7, 7, 7, 7], 4))
     >>> gradient, curvature = derivatives([0.0, 0.0, 0.0, 0.0])
     >>> print(gradient.round(3), curvature.round(3))

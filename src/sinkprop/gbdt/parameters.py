@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from sinkprop.arguments import number, whole
+from sinkprop.common.arguments import number, whole
 from sinkprop.gbdt.boosters import lightgbm_module
 
-__all__ = ["OWN", "booster_parameters", "canonical", "check_names", "first_names", "resolved"]
+__all__ = [
+    "DEFAULTS",
+    "OWN",
+    "Defaults",
+    "booster_parameters",
+    "canonical",
+    "check_names",
+    "first_names",
+    "resolved",
+]
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Defaults of `BoostedRanker`; those of its loss are `TreeLoss`'s."""
+
+    n_estimators: int = 500
+    learning_rate: float = 0.05
+    num_leaves: int = 8
+    min_child_samples: int = 20
+    early_stopping_rounds: int | None = 50
+
+
+DEFAULTS = Defaults()
 
 # what a ranker has as parameters of its own: LightGBM's name and the ranker's
 OWN = {

@@ -13,19 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sinkprop.arguments import number, whole
-from sinkprop.data import Groups
-from sinkprop.elsewhere import (
-    as_stored,
-    cloned,
-    in_memory,
-    is_elsewhere,
-    no_arrays,
-    portable,
-)
-from sinkprop.estimator import BaseRanker, Ids, plain, seed_of
-from sinkprop.gains import Gain, RankLinear
-from sinkprop.gbdt.bagging import QueryBagging, query_bagging
+from sinkprop.common.arguments import number, whole
+from sinkprop.common.progress import progress_line
+from sinkprop.data.feature_scaling import fit_scaling
+from sinkprop.data.kinds import is_elsewhere
+from sinkprop.data.queries import Groups
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.base import BaseRanker, Ids, plain, seed_of
+from sinkprop.estimator.cluster_parameter import cloned, portable
+from sinkprop.estimator.external_queries import as_stored, in_memory, no_arrays
 from sinkprop.gbdt.boosters import (
     as_booster,
     booster_names,
@@ -34,12 +30,11 @@ from sinkprop.gbdt.boosters import (
     lightgbm_module,
     openmp_threads,
 )
-from sinkprop.gbdt.boosting import Boosting, BoostingFit, grow
-from sinkprop.gbdt.defaults import DEFAULTS
+from sinkprop.gbdt.cluster.fit import fit_on_cluster
 from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
-from sinkprop.gbdt.judgment import check_row_weight, counting, divided
-from sinkprop.gbdt.parameters import booster_parameters, canonical, check_names, resolved
-from sinkprop.gbdt.rows import (
+from sinkprop.gbdt.growing.bagging import QueryBagging, query_bagging
+from sinkprop.gbdt.growing.loop import Boosting, BoostingFit, grow
+from sinkprop.gbdt.growing.rows import (
     NO_CATEGORIES,
     Categories,
     SparseRows,
@@ -49,13 +44,12 @@ from sinkprop.gbdt.rows import (
     encoded,
     joined_rows,
     plain_rows,
+    streamed_training_set,
 )
-from sinkprop.gbdt.spreading import fit_on_cluster
-from sinkprop.gbdt.stored import stored_set
-from sinkprop.linear import TrainingSet
-from sinkprop.metrics import evaluate
-from sinkprop.progress import progress_line
-from sinkprop.scaling import fit_scaling
+from sinkprop.gbdt.growing.validation import check_row_weight, counting, divided
+from sinkprop.gbdt.parameters import DEFAULTS, booster_parameters, canonical, check_names, resolved
+from sinkprop.metrics.evaluation import evaluate
+from sinkprop.objective.gains import Gain, RankLinear
 
 __all__ = ["BoostedRanker"]
 
@@ -235,7 +229,7 @@ class BoostedRanker(BaseRanker):
         stored = as_stored(X)
         if stored is not None:
             self._know(stored.n_features, stored.feature_names)
-            data = stored_set(stored, query_weight=query_weight)
+            data = streamed_training_set(stored, query_weight=query_weight)
         else:
             if is_elsewhere(X):
                 loaded = in_memory(X)
@@ -271,7 +265,9 @@ class BoostedRanker(BaseRanker):
                 f"eval_set: {item} has {getattr(stored, 'n_features', 'no')} features, but "
                 f"{type(self).__name__} is fitted to {self.n_features_in_}."
             )
-        return stored_set(stored, columns=stored.columns_of(getattr(self, "feature_names_in_", None)))
+        return streamed_training_set(
+            stored, columns=stored.columns_of(getattr(self, "feature_names_in_", None))
+        )
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         self._grow(data, validation)

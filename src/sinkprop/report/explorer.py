@@ -196,8 +196,8 @@ def _matrix(details: Details, place: int) -> Floats:
         from sinkprop.baselines.softrank import balanced_distribution
 
         return balanced_distribution(np.asarray(details.scores[place]), own["sigma"], own["balance"])
-    from sinkprop.objective import doubly_stochastic
-    from sinkprop.relaxations import PartitionedMeasure
+    from sinkprop.objective.rank_distribution import doubly_stochastic
+    from sinkprop.objective.relaxations import PartitionedMeasure
 
     theta = np.asarray((details.parameters or ())[place], dtype=np.float64)
     return doubly_stochastic(

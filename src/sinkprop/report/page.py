@@ -17,7 +17,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from sinkprop.atomic import StrPath, write_atomically
+from sinkprop.common.atomic import StrPath, write_atomically
 
 __all__ = ["report_html", "write_report"]
 

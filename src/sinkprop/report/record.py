@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 import sinkprop
-from sinkprop.conventions import Convention, as_convention, listed
-from sinkprop.data import Queries
+from sinkprop.data.queries import Queries
 from sinkprop.experiment.details import Budget, FoldData, details_of, fold_data
 from sinkprop.experiment.methods import METHODS, is_ours
 from sinkprop.experiment.published import published_rows
@@ -25,7 +24,9 @@ from sinkprop.experiment.rounding import whole_number
 from sinkprop.experiment.run import DEFAULT_METRICS
 from sinkprop.experiment.scoring import ranking_scores
 from sinkprop.experiment.tables import main_metric
-from sinkprop.metrics import Metric, evaluate, parse_metrics
+from sinkprop.metrics.conventions import Convention, as_convention, listed
+from sinkprop.metrics.evaluation import evaluate
+from sinkprop.metrics.measures import Metric, parse_metrics
 from sinkprop.report.explorer import MatrixRoom, explorer
 
 __all__ = ["comparison_report", "models_report"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.files import compression_by_content, damage, damaged, opened
-from sinkprop.progress import Notify
+from sinkprop.common.compressed import compression_by_content, damage, damaged, opened
+from sinkprop.common.progress import Notify
 
 if TYPE_CHECKING:
     import pyarrow as pa

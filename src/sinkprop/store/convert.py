@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkprop
-from sinkprop.arguments import whole as _whole
-from sinkprop.data import Queries
-from sinkprop.files import StrPath, compression_by_name
-from sinkprop.progress import Notify, silent
-from sinkprop.readers import _null_value
-from sinkprop.store.arrays import QueriesInputs
+from sinkprop.common.arguments import whole as _whole
+from sinkprop.common.compressed import StrPath, compression_by_name
+from sinkprop.common.progress import Notify, silent
+from sinkprop.data.letor import _null_value
+from sinkprop.data.queries import Queries
 from sinkprop.store.chunks import Inputs
 from sinkprop.store.format import FORMAT_VERSION, INDEX, MANIFEST, StoreError, is_stored, need_pyarrow
-from sinkprop.store.letor import LetorInputs
+from sinkprop.store.from_arrays import QueriesInputs
+from sinkprop.store.from_letor import LetorInputs
+from sinkprop.store.from_tables import CsvInputs, ParquetInputs
 from sinkprop.store.stored import StoredQueries, open_queries
-from sinkprop.store.tables import CsvInputs, ParquetInputs
 from sinkprop.store.writer import (
     JOURNAL,
     SET,

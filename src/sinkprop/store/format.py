@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sinkprop
-from sinkprop.files import StrPath
+from sinkprop.common.compressed import StrPath
 
 if TYPE_CHECKING:
     import pyarrow as pa

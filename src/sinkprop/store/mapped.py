@@ -142,7 +142,7 @@ def _give_back(pages: mmap.mmap, start: int, size: int) -> None:
 
 def text_column(column: pa.Array) -> NDArray[Any]:
     """Arrow's strings as an array of str."""
-    from sinkprop.readers import _words
+    from sinkprop.data.letor import _words
 
     n = len(column)
     if not n:

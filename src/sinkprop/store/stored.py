@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.arguments import threads as _threads
-from sinkprop.data import Groups, Queries
-from sinkprop.files import StrPath
-from sinkprop.progress import Notify, silent
+from sinkprop.common.arguments import threads as _threads
+from sinkprop.common.compressed import StrPath
+from sinkprop.common.progress import Notify, silent
+from sinkprop.data.queries import Groups, Queries
 from sinkprop.store.format import Manifest, StoreError, need_pyarrow, read_manifest, sizes_schema
 from sinkprop.store.mapped import MappedPart, text_column
 

@@ -25,10 +25,10 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.atomic import write_atomically
+from sinkprop.common.atomic import write_atomically
 from sinkprop.store.chunks import Chunk, Place
 from sinkprop.store.format import INDEX, MANIFEST, Manifest, Part, rows_schema, sizes_schema
-from sinkprop.store.seen import SeenIds
+from sinkprop.store.seen_ids import SeenIds
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if importlib.util.find_spec("torch") is None:
     raise ImportError('sinkprop.torch needs PyTorch: pip install "sinkprop[torch]".')
 
-from sinkprop.torch.layers import (
+from sinkprop.torch.losses.layers import (
     doubly_stochastic,
     expected_ranks,
     gumbel_sinkhorn,
@@ -18,15 +18,15 @@ from sinkprop.torch.layers import (
     sinkhorn,
     top_k,
 )
-from sinkprop.torch.loss import SinkPropLoss, sinkprop_loss
-from sinkprop.torch.rivals import approx_ndcg_loss, lambda_loss, listnet_loss
+from sinkprop.torch.losses.rivals import approx_ndcg_loss, lambda_loss, listnet_loss
+from sinkprop.torch.losses.sinkprop import SinkPropLoss, sinkprop_loss
 
 if TYPE_CHECKING:
-    from sinkprop.torch.distributed import RankError
-    from sinkprop.torch.network import MLP
+    from sinkprop.torch.neural.network import MLP
+    from sinkprop.torch.neural.processes import RankError
+    from sinkprop.torch.neural.records import Epoch, NetworkFit
+    from sinkprop.torch.neural.scoring import NetworkOverflowError
     from sinkprop.torch.ranker import NeuralRanker
-    from sinkprop.torch.records import Epoch, NetworkFit
-    from sinkprop.torch.scoring import NetworkOverflowError
 
 __all__ = [
     "MLP",
@@ -50,12 +50,12 @@ __all__ = [
 
 # what needs scikit-learn
 _LAZY = {
-    "Epoch": "sinkprop.torch.records",
-    "MLP": "sinkprop.torch.network",
-    "NetworkFit": "sinkprop.torch.records",
-    "NetworkOverflowError": "sinkprop.torch.scoring",
+    "Epoch": "sinkprop.torch.neural.records",
+    "MLP": "sinkprop.torch.neural.network",
+    "NetworkFit": "sinkprop.torch.neural.records",
+    "NetworkOverflowError": "sinkprop.torch.neural.scoring",
     "NeuralRanker": "sinkprop.torch.ranker",
-    "RankError": "sinkprop.torch.distributed",
+    "RankError": "sinkprop.torch.neural.processes",
 }
 
 

@@ -18,17 +18,21 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 import sinkprop
-from sinkprop.arguments import number, threads
-from sinkprop.data import Groups, as_query_weight
-from sinkprop.elsewhere import as_stored, in_memory, is_elsewhere, no_arrays
-from sinkprop.estimator import BaseRanker, Ids, seed_of
-from sinkprop.gains import Gain, RankLinear, as_gain
-from sinkprop.judging import Judge, gain_judge, metric_judge
-from sinkprop.linear import TrainingSet, fingerprint, partitioned_ranks
-from sinkprop.metrics import evaluate
+from sinkprop.common.arguments import number, threads
+from sinkprop.common.progress import progress_line
+from sinkprop.data.checks import as_query_weight
+from sinkprop.data.kinds import is_elsewhere
+from sinkprop.data.queries import Groups
+from sinkprop.data.training_set import TrainingSet, fingerprint
+from sinkprop.estimator.base import BaseRanker, Ids, seed_of
+from sinkprop.estimator.criteria import Judge, gain_judge, metric_judge
+from sinkprop.estimator.external_queries import as_stored, in_memory, no_arrays
+from sinkprop.estimator.selection import Selection
+from sinkprop.metrics.evaluation import evaluate
 from sinkprop.model_files import ModelFileError
-from sinkprop.progress import progress_line
-from sinkprop.relaxations import (
+from sinkprop.objective.gains import Gain, RankLinear, as_gain
+from sinkprop.objective.rank_distribution import partitioned_ranks
+from sinkprop.objective.relaxations import (
     Relaxation,
     SmoothedIndicator,
     as_relaxation,
@@ -36,20 +40,19 @@ from sinkprop.relaxations import (
     relaxation_record,
     score_weights,
 )
-from sinkprop.selection import Selection
-from sinkprop.torch.checkpoints import Checkpoint, shared_state
-from sinkprop.torch.distributed import Alone, rank_here, ranks_of
-from sinkprop.torch.division import divided, totals
-from sinkprop.torch.feeds import feed_of, training_moments
-from sinkprop.torch.files import read_network, write_network
-from sinkprop.torch.fitting import fit_network
-from sinkprop.torch.judgment import Judgment, graded
-from sinkprop.torch.network import MLP
-from sinkprop.torch.plans import DTYPES, make_plan, name_of
-from sinkprop.torch.preparation import Preparation, make_preparation, transformed
-from sinkprop.torch.records import Epoch, NetworkFit
-from sinkprop.torch.scoring import NetworkOverflowError, checked_scores, network_scores, takes_offsets
-from sinkprop.torch.stored import Data, StoredSet, digest_of, sizes_of, stored_set
+from sinkprop.torch.neural.checkpoints import Checkpoint, shared_state
+from sinkprop.torch.neural.feeds import feed_of, training_moments
+from sinkprop.torch.neural.files import read_network, write_network
+from sinkprop.torch.neural.network import MLP
+from sinkprop.torch.neural.preparation import Preparation, make_preparation, transformed
+from sinkprop.torch.neural.processes import Alone, rank_here, ranks_of
+from sinkprop.torch.neural.records import Epoch, NetworkFit
+from sinkprop.torch.neural.scoring import NetworkOverflowError, checked_scores, network_scores, takes_offsets
+from sinkprop.torch.neural.settings import DTYPES, make_plan, name_of
+from sinkprop.torch.neural.split import divided, totals
+from sinkprop.torch.neural.stored import Data, StoredSet, digest_of, sizes_of, stored_set
+from sinkprop.torch.neural.training import fit_network
+from sinkprop.torch.neural.validation import Judgment, graded
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries

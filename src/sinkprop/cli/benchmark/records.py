@@ -1,0 +1,201 @@
+"""What is measured, with what budget, and the records of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from sinkprop.objective.gains import NDCG, Floats
+
+SIGMA, N_ITER, EPSILON = 0.3, 5, 1e-6
+
+
+GAIN = NDCG()
+
+
+OURS = "sinkprop Gaussian"
+
+
+EXACT = "sinkprop Gaussian exact"
+
+
+LAPLACE = "sinkprop Laplace"
+
+
+ARGSORT = "numpy.argsort"
+
+
+AUTOGRAD = "torch autograd, dense"
+
+
+NEURAL = "allRank NeuralNDCG"
+
+
+APPROX = "allRank ApproxNDCG"
+
+
+LAMBDA = "allRank lambdaLoss"
+
+
+SOFT_RANK = "torchsort soft_rank"
+
+
+Evaluation = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one measurement may take.
+
+    seconds   spent on repetitions, of which the best counts
+    most      repetitions
+    patience  seconds above which a single evaluation is not tried
+    """
+
+    seconds: float
+    most: int
+    patience: float
+
+
+FULL = Budget(seconds=0.3, most=2000, patience=3.0)
+
+
+QUICK = Budget(seconds=0.06, most=400, patience=1.0)
+
+
+ONCE = Budget(seconds=0.0, most=1, patience=math.inf)
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query: scores (n,) with a spread of 1, labels (n,) from 0 to 4."""
+
+    scores: Floats
+    labels: Floats
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to the value and gradient of one query.
+
+    start       a query to the evaluation that is timed: its arrays are ready, nothing else is
+    order       its time grows like n^order at most
+    pair_bytes  memory that it holds at once, in bytes for each of the n^2 pairs
+    """
+
+    name: str
+    start: Callable[[Query], Evaluation]
+    order: int = 1
+    pair_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A method, or a part of one, that was not measured, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one evaluation, or None where it was not tried, which `reason` explains."""
+
+    method: str
+    n: int
+    seconds: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Largest difference of two gradients, relative to the largest entry; None where dense takes too long."""
+
+    n: int
+    fast_to_exact: float
+    fast_to_dense: float | None
+    exact_to_dense: float | None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that the library must reach; `measured` is None where it could not be taken (see `note`).
+
+    `busy` is the number of processors that other processes used meanwhile, None where unknown.
+    """
+
+    name: str
+    measured: float | None
+    asked: float
+    direction: Literal["at least", "at most"]
+    unit: str
+    note: str = ""
+    busy: float | None = None
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the figure is reached; None where it was not measured."""
+        if self.measured is None:
+            return None
+        return self.measured >= self.asked if self.direction == "at least" else self.measured <= self.asked
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the times were taken."""
+
+    cpu: str
+    processors: int
+    instruction_set: str
+    system: str
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything one run measured. `busy` is the number of processors that other processes used meanwhile."""
+
+    machine: Machine
+    methods: tuple[str, ...]
+    sizes: tuple[int, ...]
+    timings: tuple[Timing, ...]
+    accuracy: tuple[Accuracy, ...]
+    figures: tuple[Figure, ...]
+    absent: tuple[Absence, ...]
+    failed: tuple[Absence, ...]
+    busy: float | None
+
+    def seconds(self, method: str, n: int) -> float | None:
+        """The time of a method at a size, None where it was not measured."""
+        return next((t.seconds for t in self.timings if (t.method, t.n) == (method, n)), None)
+
+    def slowdown(self, method: str, n: int) -> float | None:
+        """The time of a method in units of ours, Gaussian and fast, at the same size."""
+        theirs, ours = self.seconds(method, n), self.seconds(OURS, n)
+        return None if theirs is None or ours is None else theirs / ours
+
+
+def as_record(report: Report) -> dict[str, Any]:
+    """The report as plain data for JSON, with whether each figure is reached and each time's slowdown."""
+    record = asdict(report)
+    record["figures"] = [asdict(f) | {"reached": f.reached} for f in report.figures]
+    record["timings"] = [asdict(t) | {"slowdown": report.slowdown(t.method, t.n)} for t in report.timings]
+    return record
+
+
+def random_query(n: int, seed: int = 0) -> Query:
+    """A query of n documents with normal scores and labels from 0 to 4, the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    return Query(rng.normal(size=n), rng.integers(0, 5, n).astype(np.float64))
+
+
+def one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__

@@ -1,0 +1,193 @@
+"""What the commands print and write: the console, progress, JSON, files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = [
+    "as_json",
+    "command_line",
+    "complain",
+    "console",
+    "counted",
+    "is_stdout",
+    "notes_on_stderr",
+    "program_name",
+    "progress",
+    "working",
+    "write_files",
+    "write_output",
+    "write_texts",
+]
+
+
+_PIPED_WIDTH = 240  # wider than any table: what is piped must not wrap
+
+
+def complain(message: str, status: int) -> int:
+    line = f"sinkprop: {' '.join(message.split())}"
+    print("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line), file=sys.stderr)
+    return status
+
+
+def is_stdout(path: Path | None) -> bool:
+    return path is not None and str(path) == "-"
+
+
+def command_line() -> str | None:
+    """The command as it was given, to be shown with what it made; None where it was not given as text."""
+    import shlex
+
+    import click
+
+    given = click.get_current_context().find_root().obj
+    return None if given is None else shlex.join(["sinkprop", *given])
+
+
+def program_name() -> str:
+    """What starts this program in a shell: its name, or its path where the shell does not know the name."""
+    import shlex
+    import shutil
+
+    started = sys.argv[0]
+    if os.path.basename(started) != "sinkprop" or not os.path.isfile(started):
+        return "sinkprop"
+    found = shutil.which("sinkprop")
+    known = found is not None and os.path.samefile(found, started)
+    return "sinkprop" if known else shlex.quote(started)
+
+
+def write_output(path: Path | None, data: bytes | str) -> None:
+    """Data to stdout for None or -, to a device or a pipe as it comes, and to a file in one step."""
+    from sinkprop.common.atomic import write_atomically
+
+    content = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+    if path is None or is_stdout(path):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    elif is_special(path):
+        with open(path, "wb") as handle:
+            handle.write(content)
+    else:
+        write_atomically(path, content)
+
+
+def write_texts(path: Path | None, texts: Iterable[str]) -> None:
+    """Texts as they come, to stdout for None or -, to a device or a pipe; to a file in one step."""
+    from sinkprop.common.atomic import replacing
+
+    with ExitStack() as stack:
+        if path is None or is_stdout(path):
+            sys.stdout.flush()
+            stream: IO[bytes] = sys.stdout.buffer
+        elif is_special(path):
+            stream = stack.enter_context(open(path, "wb"))
+        else:
+            stream = stack.enter_context(open(stack.enter_context(replacing(path)), "wb"))
+        for text in texts:
+            stream.write(text.encode("utf-8", "surrogateescape"))
+        stream.flush()
+
+
+def write_files(writers: Mapping[Path, Callable[[Path], object]]) -> None:
+    """Every file written beside its place, then all of them put into their places."""
+    from sinkprop.common.atomic import replacing
+
+    with ExitStack() as stack:
+        for path, write in writers.items():
+            write(stack.enter_context(replacing(path)))
+
+
+def is_special(path: Path) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def as_json(record: Any) -> str:
+    """JSON of plain data and NumPy numbers, with null for what is not finite."""
+    return json.dumps(_plain(record), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(x) for key, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(x) for x in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def console() -> Console:
+    """Stdout for results: the terminal's width, or one at which nothing wraps when piped."""
+    from rich.console import Console
+
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
+
+
+def counted(n: int, one: str, several: str) -> str:
+    return f"{n:,} {one if n == 1 else several}"
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on stderr, silent unless that is a terminal; drawn between measurements, never during one."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    stderr = Console(stderr=True)
+    columns = BarColumn(bar_width=20), TaskProgressColumn(), TextColumn("{task.description}", markup=False)
+    disable = not stderr.is_terminal
+    with Progress(
+        *columns, console=stderr, disable=disable, auto_refresh=False, transient=True, expand=False
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def notify(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what, refresh=True)
+
+        yield notify
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A line on stderr for work whose end is not known, with the seconds so far; silent unless a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    stderr = Console(stderr=True)
+    columns = SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=stderr, disable=not stderr.is_terminal, transient=True) as bar:
+        bar.add_task(what, total=None)
+        yield
+
+
+@contextmanager
+def notes_on_stderr(*, ignore: str = "") -> Iterator[None]:
+    """Warnings of the block as lines on stderr, each once, after it; without those that `ignore` matches."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if ignore:
+            warnings.filterwarnings("ignore", message=ignore)
+        yield
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        complain(f"note: {text}", 0)

@@ -1,0 +1,369 @@
+"""What the commands read: queries from LETOR text, Parquet or stored sets, models, and their features."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.cli.output import notes_on_stderr, progress, working
+from sinkprop.data.queries import Queries
+
+if TYPE_CHECKING:
+    import click
+
+    from sinkprop.estimator.base import BaseRanker
+    from sinkprop.store import StoredQueries
+
+__all__ = [
+    "UNNAMED",
+    "Reading",
+    "Scorer",
+    "blocks_of",
+    "check_missing",
+    "data_options",
+    "data_path",
+    "document_names",
+    "file_name",
+    "matched_columns",
+    "query_names",
+    "read_data",
+    "read_model_file",
+    "read_queries",
+    "with_options",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+UNNAMED = "X does not have valid feature names"  # the names are compared here, with the names of files
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The options of how files are read: the first four are for LETOR text, the others for Parquet."""
+
+    n_features: int | None = None
+    null: float | None = None
+    zero_based: bool = False
+    group: Path | None = None
+    qid_column: str | None = None
+    label_column: str | None = None
+    docid_column: str | None = None
+    feature_columns: str | None = None
+
+
+def data_path(*, stdin: bool = True, stored: bool = False) -> click.Path:
+    """A file that can be read; with `stored`, also the folder of a stored set."""
+    import click
+
+    from sinkprop.store import is_stored
+
+    class DataPath(click.Path):
+        def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+            path = Path(os.fsdecode(super().convert(value, param, context)))
+            if path.is_dir() and not is_stored(path):
+                self.fail(
+                    f"{str(value)!r} is a folder, and not a stored set, which `sinkprop convert` makes.",
+                    param,
+                    context,
+                )
+            return path
+
+    kind = DataPath if stored else click.Path
+    return kind(exists=True, dir_okay=stored, readable=True, allow_dash=stdin, path_type=Path)
+
+
+def data_options(command: F) -> F:
+    """The options of `Reading`, for a command that takes them as **reading."""
+    import click
+
+    options = (
+        click.option(
+            "--group",
+            type=data_path(stdin=False),
+            metavar="FILE",
+            help="For text without qid: the sizes of its queries, one a line.  [default: DATA.query]",
+        ),
+        click.option(
+            "--n-features",
+            type=click.IntRange(1),
+            metavar="N",
+            help="The number of features, for sparse text whose lines may leave out the last ones.",
+        ),
+        click.option("--null", type=float, metavar="X", help="The number that NULL stands for, as 0."),
+        click.option("--zero-based", is_flag=True, help="Feature ids count from 0, not 1."),
+        *(
+            click.option(f"--{name}-column", metavar="NAME", help=f"Parquet: {what}.  [default: {name}]")
+            for name, what in (
+                ("qid", "the column with query ids"),
+                ("label", "the column with labels"),
+                ("docid", "the column with document ids"),
+            )
+        ),
+        click.option(
+            "--feature-columns",
+            metavar="NAME,NAME,...",
+            help="Parquet: the columns with features.  [default: all others]",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def read_data(path: Path, reading: Reading, *, judged: bool = True) -> Queries | StoredQueries:
+    """The queries of a file in memory, or a stored set, whose rows stay where they are."""
+    import click
+
+    if not path.is_dir():
+        return read_queries(path, reading, judged=judged)
+    from sinkprop.store import open_queries
+
+    for field, value in vars(reading).items():
+        if value is not None and value is not False:
+            raise click.UsageError(
+                f"--{field.replace('_', '-')} says how a file is read, and {str(path)!r} is a stored set, "
+                "which is read as it was converted.",
+                ctx=click.get_current_context(silent=True),
+            )
+    try:
+        stored = open_queries(path)
+    except ImportError as error:
+        raise click.UsageError(f"{path}: {error}.", ctx=click.get_current_context(silent=True)) from None
+    if judged:
+        stored.require_labels("this command")
+    return stored
+
+
+def check_missing(ranker: BaseRanker, data: Queries | StoredQueries) -> None:
+    """A ValueError where a stored set has NaN, and the model takes none: before the first block is ranked."""
+    if not isinstance(data, Queries) and not ranker.__sklearn_tags__().input_tags.allow_nan:
+        data.require_finite(type(ranker).__name__)
+
+
+def blocks_of(data: Queries | StoredQueries, what: str) -> Iterator[Queries]:
+    """The queries themselves, or those of a stored set, a block at a time, with a line of progress."""
+    if isinstance(data, Queries):
+        with working(f"{what} {len(data):,} documents"):
+            yield data
+        return
+    done = 0
+    with progress() as notify:
+        for block in data.blocks():
+            yield block
+            done += len(block)
+            notify(done, len(data), f"{what} {len(data):,} documents")
+
+
+def read_queries(path: Path, reading: Reading, *, judged: bool = True) -> Queries:
+    """The queries of a file, or of stdin for -, in memory. Errors speak of options, not of arguments.
+
+    What is not to be `judged` may be Parquet without labels, which are then 0. A stored set is loaded.
+    """
+    import click
+
+    if path.is_dir():
+        data = read_data(path, reading, judged=judged)
+        with working(f"reading {path}, {len(data):,} documents"):
+            return data if isinstance(data, Queries) else data.load()
+
+    from sinkprop.data.letor import load_letor, load_queries
+
+    size = f", {path.stat().st_size / 1e6:,.0f} MB" if path.is_file() else ""
+    context = click.get_current_context(silent=True)
+    options = _options(path, reading)
+    if not judged and path.name.endswith(".parquet") and not {"label"} & {*options, *_columns(path)}:
+        options["label"] = None
+    try:
+        with working(f"reading {'stdin' if str(path) == '-' else path}{size}"):
+            if str(path) == "-":
+                return load_letor(sys.stdin.buffer, **options)
+            return load_queries(path, **options)
+    except ImportError as error:
+        raise click.UsageError(f"{path}: {error}.", ctx=context) from None
+    except ValueError as error:
+        raise ValueError(with_options(str(error))) from None
+    except MemoryError as error:
+        raise MemoryError(f"{path}: not enough memory to read it. {error}") from None
+
+
+def _options(path: Path, reading: Reading) -> dict[str, Any]:
+    """The reader's options for this kind of file; a usage error for one of the other kind."""
+    import click
+
+    text = {
+        "n_features": reading.n_features,
+        "null": reading.null,
+        "zero_based": reading.zero_based or None,
+        "group": reading.group,
+    }
+    listed = reading.feature_columns
+    columns = {
+        "qid": reading.qid_column,
+        "label": reading.label_column,
+        "docid": reading.docid_column,
+        "features": None if listed is None else [name.strip() for name in listed.split(",")],
+    }
+    parquet = path.name.endswith(".parquet")
+    for name, value in (text if parquet else columns).items():
+        if value is not None:
+            option = f"--{name.replace('_', '-')}" if parquet else f"--{name.removesuffix('s')}-column"
+            option += "s" if name == "features" else ""
+            kind = "LETOR text, and {} is Parquet" if parquet else "Parquet, and {} is not called .parquet"
+            raise click.UsageError(
+                f"{option} is for {kind.format(repr(str(path)))}.",
+                ctx=click.get_current_context(silent=True),
+            )
+    if parquet and reading.docid_column is None and "docid" in _columns(path):
+        columns["docid"] = "docid"
+    return {name: value for name, value in (columns if parquet else text).items() if value is not None}
+
+
+def _columns(path: Path) -> Sequence[str]:
+    """The names of a Parquet file's columns; none for what its reader will complain about."""
+    with suppress(ImportError, OSError, ValueError):
+        import pyarrow.parquet as pq
+
+        return list(pq.read_schema(path).names)
+    return ()
+
+
+_OPTIONS = {"n_features": "--n-features", "null": "--null", "group": "--group"}
+
+
+def with_options(message: str) -> str:
+    """A reader's message with its arguments written as options: null=0 as --null 0."""
+    message = message.replace("zero_based=True", "--zero-based").replace(
+        "features=[...]", "--feature-columns"
+    )
+    message = re.sub(r"^(.*\.parquet: )features: (?=')", r"\1--feature-columns ", message)
+    message = re.sub(
+        r"\b(n_features|null|group)=(?=(\w?))",
+        lambda found: _OPTIONS[found[1]] + (" " if found[2] else ""),
+        message,
+    )
+    return re.sub(r"\b(qid|label|docid)=(?=')", r"--\1-column ", message)
+
+
+def read_model_file(path: Path) -> BaseRanker:
+    import click
+
+    from sinkprop.registry import load_model
+
+    try:
+        with working(f"reading {path}"):
+            return load_model(path)
+    except ImportError as error:
+        context = click.get_current_context(silent=True)
+        raise click.UsageError(f"{path}: {error}.", ctx=context) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """A model with the rows of a file: scores and ranks of its documents."""
+
+    model: BaseRanker
+    X: NDArray[Any]
+    qid: NDArray[Any]
+
+    @classmethod
+    def of(cls, model: BaseRanker, queries: Queries, *, model_name: str, data_name: str) -> Scorer:
+        """Where both have names, columns are matched by name; a ValueError says which features differ."""
+        X = queries.X
+        known = getattr(model, "feature_names_in_", None)
+        if known is not None and queries.feature_names is not None:
+            X = X[:, matched_columns(known, queries.feature_names, model_name, data_name)]
+        elif X.shape[1] != model.n_features_in_:
+            hint = ""
+            if X.shape[1] < model.n_features_in_:
+                hint = f" If lines of {data_name} leave out zeros, add --n-features {model.n_features_in_}."
+            raise ValueError(
+                f"{model_name} was trained on {model.n_features_in_} features, but {data_name} has "
+                f"{X.shape[1]}: it takes a model trained on the same ones.{hint}"
+            )
+        return cls(model, X, queries.qid)
+
+    def scores(self) -> NDArray[np.float64]:
+        """What `predict` gives, one a row."""
+        with notes_on_stderr(ignore=UNNAMED):
+            return self.model.predict(self.X, qid=self.qid)
+
+    def ranks(self) -> NDArray[np.int64]:
+        with notes_on_stderr(ignore=UNNAMED):
+            return self.model.rank(self.X, qid=self.qid)
+
+    def metric(self, y: NDArray[np.float64]) -> float:
+        """The model's own metric of its ranking."""
+        with notes_on_stderr(ignore=UNNAMED):
+            return self.model.score(self.X, y, qid=self.qid)
+
+    @property
+    def ranks_by_score(self) -> bool:
+        """Whether the ranking is the order of the scores; a partitioned measure's is an assignment."""
+        relaxation = getattr(self.model, "relaxation_", None)
+        return relaxation is None or relaxation.width == 1
+
+
+def matched_columns(
+    known: Sequence[str], given: Sequence[str], known_name: str, given_name: str
+) -> list[int]:
+    """Where each of the known features stands among those given; a ValueError where they differ."""
+    missing, unknown = (
+        [name for name in names if name not in others]
+        for names, others in ((known, set(given)), (given, set(known)))
+    )
+    if missing or unknown:
+        differences = [
+            f"{what} {', '.join(map(repr, names[:3]))}" + (f" and {len(names) - 3} more" if names[3:] else "")
+            for what, names in (("it lacks", missing), ("it alone has", unknown))
+            if names
+        ]
+        hint = "" if missing else " --feature-columns names those to take."
+        raise ValueError(
+            f"{given_name} does not have the features of {known_name}: {'; '.join(differences)}.{hint}"
+        )
+    places = {name: i for i, name in enumerate(given)}
+    return [places[name] for name in known]
+
+
+def document_names(queries: Queries, data_name: str) -> list[str]:
+    """A name a row, as runs need: the docid, or the row's number within its query where there is none.
+
+    A ValueError where two rows of a query would have one name, or a name could not stand in a run.
+    """
+    n, groups = len(queries), queries.groups
+    names = [""] * n if queries.docid is None else [str(name) for name in queries.docid.tolist()]
+    rows = np.arange(n) if groups.rows is None else groups.rows
+    for q, (first, last) in enumerate(zip(groups.offsets[:-1], groups.offsets[1:], strict=True)):
+        seen = set()
+        for number, row in enumerate(rows[first:last].tolist(), 1):
+            name = names[row] = names[row] or str(number)
+            if name in seen or name.split() != [name]:
+                what = "stands twice" if name in seen else "is not one word"
+                raise ValueError(
+                    f"{data_name}: the docid {name!r} {what} in query {groups.queries[q]}; a run names each "
+                    "document of a query once, by a word."
+                )
+            seen.add(name)
+    return names
+
+
+def query_names(queries: Queries, data_name: str) -> list[str]:
+    """A word for each query, in the order of `queries.groups.queries`."""
+    names = [str(q) for q in queries.groups.queries.tolist()]
+    for name in names:
+        if name.split() != [name]:
+            raise ValueError(f"{data_name}: the query id {name!r} is not one word, as runs need.")
+    return names
+
+
+def file_name(path: Path) -> str:
+    return "stdin" if str(path) == "-" else os.fspath(path)

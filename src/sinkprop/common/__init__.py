@@ -1,0 +1,1 @@
+"""Checks, files, text and numerics that know nothing of queries and would make sense in another library."""

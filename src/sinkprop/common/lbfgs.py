@@ -1,0 +1,30 @@
+"""L-BFGS on a function that comes with its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["descend"]
+
+Floats = NDArray[np.float64]
+
+
+def descend(
+    loss: Callable[[Floats], tuple[float, Floats]], W: Floats, *, max_iter: int, tol: float
+) -> Floats:
+    """The weights to which L-BFGS descends from W on a loss that comes with its gradient.
+
+    `tol` is the relative improvement below which it ends.
+    """
+    from scipy.optimize import minimize
+
+    def flat(x: Floats) -> tuple[float, Floats]:
+        value, gradient = loss(x.reshape(W.shape))
+        return value, gradient.ravel()
+
+    options = {"maxiter": max_iter, "maxcor": 20, "ftol": tol, "gtol": 1e-8}
+    result = minimize(flat, W.ravel(), jac=True, method="L-BFGS-B", options=options)
+    return np.asarray(result.x, dtype=np.float64).reshape(W.shape)

@@ -1,0 +1,349 @@
+"""Training queries wherever they are: in memory, in a file, on a cluster.
+
+A source is a number of blocks of whole queries, and can run a task on each of them. Everything that a linear
+fit wants to know of its queries is such a task (`passes.py`), so a fit does not know where they are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.common.arguments import threads
+from sinkprop.data.feature_scaling import scale_by_query
+from sinkprop.data.queries import Groups
+from sinkprop.data.training_set import TrainingSet, fingerprint
+
+if TYPE_CHECKING:
+    from sinkprop.store import StoredQueries
+
+__all__ = [
+    "ArraySource",
+    "Block",
+    "Source",
+    "StoredSource",
+    "Task",
+    "Team",
+    "combined",
+    "consecutive",
+    "cut",
+    "one_blas_thread",
+    "rows_digest",
+]
+
+Floats = NDArray[np.float64]
+B = TypeVar("B")
+P = TypeVar("P")
+
+_BLOCK_BYTES = 1 << 22  # features that are still in the cache when the gradient is formed from them
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some whole queries.
+
+    data   their rows, sorted by query
+    first  the number of their first query in the whole set
+    codes  (q,) the path of a fit that each query judges and takes no part in; None where there are none
+    """
+
+    data: TrainingSet
+    first: int
+    codes: NDArray[np.int16] | None = None
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def keep(self, name: Any, make: Callable[[], P]) -> P:
+        """What `make` gives, made once as long as the block lives."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        made: P = self._kept[name]
+        return made
+
+    def trained(self, path: int) -> Groups | None:
+        """The queries that this path trains on; None where there are none."""
+        if self.codes is None:
+            return self.data.groups
+        return self.keep(("trained", path), lambda: _chosen(self.data.groups, self.codes != path))
+
+    def judging(self, path: int) -> Groups | None:
+        """The queries that judge this path; None where there are none."""
+        if self.codes is None:
+            return self.data.groups
+        return self.keep(("judging", path), lambda: _chosen(self.data.groups, self.codes == path))
+
+
+def _chosen(groups: Groups, chosen: Any) -> Groups | None:
+    if chosen.all():
+        return groups
+    if not chosen.any():
+        return None
+    sizes = np.diff(groups.offsets)
+    rows = np.flatnonzero(np.repeat(chosen, sizes))
+    offsets = np.concatenate([[0], np.cumsum(sizes[chosen])]).astype(np.int64)
+    return Groups(offsets, rows, groups.queries[chosen], int(sizes[chosen].max()))
+
+
+class Task(Protocol[P]):
+    """What is computed on each block. It is sent to where the block is."""
+
+    def __call__(self, block: Block) -> P: ...
+
+    def combine(self, parts: Sequence[P]) -> P:
+        """The result on several blocks from those on each, in the order of the blocks."""
+
+
+class Source(Protocol):
+    """Queries cut into blocks.
+
+    sizes         (Q,) documents of each query
+    query_weight  (Q,) or None
+    digest        of the rows
+    """
+
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def n_queries(self) -> int: ...
+    @property
+    def n_features(self) -> int: ...
+    @property
+    def longest(self) -> int: ...
+    @property
+    def sizes(self) -> NDArray[np.int64]: ...
+    @property
+    def query_weight(self) -> Floats | None: ...
+    @property
+    def weighted_rows(self) -> bool: ...
+    @property
+    def digest(self) -> str: ...
+
+    def with_codes(self, codes: NDArray[np.int16]) -> Source:
+        """The same queries, each with the path of a fit that it judges."""
+
+    def run(self, task: Task[P]) -> P:
+        """The task on every block, combined in their order."""
+
+    def close(self) -> None:
+        """The end of the threads, or of what else works for the source."""
+
+
+class ArraySource:
+    """Queries in memory. Blocks are views of their rows; threads share them."""
+
+    def __init__(self, data: TrainingSet, n_threads: int | None = None) -> None:
+        self.data = data
+        self._team = Team(threads(n_threads, len(data.y)))
+        self.blocks = [Block(consecutive(data, a, b), a) for a, b in _cuts(data, self._team.n_threads)]
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.data.y)
+
+    @property
+    def n_queries(self) -> int:
+        return self.data.n_queries
+
+    @property
+    def n_features(self) -> int:
+        return int(self.data.X.shape[1])
+
+    @property
+    def longest(self) -> int:
+        return self.data.groups.longest
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return np.diff(self.data.groups.offsets)
+
+    @property
+    def query_weight(self) -> Floats | None:
+        return self.data.query_weight
+
+    @property
+    def weighted_rows(self) -> bool:
+        return self.data.sample_weight is not None
+
+    @property
+    def digest(self) -> str:
+        return rows_digest(self.data)
+
+    def with_codes(self, codes: NDArray[np.int16]) -> ArraySource:
+        other = object.__new__(ArraySource)
+        other.data, other._team = self.data, self._team
+        other.blocks = [
+            Block(block.data, block.first, codes[block.first : block.first + block.data.n_queries])
+            for block in self.blocks
+        ]
+        return other
+
+    def run(self, task: Task[P]) -> P:
+        return combined(self._team.results(task, self.blocks), task.combine)
+
+    def close(self) -> None:
+        self._team.close()
+
+
+class StoredSource:
+    """Queries in a file, read block by block, ahead of what is computed; memory holds a few blocks."""
+
+    def __init__(
+        self,
+        stored: StoredQueries,
+        n_threads: int | None = None,
+        *,
+        by_query: bool = False,
+        query_weight: Floats | None = None,
+    ) -> None:
+        self.stored, self.query_weight, self._by_query = stored, query_weight, by_query
+        self._team = Team(threads(n_threads, stored.n_rows))
+        self._codes: NDArray[np.int16] | None = None
+
+    n_rows = property(lambda self: int(self.stored.n_rows))
+    n_queries = property(lambda self: int(self.stored.n_queries))
+    n_features = property(lambda self: int(self.stored.n_features))
+    longest = property(lambda self: int(self.stored.longest))
+    weighted_rows = False
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return self.stored.sizes
+
+    @property
+    def digest(self) -> str:
+        return self.stored.digest
+
+    def with_codes(self, codes: NDArray[np.int16]) -> StoredSource:
+        other = object.__new__(StoredSource)
+        other.__dict__.update(self.__dict__)
+        other._codes = codes
+        return other
+
+    def run(self, task: Task[P]) -> P:
+        return combined(self._team.results(task, self._blocks()), task.combine)
+
+    def close(self) -> None:
+        self._team.close()
+
+    def _blocks(self) -> Iterator[Block]:
+        firsts = self.stored.block_queries[:-1].tolist()
+        ahead = self._team.n_threads + 1
+        for first, queries in zip(firsts, self.stored.blocks(ahead=ahead), strict=True):
+            X = scale_by_query(queries.X, queries.groups) if self._by_query else queries.X
+            last = first + queries.n_queries
+            weight = None if self.query_weight is None else self.query_weight[first:last]
+            codes = None if self._codes is None else self._codes[first:last]
+            yield Block(TrainingSet(X, queries.y, queries.groups, None, weight), first, codes)
+
+
+def combined(parts: Iterable[P], combine: Callable[[Sequence[P]], P]) -> P:
+    """What the parts come to in their order, as they come: of n of them, log2(n) are in memory.
+
+    >>> combined(iter("abcde"), "".join)
+    'abcde'
+    """
+    stack: list[tuple[int, P]] = []  # how many times a part has been doubled, fewer and fewer, and the part
+    for part in parts:
+        level = 0
+        while stack and stack[-1][0] == level:
+            part = combine([stack.pop()[1], part])  # noqa: PLW2901
+            level += 1
+        stack.append((level, part))
+    if not stack:
+        return combine([])
+    total = stack.pop()[1]
+    while stack:
+        total = combine([stack.pop()[1], total])
+    return total
+
+
+def rows_digest(data: TrainingSet) -> str:
+    """What identifies rows in memory, without the weights of their queries."""
+    return fingerprint("rows", replace(data, query_weight=None))
+
+
+class Team:
+    """Threads that work on blocks, each with one of them."""
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+        self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="sinkprop") if n_threads > 1 else None
+
+    def results(self, task: Callable[[B], P], blocks: Iterable[B]) -> Iterator[P]:
+        """Those of the task on blocks, in their order; no more blocks are taken than can be worked on."""
+        if self._pool is None or (isinstance(blocks, Sequence) and len(blocks) == 1):
+            for block in blocks:
+                yield task(block)
+            return
+        waiting: deque[Future[P]] = deque()
+        try:
+            for block in blocks:
+                if len(waiting) > self.n_threads:
+                    yield waiting.popleft().result()
+                waiting.append(self._pool.submit(task, block))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # after an error or an interrupt: what has not begun is not begun
+            for future in waiting:
+                future.cancel()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS on one thread: blocks are computed beside each other already."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+def _cuts(data: TrainingSet, n_threads: int) -> list[tuple[int, int]]:
+    """Queries first:stop of each block: as many blocks for each thread, which fill the cache at most.
+
+    No more of them: around each there is Python, for which threads wait for each other.
+    """
+    total = len(data.y) * data.X.shape[1] * data.X.itemsize
+    count = max(1, -(-total // _BLOCK_BYTES))
+    if total >> 16 >= n_threads:
+        count = -(-count // n_threads) * n_threads
+    return cut(data.groups.offsets, count)
+
+
+def cut(offsets: NDArray[np.int64], n: int) -> list[tuple[int, int]]:
+    """Queries first:stop of at most n runs, of about as many rows each; `offsets` (Q + 1,) are their rows.
+
+    >>> cut(np.array([0, 1, 2, 8, 9, 10]), 2)
+    [(0, 3), (3, 5)]
+    """
+    wanted = offsets[0] + np.arange(1, n) * (offsets[-1] - offsets[0]) / max(n, 1)
+    inner = np.searchsorted(offsets, wanted, side="left")
+    edges = np.unique(np.concatenate([[0], inner, [len(offsets) - 1]])).tolist()
+    return list(pairwise(edges))
+
+
+def consecutive(data: TrainingSet, first: int, last: int) -> TrainingSet:
+    """The queries from the first to before the last, as views."""
+    if (first, last) == (0, data.n_queries):
+        return data
+    offsets = data.groups.offsets[first : last + 1]
+    rows = slice(int(offsets[0]), int(offsets[-1]))
+    groups = Groups(offsets - offsets[0], None, data.groups.queries[first:last], int(np.diff(offsets).max()))
+    return replace(
+        data,
+        X=data.X[rows],
+        y=data.y[rows],
+        groups=groups,
+        sample_weight=None if data.sample_weight is None else data.sample_weight[rows],
+        query_weight=None if data.query_weight is None else data.query_weight[first:last],
+    )

@@ -1,0 +1,97 @@
+"""Feature normalization as values: what happens to the features before a scorer sees them.
+
+A model keeps its normalization inside, so that what serves a query is what was trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data.queries import Groups
+
+__all__ = ["SCALINGS", "Scaling", "check_kind", "fit_scaling", "scale_by_query", "scaling_of"]
+
+Floats = NDArray[np.float64]
+Kind = Literal["none", "query", "standard"]
+
+SCALINGS: tuple[Kind, ...] = ("none", "query", "standard")
+
+_CHUNK = 1 << 15  # rows at a time, so that no second copy of the features is made
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """How features are normalized.
+
+    kind    "none"      as they are
+            "query"     (x - min) / (max - min) over the query's rows, as LETOR's QueryLevelNorm: to [0, 1];
+                        a feature that is constant in a query becomes 0
+            "standard"  (x - mean) / std over the training rows; a constant feature becomes 0
+    shift   (D,) what is subtracted, and
+    factor  (D,) what is multiplied with: 0 and 1 unless the kind is "standard"
+    """
+
+    kind: Kind
+    shift: Floats
+    factor: Floats
+
+
+def fit_scaling(kind: str, X: NDArray[Any]) -> Scaling:
+    """The normalization named, with what it needs from the training rows (N, D)."""
+    check_kind(kind)
+    if kind != "standard":
+        return scaling_of(kind, np.zeros(X.shape[1]), np.ones(X.shape[1]))
+    return scaling_of(kind, *moments(X))
+
+
+def scaling_of(kind: str, mean: Floats, std: Floats) -> Scaling:
+    """The normalization named, of training rows whose features have this mean and deviation, (D,)."""
+    check_kind(kind)
+    if kind != "standard":
+        return Scaling(cast(Kind, kind), np.zeros(len(mean)), np.ones(len(mean)))
+    # rounding leaves a little spread to a constant feature of large values
+    constant = std <= 1e-12 * np.abs(mean)
+    return Scaling("standard", mean, np.where(constant, 0.0, 1 / np.where(constant, 1.0, std)))
+
+
+def check_kind(kind: str) -> None:
+    """A ValueError where there is no such normalization."""
+    if kind not in SCALINGS:
+        raise ValueError(f"normalization must be {' or '.join(map(repr, SCALINGS))}; got {kind!r}.")
+
+
+def moments(X: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each column, in two passes over chunks of rows."""
+    n = len(X)
+    mean = sum((_chunk.sum(axis=0, dtype=np.float64) for _chunk in _chunks(X)), np.zeros(X.shape[1])) / n
+    square = np.zeros(X.shape[1])
+    for chunk in _chunks(X):
+        square += np.square(chunk - mean).sum(axis=0)
+    return mean, np.sqrt(square / n)
+
+
+def scale_by_query(X: NDArray[Any], groups: Groups) -> NDArray[Any]:
+    """(x - min) / (max - min) of each feature within each query, 0 where it is constant: a new array.
+
+    NaN stays NaN, and does not count in the minimum and the maximum of the others.
+    """
+    ordered = X if groups.rows is None else X[groups.rows]
+    starts, sizes = groups.offsets[:-1], np.diff(groups.offsets)
+    least = np.fmin.reduceat(ordered, starts, axis=0)
+    width = np.fmax.reduceat(ordered, starts, axis=0) - least
+    constant = width == 0
+    factor = np.where(constant, 0, 1 / np.where(constant, 1, width)).astype(X.dtype)
+    scaled: NDArray[Any] = (ordered - np.repeat(least, sizes, axis=0)) * np.repeat(factor, sizes, axis=0)
+    if groups.rows is None:
+        return scaled
+    out = np.empty_like(scaled)
+    out[groups.rows] = scaled
+    return out
+
+
+def _chunks(X: NDArray[Any]) -> Any:
+    return (X[start : start + _CHUNK] for start in range(0, len(X), _CHUNK))

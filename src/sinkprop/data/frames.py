@@ -1,0 +1,269 @@
+"""Data frames and Parquet files to `Queries`: pandas, polars or pyarrow, imported by those who use them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.common.compressed import StrPath
+from sinkprop.data.queries import Queries
+
+__all__ = ["load_frame", "load_parquet"]
+
+
+def load_frame(
+    frame: Any,
+    *,
+    qid: str = "qid",
+    label: str | None = "label",
+    docid: str | None = None,
+    features: Sequence[str] | None = None,
+) -> Queries:
+    """The rows of a pandas or polars DataFrame or a pyarrow Table, a row a document.
+
+    qid, label, docid  names of their columns; label None, of documents not judged, makes every label 0
+    features           names of the feature columns, in order; None takes all other columns
+
+    Features are numbers (or booleans), every one known and finite; X is float32 if all of them are. Their
+    names become `feature_names`. Anything else is a ValueError with the column and the row, from 0. An index
+    of pandas is no feature, nor is it where a Table or a Parquet file has kept it as a column.
+
+    >>> import pandas
+    >>> q = load_frame(pandas.DataFrame({"qid": [1, 1], "label": [0, 2], "bm25": [3.5, 4], "len": [7, 9]}))
+    >>> q.X, q.feature_names
+    (array([[3.5, 7. ],
+           [4. , 9. ]]), ('bm25', 'len'))
+    """
+    names, column = _columns_of(frame)
+    chosen = feature_columns(frame, names, qid=qid, label=label, docid=docid, features=features)
+    n = len(frame)
+    if not n:
+        raise ValueError("the frame has no rows; expected one for each document.")
+    advice = "Leave it out with features=[...], or encode it as numbers." if features is None else ""
+    columns = [number_column(column, name, advice, _FILL) for name in chosen]
+    single = all(values.dtype == np.float32 for values in columns)
+    X = np.empty((n, len(columns)), np.float32 if single else np.float64)
+    for first in range(0, n, 4096):  # whole columns would go through the cache once for each
+        for j, values in enumerate(columns):
+            X[first : first + 4096, j] = values[first : first + 4096]
+    y = np.zeros(n) if label is None else label_column(column, label)
+    ids = _known_column(column, qid)
+    names_of_documents = None
+    if docid is not None:
+        names_of_documents = _known_column(column, docid)
+        if names_of_documents.dtype.kind in "iu":
+            names_of_documents = names_of_documents.astype(str)
+    return Queries(X, y, ids, names_of_documents, tuple(map(str, chosen)))
+
+
+def feature_columns(
+    frame: Any,
+    names: list[Any],
+    *,
+    qid: str,
+    label: str | None,
+    docid: str | None,
+    features: Sequence[str] | None,
+) -> list[Any]:
+    """The columns with features, of those that a frame has; a ValueError where a column is not there."""
+    named = {"qid": qid, "label": label, "docid": docid}
+    roles = {role: name for role, name in named.items() if name is not None}
+    for role, name in roles.items():
+        if name not in names:
+            raise ValueError(_no_column(f"{role}={name!r}", name, names, frame))
+    if len(set(roles.values())) < len(roles):
+        raise ValueError(f"{', '.join(roles)} must name different columns; got {list(roles.values())}.")
+    if features is not None:
+        return _chosen_features(features, roles, names, frame)
+    without = {*roles.values(), *_index_columns(frame, names)}
+    chosen = [name for name in names if name not in without]
+    if not chosen:
+        raise ValueError(f"the frame has no columns besides {list(roles.values())}; expected features.")
+    return chosen
+
+
+_FILL = "Fill it in, or fit BoostedRanker, which takes missing values, to the frame itself."
+
+_Column: TypeAlias = "Callable[[Any], tuple[NDArray[Any] | None, NDArray[np.bool_], str]]"
+
+
+def _columns_of(frame: Any) -> tuple[list[Any], _Column]:
+    """The names of a frame's columns, and what gives one: values if none is missing, which are, its type."""
+    if hasattr(frame, "iloc") and hasattr(frame, "columns"):
+        names, column = list(frame.columns), _pandas_column
+    elif hasattr(frame, "get_column"):
+        names, column = list(frame.columns), _polars_column
+    elif hasattr(frame, "column_names") and hasattr(frame, "schema"):
+        names, column = list(frame.column_names), _arrow_column
+    else:
+        hint = " Call its collect() first." if hasattr(frame, "collect") else ""
+        raise TypeError(
+            "frame must be a pandas or polars DataFrame or a pyarrow Table; got "
+            f"{type(frame).__module__}.{type(frame).__qualname__}.{hint}"
+        )
+    no_repeated(names)
+    return names, lambda name: column(frame, name)
+
+
+def no_repeated(names: list[Any]) -> None:
+    """A ValueError where two columns have one name."""
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise ValueError(f"the frame has {names.count(twice)} columns called {twice!r}; expected one.")
+
+
+def _index_columns(frame: Any, names: list[Any]) -> set[Any]:
+    """The columns that are the index of a pandas frame which the Table or the file was made of."""
+    unnamed = {name for name in names if re.fullmatch(r"__index_level_\d+__", str(name))}  # pandas' own word
+    metadata = getattr(getattr(frame, "schema", None), "pandas_metadata", None) or {}
+    kept = metadata.get("index_columns", ())  # an index of whole numbers in order is a record, not a column
+    return unnamed | {name for name in kept if isinstance(name, str)}
+
+
+def _pandas_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+    series = frame[name]
+    missing = series.isna().to_numpy()
+    if missing.any():
+        return None, missing, str(series.dtype)
+    kind = series.dtype
+    if isinstance(kind, np.dtype):
+        return series.to_numpy(), missing, str(kind)
+    plain = {"i": np.int64, "u": np.uint64, "b": np.bool_, "f": np.float64}.get(
+        getattr(kind, "kind", "O"), object
+    )
+    if plain is np.float64 and getattr(kind, "itemsize", 8) == 4:
+        plain = np.float32
+    return series.to_numpy(dtype=plain), missing, str(kind)
+
+
+def _polars_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+    series = frame.get_column(name)
+    missing = series.is_null().to_numpy()
+    return None if missing.any() else series.to_numpy(), missing, str(series.dtype)
+
+
+def _arrow_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+    return arrow_values(frame.column(name))
+
+
+def arrow_values(array: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+    """Values if none is missing, which are, and the type, of a column of pyarrow."""
+    plain = {} if hasattr(array, "chunks") else {"zero_copy_only": False}  # a column of a RecordBatch
+    missing = array.is_null().to_numpy(**plain)
+    return None if missing.any() else array.to_numpy(**plain), missing, str(array.type)
+
+
+_ROW = "row {}".format
+
+
+def _known_column(
+    column: _Column, name: Any, fill: str = "", *, place: Callable[[int], str] = _ROW
+) -> NDArray[Any]:
+    """The values of a column; `fill` is what to do where one is missing, `place` what a row is called."""
+    values, missing, kind = column(name)
+    advice = f" {fill}" if fill else ""
+    if values is None:
+        raise ValueError(
+            f"column {name!r} ({kind}) has no value in {place(int(np.argmax(missing)))}.{advice}"
+        )
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise ValueError(
+            f"column {name!r} holds {values[row]} in {place(row)}; expected a finite number.{advice}"
+        )
+    return values
+
+
+def number_column(
+    column: _Column, name: Any, advice: str, fill: str = "", *, place: Callable[[int], str] = _ROW
+) -> NDArray[Any]:
+    values = _known_column(column, name, fill, place=place)
+    if values.dtype.kind not in "biuf":
+        kind, first = column(name)[2], values[:1].tolist()[0]
+        raise ValueError(
+            f"column {name!r} must hold numbers; it is {kind}, with {first!r} in {place(0)}. {advice}"
+        )
+    return values
+
+
+def label_column(column: _Column, name: Any, *, place: Callable[[int], str] = _ROW) -> NDArray[np.float64]:
+    advice = "Labels are numbers, larger for more relevant."
+    y = number_column(column, name, advice, place=place).astype(np.float64)
+    if (y < 0).any():
+        row = int(np.argmax(y < 0))
+        raise ValueError(f"column {name!r} holds {y[row]} in {place(row)}; labels must not be below 0.")
+    return y
+
+
+def _chosen_features(
+    features: Sequence[str], roles: dict[str, str], names: list[Any], frame: Any
+) -> list[Any]:
+    if isinstance(features, str):
+        raise ValueError(f"features must be a sequence of names; got {features!r}. Use [{features!r}].")
+    chosen = list(features)
+    if not chosen:
+        raise ValueError("features must name at least one column; got none.")
+    known, seen = set(names), set()
+    for name in chosen:
+        if name not in known:
+            raise ValueError(_no_column(f"features: {name!r}", name, names, frame))
+        if name in seen:
+            raise ValueError(f"features must name a column once; got {name!r} again.")
+        for role, taken in roles.items():
+            if name == taken:
+                raise ValueError(f"features must not name {name!r}, which is the {role}.")
+        seen.add(name)
+    return chosen
+
+
+def _no_column(argument: str, name: Any, names: list[Any], frame: Any) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(name), [str(known) for known in names], n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    if name in (getattr(getattr(frame, "index", None), "names", None) or ()):
+        hint = " It is in the index: call frame.reset_index() first."
+    shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
+    return f"{argument} is not a column of the frame.{hint} It has {shown}."
+
+
+def load_parquet(
+    path: StrPath,
+    *,
+    qid: str = "qid",
+    label: str | None = "label",
+    docid: str | None = None,
+    features: Sequence[str] | None = None,
+) -> Queries:
+    """The rows of a Parquet file, a row a document; the columns as for `load_frame`.
+
+    Needs pyarrow, which comes with the extra "parquet". With `features`, only the columns named are read.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ImportError('load_parquet needs pyarrow: pip install "sinkprop[parquet]"') from error
+    name = os.fsdecode(path)
+    with open(name, "rb"):  # a path that cannot be opened is Python's own error
+        pass
+    try:
+        # by its path: Arrow's threads may outlive a read through a Python file, and abort the process at exit
+        with pq.ParquetFile(name) as file:
+            known, wanted = file.schema_arrow.names, None
+            if features is not None and not isinstance(features, str):
+                wanted = [c for c in known if c in {qid, label, docid, *features}]
+            lacking = {qid, label, docid, *(features or ())} - {None, *known}
+            # where a name is wrong, the error is to show all that there are
+            table = file.schema_arrow.empty_table() if lacking else file.read(columns=wanted)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{name}: not a Parquet file that can be read: {error}") from error
+    try:
+        return load_frame(table, qid=qid, label=label, docid=docid, features=features)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None

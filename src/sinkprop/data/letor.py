@@ -1,0 +1,299 @@
+"""Files to `Queries`, and back: LETOR and SVMlight text, with LightGBM's query sizes.
+
+The parser is native and multithreaded; what is wrong with a file is worded here. A value that cannot be read
+is an error with its line, never a guess.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from contextlib import nullcontext
+from numbers import Real
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from sinkprop import _native
+from sinkprop.common.arguments import threads as _threads
+from sinkprop.common.arguments import whole as _whole
+from sinkprop.common.atomic import replacing
+from sinkprop.common.compressed import Bytes, Source, StrPath, compression_by_name, opened, read_source
+from sinkprop.data.checks import as_features, as_labels
+from sinkprop.data.frames import load_frame, load_parquet
+from sinkprop.data.letor_errors import line_at, raise_fault, raise_too_sparse, size_in_words
+from sinkprop.data.queries import Queries
+from sinkprop.data.query_sizes import load_query_sizes, raise_wrong_sizes, sizes_for
+
+__all__ = ["load_frame", "load_letor", "load_parquet", "load_queries", "load_query_sizes", "save_letor"]
+
+_CHUNK = 1 << 20  # bytes of text that a thread takes at a time
+_BLOCK = 1 << 20  # values that are written at a time
+DENSE_LIMIT, LEAST_FILLED = 256 << 20, 0.01  # a matrix of more bytes must be filled at least so far
+LARGEST = {
+    np.dtype(np.float64): float(np.finfo(np.float64).max),
+    # what is less than half a unit past the largest float32 still rounds to it
+    np.dtype(np.float32): float(np.nextafter(2.0**128 - 2.0**103, 0.0)),
+}
+_NUMBERS, _NAMES = 1, 2  # LetorIds in native/letor.hpp; 0 is none
+
+
+def load_letor(
+    path: StrPath | IO[bytes] | IO[str],
+    *,
+    n_features: int | None = None,
+    dtype: DTypeLike = np.float64,
+    null: float | None = None,
+    zero_based: bool = False,
+    group: StrPath | Sequence[int] | NDArray[Any] | None = None,
+    n_threads: int | None = None,
+) -> Queries:
+    r"""The documents of a LETOR or SVMlight ranking file: a line `label qid:7 1:0.5 3:2 # docid` each.
+
+    path        a file, plain or compressed by gzip, xz or bzip2 whatever its name, or an open file
+    n_features  columns of X; None takes the largest id in the file
+    dtype       float64, each value the nearest double to its text, or float32, that rounded once more
+    null        the number for values written NULL, as in LETOR 4.0; None makes them an error
+    zero_based  whether feature ids count from 0
+    group       for a file without qid: sizes of its queries, or a file of them, one a line; None looks for
+                LightGBM's `<path>.query`. The queries are numbered from 1.
+    n_threads   None takes the processors there are, or SINKPROP_NUM_THREADS
+
+    Features that a line leaves out are 0. Query ids are whole numbers (int64; 007 is 7) or names such as
+    WT04-132 (str), one kind a file; a query's lines may stand anywhere, and rows keep the file's order. The
+    docid is what follows `docid =`, `docid:` or `docid` in the comment, or its first word; "" on a line
+    without, None if no line has a comment. Bytes in it that are not UTF-8 are kept as surrogate escapes.
+
+    Anything else is a ValueError with the first faulty line.
+
+    >>> import io
+    >>> q = load_letor(io.StringIO("2 qid:1 1:0.5 3:1.25 #docid = a\n0 qid:1 2:7 #docid = b\n"))
+    >>> q.X
+    array([[0.5 , 0.  , 1.25],
+           [0.  , 7.  , 0.  ]])
+    >>> q.y, q.qid, q.docid
+    (array([2., 0.]), array([1, 1]), array(['a', 'b'], dtype='<U1'))
+    """
+    kind = _float_type(dtype)
+    if n_features is not None:
+        n_features = _whole("n_features", n_features, 1)
+    if null is not None:
+        null = _null_value(null, kind)
+    source = read_source(path)
+    data = source.data
+    threads = _threads(n_threads, len(data) >> 8)
+    layout = _native.letor_scan(data, _CHUNK, threads)
+    n = layout.rows
+    columns = max(0, layout.largest_id + zero_based) if n_features is None else n_features
+    cells = n * columns
+    too_sparse = (
+        n_features is None
+        and cells * kind.itemsize > DENSE_LIMIT
+        and _native.letor_count_features(data, layout, threads) < LEAST_FILLED * cells
+    )
+    X, shortage = None, None
+    if columns and not too_sparse:
+        try:
+            X = _empty((n, columns), kind)
+        except MemoryError as error:  # perhaps for a line that is faulty: then that is what to say
+            shortage = error
+    y = np.empty(n)
+    numbers = np.empty(n, np.int64) if layout.ids == _NUMBERS else None
+    names = np.empty((n, 2), np.int64) if layout.ids == _NAMES else None
+    docids = np.empty((n, 2), np.int64) if layout.comments else None
+    fault, *place = _native.letor_read(
+        data,
+        layout,
+        X,
+        columns,
+        y,
+        numbers,
+        names,
+        docids,
+        zero_based,
+        n_features is not None,
+        null,
+        LARGEST[kind],
+        threads,
+    )
+    if fault:
+        raise_fault(source, fault, *place, n_features=n_features, zero_based=zero_based, kind=kind)
+    if not n:
+        what = "holds no document, only comments or blank lines" if len(data) else "is empty"
+        raise ValueError(f"{source.name}: the file {what}; expected a line such as `2 qid:7 1:0.5` for each.")
+    if too_sparse:
+        number, _ = line_at(data, layout.largest_line)
+        raise_too_sparse((source.name, number), layout.largest_id, n, columns, cells * kind.itemsize)
+    if shortage is not None:
+        raise shortage
+    if X is None:
+        raise ValueError(
+            f"{source.name}: no line has a feature; expected some, such as 1:0.5, after the qid."
+        )
+    if layout.ids and group is not None:
+        raise ValueError(f"{source.name} has a qid on its lines; group= is for files without. Leave it out.")
+    if numbers is not None:
+        qid = numbers
+    elif names is not None:
+        qid = _words(data, names, threads)
+    else:
+        qid = _qid_of_sizes(source, group, n)
+    return Queries(X, y, qid, None if docids is None else _words(data, docids, threads))
+
+
+def load_queries(path: StrPath, **options: Any) -> Queries:
+    """The documents of a file by its kind: `load_parquet` for a name in .parquet, `load_letor` for any other.
+
+    Options are those of the function that it goes to.
+    """
+    name = os.fsdecode(path)
+    return load_parquet(name, **options) if name.endswith(".parquet") else load_letor(name, **options)
+
+
+def _float_type(dtype: DTypeLike) -> np.dtype[Any]:
+    kind = np.dtype(dtype)
+    if kind not in LARGEST:
+        raise ValueError(f"dtype must be float64 or float32; got {kind}.")
+    return kind
+
+
+def _null_value(null: float, kind: np.dtype[Any]) -> float:
+    if not isinstance(null, Real) or isinstance(null, bool) or not abs(float(null)) <= LARGEST[kind]:
+        raise ValueError(f"null must be the finite number that NULL stands for, such as 0; got {null!r}.")
+    return float(null)
+
+
+def _empty(shape: tuple[int, int], kind: np.dtype[Any]) -> NDArray[Any]:
+    try:
+        return np.empty(shape, kind)
+    except ValueError:  # NumPy's word for a size past the address space
+        size = size_in_words(shape[0] * shape[1] * kind.itemsize)
+        raise MemoryError(f"{shape[0]} rows of {shape[1]} features take {size}.") from None
+
+
+def _words(data: Bytes, places: NDArray[np.int64], threads: int) -> NDArray[Any]:
+    """The words at `places`, (N, 2) begins and ends, as an array of str."""
+    lengths = places[:, 1] - places[:, 0]
+    n, width = len(lengths), max(1, int(lengths.max()))
+    # NumPy gives every word the width of the longest: one very long word must not cost as much N times.
+    wide = 4 * n * width > max(16 << 20, 4 * (57 * n + int(lengths.sum())))
+    if not wide:
+        points = np.empty((n, width), np.uint32)
+        if _native.letor_words(data, places, points, threads):
+            return points.view(f"=U{width}")[:, 0]
+    words = [data[a:b].tobytes().decode("utf-8", "surrogateescape") for a, b in places.tolist()]
+    if not wide:
+        return np.array(words)
+    objects = np.empty(n, dtype=object)
+    objects[:] = words
+    return objects
+
+
+def _qid_of_sizes(
+    source: Source, group: StrPath | Sequence[int] | NDArray[Any] | None, n: int
+) -> NDArray[np.int64]:
+    """Query numbers 1, 2, ... for the n rows of a file without qid."""
+    sizes, name, place = sizes_for(source, group)
+    ends = np.cumsum(sizes.astype(object))  # Python's whole numbers do not overflow
+    if ends[-1] != n:
+        raise_wrong_sizes(source, name, place, ends, n)
+    return np.repeat(np.arange(1, len(sizes) + 1, dtype=np.int64), sizes)
+
+
+def save_letor(path: StrPath, queries: Queries, *, sparse: bool = False) -> None:
+    """A LETOR file of the rows, which `load_letor` reads back to the same bits.
+
+    Compressed if the name ends in .gz, .xz or .bz2. Every number has the fewest digits that read back to it;
+    for a float32 X, with `load_letor(dtype=float32)`. Docids go into the comment as `#docid = X`.
+
+    sparse  leave out features that are 0, but the last one of the first row, which tells how many there are
+
+    The file appears whole: it is written beside its place and renamed. An error leaves the old one as it was.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "two.txt")
+    ...     save_letor(path, Queries([[0.1, 0], [0, 1e-9]], [1, 0], qid=["Q-1", "Q-1"]))
+    ...     print(path.read_text())
+    1 qid:Q-1 1:0.1 2:0
+    0 qid:Q-1 1:0 2:1e-09
+    <BLANKLINE>
+    """
+    if not isinstance(queries, Queries):
+        raise TypeError(f"queries must be Queries; got {type(queries).__name__}.")
+    X = as_features(queries.X)
+    y = as_labels(queries.y, len(X), rows_of="X")
+    qid, qid_end = _joined(_qid_texts(queries.qid), "qid")
+    docid, docid_end = (b"", None) if queries.docid is None else _joined(_docid_texts(queries.docid), "docid")
+    step = max(1, _BLOCK // X.shape[1])
+    threads = _threads(None, X.size)
+    name = os.fsdecode(path)
+    compression = compression_by_name(name)
+    with (
+        replacing(name) as temporary,
+        open(temporary, "wb") as file,
+        nullcontext(file) if compression is None else opened(compression, file, "wb") as stream,
+    ):
+        for first in range(0, len(X), step):
+            last = min(len(X), first + step)
+            text = _native.letor_write(X, y, qid, qid_end, docid, docid_end, first, last, sparse, threads)
+            stream.write(text)
+
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
+_UNFIT = re.compile("[\0-\x20#]")
+
+
+def _qid_texts(qid: NDArray[Any]) -> list[str]:
+    ids: list[Any] = qid.tolist()
+    if qid.dtype.kind in "iu" and qid.min() >= 0 and qid.max() < 2**63:
+        return list(map(str, ids))
+    numbers = [isinstance(q, Real) and not isinstance(q, bool) for q in ids]
+    for row, (q, number) in enumerate(zip(ids, numbers, strict=True)):
+        if number != numbers[0]:
+            raise ValueError(f"qid must be all numbers or all names; row {row} has {q!r}, row 0 {ids[0]!r}.")
+        if number and 0 <= q < 2**63 and q == math.floor(q):
+            continue
+        if not number and isinstance(q, str) and _NAME.fullmatch(q):
+            continue
+        hint = " Make whole numbers of such texts first." if isinstance(q, str) and q.isdecimal() else ""
+        raise ValueError(
+            "qid must be whole numbers from 0 to 2^63 - 1, or names, a letter and then letters, digits, "
+            f"'.', '_' or '-'; row {row} has {q!r}.{hint}"
+        )
+    return [str(int(q)) for q in ids] if numbers[0] else ids
+
+
+def _docid_texts(docid: NDArray[Any]) -> list[str]:
+    texts: list[Any] = docid.tolist()
+    for row, text in enumerate(texts):
+        if isinstance(text, int) and not isinstance(text, bool):
+            texts[row] = str(text)
+        elif not isinstance(text, str):
+            raise ValueError(f"docid must hold text; row {row} has {text!r}.")
+        elif _UNFIT.search(text):
+            raise ValueError(
+                "docid must not hold a space, a line end, another control character or '#', which would end "
+                f"it in the file; row {row} has {text!r}."
+            )
+    return texts
+
+
+def _joined(texts: list[str], name: str) -> tuple[bytes, NDArray[np.int64]]:
+    """Texts as UTF-8, one after another, and where each ends."""
+    whole = "".join(texts)
+    if whole.isascii():
+        return whole.encode(), np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    words = []
+    for row, text in enumerate(texts):
+        try:
+            word = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            word = b""
+        if word.decode("utf-8", "surrogateescape") != text:
+            raise ValueError(f"{name} must be text that UTF-8 can hold; row {row} has {text!r}.")
+        words.append(word)
+    return b"".join(words), np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))

@@ -1,0 +1,187 @@
+"""Queries: which rows belong together, and the checks that every array of a user passes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from math import isnan
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkprop import _native
+from sinkprop.data.checks import as_features, as_labels
+
+__all__ = ["Fold", "Groups", "Queries", "group_rows"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The rows of each query. Query q has rows[offsets[q]:offsets[q + 1]], in the order in which they came.
+
+    `rows` is None where every query's rows stand together already: then they are offsets[q]:offsets[q + 1].
+    `queries` holds the ids in the order of their first appearance, `longest` the size of the largest query.
+    """
+
+    offsets: NDArray[np.int64]
+    rows: NDArray[np.int64] | None
+    queries: NDArray[Any]
+    longest: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Queries:
+    """The documents of several queries: what every reader returns and every trainer takes.
+
+    X              (N, D) features, float64 or float32
+    y              (N,) labels, not below 0
+    qid            (N,) the query of each row, in any order
+    docid          (N,) names of the documents, or None
+    feature_names  D names, or None
+
+    Arrays of the caller are kept, not copied, where they have these types already.
+
+    >>> q = Queries([[0.5], [0.1], [0.9]], [1, 0, 2], qid=[7, 7, 8])
+    >>> len(q), q.n_queries, q.select([8]).y
+    (3, 2, array([2.]))
+    """
+
+    X: NDArray[Any]
+    y: Floats
+    qid: NDArray[Any]
+    docid: NDArray[Any] | None = None
+    feature_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        X = as_features(self.X)
+        n, n_features = X.shape
+        put = object.__setattr__
+        put(self, "X", X)
+        put(self, "y", as_labels(self.y, n, rows_of="X"))
+        ids = self.qid if isinstance(self.qid, np.ndarray) else _id_array(self.qid)
+        put(self, "qid", ids)
+        put(self, "groups", group_rows(ids, n))
+        if self.docid is not None:
+            put(self, "docid", np.asarray(self.docid))
+            if self.docid.shape != (n,):
+                raise ValueError(f"docid must have one name a row, ({n},); got {self.docid.shape}.")
+        if self.feature_names is not None:
+            put(self, "feature_names", tuple(self.feature_names))
+            if len(self.feature_names) != n_features:
+                raise ValueError(
+                    f"feature_names must name X's {n_features} columns; got {len(self.feature_names)} names."
+                )
+
+    groups: Groups = field(init=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Sizes, since the arrays would fill a screen each.
+
+        >>> Queries([[0.5], [0.1], [0.9]], [1, 0, 2], qid=[7, 7, 8])
+        <Queries: 3 documents of 2 queries, 1 feature, labels 0 to 2>
+        """
+        n, features = len(self), self.n_features
+        return (
+            f"<Queries: {n:,} {'document' if n == 1 else 'documents'} of {self.n_queries:,} "
+            f"{'query' if self.n_queries == 1 else 'queries'}, {features:,} "
+            f"{'feature' if features == 1 else 'features'}, labels {self.y.min():g} to {self.y.max():g}>"
+        )
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.groups.queries)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1])
+
+    def take(self, rows: NDArray[Any]) -> Queries:
+        """The rows given, by index or mask, in that order."""
+        docid = None if self.docid is None else self.docid[rows]
+        return Queries(self.X[rows], self.y[rows], self.qid[rows], docid, self.feature_names)
+
+    def select(self, queries: Sequence[Hashable] | NDArray[Any]) -> Queries:
+        """The rows of the queries given, in their own order."""
+        wanted = set(queries.tolist() if isinstance(queries, np.ndarray) else queries)
+        return self.take(np.array([q in wanted for q in self.qid.tolist()], dtype=bool))
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One division of a data set: queries to train on, to choose by, and to test on."""
+
+    name: str
+    train: Queries
+    vali: Queries
+    test: Queries
+
+
+def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
+    """The groups of n rows with the query ids `qid`: one id a row, of any hashable kind, in any order.
+
+    None makes one query of all rows.
+
+    >>> groups = group_rows(["b", "a", "b"], 3)
+    >>> groups.queries.tolist(), groups.rows.tolist(), groups.offsets.tolist()
+    (['b', 'a'], [0, 2, 1], [0, 2, 3])
+    """
+    if qid is None:
+        return Groups(np.array([0, n], np.int64), None, np.zeros(1, np.int64), n)
+    ids = qid if isinstance(qid, np.ndarray) else _id_array(qid)
+    if ids.ndim != 1:
+        raise ValueError(f"qid must be one id a row, of shape ({n},); got an array of shape {ids.shape}.")
+    if len(ids) != n:
+        raise ValueError(f"qid must have one id a row: {n} rows, but {len(ids)} ids.")
+    if ids.dtype.kind == "f" and np.isnan(ids).any():
+        raise ValueError(f"qid must not hold NaN; row {int(np.flatnonzero(np.isnan(ids))[0])} is NaN.")
+    codes = ids if ids.dtype.kind in "iub" else _codes(ids)
+    starts, rising, longest = _native.runs(np.ascontiguousarray(codes, dtype=np.int64))
+    first = starts[:-1]
+    if rising or len(np.unique(codes[first])) == len(first):
+        return Groups(starts, None, ids[first], longest)
+    _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
+    by_appearance = np.argsort(first, kind="stable")
+    position = np.empty_like(by_appearance)
+    position[by_appearance] = np.arange(len(first))
+    offsets = np.concatenate([[0], np.cumsum(counts[by_appearance])]).astype(np.int64)
+    rows = np.argsort(position[inverse], kind="stable").astype(np.int64)
+    return Groups(offsets, rows, ids[first[by_appearance]], int(counts.max()))
+
+
+def _id_array(qid: Any) -> NDArray[Any]:
+    """Ids as an array that keeps each of them whole: NumPy makes tuples a second axis, and 2**63 a float."""
+    if hasattr(qid, "__array__"):
+        return np.asarray(qid)
+    try:
+        items = list(qid)
+    except TypeError:
+        raise ValueError(f"qid must be a sequence of ids, one a row; got {qid!r}.") from None
+    if items and all(isinstance(q, int | np.integer) for q in items):
+        ids = np.asarray(items)
+        if ids.dtype.kind in "iub":
+            return ids
+    ids = np.empty(len(items), dtype=object)
+    ids[:] = items
+    return ids
+
+
+def _codes(ids: NDArray[Any]) -> NDArray[np.int64]:
+    """A whole number for each id, equal where the ids are equal."""
+    if ids.dtype.kind == "f":
+        return np.unique(ids, return_inverse=True)[1].astype(np.int64)
+    numbers: dict[Hashable, int] = {}
+    codes = np.empty(len(ids), dtype=np.int64)
+    for row, q in enumerate(ids.tolist()):
+        if isinstance(q, float) and isnan(q):
+            raise ValueError(f"qid must not hold NaN; row {row} is NaN.")
+        try:
+            codes[row] = numbers.setdefault(q, len(numbers))
+        except TypeError:
+            raise ValueError(f"qid must hold hashable ids; row {row} holds a {type(q).__name__!r}.") from None
+    return codes

@@ -1,0 +1,98 @@
+"""Training queries in memory: rows sorted by query, with their weights."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data.queries import Groups
+
+__all__ = ["TrainingSet", "fingerprint", "joined"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """Rows sorted by query, checked, with their weights: what the trainer takes."""
+
+    X: NDArray[Any]
+    y: Floats
+    groups: Groups
+    sample_weight: Floats | None = None
+    query_weight: Floats | None = None
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.groups.queries)
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """(N,) the number of each row's query."""
+        return np.repeat(np.arange(self.n_queries), np.diff(self.groups.offsets))
+
+    @property
+    def row_weight(self) -> Floats | None:
+        """(N,) what a row counts where rows count alone: its own weight times its query's."""
+        if self.query_weight is None:
+            return self.sample_weight
+        by_row = np.repeat(self.query_weight, np.diff(self.groups.offsets))
+        return by_row if self.sample_weight is None else by_row * self.sample_weight
+
+    def select(self, queries: NDArray[np.int64]) -> TrainingSet:
+        """The queries of these numbers, in their order here."""
+        chosen = np.zeros(self.n_queries, dtype=bool)
+        chosen[queries] = True
+        rows = np.repeat(chosen, np.diff(self.groups.offsets))
+        sizes = np.diff(self.groups.offsets)[chosen]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return TrainingSet(
+            self.X[rows],
+            self.y[rows],
+            Groups(offsets, None, self.groups.queries[chosen], int(sizes.max())),
+            None if self.sample_weight is None else self.sample_weight[rows],
+            None if self.query_weight is None else self.query_weight[chosen],
+        )
+
+
+def fingerprint(settings: str, *sets: TrainingSet | None, arrays: Iterable[NDArray[Any]] = ()) -> str:
+    """A digest of all that a fit depends on: its settings as text, its queries, and further arrays."""
+    digest = hashlib.sha256(settings.encode())
+    of_sets = [
+        array
+        for part in sets
+        for array in (
+            (None,)
+            if part is None
+            else (part.X, part.y, part.groups.offsets, part.sample_weight, part.query_weight)
+        )
+    ]
+    for array in (*of_sets, *arrays):
+        digest.update(repr(None if array is None else (array.shape, array.dtype)).encode())
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:
+    """Both sets; queries of the same id in both stay apart. Missing weights are 1."""
+
+    def together(x: Floats | None, y: Floats | None, n: int, m: int) -> Floats | None:
+        if x is None and y is None:
+            return None
+        return np.concatenate([np.ones(n) if x is None else x, np.ones(m) if y is None else y])
+
+    offsets = np.concatenate([a.groups.offsets, a.groups.offsets[-1] + b.groups.offsets[1:]])
+    queries = np.arange(len(offsets) - 1)
+    return TrainingSet(
+        np.concatenate([a.X, b.X]),
+        np.concatenate([a.y, b.y]),
+        Groups(offsets, None, queries, max(a.groups.longest, b.groups.longest)),
+        together(a.sample_weight, b.sample_weight, len(a.y), len(b.y)),
+        together(a.query_weight, b.query_weight, a.n_queries, b.n_queries),
+    )

@@ -1,0 +1,33 @@
+"""The parameter `cluster` of a ranker when the ranker is cloned or pickled."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["cloned", "portable"]
+
+E = TypeVar("E")
+
+
+def cloned(ranker: Any, clone: Any) -> Any:
+    """A clone that works on the same cluster: a client is no parameter to copy."""
+    bare = copy.copy(ranker)
+    bare.cluster = None
+    made = clone(bare)
+    made.cluster = ranker.cluster
+    return made
+
+
+def portable(state: dict[str, Any]) -> dict[str, Any]:
+    """The state of a ranker with the address of its cluster in place of a connection to it."""
+    cluster = state.get("cluster")
+    if cluster is None or isinstance(cluster, str | int):
+        return state
+    address = getattr(cluster, "scheduler_address", None)
+    if address is None:
+        address = getattr(getattr(cluster, "scheduler", None), "address", None)
+    return {**state, "cluster": address}

@@ -1,0 +1,72 @@
+"""Who judges the candidates of a fit, and by what: queries that took no part in a candidate's training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.selection import Selection, mean_over_queries
+from sinkprop.metrics.conventions import Convention
+from sinkprop.metrics.evaluation import evaluate
+from sinkprop.metrics.measures import parse_metrics
+from sinkprop.metrics.ranking import ranking
+from sinkprop.objective.expected_gain import expected_gain
+from sinkprop.objective.gains import NDCG, Gain, RankLinear
+from sinkprop.objective.relaxations import SmoothedIndicator
+
+__all__ = ["Judge", "gain_judge", "mean_criterion", "metric_judge"]
+
+Floats = NDArray[np.float64]
+Judge = Callable[[TrainingSet, Floats], Floats]
+
+
+def mean_criterion(judge: Judge, part: TrainingSet, scores: Floats) -> float:
+    """The mean criterion of scores over a part's own queries, which count by their weights."""
+    weight = part.query_weight
+    return float(
+        mean_over_queries(judge(part, scores), None if weight is None or not weight.any() else weight)
+    )
+
+
+def metric_judge(names: str | Sequence[str], convention: str | Convention) -> tuple[Judge, str]:
+    """The mean of these metrics for each query, and its name."""
+    metrics = parse_metrics(names)
+
+    def judge(part: TrainingSet, scores: Floats) -> Floats:
+        result = evaluate(part.y, scores, part.codes, metrics=metrics, convention=convention)
+        values = list(result.per_query.values())
+        # one after the other: np.mean would add those of a single query in another order than those of many
+        return reduce(np.add, values) / len(values)
+
+    return judge, names if isinstance(names, str) else ",".join(map(str, names))
+
+
+def gain_judge(gain: Gain, selection: Selection, convention: str, *, weighted: bool) -> tuple[Judge, str]:
+    """The function that gives the criterion of each query, and its name: where none is named, the gain's."""
+    if selection.criterion is None and (weighted or not isinstance(gain, NDCG)):
+
+        def gain_itself(part: TrainingSet, scores: Floats) -> Floats:
+            # whole numbers, twenty sigmas apart: Pi is the permutation matrix to the last bit
+            apart = -ranking(scores, part.codes).ranks.astype(np.float64)
+            return expected_gain(
+                apart,
+                part.y,
+                part.codes,
+                gain=gain,
+                relaxation=SmoothedIndicator(0.05),
+                n_iter=1,
+                epsilon=0,
+                sample_weight=part.sample_weight,
+            ).per_query
+
+        return gain_itself, "gain" if isinstance(gain, RankLinear) else str(gain)
+    names: Any = selection.criterion
+    if names is None:
+        names = "ndcg@1-10"
+        convention = "letor" if gain.discount == "letor" else "standard"  # type: ignore[attr-defined]
+    return metric_judge(names, convention)

@@ -1,0 +1,87 @@
+"""What a fit may be given in place of arrays: stored sets, files, frames of a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from sinkprop.data.kinds import is_frame_of_cluster, is_stored_set
+from sinkprop.data.queries import Queries
+
+if TYPE_CHECKING:
+    from sinkprop.store import StoredQueries
+
+__all__ = ["as_stored", "in_memory", "no_arrays"]
+
+E = TypeVar("E")
+
+
+def as_stored(X: Any) -> StoredQueries | None:
+    """The stored set that is given, itself or by its path; None for anything else."""
+    if isinstance(X, str | os.PathLike):
+        from sinkprop.store import open_queries
+
+        return open_queries(X)
+    return X if is_stored_set(X) else None
+
+
+def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any, cluster: bool = False) -> None:
+    """A ValueError where arrays were given beside queries that have their own.
+
+    cluster  whether the fit is on one, where X may be a Dask DataFrame
+    """
+    if not cluster:
+        _no_frame_of_cluster(X)
+    what, given = "a Dask DataFrame", {"group": group, "sample_weight": sample_weight}
+    if not is_frame_of_cluster(X):  # of which y and qid are columns
+        what, given = "a stored set" if is_stored_set(X) else "a list of files", {"y": y, "qid": qid, **given}
+    for name, value in given.items():
+        if value is None:
+            continue
+        has = "no row weights: give query_weight" if name == "sample_weight" else "its own"
+        raise ValueError(f"fit: give no {name} with {what}, which has {has}.")
+
+
+def _no_frame_of_cluster(X: Any) -> None:
+    if is_frame_of_cluster(X):
+        raise ValueError(
+            "X is a Dask DataFrame: give cluster=, as SinkPropRanker(cluster=client), or take X.compute(), "
+            "which has its rows in memory."
+        )
+
+
+def in_memory(X: Any) -> Queries:
+    """A stored set, or files of LETOR text, as arrays to train on or to judge by."""
+    stored = as_stored(X)
+    if stored is not None:
+        stored.require_labels("training")
+        stored.verify()
+        return stored.load()
+    _no_frame_of_cluster(X)
+    return _read(X)
+
+
+def _read(paths: Sequence[Any]) -> Queries:
+    """The queries of several files of LETOR text; a query in two of them is an error."""
+    from sinkprop.data.letor import load_letor
+
+    parts = [load_letor(path) for path in paths]
+    first: dict[Any, int] = {}
+    for i, (path, part) in enumerate(zip(paths, parts, strict=True)):
+        if part.n_features != parts[0].n_features:
+            raise ValueError(
+                f"{os.fspath(path)} has {part.n_features} features, but {os.fspath(paths[0])} has "
+                f"{parts[0].n_features}. If lines leave out zeros, convert the files by `sinkprop convert` "
+                f"with --n-features {max(part.n_features, parts[0].n_features)}."
+            )
+        for query in part.groups.queries.tolist():
+            if first.setdefault(query, i) != i:
+                raise ValueError(
+                    f"query {query!r} is in two files, {os.fspath(paths[first[query]])} and "
+                    f"{os.fspath(path)}. Put its documents into one."
+                )
+    X, y, qid = (np.concatenate([getattr(part, name) for part in parts]) for name in ("X", "y", "qid"))
+    return Queries(X, y, qid)

@@ -1,0 +1,123 @@
+"""What users give to `fit` beside features: labels, weights, groups and evaluation sets, checked."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import column_or_1d
+
+from sinkprop.data.checks import as_sample_weight
+from sinkprop.data.queries import Groups
+
+__all__ = [
+    "expanded_weight",
+    "ids_of_sizes",
+    "is_pair",
+    "label_column",
+    "one_each",
+    "row_codes",
+    "text_column",
+    "warn_of_what_is_no_feature",
+]
+
+Floats = NDArray[np.float64]
+
+
+def ids_of_sizes(sizes: ArrayLike, n: int) -> NDArray[np.int64]:
+    """Query numbers of n rows from the sizes of consecutive queries."""
+    array = np.asarray(sizes)
+    if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.all(array == np.floor(array)):
+        raise ValueError("group must be a sequence of whole numbers: the sizes of consecutive queries.")
+    if len(array) == 0 or array.min() < 1:
+        raise ValueError("group must hold sizes of at least 1.")
+    if array.sum() != n:
+        raise ValueError(f"group must sum to the number of rows, {n}; its sum is {array.sum():g}.")
+    return np.repeat(np.arange(len(array)), array.astype(np.int64))
+
+
+def row_codes(groups: Groups) -> NDArray[np.int64]:
+    """(N,) the number of each row's query, in the caller's order of rows."""
+    codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
+    if groups.rows is None:
+        return codes
+    unsorted = np.empty_like(codes)
+    unsorted[groups.rows] = codes
+    return unsorted
+
+
+def label_column(y: ArrayLike, name: str) -> NDArray[Any]:
+    """One number a row, with scikit-learn's words for what it is not."""
+    column: NDArray[Any] = column_or_1d(y, warn=True)
+    if column.dtype.kind in "OU":  # numbers in a column of objects are numbers
+        try:
+            column = column.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name}y must hold numbers; {error}. Give each grade its number: 0 for not relevant, larger "
+                "for more relevant."
+            ) from None
+    if column.dtype.kind == "f" and np.isinf(column).any():
+        row = int(np.argmax(np.isinf(column)))
+        raise ValueError(
+            "Input y contains infinity or a value too large for dtype('float64'). "
+            f"Labels must be finite; row {row} of {name}y holds {column[row]}."
+        )
+    return column
+
+
+def text_column(X: Any) -> Any:
+    """The first column of a frame that does not hold numbers; None where all do, and for what is no frame."""
+    return next((name for name in getattr(X, "columns", ()) if not _is_numeric(np.asarray(X[name]))), None)
+
+
+def _is_numeric(values: NDArray[Any]) -> bool:
+    try:
+        values.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def warn_of_what_is_no_feature(X: NDArray[Any], names: Any, labels: Floats, qid: Any) -> None:
+    """A warning where a frame's column is the label or the query id, which nobody means to train on."""
+    if names is None:
+        return
+    ids = None if qid is None else np.asarray(qid)
+    for what, given in (("the labels", labels), ("the query ids", ids)):
+        if given is None or given.dtype.kind not in "iuf" or given.shape != (len(X),):
+            continue
+        values = given.astype(X.dtype)
+        if values.min() == values.max():  # a constant says nothing, and may be any column
+            continue
+        for column in np.flatnonzero(X[0] == values[0]):
+            if np.array_equal(X[:, column], values):
+                warnings.warn(
+                    f"fit: the column {str(names[column])!r} of X holds {what}, and is taken for a feature. "
+                    f"Leave it out, as by X.drop(columns=[{str(names[column])!r}]).",
+                    UserWarning,
+                    stacklevel=4,  # where fit was called
+                )
+
+
+def expanded_weight(weight: ArrayLike, n: int) -> Floats:
+    array = np.asarray(weight)
+    return as_sample_weight(np.full(n, array) if array.ndim == 0 else array, n)
+
+
+def is_pair(eval_set: Any) -> bool:
+    """Whether it is (X, y) itself rather than a list of such."""
+    return isinstance(eval_set, tuple) and len(eval_set) == 2 and not isinstance(eval_set[0], tuple)
+
+
+def one_each(values: Any, n: int, name: str) -> list[Any]:
+    """One item an evaluation set; the array of a single set need not stand in a list."""
+    if values is None:
+        return [None] * n
+    several = isinstance(values, list | tuple) and len(values) > 0 and np.ndim(values[0]) == 1
+    items = list(values) if several else [values]
+    if len(items) != n:
+        raise ValueError(f"{name} must have one item an evaluation set: {n}; got {len(items)}.")
+    return items

@@ -1,0 +1,136 @@
+"""Numbers as search engines have them: in single precision, and written so that they are read as such."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data.feature_scaling import Scaling
+from sinkprop.export.scorers import LinearScorer, Tree, TreeScorer
+
+__all__ = [
+    "Norm",
+    "checked_name",
+    "deepest",
+    "missing_values",
+    "norms",
+    "refuse_by_query",
+    "single",
+    "single_weights",
+    "thresholds",
+]
+
+Singles = NDArray[np.float32]
+
+_DEEPEST = 200  # levels of a tree: JSON readers refuse some thousand
+
+
+def single(value: Any, what: str) -> float:
+    """The number with the fewest digits that is read as the nearest float32: 0.1, not 0.10000000149011612.
+
+    >>> single(0.1, "a weight"), single(np.float32(0.1), "a weight"), single(16777217.0, "a weight")
+    (0.1, 0.1, 16777216.0)
+    """
+    with np.errstate(over="ignore"):
+        nearest = np.float32(value)
+    if not np.isfinite(nearest):
+        raise ValueError(
+            f"{what} is {value}, which search engines cannot hold: they count in single precision. Scale the "
+            "features and train again, or export to ONNX."
+        )
+    short = float(str(nearest))
+    return short if np.float32(short) == nearest else float(nearest)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """(x - mean) / deviation of a feature."""
+
+    mean: float
+    deviation: float
+
+
+def norms(scaling: Scaling, names: list[str]) -> list[Norm | None]:
+    """What is done to each feature; None for nothing, also where a constant feature has the weight 0."""
+    if scaling.kind != "standard":
+        return [None] * len(names)
+    found: list[Norm | None] = []
+    for name, shift, factor in zip(names, scaling.shift.tolist(), scaling.factor.tolist(), strict=True):
+        if factor == 0:
+            found.append(None)
+            continue
+        mean = single(shift, f"the mean of {name!r}")
+        deviation = single(1 / factor, f"the standard deviation of {name!r}")
+        if deviation == 0:
+            raise ValueError(
+                f"the standard deviation of {name!r} is {1 / factor}, which is 0 in the single precision of "
+                "search engines. Scale the feature and train again, or export to ONNX."
+            )
+        found.append(Norm(mean, deviation))
+    return found
+
+
+def single_weights(scorer: LinearScorer, names: list[str]) -> list[float]:
+    weights = zip(names, scorer.coefficients.tolist(), strict=True)
+    return [single(weight, f"the weight of {name!r}") for name, weight in weights]
+
+
+def refuse_by_query(kind: str, engine: str) -> None:
+    if kind == "query":
+        raise ValueError(
+            "features are normalized within each query (normalization='query'), which needs all documents of "
+            f"a query at once: {engine} scores them one by one. Train with normalization='standard' or "
+            "'none', or export to ONNX, which takes a query at a time."
+        )
+
+
+def thresholds(tree: Tree, names: list[str]) -> Singles:
+    """(K,) the largest float32 that goes left: of float32 numbers the same go left as in the model."""
+    with np.errstate(over="ignore"):
+        nearest = tree.threshold.astype(np.float32)
+    below = np.where(nearest > tree.threshold, np.nextafter(nearest, np.float32(-math.inf)), nearest)
+    if not np.isfinite(below).all():
+        node = int(np.argmin(np.isfinite(below)))
+        raise ValueError(
+            f"a threshold of {names[tree.feature[node]]!r} is {tree.threshold[node]}, which search engines "
+            "cannot hold: they count in single precision. Scale the feature and train again."
+        )
+    return below
+
+
+def missing_values(scorer: TreeScorer, given: str | None) -> str:
+    """How missing values are dealt with: "zero" or "nan"."""
+    if given not in (None, "zero", "nan"):
+        raise ValueError(f"missing must be 'zero', 'nan' or None; got {given!r}.")
+    if given is None and scorer.learned_missing:
+        raise ValueError(
+            "the model was trained with missing values (NaN), which have ways of their own in its trees. Say "
+            "what is meant by a feature without a value: missing='nan', for engines that know missing "
+            "values, or missing='zero', which sends them where 0 goes."
+        )
+    return given or "zero"
+
+
+def deepest(tree: Tree) -> NDArray[np.int64]:
+    """(K,) the depth of each inner node, 0 for the root; a ValueError where JSON cannot be so deep."""
+    depth = np.zeros(len(tree.feature), dtype=np.int64)
+    for node, (left, right) in enumerate(zip(tree.left.tolist(), tree.right.tolist(), strict=True)):
+        for child in (left, right):
+            if child >= 0:
+                depth[child] = depth[node] + 1
+    if len(depth) and depth.max() >= _DEEPEST:
+        raise ValueError(
+            f"a tree has {depth.max() + 1} levels of splits; what nests deeper than {_DEEPEST} may not be "
+            "read. Train with max_depth."
+        )
+    return depth
+
+
+def checked_name(name: Any) -> str:
+    if not isinstance(name, str) or not name or name.split() != [name] or "/" in name:
+        raise ValueError(f"name must be one word without '/', as it is part of an address; got {name!r}.")
+    return name

@@ -1,0 +1,176 @@
+"""Exports written to files, and the check of an export against its model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.common.atomic import StrPath, write_atomically
+from sinkprop.data.queries import Groups
+from sinkprop.export.elasticsearch import elasticsearch_features, to_elasticsearch
+from sinkprop.export.engine_scores import elasticsearch_scores, solr_scores
+from sinkprop.export.onnx_models import to_onnx
+from sinkprop.export.scorers import FeatureNames, feature_names
+from sinkprop.export.solr import solr_features, to_solr
+
+__all__ = ["FORMATS", "OPTIONS", "Agreement", "Export", "agreement", "export", "write_export"]
+
+Floats = NDArray[np.float64]
+
+FORMATS = ("onnx", "elasticsearch", "opensearch", "solr")
+
+OPTIONS = {  # and the formats that have them
+    "name": ("elasticsearch", "opensearch", "solr"),
+    "store": ("solr",),
+    "missing": ("elasticsearch", "opensearch", "solr"),
+    "transformed": ("solr",),
+    "dtype": ("onnx",),
+}
+_OFF = 1e-3  # of the spread of the scores: what rounding to single precision never makes of a sound model
+
+
+@dataclass(frozen=True, eq=False)
+class Export:
+    """A model as it is written.
+
+    content      the bytes of the file
+    definitions  of the features, as JSON, where the engine has such; else None
+    """
+
+    format: str
+    model: Any
+    names: list[str]
+    content: bytes
+    definitions: str | None
+
+    def scores(self, X: NDArray[Any], groups: Groups) -> Floats:
+        """Scores (N,) of the rows: by onnxruntime, or as the engine would compute them from this request."""
+        if self.format == "onnx":
+            return _onnx_scores(self.content, X, groups)
+        engine = solr_scores if self.format == "solr" else elasticsearch_scores
+        return engine(self.model, self.names, X).astype(np.float64)
+
+
+def export(
+    ranker: Any,
+    *,
+    format: str,
+    name: str | None = None,
+    features: FeatureNames = None,
+    store: str | None = None,
+    missing: str | None = None,
+    transformed: bool = False,
+    dtype: str | None = None,
+) -> Export:
+    """The ranker in a format, as `write_export` writes it."""
+    if format not in FORMATS:
+        raise ValueError(f"format must be {' or '.join(map(repr, FORMATS))}; got {format!r}.")
+    given = {"name": name, "store": store, "missing": missing, "transformed": transformed, "dtype": dtype}
+    for option, value in given.items():
+        if value and format not in OPTIONS[option]:
+            raise ValueError(f"{option} is for {' and '.join(OPTIONS[option])}; format is {format!r}.")
+    if format == "onnx":
+        model = to_onnx(ranker, features=features, dtype=dtype or "float64")
+        return Export(
+            format, model, feature_names(ranker, features), model.SerializeToString(deterministic=True), None
+        )
+    named = type(ranker).__name__ if name is None else name
+    if format == "solr":
+        request: Any = to_solr(
+            ranker, name=named, features=features, store=store, missing=missing, transformed=transformed
+        )
+        definitions: Any = solr_features(ranker, features=features, store=store, missing=missing)
+    else:
+        request = to_elasticsearch(ranker, name=named, features=features, missing=missing)
+        definitions = elasticsearch_features(ranker, features=features)
+    # trees and matrices are too many numbers to stand one below the other
+    content = _json(request, indent=format != "solr" or "weights" in request["params"]).encode("utf-8")
+    return Export(format, request, feature_names(ranker, features), content, _json(definitions))
+
+
+def write_export(ranker: Any, path: StrPath, *, format: str, **options: Any) -> None:
+    """A file with the ranker, written in one step: an old file stays until the new one is whole.
+
+    format   "onnx", "elasticsearch", "opensearch" or "solr"
+    options  those of `to_onnx`, `to_elasticsearch` or `to_solr`. The name of an engine's model is that of
+             the file, without its suffix, unless it is given
+    """
+    if format in FORMATS and format != "onnx" and options.get("name") is None:
+        options["name"] = Path(path).stem
+    write_atomically(path, export(ranker, format=format, **options).content)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How an export scores the queries of a file, against its model.
+
+    difference  the largest difference of two scores; but for a constant of each query, where the format
+                drops constants
+    spread      the standard deviation of the model's scores within queries
+    queries     how many there are
+    same        those in which the order is the model's, ties in the order of the rows
+    turned      the largest difference of the model's scores of two documents that change places; 0 where
+                none do
+    largest     the largest of the model's scores, by its absolute value
+    """
+
+    difference: float
+    spread: float
+    queries: int
+    same: int
+    turned: float
+    largest: float
+
+    @property
+    def sound(self) -> bool:
+        """Whether all differences are such as rounding to single precision makes."""
+        bound = _OFF * self.spread + 1e-6 * self.largest
+        return self.difference <= bound and self.turned <= bound  # not so where one is NaN
+
+
+def agreement(exported: Floats, scores: Floats, groups: Groups, *, up_to_constant: bool) -> Agreement:
+    """Scores (N,) of an export against those of its model."""
+    difference, turned, same, squares = 0.0, 0.0, 0, 0.0
+    for first, last in zip(groups.offsets[:-1].tolist(), groups.offsets[1:].tolist(), strict=True):
+        rows: Any = slice(first, last) if groups.rows is None else groups.rows[first:last]
+        a, b = exported[rows], scores[rows]
+        away = a - b
+        if up_to_constant:
+            away = away - np.median(away)
+        difference = float(np.maximum(difference, np.abs(away).max()))  # max would pass over NaN
+        squares += float(np.square(b - b.mean()).sum())
+        order = np.argsort(-a, kind="stable")
+        same += bool(np.array_equal(order, np.argsort(-b, kind="stable")))
+        ordered = b[order]
+        turned = max(turned, float((ordered - np.minimum.accumulate(ordered)).max()))
+    spread = float(np.sqrt(squares / len(scores)))
+    largest = float(np.abs(scores).max())
+    return Agreement(difference, spread, len(groups.offsets) - 1, same, turned, largest)
+
+
+def _onnx_scores(content: bytes, X: NDArray[Any], groups: Groups) -> Floats:
+    try:
+        onnxruntime: Any = import_module("onnxruntime")
+    except ImportError as error:
+        raise ImportError("a check of an ONNX file needs onnxruntime: pip install onnxruntime") from error
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    (taken,) = session.get_inputs()
+    dtype = np.float32 if taken.type == "tensor(float)" else np.float64
+    rows = X.astype(dtype, copy=False)
+    if session.get_modelmeta().custom_metadata_map["rows"] != "one query":
+        return np.asarray(session.run(["scores"], {taken.name: rows})[0], dtype=np.float64)
+    out = np.empty(len(X))
+    for first, last in zip(groups.offsets[:-1].tolist(), groups.offsets[1:].tolist(), strict=True):
+        part: Any = slice(first, last) if groups.rows is None else groups.rows[first:last]
+        out[part] = session.run(["scores"], {taken.name: rows[part]})[0]
+    return out
+
+
+def _json(request: Any, *, indent: bool = True) -> str:
+    return json.dumps(request, ensure_ascii=False, allow_nan=False, indent=2 if indent else None) + "\n"

@@ -1,0 +1,1 @@
+"""The growth of boosted trees by the workers of a Dask cluster together."""

@@ -1,0 +1,397 @@
+"""Boosted trees on a Dask cluster: each worker has whole queries, and all grow the same trees together.
+
+The loop is that of one process, `sinkprop.gbdt.growing.loop`, run on every worker at once. LightGBM sums the
+histograms of all workers through `gbdt/cluster/mesh.py`; everything else that a round decides is computed
+from numbers that all workers have, so that they decide the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkprop.cluster.connecting import ask, patience, setting, workers_of
+from sinkprop.cluster.errors import ClusterLost
+from sinkprop.cluster.partitions import Piece
+from sinkprop.cluster.placement import Placement
+from sinkprop.cluster.plan import Plan, plan_of
+from sinkprop.common.progress import Notify, silent
+from sinkprop.data.blocks import cut
+from sinkprop.gbdt.boosters import lightgbm_module
+from sinkprop.gbdt.cluster.mesh import PeerLost
+from sinkprop.gbdt.cluster.messages import JUDGING, TRAINING, ClusterRecord, Fit, Portion, Rank, Settings
+from sinkprop.gbdt.cluster.worker import forget, listen, progress_of, stop_fit, train
+from sinkprop.gbdt.derivatives import whole_of
+from sinkprop.gbdt.growing.loop import BoostingFit, Grown
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+__all__ = [
+    "ClusterQueries",
+    "ClusterRecord",
+    "Settings",
+    "check_lightgbm",
+    "divided_codes",
+    "grow_on_cluster",
+    "queries_on",
+]
+
+Floats = NDArray[np.float64]
+
+_POLL = 0.1  # seconds between looks at the workers
+_LOOK = 0.5  # and between questions how far they are
+_KEEP = "2s"  # after which the trees are kept again, in case a worker is lost
+_RETURN = 15.0  # seconds that a lost worker has to come back
+_LOSSES = 30
+
+logger = logging.getLogger("sinkprop.cluster")
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterQueries:
+    """Queries on a cluster: their partitions, and their weights (Q,) or None."""
+
+    plan: Plan
+    query_weight: Floats | None = None
+
+    @property
+    def n_queries(self) -> int:
+        return self.plan.n_queries
+
+
+def divided_codes(
+    data: ClusterQueries, judges: Sequence[ClusterQueries], *, fraction: float | None, seed: int
+) -> tuple[NDArray[np.int16], str]:
+    """What each query is for, (Q,), and how the trees are judged, in words: as one process divides them."""
+    weight = data.query_weight
+    counted = np.arange(data.n_queries) if weight is None else np.flatnonzero(weight)
+    codes = np.zeros(data.n_queries, dtype=np.int16)
+    codes[counted] = TRAINING
+    if judges:
+        return codes, f"{sum(part.n_queries for part in judges)} validation queries"
+    if not fraction:
+        return codes, ""
+    n_queries = len(counted)
+    if n_queries < 2:
+        codes[counted] = TRAINING + JUDGING
+        return codes, "the one training query itself"
+    order = np.random.default_rng([seed, 0]).permutation(n_queries)
+    n = max(1, min(n_queries - 1, round(fraction * n_queries)))
+    codes[counted[order[:n]]] = JUDGING
+    return codes, f"{n} queries held out"
+
+
+def check_lightgbm(client: Client) -> None:
+    """A ValueError that names the first worker without the LightGBM of this process."""
+    own = lightgbm_module().__version__
+    answers = ask(client, _lightgbm_version)
+    for address in sorted(answers):
+        if answers[address] != own:
+            found = answers[address]
+            what = "lacks LightGBM" if isinstance(found, BaseException) else f"has LightGBM {found}"
+            raise ValueError(
+                f"the worker {address} {what}; this process has {own}. Install the same on every worker."
+            )
+
+
+def _lightgbm_version() -> str:
+    version: str = lightgbm_module().__version__
+    return version
+
+
+@contextmanager
+def queries_on(
+    client: Client,
+    X: Any,
+    y: Any = None,
+    qid: Any = None,
+    *,
+    query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
+    name: str = "",
+) -> Iterator[ClusterQueries]:
+    """The queries that a user gives, checked, for as long as the block lasts; see `cluster_source`."""
+    plan = plan_of(client, X, y, qid, by_query=False, n_features=None, name=name)
+    try:
+        yield ClusterQueries(plan, plan.weights_of_queries(query_weight))
+    finally:
+        plan.release()
+
+
+def grow_on_cluster(
+    client: Client,
+    data: ClusterQueries,
+    judges: Sequence[ClusterQueries],
+    codes: NDArray[np.int16],
+    settings: Settings,
+    *,
+    notify: Notify = silent,
+) -> tuple[str, BoostingFit, ClusterRecord]:
+    """The trees for queries on a cluster, the record of how they were grown, as `grow`, and what it took.
+
+    codes   (Q,) whether a query is for `TRAINING` or `JUDGING`, or their sum, or 0
+    judges  further queries, all of which judge
+
+    Where a worker goes away, its queries are loaded by others, and the fit goes on from the trees that were
+    kept last. The trees are the same for any number of workers from two on, however often one was lost.
+    """
+    driver = _Driver(client, data, judges, codes, settings)
+    try:
+        return driver.run(notify)
+    finally:
+        driver.close()
+
+
+class _Lost(Exception):  # noqa: N818
+    """A worker of an attempt is gone."""
+
+
+class _Driver:
+    """A fit as the client sees it."""
+
+    def __init__(
+        self,
+        client: Client,
+        data: ClusterQueries,
+        judges: Sequence[ClusterQueries],
+        codes: NDArray[np.int16],
+        settings: Settings,
+    ) -> None:
+        self._client, self._data, self._judges, self._codes = client, data, judges, codes
+        plan = data.plan
+        self._placement = plan.placement or Placement(client, plan.recipes, plan.rows)
+        self._kept: Grown | None = None
+        used, held = (codes & TRAINING) > 0, (codes & JUDGING) > 0
+        weight = data.query_weight
+        judging = None
+        if weight is not None and held.any() and not judges:
+            judging = weight[held] if weight[held].sum() > 0 else None
+        self._fit = Fit(
+            name="",
+            settings=settings,
+            resumed=None,
+            n_queries=int(used.sum()),
+            n_rows=int(plan.sizes[used].sum()),
+            n_features=plan.n_features,
+            whole=whole_of(plan.sizes[used], None if weight is None else weight[used]),
+            judging=judging,
+            n_judging=int(held.sum()) + sum(part.n_queries for part in judges),
+            several=False,
+            weighted=weight is not None,
+            keep=setting("sinkprop.keep-trees", _KEEP),
+            token=secrets.token_bytes(16),
+        )
+        self._first_query = np.concatenate([[0], np.cumsum(used)])
+        self._first_row = np.concatenate([[0], np.cumsum(np.where(used, plan.sizes, 0))])
+        self._first_judge = np.concatenate([[0], np.cumsum(held)])
+        self._interrupted = False
+
+    def close(self) -> None:
+        self._placement.release()
+
+    def run(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
+        n_workers = len(workers_of(self._client))
+        # from the start, so that a worker lost before the first tree does not make other trees
+        self._fit = replace(self._fit, several=n_workers > 1)
+        for losses in range(_LOSSES):
+            self._await(n_workers)
+            try:
+                self._placement.refresh(at_once=True)
+                n_workers = len(self._placement.workers)
+                text, result, record = self._attempt(notify)
+                return text, result, replace(record, losses=losses)
+            except (_Lost, KeyError) as lost:
+                # by a KeyError with its address Dask tells that a worker has gone since it was named
+                if isinstance(lost, KeyError) and not str(lost.args[0]).partition("://")[2]:
+                    raise
+                kept = 0 if self._kept is None else len(self._kept.trees)
+                logger.warning("a worker was lost (%s); the fit goes on from tree %d", lost, kept)
+        raise ClusterLost(
+            f"workers were lost {_LOSSES} times. If the system ends them for their memory, take more of them."
+        )
+
+    def _await(self, n_workers: int) -> None:
+        """Give workers that were lost a while to come back under another address."""
+        deadline = time.monotonic() + min(_RETURN, patience())
+        while len(workers_of(self._client)) < n_workers and time.monotonic() < deadline:
+            time.sleep(_POLL)
+
+    def _attempt(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
+        name = uuid4().hex
+        portions = self._portions()
+        if len(portions) == 1 and self._fit.several:  # as several go on: their sums are rounded
+            ((worker, own),) = portions
+            halves = _halves(own)
+            portions = [(worker, half) for half in halves]
+        several = len(portions) > 1
+        fit = replace(self._fit, name=name, resumed=self._kept, several=several)
+        where = [worker for worker, _ in portions]
+        ports = self._ask(listen, name, {worker: where.count(worker) for worker in where})
+        for worker in where:
+            if ports[worker] is None:
+                raise _Lost(f"the worker {worker} is gone")
+        addresses = tuple((_host(worker), ports[worker].pop(0)) for worker in where)
+        tasks: dict[str, tuple[list[Rank], list[Any]]] = {}
+        for rank, (worker, own) in enumerate(portions):
+            ranks, parts = tasks.setdefault(worker, ([], []))
+            ranks.append(
+                Rank(
+                    rank,
+                    addresses,
+                    tuple(portion for portion, _ in own),
+                    tuple(range(len(parts), len(parts) + len(own))),
+                )
+            )
+            parts.extend(partition for _, partition in own)
+        futures: dict[str, Future[Any]] = {}
+        try:
+            for i, (worker, (own_ranks, own_parts)) in enumerate(tasks.items()):
+                key = f"sinkprop-trees-{name}-{i}"
+                futures[worker] = self._client.submit(
+                    train, fit, own_ranks, *own_parts, workers=[worker], key=key, pure=False
+                )
+            return self._result(fit, where[0], futures, notify)
+        finally:
+            self._end(name, futures, set(where))
+
+    def _portions(self) -> list[tuple[str, list[tuple[Portion, Any]]]]:
+        """What each worker is to take: at least one document to train on, and its share of what judges."""
+        weight, plan = self._data.query_weight, self._data.plan
+        found: dict[str, list[tuple[Portion, Any]]] = {}
+        idle: list[tuple[Portion, Any]] = []
+        rows: dict[str, int] = {}
+        for number, worker in enumerate(self._placement.where):
+            first, stop = plan.first[number], plan.first[number + 1]
+            piece = Piece(
+                number, first, None if weight is None else weight[first:stop], self._codes[first:stop]
+            )
+            portion = Portion(
+                piece,
+                int(self._first_query[first]),
+                int(self._first_row[first]),
+                int(self._first_judge[first]),
+            )
+            found.setdefault(worker, []).append((portion, self._placement.loaded[number]))
+            rows[worker] = rows.get(worker, 0) + int(self._first_row[stop] - self._first_row[first])
+        for worker in [worker for worker, n in rows.items() if n == 0]:
+            idle += found.pop(worker)
+        ordered = sorted(found.items(), key=lambda item: item[1][0][0].piece.number)
+        ordered[0][1].extend(idle)  # nothing in it is trained on, but something may judge
+        at = int(self._first_judge[-1])
+        for judges in self._judges:
+            for number, recipe in enumerate(judges.plan.recipes):
+                first, stop = judges.plan.first[number], judges.plan.first[number + 1]
+                codes = np.full(stop - first, JUDGING, dtype=np.int16)
+                portion = Portion(Piece(number, first, None, codes), 0, 0, at)
+                worker, own = ordered[at * len(ordered) // max(1, self._fit.n_judging)]
+                own.append((portion, recipe.load(self._client, worker)))
+                at += stop - first
+        if any(partition is None for _, own in ordered for _, partition in own):
+            raise _Lost("a worker was gone before it had its queries")
+        return ordered
+
+    def _result(
+        self, fit: Fit, first: str, futures: dict[str, Future[Any]], notify: Notify
+    ) -> tuple[str, BoostingFit, ClusterRecord]:
+        """What the first process gives, once all have ended; `_Lost` where one is gone."""
+        looked = time.monotonic()
+        while True:
+            try:
+                status = {worker: future.status for worker, future in futures.items()}
+                if "pending" not in status.values() or set(status.values()) - {"pending", "finished"}:
+                    break
+                if time.monotonic() - looked > _LOOK:
+                    looked = time.monotonic()
+                    self._look(fit.name, first, notify)
+                    gone = set(futures) - set(workers_of(self._client))
+                    if gone:
+                        raise _Lost(f"the worker {min(gone)} is gone")
+                time.sleep(_POLL)
+            except KeyboardInterrupt:
+                if self._interrupted:
+                    raise
+                self._interrupted = True
+                self._ask(stop_fit, fit.name, dict.fromkeys(futures))
+        self._raise(futures)
+        try:
+            found = [futures[worker].result() for worker in (first, *set(futures) - {first})]
+        except (CancelledError, OSError) as error:
+            raise _Lost(f"a worker is gone ({type(error).__name__})") from None
+        text, result, record = found[0]
+        if result is None:
+            raise KeyboardInterrupt
+        return text, result, replace(record, sent=max(record.sent for _, _, record in found))
+
+    def _raise(self, futures: dict[str, Future[Any]]) -> None:
+        """The error of a worker: its own before those that followed from it."""
+        from distributed import KilledWorker
+
+        lost = ""
+        for worker, future in futures.items():
+            if future.status in ("cancelled", "lost"):
+                lost = f"the worker {worker} is gone"
+            elif future.status == "error":
+                error = future.exception()
+                if isinstance(error, PeerLost | KilledWorker | CancelledError):
+                    lost = lost or f"a worker is gone ({error})"
+                else:
+                    raise error.with_traceback(None)
+        if lost:
+            raise _Lost(lost)
+
+    def _look(self, name: str, worker: str, notify: Notify) -> None:
+        have = 0 if self._kept is None else len(self._kept.trees)
+        seen = self._ask_one(progress_of, name, worker, have)
+        if seen is not None:
+            number, total, text, kept = seen
+            if number:
+                notify(number, total, text)
+            if kept is not None:
+                self._kept = kept
+
+    def _ask(self, function: Callable[..., Any], name: str, workers: Mapping[str, Any]) -> dict[str, Any]:
+        """What the function says on each worker; None for one that is gone."""
+        return {worker: self._ask_one(function, name, worker, given) for worker, given in workers.items()}
+
+    def _ask_one(self, function: Callable[..., Any], name: str, worker: str, given: Any) -> Any:
+        try:
+            answer = self._client.run(function, name, given, workers=[worker], on_error="ignore")
+        except (OSError, ValueError, KeyError, TimeoutError):
+            return None  # it is gone, as will be seen
+        return answer.get(worker)
+
+    def _end(self, name: str, futures: dict[str, Future[Any]], workers: set[str]) -> None:
+        """Let all processes of an attempt end, and wait for those that are there."""
+        unfinished = [future for future in futures.values() if future.status == "pending"]
+        self._client.cancel(unfinished)
+        deadline = time.monotonic() + patience()
+        while time.monotonic() < deadline:
+            here = dict.fromkeys(workers & set(workers_of(self._client)))
+            if not any(self._ask(forget, name, here).values()):
+                return
+            time.sleep(_POLL)
+
+
+def _halves(own: list[tuple[Portion, Any]]) -> list[list[tuple[Portion, Any]]]:
+    """What one worker has, for two processes in it."""
+    rows = [int(np.count_nonzero(np.asarray(portion.piece.codes) & TRAINING)) for portion, _ in own]
+    if sum(n > 0 for n in rows) < 2:
+        return [own]
+    offsets = np.concatenate([[0], np.cumsum(rows)])
+    (_, at), *_ = cut(offsets, 2)
+    return [own[:at], own[at:]]
+
+
+def _host(worker: str) -> str:
+    return urlparse(worker).hostname or "127.0.0.1"  # workers in this process have none

@@ -1,0 +1,214 @@
+"""The queries of one process that grows trees with others: its rows, their bins, and those that judge."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.cluster.partitions import blocks, share
+from sinkprop.data.blocks import Block
+from sinkprop.data.queries import Groups
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.criteria import metric_judge
+from sinkprop.estimator.selection import mean_over_queries
+from sinkprop.gbdt.cluster.mesh import Mesh
+from sinkprop.gbdt.cluster.messages import JUDGING, TRAINING, Fit, Rank
+from sinkprop.gbdt.derivatives import Derivatives
+from sinkprop.gbdt.growing.bins import Bins, dataset, sample_rows
+from sinkprop.gbdt.growing.rows import StreamedRows
+from sinkprop.gbdt.growing.validation import Judgment, expected_name
+
+__all__ = ["OwnQueries", "judgment_of", "shared_bins"]
+
+Floats = NDArray[np.float64]
+
+# Bytes of bins up to which they are found for the number of all documents, as one process does: LightGBM
+# draws an order of features by that number, and sets aside the place for as many.
+_ALIKE = 1 << 28
+
+
+class OwnQueries:
+    """The queries of one process of a fit.
+
+    y, groups  of the documents that are trained on; queries whose documents are elsewhere have none
+    sample     (numbers, rows) by which bins are found
+    """
+
+    def __init__(self, fit: Fit, rank: Rank, partitions: Sequence[Any]) -> None:
+        self._portions = rank.portions
+        self._partitions = partitions
+        self.n_features = fit.n_features
+        sizes = np.zeros(fit.n_queries, dtype=np.int64)
+        weights = np.ones(fit.n_queries)
+        labels: list[Floats] = []
+        row_weights: list[Floats | None] = []
+        judging: list[TrainingSet] = []
+        numbers: list[NDArray[np.int64]] = []
+        wanted = sample_rows(fit.settings.plan.parameters, fit.n_rows) if fit.several else None
+        places: list[NDArray[np.int64]] = []
+        sampled: list[NDArray[Any]] = []
+        n_rows = 0
+        for portion, block in self._blocks():
+            data, codes = block.data, np.asarray(block.codes)
+            counts = np.diff(data.groups.offsets)
+            used = (codes & TRAINING) > 0
+            own = np.repeat(used, counts)
+            n = int(used.sum())
+            if n:
+                sizes[portion.query : portion.query + n] = counts[used]
+                if data.query_weight is not None:
+                    weights[portion.query : portion.query + n] = data.query_weight[used]
+                labels.append(data.y[own])
+                row_weights.append(None if data.sample_weight is None else data.sample_weight[own])
+                rows = int(own.sum())
+                if wanted is not None:
+                    among = slice(*np.searchsorted(wanted, [portion.row, portion.row + rows]).tolist())
+                    places.append(np.arange(among.start, among.stop))
+                    sampled.append(np.flatnonzero(own)[wanted[among] - portion.row])
+                    sampled[-1] = data.X[sampled[-1]]
+                n_rows += rows
+                portion.query += n
+                portion.row += rows
+            held = np.flatnonzero(codes & JUDGING)
+            if len(held):
+                judging.append(replace(data, X=np.empty((len(data.y), 0))).select(held))
+                numbers.append(portion.judge + np.arange(len(held)))
+                portion.judge += len(held)
+        self.y = np.concatenate(labels)
+        self.shape = (n_rows, fit.n_features)
+        self.groups = Groups(
+            np.concatenate([[0], np.cumsum(sizes)]), None, np.arange(fit.n_queries), int(sizes.max())
+        )
+        self.query_weight = weights if fit.weighted else None
+        weighted = [each for each in row_weights if each is not None]
+        self.sample_weight = np.concatenate(weighted) if len(weighted) == len(labels) else None
+        self.judging = judging
+        self.numbers = np.concatenate(numbers) if numbers else np.empty(0, np.int64)
+        self.sample = (np.concatenate(places), np.concatenate(sampled)) if wanted is not None else None
+
+    def _blocks(self) -> Iterator[tuple[_Counted, Block]]:
+        counted = [_Counted(portion.query, portion.row, portion.judge) for portion in self._portions]
+        for at, block in self._numbered():
+            yield counted[at], block
+
+    def _numbered(self) -> Iterator[tuple[int, Block]]:
+        pieces = [replace(portion.piece, number=at) for at, portion in enumerate(self._portions)]
+        yield from blocks(share(pieces, *self._partitions))
+
+    def rows(self, role: int) -> StreamedRows:
+        """The features of the documents that are trained on, or of those that judge."""
+        n = self.shape[0] if role == TRAINING else sum(len(part.y) for part in self.judging)
+        return StreamedRows(lambda: self._pieces(role), (n, self.n_features))
+
+    def _pieces(self, role: int) -> Iterator[NDArray[Any]]:
+        for _, block in self._numbered():
+            own = np.repeat((np.asarray(block.codes) & role) > 0, np.diff(block.data.groups.offsets))
+            if own.any():
+                yield block.data.X if own.all() else block.data.X[own]
+
+
+@dataclass(eq=False)
+class _Counted:
+    """The numbers of what comes next of a partition: see `Portion`."""
+
+    query: int
+    row: int
+    judge: int
+
+
+def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
+    """What makes data sets whose bins are the same everywhere: those of a sample of all documents."""
+
+    def make(
+        X: Any,
+        *,
+        parameters: dict[str, Any],
+        names: Any = "auto",
+        categorical: Sequence[int] = (),
+        reference: Any = None,
+        init_score: Floats | None = None,
+    ) -> Any:
+        if reference is not None:
+            return dataset(X, parameters=parameters, reference=reference, init_score=init_score)
+        found = mesh.gather(b"")  # all are there
+        places, rows = own.sample or (np.empty(0, np.int64), np.empty((0, fit.n_features)))
+        if mesh.rank == 0:
+            numbers = sample_rows(parameters, fit.n_rows)
+            sample = np.empty((fit.n_features, len(numbers)))
+            sample[:, places] = rows.T
+            for peer in range(1, len(found)):
+                places, rows = pickle.loads(mesh.receive(peer))
+                sample[:, places] = rows.T
+            n = fit.n_rows if fit.n_rows * fit.n_features <= _ALIKE else 1 << 16
+            bounds = Bins(parameters, categorical).find(sample, n, fit.n_rows).serialized()
+            for peer in range(1, len(found)):
+                mesh.send(peer, bounds)
+        else:
+            mesh.send(0, pickle.dumps((places, rows), protocol=5))
+            bounds = bytes(mesh.receive(0))
+        own.sample = None
+        made = Bins(parameters, categorical).load(bounds, len(X)).dataset(X, names)
+        made.set_label(np.zeros(len(X), np.float32))
+        if init_score is not None:
+            made.set_init_score(init_score)
+        return made
+
+    return make
+
+
+def judgment_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) -> Judgment | None:
+    """The mean criterion over the queries that judge, wherever they are: the same in all processes."""
+    settings = fit.settings
+    if not fit.n_judging:
+        return None
+    part = _joined(own.judging) if own.judging else None
+    gather = (lambda values: [values]) if mesh is None else mesh.gather_arrays
+    order = np.concatenate(gather(own.numbers.astype(np.float64))).astype(np.int64)
+    weight = fit.judging
+    if settings.criterion is None:
+        total = math.fsum(np.ones(fit.n_judging) if weight is None else weight)
+        expected = None
+        if part is not None:
+            expected = Derivatives(
+                settings.loss,
+                part.y,
+                part.groups,
+                sample_weight=part.sample_weight,
+                query_weight=None if weight is None else weight[own.numbers],
+                n_threads=n_threads,
+                whole=(total, 1.0),
+            )
+
+        def mean(scores: Floats) -> float:
+            values = np.empty(0) if expected is None else expected.values(scores)
+            return math.fsum(np.concatenate(gather(values)))
+
+        return Judgment(own.rows(JUDGING), mean, expected_name(settings.loss), settings.judged_by)
+    judge, name = metric_judge(settings.criterion, settings.convention)
+
+    def mean_metric(scores: Floats) -> float:
+        values = np.empty(0) if part is None else judge(part, scores)
+        judged = np.empty(fit.n_judging)
+        judged[order] = np.concatenate(gather(values))
+        return float(mean_over_queries(judged, weight))
+
+    return Judgment(own.rows(JUDGING), mean_metric, name, settings.judged_by)
+
+
+def _joined(parts: Sequence[TrainingSet]) -> TrainingSet:
+    sizes = np.concatenate([np.diff(part.groups.offsets) for part in parts])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    weights = [part.sample_weight for part in parts if part.sample_weight is not None]
+    y = np.concatenate([part.y for part in parts])
+    return TrainingSet(
+        np.empty((len(y), 0)),
+        y,
+        Groups(offsets, None, np.arange(len(sizes)), int(sizes.max())),
+        np.concatenate(weights) if len(weights) == len(parts) else None,
+    )

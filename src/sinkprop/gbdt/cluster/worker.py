@@ -1,0 +1,254 @@
+"""What a worker does for a fit of boosted trees: it grows them with the others, and says how far it is."""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.gbdt.boosters import booster_of, lightgbm_module
+from sinkprop.gbdt.cluster.mesh import Mesh, PeerLost, rounded
+from sinkprop.gbdt.cluster.messages import TRAINING, ClusterRecord, Fit, Rank
+from sinkprop.gbdt.cluster.rows import OwnQueries, judgment_of, shared_bins
+from sinkprop.gbdt.derivatives import Derivatives
+from sinkprop.gbdt.growing.bagging import QueryBagging
+from sinkprop.gbdt.growing.bins import dataset
+from sinkprop.gbdt.growing.loop import Boosting, BoostingFit, Grown, Growth, grow
+
+__all__ = ["forget", "listen", "progress_of", "stop_fit", "train"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class _Control:
+    """A fit in a worker process, as other threads see it."""
+
+    listeners: list[socket.socket] = field(default_factory=list)
+    meshes: list[Mesh] = field(default_factory=list)
+    running: int = 0
+    ended: bool = False
+    stop: bool = False
+    abandoned: Callable[[], bool] = lambda: False
+    progress: tuple[int, int, str] = (0, 0, "")
+    kept: Grown | None = None
+
+
+_FITS: dict[str, _Control] = {}
+_LOCK = threading.Lock()
+
+
+def listen(name: str, n: int) -> list[int]:
+    """Ports at which n processes of the fit can be reached here."""
+    with _LOCK:
+        control = _FITS.setdefault(name, _Control())
+        made = [_server() for _ in range(n)]
+        control.listeners += made
+    return [listener.getsockname()[1] for listener in made]
+
+
+def _server() -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True)
+    return socket.create_server(("", 0), backlog=128)
+
+
+def stop_fit(name: str, _: None = None) -> None:
+    """End the fit after the present round."""
+    if name in _FITS:
+        _FITS[name].stop = True
+
+
+def progress_of(name: str, have: int) -> tuple[int, int, str, Grown | None] | None:
+    control = _FITS.get(name)
+    if control is None:
+        return None
+    kept = control.kept
+    return (*control.progress, kept if kept is not None and len(kept.trees) > have else None)
+
+
+def forget(name: str, _: None = None) -> bool:
+    """End what is left of the fit; whether something was still running."""
+    control = _FITS.get(name)
+    if control is None:
+        return False
+    control.ended = True
+    for mesh in list(control.meshes):
+        mesh.end()
+    if control.running:
+        return True
+    for listener in control.listeners:
+        listener.close()
+    _FITS.pop(name, None)
+    return False
+
+
+def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, BoostingFit | None, ClusterRecord]:
+    """The trees, as all processes of this worker grow them with those of the others."""
+    from distributed import get_worker
+
+    control = _FITS.get(fit.name)
+    if control is None or control.ended:
+        raise PeerLost("the fit has ended")
+    worker = get_worker()
+    key = worker.get_current_task()
+    n_threads = fit.settings.n_threads or max(1, worker.state.nthreads // len(ranks))
+
+    def abandoned() -> bool:
+        """Whether nobody waits for the fit any more, as where the client's process has ended."""
+        task = worker.state.tasks.get(key)
+        return task is None or task.state == "cancelled"
+
+    control.abandoned = abandoned
+    found: dict[int, Any] = {}
+
+    def run(rank: Rank) -> None:
+        try:
+            found[rank.rank] = _grow(fit, rank, [partitions[i] for i in rank.partitions], control, n_threads)
+        except BaseException as error:
+            found[rank.rank] = error
+
+    with _LOCK:
+        control.running += 1
+    try:
+        others = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in ranks[1:]]
+        for thread in others:
+            thread.start()
+        run(ranks[0])
+        for thread in others:
+            thread.join()
+    finally:
+        with _LOCK:
+            control.running -= 1
+        if abandoned():
+            forget(fit.name)
+    errors = [result for result in found.values() if isinstance(result, BaseException)]
+    for error in sorted(errors, key=lambda error: isinstance(error, PeerLost)):
+        if isinstance(error, KeyboardInterrupt):  # by dart, which leaves no model: no error of this worker
+            return "", None, ClusterRecord(0, 0, 0, 0.0, 0.0, 0)
+        raise error
+    text, result, record = found[ranks[0].rank]
+    return text, result, record
+
+
+def _grow(
+    fit: Fit, rank: Rank, partitions: Sequence[Any], control: _Control, n_threads: int
+) -> tuple[str, BoostingFit, ClusterRecord]:
+    mesh = None
+    if fit.several:
+        with _LOCK:
+            port = rank.addresses[rank.rank][1]
+            listener = next(each for each in control.listeners if each.getsockname()[1] == port)
+        mesh = Mesh.connect(rank.rank, rank.addresses, listener, fit.token, given_up=lambda: control.ended)
+        control.meshes.append(mesh)
+    try:
+        return _grow_in(fit, OwnQueries(fit, rank, partitions), mesh, control, rank.rank, n_threads)
+    except lightgbm_module().basic.LightGBMError as error:
+        if mesh is not None:
+            mesh.check()  # what it was given after a loss makes no sense to it
+        raise ValueError(f"LightGBM refuses this: {' '.join(str(error).split())}") from None
+    finally:
+        if mesh is not None:
+            mesh.close()
+
+
+def _grow_in(
+    fit: Fit, own: OwnQueries, mesh: Mesh | None, control: _Control, rank: int, n_threads: int
+) -> tuple[str, BoostingFit, ClusterRecord]:
+    settings = fit.settings
+    parameters = {**settings.plan.parameters, "num_threads": n_threads}
+    derivatives = Derivatives(
+        settings.loss,
+        own.y,
+        own.groups,
+        sample_weight=own.sample_weight,
+        query_weight=own.query_weight,
+        n_threads=n_threads,
+        whole=fit.whole,
+    )
+    drawn: Callable[[Floats], tuple[Any, Any]] = derivatives
+    if settings.drawing is not None:
+        drawn = QueryBagging(derivatives, own.groups, **settings.drawing)
+        drawn.skip(0 if fit.resumed is None else len(fit.resumed.trees))
+    judgment = judgment_of(fit, own, mesh, n_threads)
+    plan = replace(
+        settings.plan,
+        parameters=parameters,
+        init_model=None if settings.first is None else booster_of(settings.first),
+    )
+    value: Callable[[Floats], float] = derivatives.value
+    make: Callable[..., Any] = dataset
+    if mesh is not None:
+        drawn = rounded(drawn, mesh, fit.n_rows)
+        value = _summed(derivatives, mesh)
+        make = shared_bins(fit, own, mesh)
+        plan = replace(plan, parameters={**parameters, "tree_learner": "data", "num_machines": mesh.size})
+
+    keep = _Keeping(control, mesh, rank, settings.plan, fit.keep)
+    text, result = grow(
+        own.rows(TRAINING),
+        drawn,
+        plan,
+        judgment,
+        value=value,
+        notify=keep.notify,
+        make=make,
+        network=None if mesh is None else mesh.lightgbm(),
+        resumed=fit.resumed,
+        watch=keep,
+    )
+    return text, result, keep.record()
+
+
+class _Keeping:
+    """What is done after each round: see whether to end, tell how far it is, and keep the trees."""
+
+    def __init__(self, control: _Control, mesh: Mesh | None, rank: int, plan: Boosting, every: float) -> None:
+        self._control, self._mesh, self._rank, self._plan = control, mesh, rank, plan
+        self._every, self._next = every, time.monotonic() + every
+        self._rounds, self._sent = 0, 0
+        self._began = self._last = (0.0, 0.0)
+
+    def record(self) -> ClusterRecord:
+        mesh = self._mesh
+        sent = 0 if mesh is None else mesh.sent - self._sent
+        seconds, cpu = (last - began for last, began in zip(self._last, self._began, strict=True))
+        # the first round is not counted: it makes ready for all
+        rounds = max(0, self._rounds - 1)
+        return ClusterRecord(1 if mesh is None else mesh.size, 0, rounds, seconds, cpu, sent)
+
+    def notify(self, number: int, total: int, text: str) -> None:
+        if self._rank == 0:
+            self._control.progress = (number, total, text)
+
+    def __call__(self, growth: Growth) -> None:
+        self._rounds, self._last = self._rounds + 1, (time.monotonic(), time.process_time())
+        if self._rounds == 1:
+            self._began, self._sent = self._last, 0 if self._mesh is None else self._mesh.sent
+        control = self._control
+        own = np.array([control.stop, control.ended or control.abandoned()], dtype=np.float64)
+        stop, end = np.max([own] if self._mesh is None else self._mesh.gather_arrays(own), axis=0)
+        if end:
+            raise PeerLost("the fit has ended")
+        if stop:
+            raise KeyboardInterrupt
+        # dart changes trees that it has grown: they are no model to go on from
+        if self._rank == 0 and time.monotonic() > self._next and not self._plan.dart:
+            began = time.monotonic()
+            self._control.kept = growth.grown()
+            now = time.monotonic()
+            self._next = now + max(self._every, 20 * (now - began))
+
+
+def _summed(derivatives: Derivatives, mesh: Mesh) -> Callable[[Floats], float]:
+    def value(scores: Floats) -> float:
+        return math.fsum(np.concatenate(mesh.gather_arrays(derivatives.values(scores))))
+
+    return value

@@ -1,0 +1,1 @@
+"""The growth of boosted trees in one process: rows, bins, rounds, bagging and validation."""

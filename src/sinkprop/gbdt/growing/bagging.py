@@ -1,0 +1,66 @@
+"""Bagging by query: each round's tree is grown on some of the queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.common.arguments import number, whole
+from sinkprop.data.queries import Groups
+
+__all__ = ["QueryBagging", "query_bagging"]
+
+Floats = NDArray[np.float64]
+Function = Callable[[Floats], tuple[Any, Any]]
+
+
+class QueryBagging:
+    """Derivatives of a share of the queries, drawn anew every so many rounds; those of the rest are 0.
+
+    LightGBM's own bagging_by_query grows no tree on derivatives that it is given.
+    """
+
+    def __init__(
+        self, derivatives: Function, groups: Groups, *, fraction: float, every: int, seed: int
+    ) -> None:
+        self._derivatives, self._sizes = derivatives, np.diff(groups.offsets)
+        self._count = max(1, round(fraction * len(self._sizes)))
+        self._every, self._seed, self._round = every, seed, 0
+        self._out = np.zeros(0, dtype=bool)
+
+    def skip(self, rounds: int) -> None:
+        """Go on as after so many rounds."""
+        self._round = rounds
+
+    def __call__(self, scores: Floats) -> tuple[Any, Any]:
+        draw, phase = divmod(self._round, self._every)
+        if phase == 0 or not len(self._out):
+            order = np.random.default_rng([self._seed, 1, draw]).permutation(len(self._sizes))
+            out = np.ones(len(self._sizes), dtype=bool)
+            out[order[: self._count]] = False
+            self._out = np.repeat(out, self._sizes)
+        self._round += 1
+        gradient, hessian = (np.array(each) for each in self._derivatives(scores))
+        gradient[self._out] = 0
+        hessian[self._out] = 0
+        return gradient, hessian
+
+
+def query_bagging(others: dict[str, Any], seed: int) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """How queries are drawn, as `QueryBagging` takes it, or None, and LightGBM's other parameters.
+
+    Where rows are drawn, LightGBM does it.
+    """
+    others, fraction = dict(others), others.get("bagging_fraction", 1.0)
+    every = whole("bagging_freq", others.get("bagging_freq", 1), 0)
+    by_query = others.pop("bagging_by_query", True)
+    if number("bagging_fraction", fraction, above=True) >= 1 or every == 0:
+        return None, others
+    if not by_query:
+        return None, {**others, "bagging_freq": every}
+    seed = whole("bagging_seed", others.get("bagging_seed", seed), 0)
+    drawing = {"fraction": fraction, "every": every, "seed": seed}
+    return drawing, {**others, "bagging_fraction": 1.0, "bagging_freq": 0}

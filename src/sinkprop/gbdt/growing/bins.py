@@ -1,0 +1,203 @@
+"""LightGBM's data sets of rows that are read piece by piece: what stays in memory is a byte a feature.
+
+LightGBM cuts each feature into bins, at bounds that it finds from a sample of the rows, and keeps the numbers
+of the bins only. Its own constructors take all rows at once; here they are handed over as they are read, with
+the same sample, so that the bins, and the trees, are those of the rows in memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.gbdt.boosters import lightgbm_module
+from sinkprop.gbdt.growing.rows import StreamedRows, plain_rows
+
+__all__ = ["Bins", "dataset", "predicted", "sample_of", "sample_rows"]
+
+Floats = NDArray[np.float64]
+
+_MOST = 2**31 - 1  # rows, which LightGBM counts in 32 bits
+_ZERO = 1e-35  # what LightGBM takes for 0
+
+
+def predicted(booster: Any, X: Any, **options: Any) -> Floats:
+    """The scores of rows by all trees of a booster, (N,)."""
+    options = {"raw_score": True, "num_iteration": -1, **options}
+    if not isinstance(X, StreamedRows):
+        scores: Floats = booster.predict(plain_rows(X), **options)
+        return scores
+    return np.concatenate([booster.predict(piece, **options) for piece in X.pieces()])
+
+
+class Bins:
+    """The bounds at which features are cut, as a LightGBM Dataset of no rows of its own.
+
+    parameters   LightGBM's, which say how; they are what its model texts list
+    categorical  numbers of the features that are categories
+    """
+
+    def __init__(self, parameters: dict[str, Any], categorical: Sequence[int] = ()) -> None:
+        self.parameters = dict(parameters)
+        if categorical:
+            self.parameters["categorical_column"] = sorted(categorical)
+        self._basic = lightgbm_module().basic
+        self._handle = ctypes.c_void_p()
+
+    @property
+    def text(self) -> Any:
+        return self._basic._c_str(self._basic._param_dict_to_str(self.parameters))
+
+    def find(self, sample: Floats, n_rows: int, n_all: int) -> Bins:
+        """The bins of a sample (D, S) of n_all rows, for a data set that is to hold n_rows of them."""
+        call, lib = self._basic._safe_call, self._basic._LIB
+        values, places = [], []
+        numbers = np.arange(sample.shape[1], dtype=np.int32)
+        for column in sample:
+            kept = np.isnan(column)
+            kept |= np.abs(column) > _ZERO
+            values.append(np.ascontiguousarray(column[kept]))
+            places.append(numbers[kept])
+        counts = np.array([len(column) for column in places], dtype=np.int32)
+        call(
+            lib.LGBM_DatasetCreateFromSampledColumn(
+                _pointers(values),
+                _pointers(places),
+                ctypes.c_int32(len(values)),
+                counts.ctypes.data_as(ctypes.c_void_p),
+                ctypes.c_int32(sample.shape[1]),
+                ctypes.c_int32(n_rows),
+                ctypes.c_int64(n_all),
+                self.text,
+                ctypes.byref(self._handle),
+            )
+        )
+        return self
+
+    def serialized(self) -> bytes:
+        """The bounds alone, for `load`."""
+        call, lib = self._basic._safe_call, self._basic._LIB
+        buffer, size, byte = ctypes.c_void_p(), ctypes.c_int32(), ctypes.c_uint8()
+        call(
+            lib.LGBM_DatasetSerializeReferenceToBinary(self._handle, ctypes.byref(buffer), ctypes.byref(size))
+        )
+        data = bytearray(size.value)
+        for i in range(size.value):
+            call(lib.LGBM_ByteBufferGetAt(buffer, ctypes.c_int32(i), ctypes.byref(byte)))
+            data[i] = byte.value
+        call(lib.LGBM_ByteBufferFree(buffer))
+        call(lib.LGBM_DatasetFree(self._handle))
+        return bytes(data)
+
+    def load(self, data: bytes, n_rows: int) -> Bins:
+        """Bounds that were found elsewhere, for a data set that is to hold n_rows."""
+        self._basic._safe_call(
+            self._basic._LIB.LGBM_DatasetCreateFromSerializedReference(
+                ctypes.c_char_p(data),
+                ctypes.c_int32(len(data)),
+                ctypes.c_int64(n_rows),
+                ctypes.c_int32(1),
+                self.text,
+                ctypes.byref(self._handle),
+            )
+        )
+        return self
+
+    def dataset(self, rows: StreamedRows, names: Sequence[str] | str) -> Any:
+        """The rows in these bins, which must have been found for their number."""
+        made = lightgbm_module().Dataset(None, params=self.parameters)
+        made._handle = self._handle
+        _push(made, rows)
+        made.set_feature_name(names)
+        made.feature_name = made.get_feature_name()
+        return made
+
+
+def dataset(
+    X: Any,
+    *,
+    parameters: dict[str, Any],
+    names: Sequence[str] | str = "auto",
+    categorical: Sequence[int] = (),
+    reference: Any = None,
+    init_score: Floats | None = None,
+) -> Any:
+    """A LightGBM Dataset of rows of any kind, cut as those of the reference where there is one."""
+    lightgbm = lightgbm_module()
+    # the derivatives know the labels, and LightGBM, which wants some, would round them
+    labels = np.zeros(len(X), np.float32)
+    if not isinstance(X, StreamedRows):
+        options = {} if reference else {"feature_name": names, "categorical_feature": list(categorical)}
+        return lightgbm.Dataset(
+            plain_rows(X), labels, params=parameters, reference=reference, init_score=init_score, **options
+        ).construct()
+    if len(X) > _MOST:
+        raise ValueError(
+            f"LightGBM takes at most {_MOST:,} documents in a process; got {len(X):,}. Train on a cluster."
+        )
+    if reference is None:
+        bins = Bins(parameters, categorical)
+        found = bins.find(sample_of(X, sample_rows(parameters, len(X))), len(X), len(X))
+        made = found.dataset(X, names)
+    else:
+        made = lightgbm.Dataset(None, params=dict(reference.params), reference=reference)
+        made._init_from_ref_dataset(len(X), reference._handle)
+        _push(made, X)
+    made.set_label(labels)
+    if init_score is not None:
+        made.set_init_score(init_score)
+    return made
+
+
+def sample_rows(parameters: dict[str, Any], n: int) -> NDArray[Any]:
+    """The numbers of the rows, of n, by which LightGBM finds bins, rising.
+
+    Of more rows than LightGBM can count, which only a cluster has, they are drawn here.
+    """
+    basic = lightgbm_module().basic
+    text = basic._param_dict_to_str(parameters)
+    if n > _MOST:
+        rng = np.random.default_rng(int(parameters.get("seed", 0)))
+        return np.unique(rng.integers(n, size=basic._get_sample_count(_MOST, text)))
+    numbers = np.empty(basic._get_sample_count(n, text), dtype=np.int32)
+    count = ctypes.c_int32(0)
+    drawn = basic._LIB.LGBM_SampleIndices(
+        ctypes.c_int32(n), basic._c_str(text), numbers.ctypes.data_as(ctypes.c_void_p), ctypes.byref(count)
+    )
+    basic._safe_call(drawn)
+    return numbers[: count.value]
+
+
+def sample_of(X: StreamedRows, numbers: NDArray[Any]) -> Floats:
+    """The rows of these numbers, which rise, as columns (D, S)."""
+    sample = np.empty((X.shape[1], len(numbers)))
+    first = done = 0
+    for piece in X.pieces():
+        last = first + len(piece)
+        stop = int(np.searchsorted(numbers, last))
+        sample[:, done:stop] = piece[numbers[done:stop] - first].T
+        first, done = last, stop
+    return sample
+
+
+def _push(made: Any, rows: StreamedRows) -> None:
+    """Hand the rows to a Dataset, which is whole with the last of them."""
+    for piece in rows.pieces():
+        if made._start_row + len(piece) > len(rows):
+            break
+        made._push_rows(np.ascontiguousarray(piece))
+    else:
+        if made._start_row == len(rows):
+            return
+    raise ValueError(f"the stored set has changed: it no longer has {len(rows):,} documents.")
+
+
+def _pointers(arrays: Sequence[NDArray[Any]]) -> Any:
+    pointers = (ctypes.c_void_p * len(arrays))()
+    for i, array in enumerate(arrays):
+        pointers[i] = array.ctypes.data
+    return pointers

@@ -1,0 +1,301 @@
+"""The growing of trees, round by round: derivatives, judgment, early stopping, and the record of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.common.progress import Notify, silent
+from sinkprop.gbdt.boosters import booster_of, booster_text, lightgbm_module
+from sinkprop.gbdt.growing.bins import dataset, predicted
+from sinkprop.gbdt.growing.validation import Judgment
+
+__all__ = ["Boosting", "BoostingFit", "Grown", "Growth", "grow"]
+
+Floats = NDArray[np.float64]
+Function = Callable[[Floats], tuple[Any, Any]]
+Value = Callable[[Floats], float]
+
+EVERY = 10  # rounds between two looks at the training queries, which take a third of a round's time
+
+_SENTENCES = {
+    "finished": "Every tree was grown.",
+    "stopped early": "The criterion had stopped rising; the trees are those up to its best round.",
+    "interrupted": "The fit was interrupted; the trees are the best of those that were grown.",
+}
+
+
+@dataclass(frozen=True)
+class BoostingFit:
+    """What a fit came to.
+
+    status     "finished", "stopped early" or "interrupted"; `message` says it in a sentence
+    criterion  name of what judged; empty where nothing did
+    judged_by  how: "21 validation queries", "17 queries held out"; empty where nothing did
+    values     of the criterion after each round
+    n_rounds   that were grown
+    best       the number of the round that is the model, from 1
+    training   (number of a round, expected gain of the training queries after it) of every tenth
+    """
+
+    status: str
+    criterion: str
+    judged_by: str
+    values: tuple[float, ...]
+    n_rounds: int
+    best: int
+    training: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def message(self) -> str:
+        return _SENTENCES[self.status]
+
+
+@dataclass(frozen=True, eq=False)
+class Boosting:
+    """The settings of a fit, checked.
+
+    parameters   LightGBM's, by its own names
+    n_rounds     trees, at most
+    patience     rounds without improvement after which no more are grown, and the trees are those of the best
+                 round; None grows and keeps all
+    min_delta    by how much a round must be better to be the best
+    names        of the features, or "auto"
+    categorical  numbers of the features that are categories
+    init_model   a booster whose trees come first, or None
+    callbacks    LightGBM's, called as `lightgbm.train` calls them
+    """
+
+    parameters: dict[str, Any]
+    n_rounds: int
+    patience: int | None
+    min_delta: float = 0.0
+    names: Sequence[str] | str = "auto"
+    categorical: Sequence[int] = ()
+    init_model: Any = None
+    callbacks: Sequence[Callable[[Any], Any]] = ()
+
+    @property
+    def dart(self) -> bool:
+        return str(self.parameters.get("boosting", "")).lower() == "dart"
+
+
+@dataclass(frozen=True)
+class Grown:
+    """How far a fit has come: enough to go on from there.
+
+    text      the trees as LightGBM writes them
+    trees     how many there were after each round
+    values    of the criterion after each round, NaN where nothing judged
+    best      the number of the best round, from 0
+    training  as in `BoostingFit`
+    """
+
+    text: str
+    trees: tuple[int, ...]
+    values: tuple[float, ...]
+    best: int
+    training: tuple[tuple[int, float], ...]
+
+
+def grow(
+    X: Any,
+    derivatives: Function,
+    plan: Boosting,
+    judgment: Judgment | None = None,
+    *,
+    value: Value | None = None,
+    notify: Notify = silent,
+    make: Callable[..., Any] = dataset,
+    network: AbstractContextManager[Any] | None = None,
+    resumed: Grown | None = None,
+    watch: Callable[[Growth], None] | None = None,
+) -> tuple[str, BoostingFit]:
+    """The trees for rows X as LightGBM writes them, and the record of how they were grown.
+
+    value    gives the expected gain of the training rows' scores, for the record
+    make     puts rows into bins: see `dataset`
+    network  in which rounds are run, where other processes have the other rows; rows are put into bins before
+    resumed  what an earlier fit came to, which is gone on with; plan.init_model is then part of it
+    watch    is called after each round
+
+    An interrupt from the keyboard ends the fit with the best so far.
+    """
+    growth = Growth(X, derivatives, plan, judgment, value, make=make, resumed=resumed)
+    try:
+        with network or nullcontext():
+            status = growth.run(notify, watch)
+    except KeyboardInterrupt:
+        # dart takes trees back while it grows one: what it leaves unfinished is no model
+        if not growth.trees or plan.dart:
+            raise
+        status = "interrupted"
+    return booster_text(growth.booster, growth.trees[growth.best]), growth.record(status)
+
+
+class Growth:
+    """A booster and what was seen of it after each round that was finished."""
+
+    def __init__(
+        self,
+        X: Any,
+        derivatives: Function,
+        plan: Boosting,
+        judgment: Judgment | None,
+        value: Value | None,
+        *,
+        make: Callable[..., Any] = dataset,
+        resumed: Grown | None = None,
+    ) -> None:
+        self._lightgbm = lightgbm_module()
+        self._make = make
+        self._first = plan.init_model if resumed is None else booster_of(resumed.text)
+        self._derivatives, self._plan, self._judgment = derivatives, plan, judgment
+        self._parameters = dict(plan.parameters)  # a callback may change them
+        self._rows = self._dataset(X, names=plan.names, categorical=plan.categorical)
+        self._validation = None
+        if judgment is not None and len(judgment.X):  # other processes may have all queries that judge
+            self._validation = self._dataset(judgment.X, reference=self._rows)
+        self.booster: Any = None
+        self.trees: list[int] = list(resumed.trees) if resumed else []
+        self._values: list[float] = list(resumed.values) if resumed else []
+        # dart takes trees back before it asks for derivatives: the scores are then not those of a round
+        self._value = None if plan.dart else value
+        self._training: list[tuple[int, float]] = list(resumed.training) if resumed else []
+        self.best = resumed.best if resumed else 0
+
+    def _dataset(self, X: Any, **options: Any) -> Any:
+        """Rows in bins, with the scores of the booster that comes first."""
+        scores = None if self._first is None else self._scores(self._first, X)
+        return self._make(X, parameters=self._plan.parameters, init_score=scores, **options)
+
+    def _scores(self, booster: Any, X: Any) -> Floats:
+        return predicted(booster, X, num_threads=self._parameters["num_threads"])
+
+    def run(self, notify: Notify, watch: Callable[[Growth], None] | None = None) -> str:
+        """Grow the trees; "finished" or "stopped early"."""
+        plan, judgment = self._plan, self._judgment
+        # none where all features are constant to LightGBM, which fails to grow a tree then
+        splittable = any(map(self._rows.feature_num_bin, range(self._rows.num_feature())))
+        if not splittable and self._first is not None:
+            return self._keep(self._first)
+        n_rounds = plan.n_rounds if splittable else 1
+        patience = None if judgment is None or plan.dart else plan.patience
+        try:
+            for number in range(len(self.trees), n_rounds):
+                if (
+                    patience is not None and number - 1 - self.best >= patience
+                ):  # of a fit that is gone on with
+                    break
+                if self.booster is None:
+                    self._begin()
+                if splittable:
+                    self._call(number, before=True)
+                    self.booster.update(fobj=self._objective)
+                judged: list[Any] = []
+                value = np.nan
+                if self._validation is not None:
+                    judged = self.booster.eval_valid(self._criterion)
+                    value = judged[-1][2]
+                elif judgment is not None:
+                    value = judgment.mean(np.empty(0))
+                self._values.append(value)
+                self.trees.append(self.booster.num_trees())
+                if patience is None or value > self._values[self.best] + plan.min_delta:
+                    self.best = number
+                self._call(number, before=False, judged=judged)
+                at = f", {judgment.criterion} {self._values[self.best]:.4f}" if judgment else ""
+                notify(number + 1, n_rounds, f"tree {number + 1}{at}")
+                if watch is not None:
+                    watch(self)
+                if patience is not None and number - self.best >= patience:
+                    return "stopped early"
+            if self.booster is None:  # nothing is missing
+                self.booster = self._first
+        except self._lightgbm.callback.EarlyStopException as stop:
+            self.best = min(int(stop.best_iteration), len(self.trees) - 1)
+        # LightGBM's early stopping says at the end, too, which round was the best
+        return "finished" if len(self.trees) == n_rounds else "stopped early"
+
+    def _keep(self, booster: Any) -> str:
+        """A booster as it is, to which nothing can be added."""
+        self.booster, self.trees = booster, [booster.num_trees()]
+        if self._judgment is not None:
+            self._values = [self._judgment.mean(self._scores(booster, self._judgment.X))]
+        return "finished"
+
+    def _begin(self) -> None:
+        """The booster before its first round."""
+        first, validation = self._first, self._validation
+        if first is not None:
+            # a booster takes over the trees of what predicted the scores that its rows begin with
+            trees = self._lightgbm.basic._InnerPredictor.from_booster(first, {})
+            for rows in (self._rows, validation):
+                if rows is not None:
+                    rows._predictor = trees
+        self.booster = self._lightgbm.Booster(dict(self._parameters), self._rows)
+        if validation is not None:
+            self.booster.add_valid(validation, "validation")
+
+    def _objective(self, scores: Floats, _: object) -> tuple[Any, Any]:
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                f"the scores of {len(self.trees)} trees overflowed. Lower learning_rate, or raise reg_lambda."
+            )
+        if self._plan.dart and not self.trees and self.booster is not None:
+            # LightGBM asks a flag that it never set whether to draw for the first round, in which there is no
+            # tree to drop: seeded anew after that, it draws the same for all others
+            self.booster.reset_parameter({"drop_seed": self._parameters["drop_seed"]})
+        grown = len(self.trees)
+        if self._value is not None and grown and grown % EVERY == 0:  # the scores are those after that round
+            self._training.append((grown, self._value(scores)))
+        return self._derivatives(scores)
+
+    def _criterion(self, scores: Floats, _: object) -> tuple[str, float, bool]:
+        judgment = self._judgment
+        return (judgment.criterion, judgment.mean(scores), True) if judgment else ("", np.nan, True)
+
+    def _callbacks(self, *, before: bool) -> list[Callable[[Any], Any]]:
+        chosen = [each for each in self._plan.callbacks if getattr(each, "before_iteration", False) == before]
+        return sorted(chosen, key=lambda each: getattr(each, "order", -1))
+
+    def _call(self, number: int, *, before: bool, judged: Sequence[Any] | None = None) -> None:
+        """LightGBM's callbacks before or after a round."""
+        for callback in self._callbacks(before=before):
+            callback(
+                self._lightgbm.callback.CallbackEnv(
+                    model=self.booster,
+                    params=self._parameters,
+                    iteration=number,
+                    begin_iteration=0,
+                    end_iteration=self._plan.n_rounds,
+                    evaluation_result_list=judged,
+                )
+            )
+
+    def grown(self) -> Grown:
+        """How far it has come."""
+        return Grown(
+            booster_text(self.booster),
+            tuple(self.trees),
+            tuple(map(float, self._values)),
+            self.best,
+            tuple(self._training),
+        )
+
+    def record(self, status: str) -> BoostingFit:
+        judgment, n_rounds = self._judgment, len(self.trees)
+        return BoostingFit(
+            status,
+            "" if judgment is None else judgment.criterion,
+            "" if judgment is None else judgment.judged_by,
+            () if judgment is None else tuple(float(value) for value in self._values[:n_rounds]),
+            n_rounds,
+            self.best + 1,
+            tuple(self._training),
+        )

@@ -1,0 +1,98 @@
+"""Which queries trees are grown on, and which say when there are enough of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.common.arguments import number
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.criteria import Judge, metric_judge
+from sinkprop.estimator.selection import Selection, mean_over_queries
+from sinkprop.estimator.splits import divide
+from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
+from sinkprop.objective.gains import RankLinear
+
+__all__ = ["Judgment", "check_row_weight", "checked_criterion", "counting", "divided", "expected_name"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Judgment:
+    """The rows of the queries that judge, the mean criterion of their scores, its name, and how in words."""
+
+    X: Any
+    mean: Callable[[Floats], float]
+    criterion: str
+    judged_by: str
+
+
+def counting(data: TrainingSet) -> TrainingSet:
+    """The queries of some weight: documents of others would count in leaves, and where features are cut."""
+    if data.query_weight is None or data.query_weight.all() or not data.query_weight.any():
+        return data
+    return data.select(np.flatnonzero(data.query_weight))
+
+
+def check_row_weight(data: TrainingSet) -> None:
+    """A ValueError where no row counts: trees would have nothing to grow on."""
+    if data.row_weight is not None and not data.row_weight.sum() > 0:
+        raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
+
+
+def checked_criterion(
+    criterion: str | Sequence[str] | None, convention: str, fraction: float | None
+) -> tuple[Judge, str] | None:
+    """What the metrics of a criterion give for each query, and their name; None for the expected gain."""
+    if fraction is not None and number("validation_fraction", fraction) >= 1:
+        raise ValueError(f"validation_fraction must be below 1; got {fraction!r}.")
+    if criterion is None:
+        return None
+    return metric_judge(criterion if isinstance(criterion, str) else tuple(criterion), convention)
+
+
+def expected_name(loss: TreeLoss) -> str:
+    """What the expected gain is called as a criterion."""
+    return "expected gain" if isinstance(loss.gain, RankLinear) else f"expected {loss.gain}"
+
+
+def divided(
+    data: TrainingSet,
+    validation: TrainingSet | None,
+    *,
+    loss: TreeLoss,
+    criterion: str | Sequence[str] | None,
+    convention: str,
+    fraction: float | None,
+    seed: int,
+    n_threads: int | None,
+) -> tuple[TrainingSet, Judgment | None]:
+    """The queries to train on, and those that judge: the validation set's, a fraction held out, or none."""
+    named = checked_criterion(criterion, convention, fraction)
+    if validation is None and not fraction:
+        return data, None
+    selection = Selection("validation", fraction=fraction or 0.5)
+    division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
+    ((_, judging),), weight = division.judges, division.weight
+
+    if named is None:
+        expected = Derivatives(
+            loss,
+            judging.y,
+            judging.groups,
+            sample_weight=judging.sample_weight,
+            query_weight=weight,
+            n_threads=n_threads,
+        )
+        return division.parts[0], Judgment(judging.X, expected.value, expected_name(loss), division.judged_by)
+    judge, name = named
+
+    def mean(scores: Floats) -> float:
+        return float(mean_over_queries(judge(judging, scores), weight))
+
+    return division.parts[0], Judgment(judging.X, mean, name, division.judged_by)

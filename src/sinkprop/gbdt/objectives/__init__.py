@@ -1,0 +1,1 @@
+"""Objectives and metrics for LightGBM, XGBoost and CatBoost; they know nothing of `BoostedRanker`."""

@@ -1,0 +1,119 @@
+"""What a tree library tells of its rows, as derivatives that are prepared once for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkprop.data.queries import Groups
+from sinkprop.gbdt.derivatives import TreeLoss
+from sinkprop.objective.gains import Gain
+
+__all__ = ["Layouts", "consecutive", "kept", "present", "settings_text", "tree_loss"]
+
+Arrays = tuple[NDArray[Any] | None, ...]
+Prepared = TypeVar("Prepared")
+
+
+def tree_loss(function: str, gain: str | Gain, settings: dict[str, Any]) -> TreeLoss:
+    """The loss with these settings; a name that it does not have is an error of the function called."""
+    names = [field.name for field in fields(TreeLoss) if field.name != "gain"]
+    for name in settings:
+        if name not in names:
+            raise TypeError(
+                f"{function}() has no argument {name!r}. The settings of the loss are {', '.join(names)}."
+            )
+    return TreeLoss(gain=gain, **settings)
+
+
+def settings_text(loss: TreeLoss) -> str:
+    """The loss as the arguments that make it, for a repr: those that are not the default's."""
+    plain = TreeLoss(loss.gain)
+    changed = {f.name: getattr(loss, f.name) for f in fields(loss)}
+    kept = [f"{name}={x!r}" for name, x in changed.items() if name != "gain" and x != getattr(plain, name)]
+    text = repr(loss.gain) if type(loss.gain).__str__ is object.__str__ else repr(str(loss.gain))
+    return ", ".join([text, *kept])
+
+
+def consecutive(sizes: NDArray[Any], n: int, *, owner: str) -> Groups:
+    """The groups of n rows whose queries stand one after another, with these sizes.
+
+    A query of no document is left out; `queries` holds the places of the others among the sizes.
+    """
+    counts = np.asarray(sizes)
+    if counts.ndim != 1 or counts.dtype.kind not in "iu":
+        raise ValueError(
+            f"group must hold the number of documents of each query, whole numbers (Q,); {owner} has an "
+            f"array of {counts.dtype} {counts.shape}."
+        )
+    counts = counts.astype(np.int64)
+    if len(counts) and counts.min() < 0:
+        place = int(np.argmax(counts < 0))
+        raise ValueError(f"group must hold sizes, not below 0; {owner} has {counts[place]} at {place}.")
+    if counts.sum() != n:
+        raise ValueError(
+            f"group must hold the sizes of the queries, with the number of rows as their sum: {owner} has "
+            f"{n} rows, but sizes that sum to {counts.sum()}."
+        )
+    places = np.flatnonzero(counts)
+    kept = counts[places]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
+    return Groups(offsets, None, places, int(kept.max()) if len(kept) else 0)
+
+
+def kept(weights: ArrayLike) -> NDArray[Any]:
+    """A copy of weights that stays as it is: what was prepared with them is not made anew."""
+    array = np.array(weights)
+    array.flags.writeable = False
+    return array
+
+
+def present(query_weight: NDArray[Any], groups: Groups, n_sizes: int) -> NDArray[Any]:
+    """The weights of the queries that have documents, where there is one for each size."""
+    return np.asarray(query_weight[groups.queries] if query_weight.shape == (n_sizes,) else query_weight)
+
+
+@dataclass(frozen=True, eq=False)
+class _Layout(Generic[Prepared]):
+    """What was prepared, and copies of the arrays that it was prepared from."""
+
+    arrays: Arrays
+    prepared: Prepared
+
+    def fits(self, arrays: Arrays) -> bool:
+        return all(
+            (a is b) if a is None or b is None else np.array_equal(a, b)
+            for a, b in zip(self.arrays, arrays, strict=True)
+        )
+
+
+class Layouts(Generic[Prepared]):
+    """What was prepared for the data sets in use, each for as long as its arrays hold the same numbers.
+
+    The arrays are compared anew in every call, which takes a thousandth of what their preparation does, so
+    that a label changed in place is seen. A data set that is not known, None, shares one place with the last.
+    Copies, and what is unpickled, begin empty.
+    """
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Any, _Layout[Prepared]] = WeakKeyDictionary()
+        self._last: _Layout[Prepared] | None = None
+
+    def get(self, owner: Any, arrays: Arrays, prepare: Callable[[], Prepared]) -> Prepared:
+        layout = self._last if owner is None else self._known.get(owner)
+        if layout is None or not layout.fits(arrays):
+            copies = tuple(None if array is None else np.array(array) for array in arrays)
+            layout = _Layout(copies, prepare())
+            if owner is None:
+                self._last = layout
+            else:
+                self._known[owner] = layout
+        return layout.prepared
+
+    def __reduce__(self) -> tuple[type[Layouts[Prepared]], tuple[()]]:
+        return Layouts, ()

@@ -1,0 +1,252 @@
+"""Linear rankers that climb an expected gain at ever less smoothing: what SinkProp and SmoothRank share."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.common.arguments import half_steps, numbers, whole
+from sinkprop.common.progress import progress_line
+from sinkprop.data.blocks import ArraySource, Source
+from sinkprop.data.feature_scaling import check_kind
+from sinkprop.data.kinds import is_elsewhere, is_stored_set
+from sinkprop.data.queries import Groups
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.base import BaseRanker, seed_of
+from sinkprop.estimator.criteria import gain_judge
+from sinkprop.estimator.selection import as_selection, selection_from, selection_record
+from sinkprop.linear.inputs import Places
+from sinkprop.linear.problem import linear_scores
+from sinkprop.linear.recipe import Finished, Recipe, train
+from sinkprop.linear.records import Annealing, FitResult, Stage
+from sinkprop.model_files import ModelFileError, read_model, write_model
+from sinkprop.objective.gains import RankLinear, as_gain
+from sinkprop.objective.rank_distribution import partitioned_ranks
+from sinkprop.objective.relaxations import as_relaxation, relaxation_from, relaxation_record, score_weights
+
+__all__ = ["PENALTIES", "AnnealedRanker"]
+
+Floats = NDArray[np.float64]
+
+PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+
+
+class AnnealedRanker(BaseRanker):
+    """A linear ranker that `train` trains.
+
+    A subclass has the attributes gain, relaxation, penalty, annealing, selection, normalization, resample,
+    n_iter, epsilon, max_iter, tol, top, metric, convention, checkpoint, on_stage, n_threads, random_state and
+    verbose, as parameters of its own or as constants of the class.
+    """
+
+    def _fit_elsewhere(
+        self, X: Any, y: Any, qid: Any, group: Any, evaluation: tuple[Any, Any, Any], weights: tuple[Any, Any]
+    ) -> bool:
+        eval_set, eval_qid, eval_group = evaluation
+        sample_weight, query_weight = weights
+        given = [eval_set] if is_stored_set(eval_set) else eval_set
+        judges = list(given) if isinstance(given, list | tuple) else []
+        cluster = getattr(self, "cluster", None)
+        if cluster is None and not is_elsewhere(X) and not any(map(is_stored_set, judges)):
+            return False
+        check_kind(self.normalization)
+        self._recipe(weighted=sample_weight is not None)
+        with ExitStack() as stack:
+            places = Places(self, stack, cluster)
+            data = places.training(X, y, qid, group, sample_weight, query_weight)
+            validation = places.validation(given, eval_qid, eval_group)
+            self._fit_source(data, validation)
+            self.n_rows_, self.n_queries_ = data.n_rows, data.n_queries
+        return True
+
+    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
+        with ExitStack() as stack:
+
+            def source(part: TrainingSet) -> Source:
+                return stack.enter_context(closing(ArraySource(part, self.n_threads)))
+
+            self._fit_source(source(data), None if validation is None else source(validation))
+
+    def _fit_source(self, data: Source, validation: Source | None) -> None:
+        recipe = self._recipe(weighted=data.weighted_rows)
+        resumed, write = self._checkpointing(data, validation, recipe)
+        with progress_line(bool(self.verbose)) as notify:
+            result, scaling = train(
+                data,
+                validation,
+                recipe,
+                resumed=resumed,
+                checkpoint=write,
+                on_stage=self.on_stage,
+                notify=notify,
+            )
+        if result.status == "interrupted":
+            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=4)
+        elif self.checkpoint is not None:
+            Path(self.checkpoint).unlink(missing_ok=True)
+        self.scaling_, self.relaxation_ = scaling, recipe.at(result.sigma)
+        self._set_result(result)
+
+    def _theta(self, X: NDArray[Any]) -> Floats:
+        return linear_scores(X, self._weights, self.scaling_)
+
+    def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        theta = self._theta(X)
+        return theta if theta.ndim == 1 else theta @ np.array(score_weights(self.relaxation_))
+
+    def _ranks(self, X: NDArray[Any], groups: Groups) -> NDArray[np.int64]:
+        if self.relaxation_.width == 1:  # the best assignment under ln Pi is the sorted order
+            return super()._ranks(X, groups)
+        return partitioned_ranks(
+            self._theta(X),
+            groups,
+            self.relaxation_,
+            n_iter=self.n_iter,
+            epsilon=self.epsilon,
+            top=self.top,
+        )
+
+    def _recipe(self, *, weighted: bool) -> Recipe:
+        """The parameters, checked."""
+        gain = as_gain(self.gain)
+        relaxation = as_relaxation(self.relaxation)
+        selection = as_selection(self.selection)
+        annealing = self._annealing()
+        if not isinstance(annealing, Annealing):
+            raise ValueError(f"annealing must be an Annealing or None; got {annealing!r}.")
+        judge, criterion = gain_judge(gain, selection, self.convention, weighted=weighted)
+        if not isinstance(self.tol, int | float) or not 0 <= self.tol < math.inf:
+            raise ValueError(f"tol must be a number, not below 0; got {self.tol!r}.")
+        return Recipe(
+            gain=gain,
+            relaxation=relaxation,
+            penalties=numbers("penalty", self.penalty),
+            sigmas=annealing.sigmas if relaxation.width == 1 else (None,) * len(annealing.sigmas),
+            selection=selection,
+            judge=judge,
+            criterion=criterion,
+            n_iter=half_steps(self.n_iter) / 2,
+            epsilon=self.epsilon,
+            max_iter=whole("max_iter", self.max_iter, 1),
+            tol=float(self.tol),
+            resample=whole("resample", self.resample, 0),
+            top=whole("top", self.top, 1),
+            seed=seed_of(self.random_state),
+            normalization=self.normalization,
+        )
+
+    def _annealing(self) -> Annealing:
+        return Annealing() if self.annealing is None else self.annealing
+
+    def _checkpointing(
+        self, data: Source, validation: Source | None, recipe: Recipe
+    ) -> tuple[list[Finished], Callable[[Sequence[Finished]], None] | None]:
+        """The stages of an earlier, unfinished fit, and the function that writes those of this one."""
+        if self.checkpoint is None:
+            return [], None
+        path, kind = self.checkpoint, f"{type(self).__name__}Checkpoint"
+        digest = _fingerprint(data, validation, recipe, self.convention)
+
+        def write(finished: Sequence[Finished]) -> None:
+            stages = [dataclasses.asdict(record) for record in finished]
+            for stage in stages:
+                stage["weights"] = np.stack(stage["weights"])
+            write_model(path, kind, {"fingerprint": digest, "stages": stages})
+
+        if not os.path.exists(path):
+            return [], write
+        state = read_model(path, kind=kind).state
+        if state["fingerprint"] != digest:
+            raise ModelFileError(
+                f"{os.fspath(path)}: a checkpoint of a fit with other data or parameters, left as it is. "
+                "Give another file, or remove this one."
+            )
+        return [Finished(**{**stage, "weights": tuple(stage["weights"])}) for stage in state["stages"]], write
+
+    def _set_result(self, result: FitResult) -> None:
+        self.fit_result_, self._weights, self.sigma_ = result, result.weights, result.sigma
+        n_features = self.n_features_in_
+        self.coef_ = result.weights if result.weights.ndim == 1 else result.weights[:n_features].T
+        self.intercept_ = 0.0 if result.weights.ndim == 1 else result.weights[n_features]
+
+    def _parameters_to_save(self) -> dict[str, Any]:
+        of_the_run = ("checkpoint", "on_stage", "n_threads", "cluster")
+        saved = {k: v for k, v in self.get_params(deep=False).items() if k not in of_the_run}
+        saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
+        if "relaxation" in saved:
+            saved["relaxation"] = relaxation_record(self.relaxation_)
+        saved["penalty"] = [float(p) for p in numbers("penalty", self.penalty)]
+        saved["selection"] = selection_record(self.selection)
+        if self.annealing is not None:
+            saved["annealing"] = dataclasses.asdict(self.annealing)
+        saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
+        if not isinstance(saved["random_state"], int):
+            saved["random_state"] = None
+        return saved
+
+    @classmethod
+    def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
+        given = dict(saved)
+        if "relaxation" in given:
+            given["relaxation"] = relaxation_from(given["relaxation"])
+        given["penalty"] = tuple(given["penalty"])
+        if given["annealing"] is not None:
+            given["annealing"] = Annealing(**given["annealing"])
+        given["selection"] = selection_from(given["selection"])
+        if given["gain"] is None:  # a function of the user's own is not data; predictions do not need it
+            given["gain"] = "ndcg"
+        return given
+
+    def _fitted_state(self) -> dict[str, Any]:
+        r = self.fit_result_
+        return {
+            "weights": r.weights,
+            "sigma": r.sigma,
+            "relaxation": relaxation_record(self.relaxation_),
+            "status": r.status,
+            "criterion": r.criterion,
+            "judged_by": r.judged_by,
+            "stages": [dataclasses.asdict(stage) for stage in r.stages],
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.relaxation_ = relaxation_from(state["relaxation"])
+        result = FitResult(
+            state["status"],
+            state["weights"],
+            state["sigma"],
+            state["criterion"],
+            state["judged_by"],
+            tuple(Stage(**stage) for stage in state["stages"]),
+        )
+        rows = self.n_features_in_ + (self.relaxation_.width == 2)
+        if result.weights.shape != ((rows,) if self.relaxation_.width == 1 else (rows, 2)):
+            raise ValueError(f"weights of shape {result.weights.shape} for {self.n_features_in_} features")
+        self._set_result(result)
+
+
+def _fingerprint(data: Source, validation: Source | None, recipe: Recipe, convention: str) -> str:
+    """A digest of everything on which the stages of a fit depend."""
+    # The judge is its criterion and convention; the text of a function holds its address, which changes from
+    # one process to the next.
+    settings = [
+        (field.name, getattr(recipe, field.name))
+        for field in dataclasses.fields(recipe)
+        if field.name != "judge"
+    ]
+    digest = hashlib.sha256(repr((settings, convention)).encode())
+    for source in (data, validation):
+        digest.update(b"" if source is None else source.digest.encode())
+        if source is not None and source.query_weight is not None:
+            digest.update(np.ascontiguousarray(source.query_weight).data)
+    return digest.hexdigest()

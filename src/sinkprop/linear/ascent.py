@@ -1,0 +1,258 @@
+"""The climb of a linear scorer's expected gain over queries that may be anywhere: sums, start and L-BFGS."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.common.lbfgs import descend
+from sinkprop.data.blocks import Source, Task
+from sinkprop.data.feature_scaling import Scaling, scaling_of
+from sinkprop.linear.exact_sums import ExactSum, exponent, exponents, until_it_fits, within
+from sinkprop.linear.problem import unscaled
+from sinkprop.linear.tasks import Evaluate, Evaluated, Extent, Gram, Linear, Spread, Squares, Sums
+from sinkprop.objective.gains import Gain
+from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+
+__all__ = ["Moments", "Objective", "Path", "moments_of", "over", "scorer", "starts"]
+
+Floats = NDArray[np.float64]
+P = TypeVar("P")
+
+_LOCATION = 1.5  # logits a standard deviation of the regression's scores: ranks spread over all of (0, 1)
+_SMALLEST = 1e-12  # an eigenvalue of a correlation matrix, to the largest, that is more than rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Of the training features: largest value in size, mean and standard deviation, (D,); mean of the labels.
+
+    `factor` is 1 / deviation, and 0 for a feature that is constant but for rounding.
+    """
+
+    largest: Floats
+    mean: Floats
+    deviation: Floats
+    label: float
+    largest_label: float
+
+    @property
+    def factor(self) -> Floats:
+        return scaling_of("standard", self.mean, self.deviation).factor
+
+
+def moments_of(source: Source) -> Moments:
+    """Three passes over the queries."""
+    largest = source.run(Extent())
+    n, longest = source.n_rows, source.longest
+    sums, labels = source.run(Sums(exponents(largest * longest) + 1))  # rounding may reach the bound
+    mean, label = sums.value() / n, float(labels.value()[0]) / n
+    reach = largest[:-1] + np.abs(mean)
+    with np.errstate(over="ignore"):
+        squares = source.run(Squares(mean, exponents(np.square(reach) * longest) + 1))
+    if not squares.fits:
+        raise FloatingPointError("the features' squares overflow. Scale them before they are trained on.")
+    return Moments(largest[:-1], mean, np.sqrt(squares.value() / n), label, float(largest[-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """The queries that one fit trains on: of each source, those whose code is not the path's number."""
+
+    number: int
+    sources: tuple[Source, ...]
+    n_rows: int
+    n_queries: int
+    total_weight: float | None  # of the queries
+    largest_weight: float
+    weighted_rows: float  # rows, each by its query's weight
+
+
+def over(sources: Sequence[Source], task: Task[P]) -> P:
+    """The task on all the sources, in their order."""
+    return task.combine([source.run(task) for source in sources])
+
+
+def scorer(W: Floats, scaling: Scaling) -> Linear:
+    """The scorer of features as they are that has the weights W for normalized ones."""
+    return Linear(*unscaled(W, scaling))
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Least-squares weights (D,) of normalized features, and the mean (D,) of these features."""
+
+    weights: Floats
+    mean: Floats
+
+
+def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[Start]:
+    """The regression of each path, all from one pass over the queries.
+
+    The products of the columns are exact sums over queries, so the weights do not depend on where these are.
+    """
+    every: list[Source] = []
+    for path in paths:
+        every += [source for source in path.sources if source not in every]
+    heaviest = max(path.largest_weight for path in paths)
+    longest = max(source.longest for source in every)
+    reach = np.concatenate(
+        [
+            [1.0],
+            (moments.largest + np.abs(moments.mean)) * moments.factor,
+            [moments.largest_label + abs(moments.label)],
+        ]
+    )
+    bound = exponents(reach)
+
+    def products(extra: int) -> list[dict[int, ExactSum]]:
+        of_pairs = bound[:, None] + bound[None] + exponent(longest * heaviest) + extra
+        task = Gram(moments.mean, moments.factor, moments.label, within(of_pairs))
+        return [source.run(task) for source in every]
+
+    by_source = until_it_fits(products, lambda found: all(s.fits for each in found for s in each.values()))
+    results = []
+    for path in paths:
+        parts = [
+            sums
+            for source, found in zip(every, by_source, strict=True)
+            if source in path.sources
+            for code, sums in sorted(found.items())
+            if code != path.number
+        ]
+        results.append(_regression(reduce(add, parts).value(), moments, scaling))
+    return results
+
+
+def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
+    """Of least norm where several are best, in units in which every feature has the same spread."""
+    total = G[0, 0]
+    if not total > 0:
+        raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
+    center = G[0] / total
+    rest = G - np.outer(center, G[0])
+    A, b = rest[1:-1, 1:-1], rest[1:-1, -1]
+    norms = np.sqrt(A.diagonal().clip(0))
+    norms[norms <= 1e-6 * np.sqrt(G.diagonal()[1:-1])] = 0  # constant in these queries, but for rounding
+    deviation = math.sqrt(max(0.0, rest[-1, -1]) / total)
+    mean = moments.mean + moments.deviation * center[1:-1]
+    mean = (mean - scaling.shift) * scaling.factor
+    if deviation <= 1e-13 * abs(moments.label) or not norms.any():  # the labels are all alike
+        return Start(np.zeros(len(norms)), mean)
+    used = norms > 0
+    units = np.where(used, norms, 1.0)
+    values, vectors = np.linalg.eigh(np.where(np.outer(used, used), A / np.outer(units, units), 0.0))
+    kept = values > _SMALLEST * values[-1]
+    basis = vectors[:, kept]
+    w = basis @ (basis.T @ np.where(used, b / units, 0.0) / values[kept]) / units * moments.factor
+    scaled = scaling.factor > 0
+    return Start(np.where(scaled, w / np.where(scaled, scaling.factor, 1.0), 0.0), mean)
+
+
+class Objective:
+    """-(expected gain) + penalty / 2 |W - W_0|^2 and its gradient, of the weights of a linear scorer."""
+
+    def __init__(
+        self,
+        path: Path,
+        moments: Moments,
+        scaling: Scaling,
+        relaxation: Relaxation,
+        start: Start,
+        *,
+        gain: Gain,
+        n_iter: float,
+        epsilon: float,
+        resample: int,
+        seed: int,
+    ) -> None:
+        self.path, self.scaling = path, scaling
+        self._gain, self._n_iter, self._epsilon = gain, n_iter, epsilon
+        self._resample, self._seed = resample, seed
+        self._longest = max(source.longest for source in path.sources)
+        self._reach = exponents(moments.largest * self._longest)
+        self.evaluations = 0
+        width = self.spread(start.weights)
+        w = start.weights / width if width > 0 else np.zeros_like(start.weights)
+        self.start = w if relaxation.width == 1 else _partitioned_start(w, start.mean, relaxation)
+
+    def spread(self, W: Floats) -> float:
+        """Standard deviation of the scores of weights (D,) within queries; rows count as their queries do."""
+        own = scorer(W, self.scaling)
+
+        def run(extra: int) -> tuple[ExactSum, float]:
+            return over(self.path.sources, Spread(self.path.number, own, np.asarray(20 + extra)))
+
+        squares, largest = until_it_fits(run, lambda found: found[0].fits)
+        width = math.sqrt(float(squares.value()) / self.path.weighted_rows)
+        # what rounding leaves of equal scores is no spread
+        return width if width > 1e-12 * largest else 0.0
+
+    def value(self, W: Floats, relaxation: Relaxation) -> tuple[float, Floats]:
+        """Expected gain and its gradient in W."""
+        self.evaluations += 1
+        path, own = self.path, scorer(W, self.scaling)
+        sigma = relaxation.sigma if isinstance(relaxation, SmoothedIndicator) else 1.0
+        share = path.largest_weight / (path.total_weight or path.n_queries)
+        steep = exponent(share / min(1.0, sigma)) + 8  # of a gradient in a score, as a rule
+
+        def run(extra: int) -> Evaluated:
+            task = Evaluate(
+                path.number,
+                own,
+                relaxation,
+                self._gain,
+                self._n_iter,
+                self._epsilon,
+                path.n_queries,
+                path.total_weight,
+                self._reach + (steep + extra),
+                10 + exponent(path.largest_weight) + extra,
+                steep + exponent(self._longest) + extra,
+                self._resample,
+                (self._seed, path.number),
+            )
+            return over(path.sources, task)
+
+        found = until_it_fits(run, lambda result: result.fits)
+        value = float(found.value.value()) / (path.n_queries * max(1, self._resample))
+        by_feature, factor = found.products.value(), self.scaling.factor
+        if found.totals is None:
+            # g sums to 0 over each query, since a shift of all its scores changes nothing
+            return value, by_feature * factor
+        total = found.totals.value()
+        offset = np.outer(self.scaling.shift * factor, total)
+        return value, np.concatenate([by_feature.T * factor[:, None] - offset, total[None]])
+
+    def maximize(
+        self, W: Floats, relaxation: Relaxation, penalty: float, *, max_iter: int, tol: float
+    ) -> Floats:
+        """The weights to which L-BFGS climbs from W."""
+
+        def loss(V: Floats) -> tuple[float, Floats]:
+            value, gradient = self.value(V, relaxation)
+            away = V - self.start
+            if V.ndim == 2:
+                away[-1] = 0  # intercepts are free
+            return -value + penalty / 2 * float(np.sum(away * away)), penalty * away - gradient
+
+        return descend(loss, W, max_iter=max_iter, tol=tol)
+
+
+def _partitioned_start(w: Floats, mean: Floats, relaxation: Relaxation) -> Floats:
+    """The least-squares weights as those of two outputs, with intercepts, (D + 1, 2)."""
+    W = np.zeros((len(w) + 1, 2))
+    W[:-1, 0] = -_LOCATION * w  # mass near 0 means near the top
+    if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":
+        W[:-1] = np.stack([-_LOCATION / 2 * w, _LOCATION / 2 * w], axis=1)
+    W[-1] -= mean @ W[:-1]
+    if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":
+        W[-1] += math.log(2)
+    return W

@@ -1,0 +1,136 @@
+"""Least squares on the labels: the start of the paper's recipe, and with a penalty or without a rival."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data.feature_scaling import Scaling, fit_scaling
+
+__all__ = ["RidgePath", "least_squares", "ridge_path"]
+
+Floats = NDArray[np.float64]
+
+_CHUNK = 1 << 10  # rows of a few hundred features that stay in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class RidgePath:
+    """Solutions for P penalties.
+
+    weights     (P, D) of normalized features
+    intercepts  (P,)
+    values      (P,) what was minimized
+    """
+
+    weights: Floats
+    intercepts: Floats
+    values: Floats
+
+
+def least_squares(
+    X: NDArray[Any], y: Floats, *, penalty: float = 0.0, sample_weight: Floats | None = None
+) -> tuple[Floats, float]:
+    """The w and c that minimize the mean of (y - X w - c)^2 + penalty |w|^2, of least norm if several do.
+
+    X              (N, D) features
+    y              (N,) labels
+    sample_weight  (N,) row weights: the mean is weighted
+
+    >>> w, c = least_squares(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]))
+    >>> w.round(12), round(c, 12)
+    (array([2.]), 1.0)
+    """
+    path = ridge_path(X, y, [penalty], scaling=fit_scaling("none", X), sample_weight=sample_weight)
+    return path.weights[0], float(path.intercepts[0])
+
+
+def ridge_path(
+    X: NDArray[Any],
+    y: Floats,
+    penalties: Sequence[float],
+    *,
+    scaling: Scaling,
+    sample_weight: Floats | None = None,
+) -> RidgePath:
+    """For each penalty, the w and c that minimize the mean over rows of (y - z w - c)^2, plus penalty |w|^2.
+
+    z are the features as `scaling` normalizes them. The intercept c is not penalized. Where several w do it,
+    which only a penalty of 0 lets happen, that of least norm is taken, in units in which every feature has
+    the same spread.
+
+    The rows are reduced to a triangle by orthogonal transformations, one chunk at a time: linear in the rows,
+    with one chunk of memory, and as accurate as a factorization of the whole. One singular value
+    decomposition of the triangle then serves all penalties, each of which costs a product with a (D, D)
+    matrix.
+
+    >>> X, y = np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0])
+    >>> path = ridge_path(X, y, [2 / 3, 0.0], scaling=fit_scaling("none", X))
+    >>> path.weights.round(12), path.intercepts.round(12)
+    (array([[1.],
+           [2.]]), array([2., 1.]))
+    """
+    from threadpoolctl import threadpool_limits
+
+    total = float(len(X)) if sample_weight is None else float(sample_weight.sum())
+    if not total > 0:
+        raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
+    # One thread: those of BLAS wait for each other longer than they work where others use the processors.
+    with threadpool_limits(1, user_api="blas"):
+        R = _triangle(X, y, sample_weight) / np.sqrt(total)
+        return _solve(R, np.asarray(penalties, dtype=np.float64), scaling)
+
+
+def _triangle(X: NDArray[Any], y: Floats, sample_weight: Floats | None) -> Floats:
+    """The R of the rows [1, x, y]: (D + 2, D + 2)."""
+    n, n_features = X.shape
+    R = np.zeros((0, n_features + 2))
+    for start in range(0, n, _CHUNK):
+        rows = slice(start, min(start + _CHUNK, n))
+        block = np.empty((rows.stop - rows.start, n_features + 2))
+        block[:, 0] = 1
+        block[:, 1:-1] = X[rows]
+        block[:, -1] = y[rows]
+        if sample_weight is not None:
+            block *= np.sqrt(sample_weight[rows])[:, None]
+        R = np.asarray(np.linalg.qr(np.concatenate([R, block]), mode="r"))
+    return np.concatenate([R, np.zeros((max(0, n_features + 2 - len(R)), n_features + 2))])
+
+
+def _solve(R: Floats, penalties: Floats, scaling: Scaling) -> RidgePath:
+    # The first row of R alone holds the intercept: what is below is the problem without it.
+    A, b = R[1:, 1:-1], R[1:, -1]
+    norms = np.sqrt(np.square(A).sum(axis=0))
+    norms[norms <= 1e-13 * np.abs(R[0, 1:-1])] = 0  # a constant feature, but for rounding
+    A = A * (norms > 0)
+    if np.linalg.norm(b) <= 1e-13 * np.abs(R[0, -1]):  # so are the labels
+        b = np.zeros_like(b)
+    # `raw`: the weights of the features as they are
+    weights, raw = np.empty((2, len(penalties), A.shape[1]))
+    free, used = penalties == 0, scaling.factor > 0
+    if free.any():
+        units = np.where(norms > 0, norms, 1.0)  # so that features of any magnitude count alike in the rank
+        raw[free] = np.linalg.lstsq(A / units, b, rcond=None)[0] / units
+        weights[free] = np.where(used, raw[free] / np.where(used, scaling.factor, 1.0), 0.0)
+    if not free.all():
+        weights[~free] = _penalized(A * scaling.factor, b, penalties[~free])
+        raw[~free] = weights[~free] * scaling.factor
+    intercepts = np.array([(R[0, -1] - R[0, 1:-1] @ w) / R[0, 0] + w @ scaling.shift for w in raw])
+    values = np.square(b - raw @ A.T).sum(axis=1) + penalties * np.square(weights).sum(axis=1)
+    return RidgePath(weights, intercepts, values)
+
+
+def _penalized(A: Floats, b: Floats, penalties: Floats) -> Floats:
+    """(P, D) the w that minimize |A w - b|^2 + penalty |w|^2."""
+    U, s, Vt = np.linalg.svd(A, full_matrices=False)
+    kept = s > np.finfo(np.float64).eps * max(A.shape) * s.max(initial=0.0)  # the rest is rounding
+    U, s, Vt = U[:, kept], s[kept], Vt[kept]
+    # s / (s^2 + penalty), where s^2 may overflow
+    with np.errstate(over="ignore"):
+        shrunk = 1 / (s + penalties[:, None] / s)
+    w: Floats = (shrunk * (U.T @ b)) @ Vt
+    return w

@@ -1,0 +1,93 @@
+"""Linear scorers: their expected gain and its gradient in the weights, and where the weights start."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop import _native
+from sinkprop.data.feature_scaling import Scaling
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.linear.least_squares import least_squares
+from sinkprop.linear.products import Products
+
+__all__ = ["LinearProblem", "linear_scores", "row_scores", "spread", "unscaled"]
+
+Floats = NDArray[np.float64]
+
+
+class LinearProblem:
+    """Training queries as a linear scorer sees them: its scores, and the gradient in its weights."""
+
+    def __init__(self, data: TrainingSet, scaling: Scaling, multiply: Products) -> None:
+        self.data, self.scaling, self._multiply = data, scaling, multiply
+
+    @cached_property
+    def start(self) -> Floats:
+        """The least-squares weights (D,), in units in which the spread of their scores in queries is 1."""
+        return _start(self.data, self.scaling)
+
+    def scores(self, W: Floats, X: NDArray[Any] | None = None) -> Floats:
+        return linear_scores(self.data.X if X is None else X, W, self.scaling, self._multiply)
+
+    def gradient(self, g: Floats) -> Floats:
+        """That in the weights, (D,) or with intercepts (D + 1, 2), of what has the gradient g in the scores.
+
+        With one score a document, g sums to 0 over each query: a shift of all its scores changes nothing.
+        """
+        by_feature = self._multiply.backward(self.data.X, g)
+        if g.ndim == 1:
+            return by_feature * self.scaling.factor
+        total = g.sum(axis=0)
+        offset = np.outer(self.scaling.shift * self.scaling.factor, total)
+        return np.concatenate([by_feature * self.scaling.factor[:, None] - offset, total[None]])
+
+
+def linear_scores(X: NDArray[Any], W: Floats, scaling: Scaling, multiply: Products | None = None) -> Floats:
+    """Normalized features times weights, with the intercepts in the last row where there are two outputs.
+
+    "query" scaling is done before: here it is the identity. Without `multiply` the score of a row depends on
+    no other row, to the last bit.
+    """
+    V, shift = unscaled(W, scaling)
+    if multiply is None:
+        return row_scores(X, V, shift)
+    return multiply.forward(X, V[0] if W.ndim == 1 else V.T) - (shift[0] if W.ndim == 1 else shift)
+
+
+def unscaled(W: Floats, scaling: Scaling) -> tuple[Floats, Floats]:
+    """V (k, D) and shift (k,) such that V x - shift are the k outputs of the weights W for features x."""
+    columns = W[:, None] if W.ndim == 1 else W[:-1]
+    V = np.ascontiguousarray((columns * scaling.factor[:, None]).T)
+    shift = (scaling.shift * scaling.factor) @ columns
+    return V, shift if W.ndim == 1 else shift - W[-1]
+
+
+def row_scores(X: NDArray[Any], V: Floats, shift: Floats) -> Floats:
+    """X V' - shift in float64: (N,) for V (1, D), and (N, k) for V (k, D)."""
+    out = np.empty((len(X), len(V)))
+    _native.row_scores(X, V, out)
+    out -= shift
+    return out[:, 0] if len(V) == 1 else out
+
+
+def _start(data: TrainingSet, scaling: Scaling) -> Floats:
+    raw, _ = least_squares(data.X, data.y, sample_weight=data.row_weight)
+    used = scaling.factor > 0
+    w = np.where(used, raw / np.where(used, scaling.factor, 1.0), 0.0)
+    width = spread(linear_scores(data.X, w, scaling), data)
+    return w / width if width > 0 else np.zeros_like(w)
+
+
+def spread(scores: Floats, data: TrainingSet) -> float:
+    """Standard deviation of the scores within queries; rows count as their queries do."""
+    sizes = np.diff(data.groups.offsets)
+    means = np.add.reduceat(scores, data.groups.offsets[:-1]) / sizes
+    weight = None if data.query_weight is None else np.repeat(data.query_weight, sizes)
+    width = math.sqrt(np.average(np.square(scores - np.repeat(means, sizes)), weights=weight))
+    # what rounding leaves of equal scores is no spread
+    return width if width > 1e-12 * float(np.abs(scores).max()) else 0.0

@@ -1,0 +1,410 @@
+"""What a pass over training queries computes: the tasks of a linear fit.
+
+Each is sent to where the blocks of queries are. Sums over queries are exact (`exact.py`), so that no result
+depends on how the queries are cut into blocks or shared among threads and machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop import _native
+from sinkprop.data.blocks import Block
+from sinkprop.data.queries import Groups
+from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.criteria import Judge
+from sinkprop.linear.exact_sums import ExactSum, add_products, add_rows
+from sinkprop.linear.problem import row_scores
+from sinkprop.objective.expected_gain import grouped_gain, native_settings, scale_queries
+from sinkprop.objective.gains import Gain
+from sinkprop.objective.rank_distribution import partitioned_ranks
+from sinkprop.objective.relaxations import Relaxation
+
+__all__ = [
+    "Assess",
+    "Evaluate",
+    "Evaluated",
+    "Extent",
+    "Gram",
+    "Linear",
+    "Spread",
+    "Squares",
+    "Sums",
+    "gathered",
+    "resampled",
+]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+NO_CODE = -1  # of queries that judge no path
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """Scores of a linear scorer: V (k, D) times a row, less `shift` (k,); k is 1 or 2."""
+
+    V: Floats
+    shift: Floats
+
+    def __call__(self, X: NDArray[Any]) -> Floats:
+        """(N,), or (N, 2) for two outputs."""
+        return row_scores(X, self.V, self.shift)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The largest value in size of each feature, and of the label: (D + 1,)."""
+
+    def __call__(self, block: Block) -> Floats:
+        X = block.data.X
+        largest = np.maximum(X.max(axis=0), -X.min(axis=0)).astype(np.float64)
+        return np.append(largest, block.data.y.max())
+
+    def combine(self, parts: Sequence[Floats]) -> Floats:
+        return np.asarray(np.max(parts, axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """The sums of the features over all rows, (D,), and that of the labels, (1,)."""
+
+    exponent: Integers  # (D + 1,)
+
+    def __call__(self, block: Block) -> tuple[ExactSum, ExactSum]:
+        data = block.data
+        ones = np.ones(len(data.y))
+        return (
+            add_products(data.X, ones, data.groups.offsets, self.exponent[:-1]),
+            add_products(data.y[:, None], ones, data.groups.offsets, self.exponent[-1:]),
+        )
+
+    def combine(self, parts: Sequence[tuple[ExactSum, ExactSum]]) -> tuple[ExactSum, ExactSum]:
+        return reduce(add, (part[0] for part in parts)), reduce(add, (part[1] for part in parts))
+
+
+@dataclass(frozen=True, eq=False)
+class Squares:
+    """The sum over all rows of (feature - mean)^2, (D,)."""
+
+    mean: Floats
+    exponent: Integers
+
+    def __call__(self, block: Block) -> ExactSum:
+        data = block.data
+        away = np.square(data.X - self.mean)
+        return add_products(away, np.ones(len(data.y)), data.groups.offsets, self.exponent)
+
+    def combine(self, parts: Sequence[ExactSum]) -> ExactSum:
+        return reduce(add, parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Gram:
+    """Products of the columns [1, z, y - label] with each other, (D + 2, D + 2), for each code of queries.
+
+    z = (x - mean) * factor. A row counts by its own weight times its query's.
+    """
+
+    mean: Floats
+    factor: Floats
+    label: float
+    exponent: Integers
+
+    def __call__(self, block: Block) -> dict[int, ExactSum]:
+        data = block.data
+        columns = np.empty((len(data.y), data.X.shape[1] + 2))
+        columns[:, 0] = 1
+        np.subtract(data.X, self.mean, out=columns[:, 1:-1])
+        columns[:, 1:-1] *= self.factor
+        columns[:, -1] = data.y - self.label
+        weight = data.row_weight
+        if weight is not None:
+            columns *= np.sqrt(weight)[:, None]
+        codes = [NO_CODE] * data.n_queries if block.codes is None else block.codes.tolist()
+        size = columns.shape[1]
+        scale = np.ldexp(1.0, -self.exponent).ravel()
+        words = {code: np.zeros((3, size * size), dtype=np.int64) for code in set(codes)}
+        fits = True
+        bounds = data.groups.offsets.tolist()
+        for code, first, last in zip(codes, bounds[:-1], bounds[1:], strict=True):
+            rows = columns[first:last]
+            fits &= _native.add_words((rows.T @ rows).reshape(1, -1), scale, words[code])
+        return {
+            code: ExactSum(sums.reshape(3, size, size), self.exponent, fits) for code, sums in words.items()
+        }
+
+    def combine(self, parts: Sequence[dict[int, ExactSum]]) -> dict[int, ExactSum]:
+        total: dict[int, ExactSum] = {}
+        for part in parts:
+            for code, sums in part.items():
+                total[code] = total[code] + sums if code in total else sums
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Of a path's scores: the sum of weight (score - mean of its query)^2, and the largest in size."""
+
+    path: int
+    scorer: Linear
+    exponent: Integers
+
+    def __call__(self, block: Block) -> tuple[ExactSum, float]:
+        groups = block.trained(self.path)
+        if groups is None:
+            return add_rows(np.zeros(1), self.exponent), 0.0
+        scores = self.scorer(block.data.X)
+        if groups.rows is not None:
+            scores = scores[groups.rows]
+        sizes = np.diff(groups.offsets)
+        means = np.add.reduceat(scores, groups.offsets[:-1]) / sizes
+        squares = np.add.reduceat(np.square(scores - np.repeat(means, sizes)), groups.offsets[:-1])
+        if block.data.query_weight is not None:
+            squares *= _of_queries(block, self.path)
+        return add_rows(squares, self.exponent), float(np.abs(scores).max())
+
+    def combine(self, parts: Sequence[tuple[ExactSum, float]]) -> tuple[ExactSum, float]:
+        return reduce(add, (part[0] for part in parts)), max(part[1] for part in parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """Sums over the queries of a path: their values, () and, for the gradient g in the scores, X' g and g.
+
+    The latter are (D,) and None for one score a document, (2, D) and (2,) for two.
+    """
+
+    value: ExactSum
+    products: ExactSum
+    totals: ExactSum | None
+
+    def __add__(self, other: Evaluated) -> Evaluated:
+        totals = None
+        if self.totals is not None and other.totals is not None:
+            totals = self.totals + other.totals
+        return Evaluated(self.value + other.value, self.products + other.products, totals)
+
+    @property
+    def fits(self) -> bool:
+        return self.value.fits and self.products.fits and (self.totals is None or self.totals.fits)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluate:
+    """The expected gain of a path's queries, and its gradient in the scores carried to the features.
+
+    n_queries     of the path, all in all
+    total_weight  of these queries; None where all count alike
+    exponent      (D,) of what a query contributes to X' g; `of_values` and `of_totals` those of the others
+    resample      copies of each query, drawn anew from its documents; 0 for the queries as they are
+    """
+
+    path: int
+    scorer: Linear
+    relaxation: Relaxation
+    gain: Gain
+    n_iter: float
+    epsilon: float
+    n_queries: int
+    total_weight: float | None
+    exponent: Integers
+    of_values: int
+    of_totals: int
+    resample: int = 0
+    seed: tuple[int, ...] = ()
+
+    def __call__(self, block: Block) -> Evaluated:
+        data, groups = block.data, block.trained(self.path)
+        theta = self.scorer(data.X)
+        if groups is None:
+            values, g = np.zeros(0), np.zeros_like(theta)
+        else:
+            if not np.isfinite(theta).all():
+                raise ValueError(
+                    "the scores of the training documents overflow: features are too large. Scale them, or "
+                    "take normalization='standard'."
+                )
+            values, g = self._of_scores(block, groups, theta)
+        totals = None
+        if g.ndim == 2:
+            totals = add_rows(
+                np.add.reduceat(g, data.groups.offsets[:-1], axis=0), np.asarray(self.of_totals)
+            )
+        return Evaluated(
+            add_rows(values, np.asarray(self.of_values)),
+            add_products(data.X, g, data.groups.offsets, self.exponent),
+            totals,
+        )
+
+    def _of_scores(self, block: Block, groups: Groups, theta: Floats) -> tuple[Floats, Floats]:
+        data = block.data
+        n_queries = self.n_queries * max(1, self.resample)
+        rows, y, weight, x = None, data.y, data.sample_weight, theta
+        if self.resample:
+            numbers = block.first + _numbers(block, self.path)
+            rows, groups = block.keep(
+                ("resampled", self.seed, self.resample),
+                lambda: resampled(groups, numbers, self.resample, self.seed),
+            )
+            x, y = theta[rows], y[rows]
+            weight = None if weight is None else weight[rows]
+        values, g = grouped_gain(
+            x,
+            y,
+            groups,
+            self.gain,
+            native_settings(self.relaxation, self.n_iter, self.epsilon),
+            weight,
+            1,
+            factor=1 / n_queries,
+        )
+        if self.total_weight is not None:
+            own = np.tile(_of_queries(block, self.path), max(1, self.resample))
+            shares = own / (self.total_weight * max(1, self.resample)) * n_queries
+            scale_queries(g, shares, groups)
+            values = shares * values
+        if rows is not None:
+            g = gathered(g, rows, len(theta))
+        return values, g
+
+    def combine(self, parts: Sequence[Evaluated]) -> Evaluated:
+        return reduce(add, parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Assessed:
+    """What queries say of a stage: values (q,) of those that judge each path, sums over the training ones.
+
+    `training` is (sum of share times criterion, sum of shares), (2,), or None.
+    """
+
+    judged: dict[int, Floats]
+    training: ExactSum | None
+
+
+@dataclass(frozen=True, eq=False)
+class Assess:
+    """The criterion of the queries that judge, and the mean of the training queries'."""
+
+    judge: Judge
+    judged: Mapping[int, Linear]
+    training: Linear | None
+    relaxation: Relaxation
+    n_iter: float
+    epsilon: float
+    top: int
+    exponent: int
+
+    def __call__(self, block: Block) -> Assessed:
+        judged = {}
+        for path, scorer in self.judged.items():
+            groups = block.judging(path)
+            judged[path] = np.zeros(0) if groups is None else self._criterion(block, groups, scorer)
+        training = None
+        if self.training is not None:
+            sums = np.zeros((0, 2))
+            groups = block.trained(0)
+            if groups is not None:
+                values = self._criterion(block, groups, self.training)
+                counted = ~np.isnan(values)
+                shares = counted.astype(np.float64)
+                if block.data.query_weight is not None:
+                    shares *= _of_queries(block, 0)
+                sums = np.stack([np.where(counted, values, 0.0) * shares, shares], axis=1)
+            training = add_rows(sums, np.asarray(self.exponent))
+        return Assessed(judged, training)
+
+    def _criterion(self, block: Block, groups: Groups, scorer: Linear) -> Floats:
+        """(q,) of these queries."""
+        data = block.data
+        scores = scorer(data.X)
+        y, weight = data.y, data.sample_weight
+        if groups.rows is not None:
+            scores, y = scores[groups.rows], y[groups.rows]
+            weight = None if weight is None else weight[groups.rows]
+            groups = Groups(groups.offsets, None, groups.queries, groups.longest)
+        if scores.ndim == 2:
+            ranks = partitioned_ranks(
+                scores, groups, self.relaxation, n_iter=self.n_iter, epsilon=self.epsilon, top=self.top
+            )
+            scores = -ranks.astype(np.float64)
+        return self.judge(TrainingSet(np.empty((len(y), 0)), y, groups, weight), scores)
+
+    def combine(self, parts: Sequence[Assessed]) -> Assessed:
+        judged = {path: np.concatenate([part.judged[path] for part in parts]) for path in self.judged}
+        training = [part.training for part in parts if part.training is not None]
+        return Assessed(judged, reduce(add, training) if training else None)
+
+
+def _numbers(block: Block, path: int) -> Integers:
+    """(q,) which of the block's queries the path trains on."""
+    if block.codes is None:
+        return np.arange(block.data.n_queries)
+    return np.flatnonzero(block.codes != path)
+
+
+def _of_queries(block: Block, path: int) -> Floats:
+    """(q,) the weights of the block's queries that the path trains on."""
+    numbers, weight = _numbers(block, path), block.data.query_weight
+    return np.ones(len(numbers)) if weight is None else weight[numbers]
+
+
+_RESAMPLED_SIZE = 200  # the paper's bound on a resampled query
+
+
+def resampled(
+    groups: Groups, numbers: NDArray[np.int64], times: int, seed: Sequence[int]
+) -> tuple[NDArray[np.int64], Groups]:
+    """Rows of `times` copies of each query, their documents drawn with replacement, and the copies' groups.
+
+    The sizes are Poisson with the mean of the original's, from 1 to 200. What is drawn for a query depends on
+    the seed and its number alone.
+    """
+    from scipy.special import pdtr, pdtrik
+
+    sizes, starts = np.tile(np.diff(groups.offsets), times), np.tile(groups.offsets[:-1], times)
+    keys = np.repeat(np.arange(times, dtype=np.uint64), len(numbers))
+    for part in (*(np.full(1, each) for each in seed), np.tile(numbers, times)):
+        keys = _mixed(keys ^ _mixed(part.astype(np.uint64)))
+    u, mean = _uniform(keys), sizes.astype(np.float64)
+    drawn = np.ceil(pdtrik(u, mean))
+    fewer = (drawn - 1).clip(0)
+    drawn = np.where(pdtr(fewer, mean) >= u, fewer, drawn).clip(1, _RESAMPLED_SIZE).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(drawn)]).astype(np.int64)
+    of = np.repeat(np.arange(len(drawn)), drawn)
+    place = (np.arange(offsets[-1]) - offsets[:-1][of] + 1).astype(np.uint64)
+    rows = starts[of] + np.floor(_uniform(_mixed(keys[of] + place * _GOLDEN)) * sizes[of]).astype(np.int64)
+    if groups.rows is not None:
+        rows = groups.rows[rows]
+    return rows, Groups(offsets, None, np.arange(len(drawn)), int(drawn.max()))
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's function: bits that look drawn at random from numbers that do not."""
+    z = z + _GOLDEN
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _uniform(bits: NDArray[np.uint64]) -> Floats:
+    """Numbers within (0, 1)."""
+    return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def gathered(gradient: Floats, rows: NDArray[np.int64], n: int) -> Floats:
+    """Sum of the gradient over the copies of each row."""
+    if gradient.ndim == 1:
+        return np.asarray(np.bincount(rows, weights=gradient, minlength=n), dtype=np.float64)
+    return np.stack([np.bincount(rows, weights=column, minlength=n) for column in gradient.T], axis=1)

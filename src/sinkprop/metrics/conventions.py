@@ -1,0 +1,150 @@
+"""What the name of a metric leaves open, and what others' programs make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Literal
+
+from sinkprop.common.text_forms import as_number, digits, one_of
+from sinkprop.metrics.ranked_labels import Ties
+
+__all__ = ["CONVENTIONS", "Convention", "as_convention"]
+
+Discount = Literal["letor", "log2"]
+LabelGain = Literal["exponential", "linear"]
+Empty = Literal[0, 1, "skip"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convention:
+    """What the name of a metric leaves open.
+
+    gain        of a label: "exponential", 2^r - 1, or "linear", r
+    discount    of a rank: "letor", 1 at ranks 1 and 2 and 1/log2(rank) after, or "log2", 1/log2(rank + 1)
+    short_ndcg  NDCG@k and DCG@k of fewer than k documents: "zero", or of those that are "present"
+    short_p     P@k of fewer than k documents: "zero", or their relevant ones over "k", or over "documents"
+    map_at      AP@k is divided by the number of "relevant" documents, or of the "reachable", at most k
+    empty       what a query without a relevant document counts: 0, 1, or "skip", left out of the mean. 1 is
+                full marks, for NDCG, MAP, MRR, recall and hit; P, DCG, ERR and RBP of such a query remain 0
+    ties        the order of documents with equal scores: as in the "file", the "worst" or the "best", or the
+                "average" over all orders, exactly
+    threshold   the least label that is relevant, for the metrics that know only relevant and irrelevant
+    max_grade   the highest grade of ERR. None takes the largest of the labels given, which may differ between
+                files: state it where values of ERR are compared
+
+    `CONVENTIONS` holds those with names; `dataclasses.replace` makes others, as do the options of `evaluate`.
+
+    >>> CONVENTIONS["mslr"].threshold
+    2.0
+    """
+
+    name: str
+    gain: LabelGain = "exponential"
+    discount: Discount = "log2"
+    short_ndcg: Literal["zero", "present"] = "present"
+    short_p: Literal["zero", "k", "documents"] = "k"
+    map_at: Literal["relevant", "reachable"] = "relevant"
+    empty: Empty = 0
+    ties: Ties = "file"
+    threshold: float = 1.0
+    max_grade: float | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        for name, choices in CHOICES.items():
+            one_of(name, getattr(self, name), choices)
+        if isinstance(self.empty, bool) or self.empty not in (0, 1, "skip"):
+            raise ValueError(f"empty must be 0, 1 or 'skip'; got {self.empty!r}.")
+        put(self, "empty", self.empty if isinstance(self.empty, str) else int(self.empty))
+        put(self, "threshold", as_number("threshold", self.threshold))
+        if self.max_grade is not None:
+            put(self, "max_grade", as_number("max_grade", self.max_grade))
+
+    def describe(self) -> str:
+        """The convention in one sentence."""
+        return f"{self._title()}: {'; '.join(self._clauses())}."
+
+    def _title(self) -> str:
+        known = CONVENTIONS.get(self.name)
+        if known is None:
+            return self.name
+        stated = [f.name for f in fields(self) if f.name != "max_grade"]
+        changed = [name for name in stated if getattr(self, name) != getattr(known, name)]
+        return self.name + (f", but for {listed(changed)}" if changed else "")
+
+    def _clauses(self, empty_note: str = "") -> list[str]:
+        clauses = [f"{_GAINS[self.gain]}, {_DISCOUNTS[self.discount]}"]
+        if self.short_ndcg == self.short_p == "zero":
+            clauses.append("a query of fewer than k documents adds 0 to NDCG@k, DCG@k and P@k")
+        else:
+            clauses.append(
+                f"a query of fewer than k documents {_SHORT_NDCG[self.short_ndcg]}, {_SHORT_P[self.short_p]}"
+            )
+        if self.map_at == "reachable":
+            clauses.append("AP@k is divided by the number of relevant documents, at most k")
+        empty = "is left out" if self.empty == "skip" else f"counts {self.empty}"
+        clauses.append(f"a query without a relevant document {empty}{empty_note}")
+        clauses.append(_TIES[self.ties])
+        clauses.append(f"relevant is a label >= {digits(self.threshold)}")
+        return clauses
+
+
+_GAINS = {"exponential": "gain 2^r - 1", "linear": "gain r"}
+_DISCOUNTS = {
+    "letor": "discount 1 at ranks 1 and 2 and 1/log2(rank) after",
+    "log2": "discount 1/log2(rank + 1)",
+}
+_SHORT_NDCG = {"zero": "adds 0 to NDCG@k and DCG@k", "present": "is scored on those it has"}
+_SHORT_P = {"zero": "and adds 0 to P@k", "k": "P@k divided by k", "documents": "P@k divided by their number"}
+_TIES = {
+    "file": "tied scores in file order",
+    "average": "tied scores averaged over all orders",
+    "worst": "tied scores in the worst order",
+    "best": "tied scores in the best order",
+}
+CHOICES: dict[str, tuple[str, ...]] = {
+    "gain": tuple(_GAINS),
+    "discount": tuple(_DISCOUNTS),
+    "short_ndcg": tuple(_SHORT_NDCG),
+    "short_p": tuple(_SHORT_P),
+    "map_at": ("relevant", "reachable"),
+    "ties": tuple(_TIES),
+}
+
+CONVENTIONS: Mapping[str, Convention] = MappingProxyType(
+    {
+        convention.name: convention
+        for convention in (
+            # Microsoft's Eval-Score-3.0.pl, Eval-Score-4.0.pl and eval-score-mslr.pl
+            Convention(name="letor", discount="letor", short_ndcg="zero", short_p="zero"),
+            Convention(name="letor4", discount="letor", short_ndcg="zero"),
+            Convention(name="mslr", discount="letor", short_ndcg="zero", threshold=2),
+            Convention(name="standard"),
+            Convention(name="lightgbm", map_at="reachable", empty=1),
+            Convention(name="xgboost", map_at="reachable", empty=1, short_p="documents"),
+            Convention(name="sklearn", gain="linear", ties="average"),
+            Convention(name="trec", gain="linear"),
+        )
+    }
+)
+
+
+def as_convention(value: str | Convention) -> Convention:
+    """The convention that a value stands for: a `Convention` as it is, a name looked up in `CONVENTIONS`.
+
+    >>> as_convention("letor").discount
+    'letor'
+    """
+    if isinstance(value, Convention):
+        return value
+    if isinstance(value, str) and value.lower() in CONVENTIONS:
+        return CONVENTIONS[value.lower()]
+    raise ValueError(f"convention must be a Convention, or one of {listed(CONVENTIONS)}; got {value!r}.")
+
+
+def listed(names: Iterable[object]) -> str:
+    """Names in a row, the last after "and"."""
+    texts = [str(name) for name in names]
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)

@@ -1,0 +1,275 @@
+"""Evaluation of rankings, with its convention stated.
+
+Two programs that both print "NDCG@10" may print different numbers: they differ in the gain of a label, the
+discount of a rank, and in what short queries, queries without a relevant document and tied scores count. So a
+metric is a value with a name, and a `Convention` says the rest:
+
+>>> labels, scores, qid = [2, 0, 1, 0, 0], [0.9, 0.5, 0.1, 0.3, 0.2], ["a", "a", "a", "b", "b"]
+>>> result = evaluate(labels, scores, qid, ("ndcg@2", "map"))
+>>> result
+{'ndcg@2': 0.375, 'map': 0.41666666666666663}
+>>> result.per_query["ndcg@2"]
+array([0.75, 0.  ])
+>>> for clause in result.describe().split("; "):
+...     print(clause)
+letor: gain 2^r - 1, discount 1 at ranks 1 and 2 and 1/log2(rank) after
+a query of fewer than k documents adds 0 to NDCG@k, DCG@k and P@k
+a query without a relevant document counts 0
+tied scores in file order
+relevant is a label >= 1
+mean over 2 queries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkprop.common.text_forms import digits
+from sinkprop.data.checks import as_labels
+from sinkprop.data.queries import Groups, group_rows
+from sinkprop.metrics.conventions import Convention, Empty, as_convention, listed
+from sinkprop.metrics.measures import ExpectedReciprocalRank, Metric, parse_metric, parse_metrics
+from sinkprop.metrics.ranked_labels import Ranked, Ties
+from sinkprop.metrics.ranking import as_one_score_a_row
+
+__all__ = ["Evaluation", "evaluate", "evaluate_blocks"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class Evaluation(dict[str, float]):
+    """The mean of each metric over the queries, {name: mean}: a plain mapping, with what it was made from.
+
+    queries     (Q,) query ids, by first appearance
+    per_query   {name: (Q,) values}, NaN where a query is left out of the mean
+    metrics     the metrics, as they were asked for
+    convention  the `Convention`, with the options of the call in it
+    n_queries   Q, those left out included
+
+    Another spelling of a name, such as "NDCG@10", finds it as well.
+    """
+
+    queries: NDArray[Any]
+    per_query: dict[str, Floats]
+    metrics: tuple[Metric, ...]
+    convention: Convention
+    n_queries: int
+
+    def __init__(
+        self,
+        means: Mapping[str, float],
+        *,
+        queries: NDArray[Any],
+        per_query: dict[str, Floats],
+        metrics: tuple[Metric, ...],
+        convention: Convention,
+        notes: Sequence[str] = (),
+    ) -> None:
+        super().__init__(means)
+        self.queries, self.per_query, self.metrics = queries, per_query, metrics
+        self.convention, self.n_queries = convention, len(queries)
+        self._notes = tuple(notes)
+
+    def __missing__(self, name: str) -> float:
+        try:
+            other = str(parse_metric(name))
+        except (AttributeError, TypeError, ValueError):
+            other = ""
+        if other in self:
+            return self[other]
+        raise KeyError(f"{name!r} was not evaluated; there is {listed(self)}")
+
+    def describe(self) -> str:
+        """What the numbers rest on, in one sentence, to be printed with every table."""
+        plain = dict.fromkeys(metric.kind.upper() for metric in self.metrics if not metric.full_marks)
+        note = f", but 0 in {listed(plain)}" if plain and self.convention.empty == 1 else ""
+        clauses = [*self.convention._clauses(note), *self._notes]
+        return f"{self.convention._title()}: {'; '.join(clauses)}."
+
+
+def evaluate(
+    labels: ArrayLike,
+    scores: ArrayLike,
+    qid: ArrayLike | Sequence[Hashable],
+    metrics: str | Metric | Iterable[str | Metric] = ("ndcg@10",),
+    convention: str | Convention = "letor",
+    *,
+    empty: Empty | None = None,
+    ties: Ties | None = None,
+    threshold: float | None = None,
+    max_grade: float | None = None,
+    query_weight: ArrayLike | None = None,
+) -> Evaluation:
+    """Metrics of the ranking of each query's documents by decreasing score, and their means over the queries.
+
+    labels        (N,) relevance, not below 0
+    scores        (N,) finite; larger is better
+    qid           (N,) the query of each row, any hashable ids in any order; for one query, equal ids
+    metrics       names such as "ndcg@10" or "ndcg@1-10,map", or `Metric` values
+    convention    a `Convention`, or the name of one: "letor", "letor4", "mslr", "standard", "lightgbm",
+                  "xgboost", "sklearn", "trec"
+    empty, ties, threshold, max_grade
+                  in place of the convention's; `Convention` says what they mean
+    query_weight  (Q,) weights in the means, not below 0, in the order in which the queries first appear
+
+    Returns an `Evaluation`: the mapping {name: mean}, with `per_query`, `queries` and `describe()`.
+
+    >>> labels, scores, qid = [1, 0, 2, 0], [0.3, 0.3, 0.1, 0.5], [1, 1, 1, 2]
+    >>> evaluate(labels, scores, qid, "mrr,p@1", "standard", empty="skip", ties="average")
+    {'mrr': 0.75, 'p@1': 0.5}
+    """
+    chosen = parse_metrics(metrics)
+    convention = _with_options(convention, empty=empty, ties=ties, threshold=threshold, max_grade=max_grade)
+    if qid is None:
+        raise ValueError(
+            "qid must hold the query of each row; got None. Metrics are means over queries: for a single "
+            "query, pass equal ids, such as numpy.zeros(len(scores))."
+        )
+    x = as_one_score_a_row(scores)
+    y = as_labels(labels, len(x))
+    groups = group_rows(qid, len(x))
+    weight = _query_weights(query_weight, len(groups.queries))
+    per_query = _per_query(chosen, Ranked.of(y, x, groups, convention.ties), convention)
+    return _evaluation(chosen, per_query, groups.queries, convention, weight, y)
+
+
+def evaluate_blocks(
+    blocks: Iterable[tuple[Floats, Floats, Groups]],
+    queries: NDArray[Any],
+    largest_label: float,
+    metrics: str | Metric | Iterable[str | Metric] = ("ndcg@10",),
+    convention: str | Convention = "letor",
+    *,
+    query_weight: ArrayLike | None = None,
+    **options: Any,
+) -> Evaluation:
+    """`evaluate` of rows that come a block of whole queries at a time, with its options.
+
+    blocks         labels (n,), scores (n,) and the queries of each block, in order
+    queries        (Q,) the ids of all queries
+    largest_label  of all rows, which ERR needs before the first
+    """
+    chosen = parse_metrics(metrics)
+    convention = _with_options(convention, **options)
+    weight = _query_weights(query_weight, len(queries))
+    largest = np.array([largest_label])
+    for metric in chosen:
+        if isinstance(metric, ExpectedReciprocalRank):
+            metric._highest(largest, convention)  # a label above it is an error before the work
+    graded = convention if convention.max_grade is not None else replace(convention, max_grade=largest_label)
+    found = [
+        _per_query(chosen, Ranked.of(y, as_one_score_a_row(x), groups, convention.ties), graded)
+        for y, x, groups in blocks
+    ]
+    per_query = {name: np.concatenate([block[name] for block in found]) for name in found[0]}
+    return _evaluation(chosen, per_query, queries, convention, weight, largest)
+
+
+def _with_options(convention: str | Convention, **options: Any) -> Convention:
+    changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    return replace(as_convention(convention), **changes)
+
+
+def _evaluation(
+    metrics: tuple[Metric, ...],
+    per_query: dict[str, Floats],
+    queries: NDArray[Any],
+    convention: Convention,
+    weight: Floats | None,
+    y: Floats,
+) -> Evaluation:
+    """The means of what each query has; of the labels y only the largest is looked at."""
+    return Evaluation(
+        {name: _mean(name, values, weight) for name, values in per_query.items()},
+        queries=queries,
+        per_query=per_query,
+        metrics=metrics,
+        convention=convention,
+        notes=[
+            *_grade_notes(metrics, y, convention),
+            ("mean over " if weight is None else "weighted mean over ") + _counted(per_query, len(queries)),
+        ],
+    )
+
+
+def _per_query(metrics: tuple[Metric, ...], ranked: Ranked, convention: Convention) -> dict[str, Floats]:
+    """Each metric of each query: {name: (Q,)}. Those that differ only in the cutoff are computed together."""
+    families: dict[tuple[object, ...], list[Metric]] = {}
+    for metric in metrics:
+        families.setdefault(metric._family(), []).append(metric)
+    found: dict[Metric, Floats] = {}
+    for family in families.values():
+        one = family[0]
+        empty = ranked.count(one._positive(ranked, convention)) == 0
+        worth = math.nan if convention.empty == "skip" else float(convention.empty if one.full_marks else 0)
+        replaced = worth != 0 and bool(empty.any())  # where nothing is relevant, a metric is 0 of itself
+        values = one._values(ranked, convention, [metric.k for metric in family])
+        for metric, value in zip(family, values, strict=True):
+            if replaced:
+                value = np.where(empty, worth, value)  # noqa: PLW2901
+            # Equal sums may be one array, and two metrics should not change together.
+            found[metric] = value.copy() if any(value is other for other in found.values()) else value
+    return {str(metric): found[metric] for metric in metrics}
+
+
+def _mean(name: str, values: Floats, weight: Floats | None) -> float:
+    left_out = np.isnan(values)
+    if left_out.all():
+        raise ValueError(
+            f"{name}: no query has a relevant document, and empty='skip' leaves them all out. Check labels "
+            "and threshold, or say what such a query counts: empty=0 or empty=1."
+        )
+    if left_out.any():
+        values, weight = values[~left_out], None if weight is None else weight[~left_out]
+    if weight is None:
+        return _sum(values) / len(values)
+    total = _sum(weight)
+    if total == 0:
+        raise ValueError(f"query_weight must be above 0 for some query that counts in {name}; all are 0.")
+    return _sum(weight * values) / total
+
+
+def _sum(values: Floats) -> float:
+    # fsum is exact, so that the order of the queries does not matter, but slow where there are very many.
+    return math.fsum(values) if len(values) <= 50_000 else float(values.sum())
+
+
+def _query_weights(query_weight: ArrayLike | None, n_queries: int) -> Floats | None:
+    if query_weight is None:
+        return None
+    try:
+        weight = np.asarray(query_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"query_weight must be an array of real numbers; got {error}.") from None
+    if weight.shape != (n_queries,):
+        raise ValueError(
+            f"query_weight must have one value a query, ({n_queries},), in the order in which the queries "
+            f"first appear; got {weight.shape}."
+        )
+    bad = np.flatnonzero(~((weight >= 0) & np.isfinite(weight)))
+    if len(bad):
+        raise ValueError(f"query_weight must be finite and not below 0; query {bad[0]} has {weight[bad[0]]}.")
+    largest = weight.max()
+    return weight / largest if largest > 0 else weight  # sums of huge weights would overflow
+
+
+def _grade_notes(metrics: tuple[Metric, ...], y: Floats, convention: Convention) -> list[str]:
+    highest = [m._highest(y, convention) for m in metrics if isinstance(m, ExpectedReciprocalRank)]
+    if not highest:
+        return []
+    return [f"the highest grade of ERR is {listed(map(digits, sorted(set(highest))))}"]
+
+
+def _counted(per_query: dict[str, Floats], n_queries: int) -> str:
+    numbers = sorted({int(np.count_nonzero(~np.isnan(values))) for values in per_query.values()})
+    if numbers == [n_queries]:
+        return "1 query" if n_queries == 1 else f"{n_queries} queries"
+    least, most = numbers[0], numbers[-1]
+    return f"{least if least == most else f'{least} to {most}'} of {n_queries} queries"

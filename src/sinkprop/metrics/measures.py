@@ -1,0 +1,474 @@
+"""Metrics as values: NDCG, precision, MAP and the others, with text forms that mean the same everywhere.
+
+A metric gives a value for each query of a ranking; a `Convention` says what its definition leaves open.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any, ClassVar, cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.common.text_forms import (
+    FORM,
+    as_cutoff,
+    as_number,
+    digits,
+    one_of,
+    only,
+    options_of,
+    read_number,
+    text_form,
+    unknown_form,
+)
+from sinkprop.metrics.conventions import CHOICES, Convention, Discount, LabelGain
+from sinkprop.metrics.ranked_labels import Cutoffs, Ranked
+from sinkprop.objective.gains import NDCG, RBP
+
+__all__ = ["FORMS", "Metric", "parse_metric", "parse_metrics"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+FORMS = (
+    "ndcg, ndcg@10, dcg@10, meanndcg, p@5, recall@10, hit@10, map, map@10, mrr, mrr@10, err, err@10, "
+    "rbp@0.8, with options such as ndcg(discount=log2,gain=linear)@10, p(threshold=2)@5, err(max_grade=4)@10"
+)
+
+
+class Metric(ABC):
+    """A metric of rankings, as a value; larger is better. `str` gives its name, `parse_metric` reads it.
+
+    An option that is None is the convention's.
+
+    >>> str(parse_metric("precision@5"))
+    'p@5'
+    """
+
+    kind: ClassVar[str]
+    full_marks: ClassVar[bool]  # whether `empty=1` gives it 1, or its own value of such a query, 0
+    k: int | None
+
+    def __str__(self) -> str:
+        given = {name: getattr(self, name) for name in self._options() if getattr(self, name) is not None}
+        texts = [f"{name}={x if isinstance(x, str) else digits(x)}" for name, x in given.items()]
+        return text_form(self.kind, texts, self._after_at())
+
+    def _after_at(self) -> object:
+        return self.k
+
+    @classmethod
+    def _options(cls) -> list[str]:
+        return [f.name for f in fields(cls) if f.kw_only]  # type: ignore[arg-type]
+
+    def _family(self) -> tuple[object, ...]:
+        """Equal for metrics that differ in nothing but the cutoff."""
+        return type(self), *(getattr(self, f.name) for f in fields(self) if f.name != "k")  # type: ignore[arg-type]
+
+    @abstractmethod
+    def _positive(self, ranked: Ranked, convention: Convention) -> Mask:
+        """Which of ranked.values are labels of relevant documents."""
+
+    @abstractmethod
+    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        """The metric of each query, (Q,), at each cutoff; 0 where nothing is relevant."""
+
+
+class _Discounted(Metric):
+    """DCG, sum_k G(r) D(k), and what is made of it."""
+
+    discount: Discount | None
+    gain: LabelGain | None
+
+    def __post_init__(self) -> None:
+        _check_cutoff(self)
+        for name in ("discount", "gain"):
+            if getattr(self, name) is not None:
+                one_of(f"{self.kind}: {name}", getattr(self, name), CHOICES[name])
+
+    def _tables(self, ranked: Ranked, convention: Convention) -> tuple[Floats, Floats]:
+        """G of each distinct label, and D of the ranks of the longest query."""
+        form = NDCG(discount=self.discount or convention.discount, gain=self.gain or convention.gain)
+        if ranked.values[-1] > _SURE_LABEL:  # an error then names the row, not an entry of the table
+            form.gains(ranked.labels)
+        return form.gains(ranked.values), form.discounts(ranked.longest)
+
+    def _positive(self, ranked: Ranked, convention: Convention) -> Mask:
+        return self._tables(ranked, convention)[0] > 0
+
+    def _dcg(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        G, D = self._tables(ranked, convention)
+        sums = ranked.sums(ranked.by_rank(G), D, cutoffs)
+        if convention.short_ndcg == "present":
+            return sums
+        return [ranked.without_short(dcg, k) for dcg, k in zip(sums, cutoffs, strict=True)]
+
+
+_SURE_LABEL = 900.0  # 2^r of larger ones may overflow
+
+
+@final
+@dataclass(frozen=True)
+class NormalizedDCG(_Discounted):
+    """DCG of the first k ranks over that of the best ranking (Jarvelin and Kekalainen 2002)."""
+
+    kind = "ndcg"
+    full_marks = True
+    k: int | None = None
+    discount: Discount | None = field(default=None, kw_only=True)
+    gain: LabelGain | None = field(default=None, kw_only=True)
+
+    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        G, D = self._tables(ranked, convention)
+        ideals = ranked.sums(G[ranked.ideal], D, cutoffs)
+        return [_ratio(*pair) for pair in zip(self._dcg(ranked, convention, cutoffs), ideals, strict=True)]
+
+
+@final
+@dataclass(frozen=True)
+class DCG(_Discounted):
+    """Discounted cumulative gain of the first k ranks."""
+
+    kind = "dcg"
+    full_marks = False
+    k: int | None = None
+    discount: Discount | None = field(default=None, kw_only=True)
+    gain: LabelGain | None = field(default=None, kw_only=True)
+
+    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        return self._dcg(ranked, convention, cutoffs)
+
+
+@final
+@dataclass(frozen=True)
+class MeanNDCG(_Discounted):
+    """The mean of NDCG@1, ..., NDCG@n over all n documents of a query: LETOR 4.0's MeanNDCG."""
+
+    kind = "meanndcg"
+    full_marks = True
+    k = None
+    discount: Discount | None = field(default=None, kw_only=True)
+    gain: LabelGain | None = field(default=None, kw_only=True)
+
+    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        G, D = self._tables(ranked, convention)
+        weights = D[ranked.ranks - 1]
+        dcg = ranked.running(np.add, ranked.by_rank(G) * weights)
+        ideal = ranked.running(np.add, G[ranked.ideal] * weights)
+        return [total / ranked.sizes for total in ranked.sums(_ratio(dcg, ideal), None, cutoffs)]
+
+
+class _Binary(Metric):
+    """A metric that knows only relevant and irrelevant documents."""
+
+    threshold: float | None
+
+    def __post_init__(self) -> None:
+        _check_cutoff(self)
+        _as_number(self, "threshold")
+
+    def _positive(self, ranked: Ranked, convention: Convention) -> Mask:
+        relevant: Mask = ranked.values >= (convention.threshold if self.threshold is None else self.threshold)
+        return relevant
+
+    def _hits(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        """The number of relevant documents among the first k; expected, where ties are averaged."""
+        relevance = self._positive(ranked, convention).astype(np.float64)
+        return ranked.sums(ranked.by_rank(relevance), None, cutoffs)
+
+
+@final
+@dataclass(frozen=True)
+class PrecisionAt(_Binary):
+    """The share of the first k ranks that hold relevant documents."""
+
+    kind = "p"
+    full_marks = False
+    k: int
+    threshold: float | None = field(default=None, kw_only=True)
+
+    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        values = []
+        for hits, k in zip(self._hits(ranked, convention, cutoffs), cast("list[int]", cutoffs), strict=True):
+            if convention.short_p == "documents":
+                values.append(hits / ranked.first(k))
+            else:
+                values.append(
+                    (hits if convention.short_p == "k" else ranked.without_short(hits, k)) / float(k)
+                )
+        return values
+
+
+@final
+@dataclass(frozen=True)
+class RecallAt(_Binary):
+    """The share of a query's relevant documents that stand among the first k."""
+
+    kind = "recall"
+    full_marks = True
+    k: int
+    threshold: float | None = field(default=None, kw_only=True)
+
+    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        relevant = ranked.count(self._positive(ranked, convention))
+        return [_ratio(hits, relevant) for hits in self._hits(ranked, convention, cutoffs)]
+
+
+@final
+@dataclass(frozen=True)
+class HitAt(_Binary):
+    """Whether a relevant document stands among the first k: 1 or 0; with averaged ties, how probably."""
+
+    kind = "hit"
+    full_marks = True
+    k: int
+    threshold: float | None = field(default=None, kw_only=True)
+
+    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        first = ranked.first_relevant(self._positive(ranked, convention), cutoffs)
+        return [np.minimum(hit, 1.0) for hit in ranked.sums(first, None, cutoffs)]
+
+
+@final
+@dataclass(frozen=True)
+class AveragePrecision(_Binary):
+    """Precision at the ranks of the relevant documents among the first k, over their number; its mean is MAP.
+
+    Averaged ties (McSherry and Najork 2008): place i of a block of n documents, r of them relevant, after c
+    relevant ones, holds a relevant document with probability r/n, and then c + 1 + (i - 1)(r - 1)/(n - 1)
+    stand down to it on average.
+    """
+
+    kind = "map"
+    full_marks = True
+    k: int | None = None
+    threshold: float | None = field(default=None, kw_only=True)
+
+    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        positive = self._positive(ranked, convention)
+        relevant = ranked.count(positive)
+        found = positive[ranked.codes].astype(np.int64)
+        above = np.cumsum(found)
+        above -= np.repeat(above[ranked.starts] - found[ranked.starts], ranked.sizes)
+        b = ranked.blocks
+        if b is None:
+            terms = found * above / ranked.ranks
+        else:
+            r, before = np.add.reduceat(found, b.starts), above[b.starts] - found[b.starts]
+            among = b.places * b.spread((r - 1) / np.maximum(b.sizes - 1, 1))
+            terms = b.spread(r / b.sizes) * (b.spread(before) + 1 + among) / ranked.ranks
+        values = []
+        for total, k in zip(ranked.sums(terms, None, cutoffs), cutoffs, strict=True):
+            reachable = convention.map_at == "reachable"
+            values.append(_ratio(total, np.minimum(relevant, ranked.first(k)) if reachable else relevant))
+        return values
+
+
+@final
+@dataclass(frozen=True)
+class ReciprocalRank(_Binary):
+    """1 / rank of the first relevant document, 0 if it is not among the first k; its mean is MRR."""
+
+    kind = "mrr"
+    full_marks = True
+    k: int | None = None
+    threshold: float | None = field(default=None, kw_only=True)
+
+    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        first = ranked.first_relevant(self._positive(ranked, convention), cutoffs)
+        return ranked.sums(first / ranked.ranks, None, cutoffs)
+
+
+@final
+@dataclass(frozen=True)
+class ExpectedReciprocalRank(Metric):
+    """1 / rank at which a reader stops among the first k, on average (Chapelle et al. 2009).
+
+    The reader goes down and stops at a document of label r with probability (2^r - 1) / 2^max_grade.
+    """
+
+    kind = "err"
+    full_marks = False
+    k: int | None = None
+    max_grade: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_cutoff(self)
+        _as_number(self, "max_grade")
+
+    def _positive(self, ranked: Ranked, convention: Convention) -> Mask:
+        positive: Mask = ranked.values > 0
+        return positive
+
+    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        highest = self._highest(ranked.labels, convention)
+        # of powers of two, so that a grade near 1000 does not overflow
+        stops = ranked.average_cascade(np.exp2(ranked.values - highest) - np.exp2(-highest), cutoffs)
+        return ranked.sums(stops / ranked.ranks, None, cutoffs)
+
+    def _highest(self, labels: Floats, convention: Convention) -> float:
+        highest = convention.max_grade if self.max_grade is None else self.max_grade
+        largest = float(labels.max())
+        if highest is not None and largest > highest:
+            row = int(np.argmax(labels > highest))
+            raise ValueError(
+                f"max_grade must be the highest grade there is; got {digits(highest)}, but "
+                f"labels[{row}] = {float(labels[row])!r}."
+            )
+        return largest if highest is None else highest
+
+
+@final
+@dataclass(frozen=True)
+class RankBiasedPrecision(Metric):
+    """(1 - p) sum_k r p^(k-1) over the whole ranking (Moffat and Zobel 2008).
+
+    The labels themselves are summed, as by the gain of this name, so that graded labels can give more than 1;
+    with a threshold, 1 for each label that reaches it.
+    """
+
+    kind = "rbp"
+    full_marks = False
+    k = None
+    p: float = 0.8
+    threshold: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "p", RBP(self.p).p)
+        _as_number(self, "threshold")
+
+    def _after_at(self) -> object:
+        return digits(self.p)
+
+    def _utilities(self, ranked: Ranked) -> Floats:
+        if self.threshold is None:
+            if ranked.values[-1] > _SURE_LABEL:
+                RBP().gains(ranked.labels)
+            return ranked.values
+        return (ranked.values >= self.threshold).astype(np.float64)
+
+    def _positive(self, ranked: Ranked, convention: Convention) -> Mask:
+        return self._utilities(ranked) > 0
+
+    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        D = RBP(self.p).discounts(ranked.longest)
+        return ranked.sums(ranked.by_rank(self._utilities(ranked)), D, cutoffs)
+
+
+_METRICS: dict[str, type[Metric]] = {
+    "ndcg": NormalizedDCG,
+    "dcg": DCG,
+    "meanndcg": MeanNDCG,
+    "p": PrecisionAt,
+    "precision": PrecisionAt,
+    "recall": RecallAt,
+    "hit": HitAt,
+    "map": AveragePrecision,
+    "ap": AveragePrecision,
+    "mrr": ReciprocalRank,
+    "rr": ReciprocalRank,
+    "err": ExpectedReciprocalRank,
+    "rbp": RankBiasedPrecision,
+}
+
+
+def _check_cutoff(metric: Metric) -> None:
+    if any(f.name == "k" for f in fields(metric)) and metric.k is not None:  # type: ignore[arg-type]
+        object.__setattr__(metric, "k", as_cutoff(metric.kind, metric.k))
+
+
+def _as_number(metric: Metric, name: str) -> None:
+    if getattr(metric, name) is not None:
+        object.__setattr__(metric, name, as_number(f"{metric.kind}: {name}", getattr(metric, name)))
+
+
+@lru_cache(maxsize=1024)
+def parse_metric(text: str) -> Metric:
+    """The metric with the given name, in either case: the inverse of `str`.
+
+    Every text form of a gain is the name of a metric, too. Options in parentheses, before the cutoff, take
+    precedence over the convention's.
+
+    >>> parse_metric("NDCG(discount=log2)@10")
+    NormalizedDCG(k=10, discount='log2', gain=None)
+    >>> str(parse_metric("map")), str(parse_metric("RBP @ .90"))
+    ('map', 'rbp@0.9')
+    """
+    match = FORM.fullmatch(text.lower())
+    if match is None or match["name"] not in _METRICS:
+        unknown_form("metric", text, _METRICS, FORMS)
+    try:
+        return _read(_METRICS[match["name"]], match["options"], match["cutoff"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"metric {text!r}: {error} The forms are {FORMS}.") from None
+
+
+def _read(metric: type[Metric], options_text: str | None, at: str | None) -> Metric:
+    options: dict[str, Any] = options_of(options_text)
+    only(options, tuple(metric._options()))
+    for name in ("threshold", "max_grade"):
+        if name in options:
+            options[name] = read_number(float, name, options[name])
+    positional = {f.name for f in fields(metric) if not f.kw_only}  # type: ignore[arg-type]
+    if at is None:
+        if metric in (PrecisionAt, RecallAt, HitAt):
+            raise ValueError(f"{metric.kind} needs a cutoff, such as {metric.kind}@5.")
+    elif "p" in positional:
+        options["p"] = read_number(float, "the persistence after @", at)
+    elif "k" in positional:
+        if _RANGE.fullmatch(at):
+            raise ValueError("a range of cutoffs is several metrics, for parse_metrics.")
+        options["k"] = read_number(int, "the cutoff after @", at)
+    else:
+        raise ValueError(f"{metric.kind} takes no cutoff.")
+    return metric(**options)
+
+
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_LONGEST_RANGE = 10_000
+
+
+def parse_metrics(metrics: str | Metric | Iterable[str | Metric]) -> tuple[Metric, ...]:
+    """Metrics from names, each once. A text may hold several, between commas, and ranges of cutoffs.
+
+    >>> [str(metric) for metric in parse_metrics("ndcg@1-3,map,p@5")]
+    ['ndcg@1', 'ndcg@2', 'ndcg@3', 'map', 'p@5']
+    """
+    found: dict[Metric, None] = {}
+    for item in [metrics] if isinstance(metrics, str | Metric) else metrics:
+        if isinstance(item, Metric):
+            found[item] = None
+        elif isinstance(item, str):
+            for text in re.split(r",(?![^(]*\))", item):
+                found.update(dict.fromkeys(_parse_range(text)))
+        else:
+            raise TypeError(f"metrics must be names such as 'ndcg@10', or Metric values; got {item!r}.")
+    if not found:
+        raise ValueError(f"metrics must name at least one metric; got none. The forms are {FORMS}.")
+    return tuple(found)
+
+
+def _parse_range(text: str) -> list[Metric]:
+    name, _, at = text.rpartition("@")
+    match = _RANGE.fullmatch("".join(at.split()))
+    if match is None:
+        return [parse_metric(text)]
+    first, last = int(match[1]), int(match[2])
+    if not 1 <= first <= last < first + _LONGEST_RANGE:
+        raise ValueError(
+            f"metric {text!r}: a range of cutoffs rises from 1 or more, by less than {_LONGEST_RANGE}, such "
+            f"as ndcg@1-10; got {first} to {last}."
+        )
+    return [parse_metric(f"{name}@{k}") for k in range(first, last + 1)]
+
+
+def _ratio(values: Floats, whole: NDArray[Any]) -> Floats:
+    """Values over the whole, of which they are a part: 0 where that is 0."""
+    ratio: Floats = values / (whole + (whole == 0))
+    return ratio

@@ -1,0 +1,348 @@
+"""Rankings of many queries as flat arrays, and the sums over ranks that metrics are made of.
+
+Queries stand one after another, their documents in rank order. Nothing here loops over documents, and over
+queries only where they are few or long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data.queries import Groups
+from sinkprop.metrics.ranking import ranks_in_order, sorted_order
+
+__all__ = ["Cutoffs", "Ranked", "Ties"]
+
+Floats = NDArray[np.float64]
+Index = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+Ties = Literal["file", "average", "worst", "best"]
+Cutoffs = Sequence[int | None]  # None is the whole ranking
+
+_FEW_RANKS = 32  # up to here a sum over ranks goes rank by rank
+_CHUNK = 4096
+_VANISHED = 1e-60  # a product below this adds nothing to any digit
+_STEP = 3000  # what a step of Python costs, in additions
+_MOST_WORK = 2e9
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Runs of documents of one query with the same score, in rank order: `starts` and `sizes`, (B,)."""
+
+    starts: Index
+    sizes: Index
+
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
+        """A value a block as a value a document."""
+        return np.repeat(values, self.sizes)
+
+    @cached_property
+    def places(self) -> Index:
+        """(N,) the place of each document in its block, from 0."""
+        places: Index = np.arange(int(self.sizes.sum()), dtype=np.int64) - self.spread(self.starts)
+        return places
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """The labels of every query in rank order.
+
+    labels   (N,) as they were given
+    values   (V,) distinct labels, rising; some may not occur
+    codes    (N,) the label of each document as an index of `values`, in rank order
+    offsets  (Q + 1,) where each query starts
+    longest  documents of the longest query
+    blocks   the ties, where they are to be averaged and there are any
+    """
+
+    labels: Floats
+    values: Floats
+    codes: Index
+    offsets: Index
+    longest: int
+    blocks: Blocks | None
+
+    @staticmethod
+    def of(y: Floats, x: Floats, groups: Groups, ties: Ties) -> Ranked:
+        """From labels and scores (N,), both validated."""
+        values, codes = _label_codes(y)
+        rows = sorted_order(x, groups)
+        codes = codes[rows]
+        blocks = None if ties == "file" else _tied_blocks(x[rows], groups.offsets)
+        if blocks is not None and ties != "average":
+            codes = _sorted_codes(codes, blocks.starts, blocks.sizes, len(values), falling=ties == "best")
+            blocks = None
+        return Ranked(y, values, codes, groups.offsets, groups.longest, blocks)
+
+    @cached_property
+    def starts(self) -> Index:
+        return self.offsets[:-1]
+
+    @cached_property
+    def sizes(self) -> Index:
+        return np.diff(self.offsets)
+
+    @cached_property
+    def ranks(self) -> Index:
+        """(N,) 1, 2, ... in each query."""
+        return ranks_in_order(self.offsets)
+
+    @cached_property
+    def ideal(self) -> Index:
+        """(N,) the label codes of each query, falling."""
+        return _sorted_codes(self.codes, self.starts, self.sizes, len(self.values), falling=True)
+
+    @cached_property
+    def _counts(self) -> dict[bytes, Index]:
+        return {}
+
+    def count(self, positive: Mask) -> Index:
+        """(Q,) the number of documents of each query with one of the labels that a mask of `values` gives."""
+        key = positive.tobytes()
+        if key not in self._counts:
+            self._counts[key] = np.add.reduceat(positive[self.codes].astype(np.int64), self.starts)
+        return self._counts[key]
+
+    def by_rank(self, table: Floats) -> Floats:
+        """(N,) the table's value of each document's label; with averaged ties, its mean over the block."""
+        values = table[self.codes]
+        if self.blocks is None:
+            return values
+        means: Floats = np.add.reduceat(values, self.blocks.starts) / self.blocks.sizes
+        return self.blocks.spread(means)
+
+    def without_short(self, values: Floats, k: int | None) -> Floats:
+        """Values a query, with 0 for the queries of fewer than k documents."""
+        return values if k is None else values * (self.sizes >= min(k, self.longest + 1))
+
+    def first(self, k: int | None) -> Index:
+        """(Q,) the number of documents among the first k ranks."""
+        return self.sizes if k is None else np.minimum(self.sizes, min(k, self.longest))
+
+    def sums(self, values: Floats, weights: Floats | None, cutoffs: Cutoffs) -> list[Floats]:
+        """Sums of values * weights[rank - 1] over the first k ranks of each query: (Q,) for each k.
+
+        Cutoffs beyond the longest query share one array.
+
+        Small cutoffs add one rank after another, as the definition does, so that the cutoffs 1 to 10 cost one
+        pass over ten ranks. The others are sums over whole arrays.
+        """
+        ends = [self.longest if k is None else min(k, self.longest) for k in cutoffs]
+        done: dict[int, Floats] = {}
+        if small := sorted({end for end in ends if end <= _FEW_RANKS}):
+            total, shortest = np.zeros(len(self.starts)), int(self.sizes.min())
+            for place in range(small[-1]):
+                weight = 1.0 if weights is None else weights[place]
+                if place < shortest:
+                    total += values[self.starts + place] * weight
+                else:
+                    longer = np.flatnonzero(self.sizes > place)
+                    total[longer] += values[self.starts[longer] + place] * weight
+                if place + 1 in small:
+                    done[place + 1] = total.copy()
+        if large := set(ends) - done.keys():
+            terms = values if weights is None else values * weights[self.ranks - 1]
+            for end in large:
+                kept = terms if end == self.longest else np.where(self.ranks <= end, terms, 0.0)
+                done[end] = np.add.reduceat(kept, self.starts)
+        return [done[end] for end in ends]
+
+    def running(self, operation: np.ufunc, values: Floats, depth: int | None = None) -> Floats:
+        """Running sums or products over the first `depth` ranks of each query, (N,); 0 after them.
+
+        Rank by rank through all queries at once, until so few are left that it is cheaper to go through those
+        one by one: never more than about 2 sqrt(N) steps.
+        """
+        sizes = self.sizes if depth is None else np.minimum(self.sizes, depth)
+        longest = int(sizes.max())
+        if self.longest == 1:
+            return values.copy()
+        kind = np.uint16 if longest < 2**16 else np.int64  # NumPy sorts the former by radix
+        by_size = np.argsort((longest - sizes).astype(kind), kind="stable")
+        starts, falling = self.starts[by_size], sizes[by_size]
+        steps = np.append(falling, 1)  # rank by rank, if as many queries as the index are left to the end
+        alone = int(np.argmin(np.arange(len(steps)) + steps))
+        together = int(steps[alone])
+        out = np.zeros_like(values)
+        out[starts] = values[starts]
+        longer = np.searchsorted(-falling, -np.arange(1, together), side="left")  # how many exceed each place
+        for place, many in enumerate(longer.tolist(), start=1):
+            here = starts[:many] + place
+            out[here] = operation(out[here - 1], values[here])
+        for start, size in zip(starts[:alone].tolist(), falling[:alone].tolist(), strict=True):
+            end = start + size
+            for a in range(start + together - 1, end - 1, _CHUNK):
+                b = min(a + 1 + _CHUNK, end)
+                out[a:b] = operation.accumulate(np.append(out[a], values[a + 1 : b]))
+                if operation is np.multiply and abs(out[b - 1]) < _VANISHED:
+                    break  # or products would become subnormal, which is slow
+        return out
+
+    def cascade(self, hazards: Floats, cutoffs: Cutoffs) -> Floats:
+        """(N,) the probability to stop at each rank, h_k prod_(i<k) (1 - h_i), up to the largest cutoff."""
+        before = self._before(self.running(np.multiply, 1 - hazards, self._depth(cutoffs)))
+        return hazards * before
+
+    def first_relevant(self, positive: Mask, cutoffs: Cutoffs) -> Floats:
+        """(N,) the probability that the first relevant document stands at each rank up to the largest cutoff.
+
+        1 or 0, unless ties are averaged. The document after i irrelevant ones of a block of n documents, r of
+        them relevant, is relevant with probability r/(n - i).
+        """
+        found = positive[self.codes].astype(np.float64)
+        if self.blocks is None:
+            return self.cascade(found, cutoffs)
+        relevant = self.blocks.spread(np.add.reduceat(found, self.blocks.starts))
+        left = self.blocks.spread(self.blocks.sizes) - self.blocks.places
+        return self.cascade(np.minimum(relevant / left, 1.0), cutoffs)
+
+    def average_cascade(self, table: Floats, cutoffs: Cutoffs) -> Floats:
+        """The cascade with the hazards that a table gives the labels; averaged over the orders of ties."""
+        hazards, depth = table[self.codes], self._depth(cutoffs)
+        going = self.running(np.multiply, 1 - hazards, depth)
+        before = self._before(going)
+        stops = hazards * before
+        if self.blocks is None:
+            return stops
+        b = self.blocks
+        mixed = np.maximum.reduceat(self.codes, b.starts) != np.minimum.reduceat(self.codes, b.starts)
+        mixed &= (self.ranks[b.starts] <= depth) & (before[b.starts] > _VANISHED)
+        stops[b.spread(mixed)] = 0
+        chosen = np.flatnonzero(mixed)
+        power = np.frexp(b.sizes[chosen])[1]
+        for p in np.unique(power):  # similar sizes together: their table is not much larger than they are
+            some = chosen[power == p]
+            starts, sizes = b.starts[some], b.sizes[some]
+            means = _symmetric_means(1 - table, self.codes, starts, sizes, depth)
+            falls = before[starts, None] * (means[:, :-1] - means[:, 1:])
+            places = np.arange(falls.shape[1])
+            inside = places < sizes[:, None]
+            stops[(starts[:, None] + places)[inside]] = falls[inside]
+        return stops
+
+    def _before(self, running: Floats) -> Floats:
+        """Running products without the last factor."""
+        before = np.empty_like(running)
+        before[1:] = running[:-1]
+        before[self.starts] = 1
+        return before
+
+    def _depth(self, cutoffs: Cutoffs) -> int:
+        return max(self.longest if k is None else min(k, self.longest) for k in cutoffs)
+
+
+def _symmetric_means(x: Floats, codes: Index, starts: Index, sizes: Index, depth: int) -> Floats:
+    """Elementary symmetric means of the x of each block's documents: (B, W + 1), m_0 = 1, m_1, ..., m_W.
+
+    m_i = e_i(x) / C(n, i) is the mean of x_s(1) ... x_s(i) over the orders s of n documents, so that
+    m_(i-1) - m_i is the probability to stop at the i-th place. W is the smallest of the largest block, the
+    depth, and what leaves anything: m_i is at most the i-th power of the mean of x (Maclaurin's inequality).
+    Both ways to them add and multiply positive numbers only, so that nothing cancels.
+    """
+    n_blocks, longest = len(starts), int(sizes.max())
+    block = np.repeat(np.arange(n_blocks), sizes)
+    place = np.arange(len(block)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    theirs = codes[starts[block] + place]
+    mean = float((np.bincount(block, x[theirs]) / sizes).max().clip(1e-300, 1 - 1e-15))
+    width = min(longest, depth, int(np.log(_VANISHED) / np.log(mean)) + 1)
+    present = np.unique(theirs)
+    counts = np.stack([np.bincount(block[theirs == v], minlength=n_blocks) for v in present])
+    most = np.minimum(counts.max(axis=1), width)
+    one_by_one = longest * (_STEP + n_blocks * width)
+    by_value = float((width * (_STEP + n_blocks * most)).sum())
+    if min(one_by_one, by_value) > _MOST_WORK:
+        raise ValueError(
+            f"ties='average' takes too long for err where {longest} documents are tied: time in the square "
+            "of that, or of the cutoff. Use a smaller cutoff such as err@10, or ties='worst', 'best', 'file'."
+        )
+    means = np.zeros((n_blocks, width + 1))
+    means[:, 0] = 1
+    if one_by_one <= by_value:
+        values = np.ones((n_blocks, longest))
+        values[block, place] = x[theirs]
+        for e in range(longest):
+            live = np.flatnonzero(sizes > e)
+            means[live] = _with_one(means[live], e, values[live, e])
+    else:
+        before = np.zeros(n_blocks, np.int64)
+        for value, count, top in zip(x[present], counts, most, strict=True):
+            means = _with_copies(means, before, value, count, int(top))
+            before += count
+    return means
+
+
+def _with_one(means: Floats, n: int, x: Floats) -> Floats:
+    """Symmetric means of n documents (B, W + 1) and one more of value x (B,)."""
+    i = np.arange(1, means.shape[1])
+    out = means.copy()
+    out[:, 1:] *= np.maximum(n + 1 - i, 0) / (n + 1)
+    out[:, 1:] += means[:, :-1] * x[:, None] * (np.minimum(i, n + 1) / (n + 1))
+    return out
+
+
+def _with_copies(means: Floats, n: Index, x: float, count: Index, most: int) -> Floats:
+    """Symmetric means of n documents (B, W + 1) and `count` more (B,), all of value x.
+
+    Of i documents drawn from all, j are among the new ones with the hypergeometric probability H[j]; then the
+    mean product is x^j m_(i-j). `most` is the largest j that is needed.
+    """
+    j = np.arange(most + 1)
+    H = np.zeros((len(means), most + 1))
+    H[:, 0] = 1
+    powers = x**j
+    out = np.zeros_like(means)
+    out[:, 0] = 1
+    for i in range(1, means.shape[1]):
+        left = np.maximum(n + count - (i - 1), 1)[:, None]
+        new = H * (np.maximum(count[:, None] - j, 0) / left)
+        H *= np.maximum(n[:, None] - (i - 1 - j), 0) / left
+        H[:, 1:] += new[:, :-1]
+        top = min(i, most)
+        drawn = H[:, : top + 1] * powers[: top + 1]
+        out[:, i] = np.einsum("bj,bj->b", drawn, means[:, i - top : i + 1][:, ::-1])
+    return out
+
+
+def _label_codes(y: Floats) -> tuple[Floats, Index]:
+    """Distinct labels, rising, and each label as an index of them."""
+    largest = float(y.max())
+    if largest < 1024:
+        codes = y.astype(np.int64)
+        if (codes == y).all():
+            return np.arange(int(largest) + 1, dtype=np.float64), codes
+    values, inverse = np.unique(y, return_inverse=True)
+    return values, inverse.astype(np.int64)
+
+
+def _tied_blocks(sorted_scores: Floats, offsets: Index) -> Blocks | None:
+    """The runs of equal scores within queries, or None where no two scores of a query are equal."""
+    first = np.empty(len(sorted_scores), dtype=bool)
+    np.not_equal(sorted_scores[1:], sorted_scores[:-1], out=first[1:])
+    first[offsets[:-1]] = True
+    if first.all():
+        return None
+    starts = np.flatnonzero(first)
+    return Blocks(starts, np.diff(starts, append=len(first)))
+
+
+def _sorted_codes(codes: Index, starts: Index, sizes: Index, n_values: int, *, falling: bool) -> Index:
+    """The codes of each segment in falling or rising order, one segment after another."""
+    if len(starts) == len(codes):
+        return codes
+    base = np.repeat(np.arange(len(starts), dtype=np.int64) * n_values, sizes)
+    key = base + (n_values - 1 - codes if falling else codes)
+    if len(starts) * n_values <= len(codes):  # count, where there are fewer bins than documents
+        counts = np.bincount(key, minlength=len(starts) * n_values)
+        key = np.repeat(np.tile(np.arange(n_values, dtype=np.int64), len(starts)), counts)
+    else:
+        key.sort()
+        key -= base
+    return n_values - 1 - key if falling else key

@@ -1,0 +1,107 @@
+"""The order of the documents of each query by their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkprop import _native
+from sinkprop.data.checks import as_scores
+from sinkprop.data.queries import Groups, group_rows
+
+__all__ = ["Ranking", "as_one_score_a_row", "ranking"]
+
+Floats = NDArray[np.float64]
+Index = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+_LOOP_SIZE = 16  # mean documents a query from which a call a query is faster than two sorts of everything
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The rows of each query, best first: query q has rows[offsets[q]:offsets[q + 1]], which is ranking[q].
+
+    rows     (N,) row numbers
+    offsets  (Q + 1,)
+    queries  (Q,) query ids, by first appearance
+    """
+
+    rows: Index
+    offsets: Index
+    queries: NDArray[Any]
+
+    @property
+    def ranks(self) -> Index:
+        """(N,) the rank of each row in its query, from 1, in the order of the rows that were given."""
+        ranks = np.empty_like(self.rows)
+        ranks[self.rows] = ranks_in_order(self.offsets)
+        return ranks
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __getitem__(self, q: int) -> Index:
+        if not -len(self) <= q < len(self):
+            raise IndexError(f"there are {len(self)} queries; got {q}.")
+        q %= len(self)
+        return self.rows[self.offsets[q] : self.offsets[q + 1]]
+
+
+def ranking(scores: ArrayLike, qid: ArrayLike | Sequence[Hashable] | None) -> Ranking:
+    """The documents of each query by decreasing score, those with the same score as they came.
+
+    scores  (N,) finite; larger is better
+    qid     (N,) the query of each row, any hashable ids in any order; None makes one query of all rows
+
+    >>> r = ranking([0.1, 0.7, 0.9, 0.7], ["b", "a", "b", "a"])
+    >>> r.queries.tolist(), r.rows, r.offsets
+    (['b', 'a'], array([2, 0, 1, 3]), array([0, 2, 4]))
+    >>> r.ranks, r[1]
+    (array([2, 1, 1, 2]), array([1, 3]))
+    """
+    x = as_one_score_a_row(scores)
+    groups = group_rows(qid, len(x))
+    return Ranking(sorted_order(x, groups), groups.offsets, groups.queries)
+
+
+def as_one_score_a_row(scores: ArrayLike) -> Floats:
+    """Scores as float64 (N,), every value finite."""
+    shape = np.shape(scores)
+    if len(shape) > 1:
+        raise ValueError(f"scores must be one number a document, of shape (N,); got {shape}.")
+    return as_scores(scores, 1)
+
+
+def sorted_order(x: Floats, groups: Groups) -> Index:
+    """The rows of each query by decreasing score, ties as they came, one query after another: (N,)."""
+    n, offsets, rows = len(x), groups.offsets, groups.rows
+    if groups.longest == 1:
+        return np.arange(n, dtype=np.int64) if rows is None else rows
+    grouped = x if rows is None else x[rows]
+    order, by_score = np.empty(n, np.int64), np.empty(n)
+    n_queries, shift = len(offsets) - 1, n.bit_length()
+    if n_queries * _LOOP_SIZE <= n or n_queries.bit_length() + shift > 63:
+        for a, b in pairwise(offsets.tolist()):
+            _native.sort_descending(grouped[a:b], order[a:b], by_score[a:b])
+        order += np.repeat(offsets[:-1], np.diff(offsets))
+    else:
+        # Sort all by score, then stably by query: a key holds the query and the place in the first order.
+        _native.sort_descending(grouped, order, by_score)
+        key = np.repeat(np.arange(n_queries, dtype=np.int64) << shift, np.diff(offsets))[order]
+        key |= np.arange(n, dtype=np.int64)
+        key.sort()
+        key &= (1 << shift) - 1
+        order = order[key]
+    return order if rows is None else rows[order]
+
+
+def ranks_in_order(offsets: Index) -> Index:
+    """1, 2, ... in each query: (N,)."""
+    return np.arange(1, offsets[-1] + 1, dtype=np.int64) - np.repeat(offsets[:-1], np.diff(offsets))

@@ -1,0 +1,485 @@
+"""Rank-linear gains as values.
+
+A gain is *rank-linear* when a ranking s of documents with labels r is worth sum_k l(r_s[k], k): each document
+adds an amount that depends on its own label and rank alone. Its expectation then depends on the distribution
+over rankings only through Pi[j, k], the probability that document j is at rank k. The gains that are commonly
+used are also *separable*, l(r, k) = G(r) D(k), with a gain G of the label and a discount D of the rank.
+
+Larger is better. A gain has a text form that means the same in code, on the command line and in reports:
+
+>>> parse_gain("ndcg@10")
+NDCG(k=10, discount='letor', gain='exponential')
+>>> str(NDCG(10, discount="log2"))
+'ndcg(discount=log2)@10'
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, NoReturn, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkprop import _native
+from sinkprop.common.text_forms import (
+    FORM,
+    as_cutoff,
+    as_number,
+    digits,
+    one_of,
+    only,
+    options_of,
+    read_number,
+    text_form,
+    unknown_form,
+)
+
+__all__ = ["NDCG", "RBP", "Gain", "Precision", "RankLinear", "as_gain", "parse_gain"]
+
+Floats = NDArray[np.float64]
+
+FORMS = "ndcg, ndcg@10, ndcg(discount=log2,gain=linear)@10, p@5, p(threshold=2)@5, rbp@0.8"
+
+
+class Gain(ABC):
+    """A rank-linear gain, sum_jk S[j, k] l(r_j, k) for the permutation matrix S of a ranking.
+
+    `separable` is true when l(r, k) = G(r) D(k); then `gains` is G and `discounts` is D. `normalized` is true
+    when a query's value is divided by that of its best ranking, sum_k D(k) G(r_(k)) with the labels in
+    decreasing order of G; a query whose best ranking is worth 0 has the value 0.
+    """
+
+    @property
+    def separable(self) -> bool:
+        return True
+
+    @property
+    @abstractmethod
+    def normalized(self) -> bool: ...
+
+    @abstractmethod
+    def gains(self, labels: ArrayLike) -> Floats:
+        """G of each label: (N,) to a new (N,) array; ValueError for a label that the gain cannot take."""
+
+    def native_gains(self, labels: Floats) -> tuple[Floats, bool]:
+        """What the native layer takes: gains and False, or True and labels of which it makes 2^r - 1."""
+        return self.gains(labels), False
+
+    def discounts(self, n: int) -> Floats:
+        """D(1), ..., D(n): a read-only (n,) array, computed once for each n.
+
+        >>> NDCG(3).discounts(4).round(4)
+        array([1.    , 1.    , 0.6309, 0.    ])
+        """
+        return _cached_discounts(self, n)
+
+    def class_discounts(self, labels: ArrayLike, n: int) -> tuple[NDArray[np.int32], Floats]:
+        """The table l(r, k) before normalization: `classes` (N,) and `D` (U, n), a row a distinct label.
+
+        Row j of the matrix l(r_j, k) is `D[classes[j]]`.
+
+        >>> classes, D = Precision(2).class_discounts([1, 0, 1], n=3)
+        >>> D[classes]
+        array([[0.5, 0.5, 0. ],
+               [0. , 0. , 0. ],
+               [0.5, 0.5, 0. ]])
+        """
+        r = _label_array(labels)
+        _, first, classes = np.unique(r, return_index=True, return_inverse=True)
+        return classes.astype(np.int32), np.outer(self.gains(r)[first], self.discounts(n))
+
+    @abstractmethod
+    def _discount(self, ranks: Floats) -> Floats:
+        """D of the ranks 1, ..., n."""
+
+
+# A batch asks for few different n, and an entry may be as long as the longest query.
+@lru_cache(maxsize=32)
+def _cached_discounts(gain: Gain, n: int) -> Floats:
+    D = gain._discount(np.arange(1, n + 1, dtype=np.float64))
+    D.flags.writeable = False
+    return D
+
+
+@final
+@dataclass(frozen=True)
+class NDCG(Gain):
+    """Normalized discounted cumulative gain of the first `k` ranks, or of all (Jarvelin and Kekalainen 2002).
+
+    The gain of a label is 2^r - 1 ("exponential") or r ("linear"). The discount of rank k is D(1) = D(2) = 1
+    and 1/log2(k) after ("letor": that of the paper and of LETOR's evaluation script) or 1/log2(k + 1)
+    ("log2": the one most other tools use). A query without a relevant document has the value 0.
+
+    >>> NDCG().gains([0, 1, 2, 3])
+    array([0., 1., 3., 7.])
+    >>> NDCG(discount="log2").discounts(3).round(4)
+    array([1.    , 0.6309, 0.5   ])
+    """
+
+    k: int | None = None
+    discount: Literal["letor", "log2"] = field(default="letor", kw_only=True)
+    gain: Literal["exponential", "linear"] = field(default="exponential", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.k is not None:
+            object.__setattr__(self, "k", as_cutoff("NDCG", self.k, ", or None for every rank"))
+        one_of("NDCG: discount", self.discount, ("letor", "log2"))
+        one_of("NDCG: gain", self.gain, ("exponential", "linear"))
+
+    def __str__(self) -> str:
+        chosen = {"discount": self.discount, "gain": self.gain}
+        return text_form(
+            "ndcg", [f"{name}={x}" for name, x in chosen.items() if x != _NDCG_DEFAULTS[name]], self.k
+        )
+
+    @property
+    def normalized(self) -> bool:
+        return True
+
+    def gains(self, labels: ArrayLike) -> Floats:
+        r = _label_array(labels)
+        if self.gain == "linear":
+            return _checked(self, r, r.copy(), 0.0, "Labels must be finite and at least 0.")
+        self._check_exponents(r)
+        G = np.empty_like(r)
+        _native.exponential_gains(r, G)
+        return G
+
+    def native_gains(self, labels: Floats) -> tuple[Floats, bool]:
+        if self.gain == "linear":
+            return super().native_gains(labels)
+        self._check_exponents(labels)
+        return labels, True
+
+    def _check_exponents(self, r: Floats) -> None:
+        row = _native.first_invalid(r, 0.0, _EXPONENT_LIMIT)
+        if row >= 0:
+            advice = "Labels must be at least 0, and below 960 for 2**label; gain='linear' takes larger ones."
+            _reject(self, r, row, advice)
+
+    def _discount(self, ranks: Floats) -> Floats:
+        D: Floats = 1 / np.log2(np.maximum(ranks, 2) if self.discount == "letor" else ranks + 1)
+        if self.k is not None:
+            D[self.k :] = 0
+        return D
+
+
+_EXPONENT_LIMIT = float(np.nextafter(960.0, 0.0))  # below 2^960 no sum over documents overflows
+_NDCG_DEFAULTS = {"discount": "letor", "gain": "exponential"}
+
+
+@final
+@dataclass(frozen=True)
+class Precision(Gain):
+    """Precision of the first `k` ranks: the share of them that have labels of at least `threshold`.
+
+    A query of fewer than k documents is still divided by k.
+
+    >>> Precision(5, threshold=2).gains([0, 1, 2, 3])
+    array([0., 0., 1., 1.])
+    """
+
+    k: int
+    threshold: float = field(default=1.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", as_cutoff("Precision", self.k))
+        object.__setattr__(self, "threshold", as_number("Precision: threshold", self.threshold))
+
+    def __str__(self) -> str:
+        return text_form("p", [] if self.threshold == 1 else [f"threshold={digits(self.threshold)}"], self.k)
+
+    @property
+    def normalized(self) -> bool:
+        return False
+
+    def gains(self, labels: ArrayLike) -> Floats:
+        r = _label_array(labels)
+        if not np.isfinite(r).all():
+            _reject(self, r, int(np.argmin(np.isfinite(r))), "Labels must be finite.")
+        return (r >= self.threshold).astype(np.float64)
+
+    def _discount(self, ranks: Floats) -> Floats:
+        D = np.zeros_like(ranks)
+        D[: self.k] = 1 / self.k
+        return D
+
+
+@final
+@dataclass(frozen=True)
+class RBP(Gain):
+    """Rank-biased precision, (1 - p) sum_k r_s[k] p^(k-1), with 0 <= `p` < 1 (Moffat and Zobel 2008).
+
+    `p` is the persistence: a reader goes on from each document to the next with probability p; at p = 0 only
+    the first rank counts. At p = 1 every ranking would be worth 0, so that is an error.
+
+    >>> RBP(0.5).discounts(4)
+    array([0.5   , 0.25  , 0.125 , 0.0625])
+    """
+
+    p: float = 0.8
+
+    def __post_init__(self) -> None:
+        p = as_number("RBP: p", self.p)
+        if not 0 <= p < 1:
+            raise ValueError(
+                f"RBP: p must be at least 0 and below 1; got {p!r}. The usual choices are 0.5 to 0.95."
+            )
+        object.__setattr__(self, "p", p + 0.0)  # -0.0 would print as another gain
+
+    def __str__(self) -> str:
+        return text_form("rbp", [], digits(self.p))
+
+    @property
+    def normalized(self) -> bool:
+        return False
+
+    def gains(self, labels: ArrayLike) -> Floats:
+        r = _label_array(labels)
+        return _checked(self, r, r.copy(), -_LARGEST, "Labels must be finite.")
+
+    def _discount(self, ranks: Floats) -> Floats:
+        D: Floats = (1 - self.p) * self.p ** (ranks - 1)
+        return D
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RankLinear(Gain):
+    """A rank-linear gain of the user's own: separable functions, or a table of the label and the rank.
+
+    Separable: `gain(labels)` returns G of each label and `discount(ranks)` returns D of the ranks 1.0, ...,
+    n, both as arrays of their argument's shape; D(k) may depend on k alone. `normalize` divides each query by
+    the value of its best ranking, for which G must be nonnegative and D nonnegative and nonincreasing.
+
+    General: `table(labels, ranks)` is l(r, k), called with labels (U, 1) and ranks (1, n) that broadcast to
+    (U, n). A query costs one more product with A for each distinct label in it: the same linear time for
+    graded labels, quadratic where every document has its own.
+
+    >>> import numpy as np
+    >>> dcg = RankLinear(gain=np.square, discount=lambda ranks: 1 / ranks)
+    >>> dcg.gains([0, 1, 2]), dcg.discounts(2)
+    (array([0., 1., 4.]), array([1. , 0.5]))
+    >>> first_relevant_at_odd_ranks = RankLinear(table=lambda labels, ranks: (labels > 0) * (ranks % 2))
+    >>> first_relevant_at_odd_ranks.class_discounts([3, 0], n=3)[1]
+    array([[0., 0., 0.],
+           [1., 0., 1.]])
+    """
+
+    gain: Callable[[Floats], ArrayLike] | None = None
+    discount: Callable[[Floats], ArrayLike] | None = None
+    table: Callable[[Floats, Floats], ArrayLike] | None = None
+    normalize: bool = False
+
+    def __post_init__(self) -> None:
+        functions = {"gain": self.gain, "discount": self.discount, "table": self.table}
+        given = [name for name, function in functions.items() if function is not None]
+        if given not in (["gain", "discount"], ["table"]):
+            raise ValueError(
+                "RankLinear: expected gain= and discount= together, or table= alone; "
+                f"got {' and '.join(given) or 'none of them'}."
+            )
+        for name in given:
+            if not callable(functions[name]):
+                raise TypeError(f"RankLinear: {name} must be a function of arrays; got {functions[name]!r}.")
+        if self.normalize and self.table is not None:
+            raise ValueError(
+                "RankLinear: normalize=True needs gain= and discount=: the best ranking under a table "
+                "is not a sort. Divide by your own constant inside the table, or leave normalize=False."
+            )
+
+    def __hash__(self) -> int:
+        # Equal functions need not be hashable (numpy.poly1d is not); equality tells such gains apart.
+        return hash((RankLinear, self.separable, self.normalize))
+
+    @property
+    def separable(self) -> bool:
+        return self.table is None
+
+    @property
+    def normalized(self) -> bool:
+        return self.normalize
+
+    def gains(self, labels: ArrayLike) -> Floats:
+        r = _label_array(labels)
+        if self.gain is None:
+            self._not_separable("gains")
+        G = _values("gain(labels)", self.gain, r)
+        _same_shape("gain(labels)", G, r.shape)
+        if self.normalize:
+            return _checked(
+                self, r, G, 0.0, "normalize=True needs a gain= that returns finite values of at least 0."
+            )
+        return _checked(self, r, G, -_LARGEST, "Make gain= return finite values.")
+
+    def class_discounts(self, labels: ArrayLike, n: int) -> tuple[NDArray[np.int32], Floats]:
+        if self.table is None:
+            return super().class_discounts(labels, n)
+        r = _label_array(labels)
+        values, classes = np.unique(r, return_inverse=True)
+        ranks = np.arange(1, n + 1, dtype=np.float64)
+        D = _values("table(labels, ranks)", self.table, values[:, None], ranks[None, :])
+        _same_shape("table(labels, ranks)", D, (len(values), n))
+        bad = ~np.isfinite(D)
+        if bad.any():
+            row = int(np.argmax(np.logical_or.reduce(bad, axis=1)[classes]))
+            rank = int(np.argmax(bad[classes[row]])) + 1
+            raise ValueError(
+                f"labels[{row}] = {float(r[row])!r}: the table of RankLinear gives "
+                f"{float(D[classes[row], rank - 1])!r} at rank {rank}. Make table= return finite values."
+            )
+        return classes.astype(np.int32), D
+
+    def _discount(self, ranks: Floats) -> Floats:
+        if self.discount is None:
+            self._not_separable("discounts")
+        D = _values("discount(ranks)", self.discount, ranks)
+        _same_shape("discount(ranks)", D, ranks.shape)
+        if not np.isfinite(D).all():
+            rank = int(np.argmin(np.isfinite(D))) + 1
+            raise ValueError(
+                f"RankLinear: discount must return finite values; got {float(D[rank - 1])!r} for rank "
+                f"{rank}. Ranks start at 1."
+            )
+        if self.normalize:
+            falls = np.append(D[:-1] >= D[1:], D[-1:] >= 0)
+            if not falls.all():
+                rank = int(np.argmin(falls)) + 1
+                after = f"{float(D[rank])!r} for rank {rank + 1}" if rank < len(D) else "the last one below 0"
+                raise ValueError(
+                    "RankLinear: normalize=True needs a nonnegative, nonincreasing discount, so that the "
+                    f"best ranking is a sort; got {float(D[rank - 1])!r} for rank {rank} and {after}. Use "
+                    "normalize=False, or another discount."
+                )
+        return D
+
+    def _not_separable(self, asked: str) -> NoReturn:
+        raise TypeError(
+            f"RankLinear(table=...) has no {asked}(): a general table is not a product of a gain and a "
+            "discount. Use class_discounts(labels, n), or build it from gain= and discount=."
+        )
+
+
+def as_gain(value: str | Gain) -> Gain:
+    """The gain that a value stands for: a `Gain` as it is, a text form parsed.
+
+    >>> as_gain("rbp@0.9") == as_gain(RBP(0.9))
+    True
+    """
+    if isinstance(value, Gain):
+        return value
+    if isinstance(value, str):
+        return parse_gain(value)
+    hint = ""
+    if isinstance(value, type):
+        hint = f" Did you mean {value.__name__}(...), an instance?"
+    elif callable(value):
+        hint = " A function goes into RankLinear(gain=, discount=), or RankLinear(table=)."
+    raise TypeError(
+        f"gain must be a Gain such as NDCG(10), or a text such as 'ndcg@10'; got {value!r}.{hint}"
+    )
+
+
+_ONLY_METRICS = {"map", "mrr", "err"}
+
+
+@lru_cache(maxsize=64)
+def parse_gain(text: str) -> Gain:
+    """The gain with the given text form, in either case: the inverse of `str`.
+
+    The forms are "ndcg" and "ndcg@K", "p@K" (also "precision@K"), "rbp" and "rbp@P", with options in
+    parentheses before the cutoff.
+
+    >>> parse_gain("NDCG(discount=log2, gain=linear)@10")
+    NDCG(k=10, discount='log2', gain='linear')
+    >>> parse_gain("precision(threshold=2)@5")
+    Precision(k=5, threshold=2.0)
+    """
+    match = FORM.fullmatch(text.lower())
+    if match is None or match["name"] not in _READERS:
+        if match is not None and match["name"] in _ONLY_METRICS:
+            raise ValueError(
+                f"gain {text!r} is a metric that can be evaluated, not trained on: a document's worth there "
+                f"depends on where the others stand. Train on 'ndcg', say. The forms are {FORMS}."
+            )
+        unknown_form("gain", text, _READERS, FORMS)
+    reader = _READERS[match["name"]]
+    try:
+        return reader(options_of(match["options"]), match["cutoff"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"gain {text!r}: {error} The forms are {FORMS}.") from None
+
+
+def _read_ndcg(options: dict[str, str], cutoff: str | None) -> Gain:
+    only(options, tuple(_NDCG_DEFAULTS))
+    chosen: dict[str, Any] = options
+    return NDCG(None if cutoff is None else read_number(int, "the cutoff after @", cutoff), **chosen)
+
+
+def _read_precision(options: dict[str, str], cutoff: str | None) -> Gain:
+    only(options, ("threshold",))
+    if cutoff is None:
+        raise ValueError("precision needs a cutoff, such as p@5.")
+    thresholds = {name: read_number(float, name, value) for name, value in options.items()}
+    return Precision(read_number(int, "the cutoff after @", cutoff), **thresholds)
+
+
+def _read_rbp(options: dict[str, str], cutoff: str | None) -> Gain:
+    only(options, ())
+    return RBP() if cutoff is None else RBP(read_number(float, "the persistence after @", cutoff))
+
+
+_READERS: dict[str, Callable[[dict[str, str], str | None], Gain]] = {
+    "ndcg": _read_ndcg,
+    "p": _read_precision,
+    "precision": _read_precision,
+    "rbp": _read_rbp,
+}
+
+
+def _label_array(labels: ArrayLike) -> Floats:
+    r: Floats = np.ascontiguousarray(labels, dtype=np.float64)
+    if r.ndim != 1:
+        raise ValueError(f"labels: expected one value a document, shape (N,); got shape {r.shape}.")
+    return r
+
+
+def _values(call: str, function: Callable[..., ArrayLike], *arguments: Floats) -> Floats:
+    """What a function of the user's gives for whole arrays."""
+    try:
+        with np.errstate(all="ignore"):  # the result is checked instead
+            return np.array(function(*arguments), dtype=np.float64)
+    except ValueError as error:
+        if "truth value of an array" not in str(error):
+            raise
+        raise ValueError(
+            f"RankLinear: {call} is called with whole arrays, which `if`, `and` and `max` cannot take. Write "
+            "it with NumPy operations, such as np.where."
+        ) from error
+
+
+def _same_shape(call: str, result: Floats, shape: tuple[int, ...]) -> None:
+    if result.shape != shape:
+        raise ValueError(
+            f"RankLinear: {call} must return an array of shape {shape}; got shape {result.shape}. Write it "
+            "with NumPy operations that act on whole arrays."
+        )
+
+
+def _checked(gain: Gain, r: Floats, G: Floats, low: float, advice: str) -> Floats:
+    # A NaN fails both comparisons.
+    if G.size and not (G.min() >= low and G.max() <= _LARGEST):
+        _reject(gain, r, int(np.argmin((low <= G) & (G <= _LARGEST))), advice, G)
+    return G
+
+
+_LARGEST = 2.0**960  # up to here no sum over documents overflows
+
+
+def _reject(gain: Gain, r: Floats, row: int, advice: str, G: Floats | None = None) -> NoReturn:
+    found = "" if G is None else f" (its gain would be {float(G[row])!r})"
+    raise ValueError(f"labels[{row}] = {float(r[row])!r}: {gain} cannot take it{found}. {advice}")

@@ -1,0 +1,299 @@
+"""Incomplete Sinkhorn normalization of a nonnegative square matrix, and its reverse pass.
+
+One iteration normalizes columns first, then rows. After T of these half iterations the result is
+``diag(u) A diag(v)``, where, from ``q_0 = 1``,
+
+    q_(t+1) = 1 / (A' q_t)  for even t,      q_(t+1) = 1 / (A q_t)  for odd t,
+
+and u and v are the two last q, ``u = q_T`` and ``v = q_(T-1)`` for an even T, the reverse for an odd one, so
+that no matrix but A is stored. While every ``q`` stays within a safe range of floating-point numbers the
+products are plain; otherwise they are log-sum-exp products of ``log A`` and ``log q``, which neither overflow
+nor underflow.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from sinkprop.common.arguments import half_steps
+
+__all__ = ["sinkhorn", "sinkhorn_vjp"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# With A <= 1e100 and every q within [1e-100, 1e100] no product overflows, and the terms that underflow are
+# below 1e-200 of the sum that they belong to.
+LARGE = 1e100
+
+
+def sinkhorn(A: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0) -> FloatArray:
+    """Incomplete Sinkhorn normalization Z^n_iter(A + epsilon): columns first, then rows, ``n_iter`` times.
+
+    Parameters
+    ----------
+    A : (n, n) array_like
+        Finite and nonnegative, of any magnitude; with ``epsilon = 0`` no row or column is all zeros.
+    n_iter : int, or a half more
+        Number of iterations. 0 gives a copy of ``A + epsilon``; 0.5 normalizes columns only.
+    epsilon : float
+        Constant added to every entry of A first.
+
+    Returns
+    -------
+    (n, n) ndarray of float64
+        Rows sum to 1 for ``n_iter >= 1``, or columns where a half iteration is the last; both do so in the
+        limit (`sinkhorn_limit`).
+
+    Examples
+    --------
+    >>> sinkhorn([[1, 3], [1, 1]], n_iter=1)  # columns: [[1/2, 3/4], [1/2, 1/4]]; then rows
+    array([[0.4       , 0.6       ],
+           [0.66666667, 0.33333333]])
+
+    """
+    B, T = _checked(A, n_iter, epsilon)
+    if T == 0:
+        return B
+    try:
+        before, last = deque(_scalings(B, T), maxlen=2)
+    except _OutOfRangeError:
+        log_B = log_entries(B)
+        log_before, _ = deque(_log_scalings(log_B, T), maxlen=2)
+        return softmax((log_B.T + log_before).T if T % 2 else log_B + log_before, axis=1 - T % 2)
+    u, v = (before, last) if T % 2 else (last, before)
+    with np.errstate(under="ignore"):
+        # u v' first: u A alone can underflow where u A v does not.
+        Z: FloatArray = np.outer(u, v)
+        Z *= B
+    return Z
+
+
+def sinkhorn_vjp(
+    A: npt.ArrayLike, cotangent: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0
+) -> FloatArray:
+    """Gradient of ``sum(cotangent * sinkhorn(A, n_iter, epsilon=epsilon))`` with respect to A.
+
+    The reverse pass of exactly ``n_iter`` iterations, from the 2 n_iter stored scaling vectors.
+
+    Parameters
+    ----------
+    A : (n, n) array_like
+        As for `sinkhorn`. The derivative with respect to a zero entry is one-sided and well defined.
+    cotangent : (n, n) array_like
+        Finite weights of the entries of the result.
+    n_iter, epsilon
+        As for `sinkhorn`.
+
+    Returns
+    -------
+    (n, n) ndarray of float64
+        A derivative beyond the largest float64 (an entry of A below 1e-308 can have one) is infinite, with
+        its sign.
+
+    Examples
+    --------
+    The rows of the result sum to 1 whatever A is, so equal weights have no gradient:
+
+    >>> sinkhorn_vjp([[1, 3], [1, 1]], [[1, 1], [1, 1]]).round(12) + 0.0
+    array([[0., 0.],
+           [0., 0.]])
+
+    """
+    B, T = _checked(A, n_iter, epsilon)
+    C = _checked_cotangent(cotangent, B.shape)
+    if T == 0:
+        return C
+    # The result is linear in the cotangent: taking its scale out keeps every adjoint within range.
+    scale = float(np.abs(C).max())
+    if scale == 0.0:
+        return C
+    C /= scale
+    try:
+        q = np.stack(list(_scalings(B, T)))
+    except _OutOfRangeError:
+        log_B = log_entries(B)
+        log_q = np.stack(list(_log_scalings(log_B, T)))
+        with np.errstate(over="ignore", under="ignore"):
+            return _log_scalings_rev(log_B, C, log_q, math.log(scale))
+    with np.errstate(over="ignore", under="ignore"):
+        return _scalings_rev(B, C, q) * scale
+
+
+class _OutOfRangeError(ArithmeticError):
+    """A scaling vector outside the range in which plain products are exact to rounding."""
+
+
+def _scalings(A: FloatArray, T: int) -> Iterator[FloatArray]:
+    """Scaling vectors q_0 ... q_T, each (n,)."""
+    if A.max() > LARGE:
+        raise _OutOfRangeError
+    q = np.ones(len(A))
+    yield q
+    for t in range(T):
+        with np.errstate(under="ignore"):
+            w = q @ A if t % 2 == 0 else A @ q
+        if w.min() < 1 / LARGE or w.max() > LARGE:
+            raise _OutOfRangeError
+        q = 1.0 / w
+        yield q
+
+
+def _scalings_rev(A: FloatArray, C: FloatArray, q: FloatArray) -> FloatArray:
+    """Gradient of sum(C * diag(u) A diag(v)) from the scalings q of `_scalings`.
+
+    w = A q contributes w_bar q' to A_bar and A' w_bar to q_bar; q = 1 / w makes w_bar = -q^2 q_bar.
+    """
+    T = q.shape[0] - 1
+    w_bar = np.empty((T, A.shape[0]))
+    CA = C * A
+    q_bar, before_bar = (q[T - 1] @ CA, CA @ q[T]) if T % 2 else (CA @ q[T - 1], q[T] @ CA)
+    for t in range(T, 0, -1):
+        w_bar[t - 1] = -q[t] * (q[t] * q_bar)
+        q_bar = w_bar[t - 1] @ A if t % 2 == 0 else A @ w_bar[t - 1]
+        if t == T:
+            q_bar += before_bar
+    # Products w_t = A' q_(t-1) have odd t, products w_t = A q_(t-1) even t.
+    u, v = (q[T - 1], q[T]) if T % 2 else (q[T], q[T - 1])
+    return C * np.outer(u, v) + q[0:T:2].T @ w_bar[0::2] + w_bar[1::2].T @ q[1:T:2]
+
+
+def _log_scalings(log_A: FloatArray, T: int) -> Iterator[FloatArray]:
+    """Logarithms l_t of the scaling vectors: l_(t+1) = -LSE(log A + l_t), by columns, then rows."""
+    log_q = np.zeros(len(log_A))
+    yield log_q
+    for t in range(T):
+        log_q = -logsumexp(log_A + (log_q[:, None] if t % 2 == 0 else log_q), axis=t % 2)
+        yield log_q
+
+
+def _log_scalings_rev(log_A: FloatArray, C: FloatArray, log_q: FloatArray, log_scale: float) -> FloatArray:
+    """Gradient of exp(log_scale) * sum(C * diag(u) A diag(v)) from the log scalings of `_log_scalings`.
+
+    With S_t = diag(q_t) A diag(q_(t-1)) for even t and S_t = diag(q_t) A' diag(q_(t-1)) for odd t, softmax
+    matrices, l_bar_(t-1) = -S_t' l_bar_t. The product w_t contributes -(l_bar_t * q_t) q_(t-1)' to A_bar (to
+    its transpose for odd t): terms of any magnitude, so their sum is held as ``total * exp(peak)``.
+    """
+    T = log_q.shape[0] - 1
+    log_u, log_v = (log_q[T - 1], log_q[T]) if T % 2 else (log_q[T], log_q[T - 1])
+    CP = C * np.exp(log_u[:, None] + log_A + log_v)
+    l_bar, before_bar = CP.sum(axis=1 - T % 2), CP.sum(axis=T % 2)
+    total, peak = np.zeros_like(C), np.full_like(C, -1e300)
+    for t in range(T, 0, -1):
+        even, odd = (t, t - 1) if t % 2 == 0 else (t - 1, t)
+        exponent = log_q[even][:, None] + log_q[odd]
+        S = np.exp(log_A + exponent)
+        coefficient = np.broadcast_to(-l_bar[:, None] if t % 2 == 0 else -l_bar, C.shape)
+        l_bar = -(l_bar @ S if t % 2 == 0 else S @ l_bar)
+        if t == T:
+            coefficient, l_bar = coefficient + C, l_bar + before_bar
+        exponent += log_entries(np.abs(coefficient))
+        new_peak = np.maximum(peak, exponent)
+        total = total * np.exp(peak - new_peak) + np.sign(coefficient) * np.exp(exponent - new_peak)
+        peak = new_peak
+    return np.sign(total) * np.exp(log_entries(np.abs(total)) + peak + log_scale)
+
+
+def softmax(X: FloatArray, axis: int = 1) -> FloatArray:
+    with np.errstate(under="ignore"):
+        P: FloatArray = np.exp(X - X.max(axis=axis, keepdims=True))
+        P /= P.sum(axis=axis, keepdims=True)
+    return P
+
+
+def logsumexp(X: FloatArray, axis: int) -> FloatArray:
+    """log(sum(exp(X))) along an axis that always holds a finite entry."""
+    peak = X.max(axis=axis, keepdims=True)
+    with np.errstate(under="ignore"):
+        result: FloatArray = np.log(np.exp(X - peak).sum(axis=axis)) + np.squeeze(peak, axis=axis)
+    return result
+
+
+def log_entries(A: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        log_A: FloatArray = np.log(A)
+    return log_A
+
+
+def nonnegative_square(A: npt.ArrayLike, name: str) -> FloatArray:
+    """Float64 copy of a finite, nonnegative, square, nonempty matrix; a ValueError for anything else."""
+    B = _real_array(A, name)
+    if B.ndim != 2 or B.shape[0] != B.shape[1] or B.size == 0:
+        raise ValueError(f"{name} must be a square matrix with at least one row, got shape {B.shape}")
+    if not (B.min() >= 0.0 and B.max() < math.inf):
+        i, j = np.argwhere(~(np.isfinite(B) & (B >= 0.0)))[0]
+        raise ValueError(
+            f"{name} must have finite, nonnegative entries, got {name}[{i}, {j}] = {B[i, j]}; "
+            "remove or replace such entries first"
+        )
+    return B
+
+
+def _real_array(A: npt.ArrayLike, name: str) -> FloatArray:
+    try:
+        raw = np.asarray(A)
+    except ValueError as error:
+        raise ValueError(f"{name} must be a matrix, got rows of different lengths or kinds") from error
+    if raw.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must be a dense array of real numbers, got dtype {raw.dtype}; convert it to float first "
+            "(a sparse matrix with .toarray())"
+        )
+    with np.errstate(over="ignore", under="ignore"):
+        return raw.astype(np.float64, order="C", copy=True)
+
+
+def _checked(A: npt.ArrayLike, n_iter: float, epsilon: float) -> tuple[FloatArray, int]:
+    """A + epsilon as a new float64 matrix that ``n_iter`` iterations are defined on, and 2 ``n_iter``."""
+    B = nonnegative_square(A, "A")
+    T = half_steps(n_iter)
+    if not (is_real(epsilon) and 0.0 <= epsilon < math.inf):
+        raise ValueError(f"epsilon must be a finite number of at least 0, got {epsilon!r}")
+    if epsilon > 0.0:
+        with np.errstate(over="ignore"):
+            B += float(epsilon)
+        if B.max() == math.inf:
+            raise ValueError(
+                f"epsilon must leave A + epsilon finite, got {epsilon!r}; divide both by a constant"
+            )
+    for axis, noun in ((1, "row"), (0, "column")):
+        empty = ~B.any(axis=axis)
+        if T > 0 and empty.any():
+            raise ValueError(
+                f"A must have a positive entry in every row and column, got {noun} {np.argmax(empty)} all "
+                "zeros, which cannot be normalized; remove it, or pass epsilon > 0"
+            )
+    return B, T
+
+
+def _checked_cotangent(cotangent: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    C = _real_array(cotangent, "cotangent")
+    if C.shape != shape:
+        raise ValueError(f"cotangent must have the shape of A, {shape}, got shape {C.shape}")
+    if not np.isfinite(C).all():
+        i, j = np.argwhere(~np.isfinite(C))[0]
+        raise ValueError(
+            f"cotangent must have finite entries, got cotangent[{i}, {j}] = {C[i, j]}; "
+            "remove or replace such entries first"
+        )
+    return C
+
+
+def checked_count(value: int, name: str, *, minimum: int) -> int:
+    """Integer of at least ``minimum``; a ValueError for anything else."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = minimum - 1
+    if count < minimum or isinstance(value, bool):
+        raise ValueError(f"{name} must be an integer of at least {minimum}, got {value!r}")
+    return count
+
+
+def is_real(value: object) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

@@ -1,0 +1,382 @@
+"""The limit of Sinkhorn normalization: a doubly-stochastic matrix, where the pattern of zeros admits one."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sinkprop.objective.sinkhorn import (
+    LARGE,
+    FloatArray,
+    checked_count,
+    is_real,
+    log_entries,
+    logsumexp,
+    nonnegative_square,
+    softmax,
+)
+
+__all__ = ["SinkhornLimit", "SinkhornStatus", "sinkhorn_limit"]
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.intp]
+
+_PROBE = 20  # sweeps between two looks at how fast sinkhorn_limit converges
+_SETTLE = 1000  # most sweeps given to a matrix that has no limit to wait for
+_NAMED = 8  # rows or columns that a message lists before it only counts
+
+
+class SinkhornStatus(enum.Enum):
+    """Outcome of `sinkhorn_limit`."""
+
+    CONVERGED = "converged"
+    PARTIAL_SUPPORT = "partial support"
+    MAX_ITER = "max_iter"
+    NO_SUPPORT = "no support"
+
+
+@dataclass(frozen=True, eq=False)
+class SinkhornLimit:
+    """Limit of Sinkhorn normalization, and what is known about it.
+
+    Attributes
+    ----------
+    matrix : (n, n) ndarray
+        Row-normalized. Doubly stochastic to within ``tol`` when ``converged``. With status ``NO_SUPPORT``,
+        which has no doubly-stochastic limit, the iterate at which the column sums settled; its zero rows stay
+        zero.
+    log_u, log_v : (n,) ndarray
+        Finite log scalings: ``matrix = exp(log_u[:, None] + log(A) + log_v)`` wherever ``matrix`` keeps an
+        entry of A.
+    n_iter : int
+        Iterations taken: Sinkhorn sweeps, and Newton steps where sweeps converge slowly.
+    row_error, column_error : float
+        Largest absolute deviation of a row's and a column's sum from 1.
+    status : SinkhornStatus
+        ``CONVERGED``; ``PARTIAL_SUPPORT`` (converged, with entries that vanish); ``MAX_ITER``;
+        ``NO_SUPPORT``.
+    tol : float
+        The tolerance asked for.
+    n_vanished : int
+        Nonzero entries of A that lie on no positive diagonal, and are 0 in the limit.
+    deficient_rows, deficient_columns : tuple of int
+        With ``NO_SUPPORT``, a Hall violator: rows whose nonzero entries all lie in these columns, one fewer
+        than the rows.
+
+    """
+
+    matrix: FloatArray
+    log_u: FloatArray
+    log_v: FloatArray
+    n_iter: int
+    row_error: float
+    column_error: float
+    status: SinkhornStatus
+    tol: float
+    n_vanished: int = 0
+    deficient_rows: tuple[int, ...] = ()
+    deficient_columns: tuple[int, ...] = ()
+
+    @property
+    def converged(self) -> bool:
+        """Whether ``matrix`` is doubly stochastic to within ``tol``."""
+        return self.status in (SinkhornStatus.CONVERGED, SinkhornStatus.PARTIAL_SUPPORT)
+
+    @property
+    def message(self) -> str:
+        """The status in one sentence."""
+        error = max(self.row_error, self.column_error)
+        count = _counted(self.n_iter, "iteration", "iterations")
+        vanished = (
+            f", with {_counted(self.n_vanished, 'nonzero entry', 'nonzero entries')} of A on no positive "
+            "diagonal set to 0 as in the limit"
+        )
+        if self.status is SinkhornStatus.CONVERGED:
+            return f"Converged in {count}: every row and column sum is within {error:.1e} of 1."
+        if self.status is SinkhornStatus.PARTIAL_SUPPORT:
+            return f"Converged in {count}{vanished}: every row and column sum is within {error:.1e} of 1."
+        if self.status is SinkhornStatus.MAX_ITER:
+            return (
+                f"Not converged in {count}{vanished if self.n_vanished else ''}: a row or column sum is "
+                f"{error:.1e} from 1, more than tol={self.tol:g}; raise max_iter or tol."
+            )
+        return (
+            f"No doubly-stochastic limit exists: {_violation(self.deficient_rows, self.deficient_columns)}, "
+            "so A has no positive diagonal; add a small constant to A."
+        )
+
+
+def sinkhorn_limit(A: npt.ArrayLike, *, tol: float = 1e-9, max_iter: int = 10_000) -> SinkhornLimit:
+    """Limit of Sinkhorn normalization: the doubly-stochastic ``diag(u) A diag(v)``, where there is one.
+
+    Which entries survive is decided from the zero pattern first. Sinkhorn sweeps converge linearly, but
+    arbitrarily slowly when positive entries nearly vanish; Newton steps on the same convex problem, from the
+    scalings of the best assignment, take over then.
+
+    Parameters
+    ----------
+    A : (n, n) array_like
+        Finite and nonnegative, with zeros in any pattern.
+    tol : float
+        Largest deviation of a row or column sum from 1 that counts as converged.
+    max_iter : int
+        Largest number of iterations.
+
+    Returns
+    -------
+    SinkhornLimit
+        Always, whatever the zero pattern: read ``status`` or ``message``.
+
+    Examples
+    --------
+    >>> limit = sinkhorn_limit([[1, 4], [1, 1]])
+    >>> limit.matrix.round(9)
+    array([[0.33333333, 0.66666667],
+           [0.66666667, 0.33333333]])
+    >>> sinkhorn_limit([[1, 1, 1], [0, 0, 1], [0, 0, 2]]).message  # doctest: +NORMALIZE_WHITESPACE
+    'No doubly-stochastic limit exists: rows 1, 2 have all their nonzero entries in column 2, so A has no
+    positive diagonal; add a small constant to A.'
+
+    """
+    B = nonnegative_square(A, "A")
+    max_iter = checked_count(max_iter, "max_iter", minimum=1)
+    if not (is_real(tol) and 0.0 < tol < math.inf):
+        raise ValueError(f"tol must be a finite number greater than 0, got {tol!r}")
+    tol = float(tol)
+
+    pattern = B > 0
+    match = _matching(pattern)
+    if np.any(match < 0):
+        rows, columns = _hall_violator(pattern, match)
+        matrix, log_u, log_v, n_iter = _settled(B, tol, min(max_iter, _SETTLE))
+        return SinkhornLimit(
+            matrix,
+            log_u,
+            log_v,
+            n_iter,
+            *_errors(matrix),
+            status=SinkhornStatus.NO_SUPPORT,
+            tol=tol,
+            deficient_rows=tuple(rows.tolist()),
+            deficient_columns=tuple(columns.tolist()),
+        )
+
+    vanishing = pattern & ~_total_support(pattern, match)
+    n_vanished = int(vanishing.sum())
+    B[vanishing] = 0.0
+    matrix, log_u, log_v, n_iter = _balanced(log_entries(B), tol, max_iter)
+    row_error, column_error = _errors(matrix)
+    if max(row_error, column_error) > tol:
+        status = SinkhornStatus.MAX_ITER
+    elif n_vanished:
+        status = SinkhornStatus.PARTIAL_SUPPORT
+    else:
+        status = SinkhornStatus.CONVERGED
+    return SinkhornLimit(
+        matrix, log_u, log_v, n_iter, row_error, column_error, status, tol=tol, n_vanished=n_vanished
+    )
+
+
+def _balanced(log_A: FloatArray, tol: float, max_iter: int) -> tuple[FloatArray, FloatArray, FloatArray, int]:
+    """Doubly-stochastic scaling of a matrix with total support: matrix, log_u, log_v, iterations."""
+    log_v = -logsumexp(log_A, axis=0)
+    matrix, log_u = _rescaled(log_A, log_v)
+    error = max(_errors(matrix))
+    n_iter, newton, newton_failed = 1, False, False
+    while error > tol and n_iter < max_iter:
+        if newton:
+            step, count = _newton_step(matrix), 1
+            if step is None:
+                newton, newton_failed = False, True
+                continue
+        else:
+            step, count = _sweeps(matrix, tol, min(_PROBE, max_iter - n_iter))
+        log_v = log_v + step
+        n_iter += count
+        matrix, log_u = _rescaled(log_A, log_v)
+        previous, error = error, max(_errors(matrix))
+        # A Newton step costs about as much as n / 10 sweeps, and few are needed.
+        patience = _PROBE + len(log_v) / 10
+        if not (newton or newton_failed) and _sweeps_left(error / previous, count, error, tol) > patience:
+            newton = True
+            start = _assignment_log_v(log_A)
+            if _dual(log_A, start) < _dual(log_A, log_v):
+                log_v = start
+                matrix, log_u = _rescaled(log_A, log_v)
+                error = max(_errors(matrix))
+    return matrix, log_u, log_v, n_iter
+
+
+def _settled(A: FloatArray, tol: float, max_iter: int) -> tuple[FloatArray, FloatArray, FloatArray, int]:
+    """Iterate at which the column sums of a matrix without support settle: matrix, log_u, log_v, iterations.
+
+    Zero rows and columns cannot be normalized: they keep log scaling 0.
+    """
+    rows, columns = np.flatnonzero(A.any(axis=1)), np.flatnonzero(A.any(axis=0))
+    result, log_u, log_v = np.zeros_like(A), np.zeros(len(A)), np.zeros(len(A))
+    if rows.size == 0:
+        return result, log_u, log_v, 0
+    kept = np.ix_(rows, columns)
+    log_K = log_entries(A[kept])
+    log_b = -logsumexp(log_K, axis=0)
+    matrix, log_a = _rescaled(log_K, log_b)
+    n_iter, change = 1, math.inf
+    while change > tol and n_iter < max_iter:
+        sums = matrix.sum(axis=0)
+        step, count = _sweeps(matrix, 0.0, min(_PROBE, max_iter - n_iter))
+        log_b = log_b + step
+        n_iter += count
+        matrix, log_a = _rescaled(log_K, log_b)
+        change = float(np.abs(matrix.sum(axis=0) - sums).max())
+    result[kept], log_u[rows], log_v[columns] = matrix, log_a, log_b
+    return result, log_u, log_v, n_iter
+
+
+def _sweeps(P: FloatArray, tol: float, n_iter: int) -> tuple[FloatArray, int]:
+    """Change of log_v over at most ``n_iter`` sweeps from the row-normalized P, and the sweeps taken.
+
+    Plain products are safe here: rows of P sum to 1 and its columns to at least 1/n^2, so one sweep moves no
+    scaling by more than a factor n^2; the sweeps end early when the scalings near the limits of the safe
+    range.
+    """
+    with np.errstate(under="ignore"):
+        w = P.sum(axis=0)
+        count, moving = 0, True
+        while moving and count < n_iter:
+            b = 1.0 / w
+            a = 1.0 / (P @ b)
+            w = a @ P
+            count += 1
+            in_range = max(a.max(), b.max()) < LARGE and min(a.min(), b.min()) > 1 / LARGE
+            moving = in_range and np.abs(b * w - 1.0).max() > tol
+        return np.log(b), count
+
+
+def _sweeps_left(ratio: float, count: int, error: float, tol: float) -> float:
+    """Sweeps still needed if every ``count`` of them multiply the error by ``ratio``."""
+    if error <= tol:
+        return 0.0
+    return count * math.log(error / tol) / -math.log(ratio) if ratio < 1.0 else math.inf
+
+
+def _newton_step(P: FloatArray) -> FloatArray | None:
+    """Damped Newton step of log_v from the row-normalized P; None when rounding leaves no step that helps.
+
+    The doubly-stochastic scaling minimizes the convex f(y) = sum_i LSE_j(log A_ij + y_j) - sum_j y_j. Its
+    gradient is the column sums of P less 1; its Hessian diag(P' 1) - P' P is the Laplacian of the graph with
+    weights P' P.
+    """
+    with np.errstate(under="ignore"):
+        hessian = -(P.T @ P)
+        np.fill_diagonal(hessian, 0.0)
+        # The diagonal by row sums, not by subtraction, keeps weights that are tiny beside 1; the ridge only
+        # fixes the constants that f does not see.
+        np.fill_diagonal(hessian, 1e-14 - hessian.sum(axis=1))
+        gradient = P.sum(axis=0) - 1.0
+        gradient -= gradient.mean()
+        step = -np.linalg.solve(hessian, gradient)
+        step -= step.mean()
+        step *= min(1.0, 20.0 / max(float(np.abs(step).max()), 1e-300))
+        slope = float(gradient @ step)
+        error = float(np.abs(gradient).max())
+        for _ in range(40):
+            # f(0) - f(step) by expm1 and log1p: both values of f are far larger than their difference.
+            growth = P @ np.expm1(step)
+            decrease = float(step.sum() - np.log1p(growth).sum())
+            new_error = np.abs(np.exp(step) * ((1.0 / (1.0 + growth)) @ P) - 1.0).max()
+            if decrease >= 1e-4 * -slope or new_error <= 0.5 * error:
+                return step
+            step, slope = 0.5 * step, 0.5 * slope
+    return None
+
+
+def _dual(log_A: FloatArray, log_v: FloatArray) -> float:
+    """The convex function that the doubly-stochastic scaling minimizes."""
+    return float(logsumexp(log_A + log_v, axis=1).sum() - log_v.sum())
+
+
+def _assignment_log_v(log_A: FloatArray) -> FloatArray:
+    """Column log scalings under which the best assignment holds the largest entry of each of its rows.
+
+    They are within n log n of the minimum of `_dual`, whatever the magnitudes in A. The conditions
+    log_v[j] <= log_v[match[i]] + log A[i, match[i]] - log A[i, j] are solved by Bellman-Ford.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    rows, match = linear_sum_assignment(log_A, maximize=True)
+    length = log_A[rows, match][:, None] - log_A
+    log_v = np.zeros(len(log_A))
+    for _ in range(len(log_A)):
+        shorter = np.minimum(log_v, (log_v[match][:, None] + length).min(axis=0))
+        if np.abs(shorter - log_v).max() <= 1e-9:
+            break
+        log_v = shorter
+    return log_v
+
+
+def _matching(pattern: BoolArray) -> IntArray:
+    """Column matched to each row in a largest matching of the nonzero entries, -1 for none."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    match: IntArray = maximum_bipartite_matching(csr_matrix(pattern), perm_type="column").astype(np.intp)
+    return match
+
+
+def _hall_violator(pattern: BoolArray, match: IntArray) -> tuple[IntArray, IntArray]:
+    """Rows, and the fewer columns with all their nonzero entries: what alternating paths reach."""
+    unmatched = np.flatnonzero(match < 0)
+    start = unmatched[np.argmin(pattern[unmatched].sum(axis=1))]
+    rows = np.zeros(len(pattern), dtype=np.bool_)
+    rows[start] = True
+    while True:
+        columns: BoolArray = np.logical_or.reduce(pattern[rows], axis=0)
+        reached = rows.copy()
+        reached[match >= 0] |= columns[match[match >= 0]]
+        if reached.sum() == rows.sum():
+            return np.flatnonzero(rows), np.flatnonzero(columns)
+        rows = reached
+
+
+def _total_support(pattern: BoolArray, match: IntArray) -> BoolArray:
+    """Entries on some positive diagonal: those within a strong component, with ``match`` as the diagonal."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    _, component = connected_components(csr_matrix(pattern[:, match]), directed=True, connection="strong")
+    component_of_column = np.empty_like(component)
+    component_of_column[match] = component
+    kept: BoolArray = pattern & (component[:, None] == component_of_column)
+    return kept
+
+
+def _violation(rows: tuple[int, ...], columns: tuple[int, ...]) -> str:
+    if not columns:
+        return f"row {rows[0]} is all zeros"
+    return f"{_named('row', rows)} have all their nonzero entries in {_named('column', columns)}"
+
+
+def _counted(count: int, singular: str, plural: str) -> str:
+    return f"{count} {singular if count == 1 else plural}"
+
+
+def _named(noun: str, indices: tuple[int, ...]) -> str:
+    listed = ", ".join(map(str, indices[:_NAMED]))
+    if len(indices) > _NAMED:
+        return f"{noun}s {listed}, ... ({len(indices)} in all)"
+    return f"{noun}{'s' if len(indices) > 1 else ''} {listed}"
+
+
+def _errors(P: FloatArray) -> tuple[float, float]:
+    """Largest absolute deviation from 1 of the row sums and of the column sums."""
+    return float(np.abs(P.sum(axis=1) - 1.0).max()), float(np.abs(P.sum(axis=0) - 1.0).max())
+
+
+def _rescaled(log_A: FloatArray, log_v: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Row-normalized diag(u) A diag(v), and log u."""
+    scaled = log_A + log_v
+    return softmax(scaled), -logsumexp(scaled, axis=1)

@@ -1,0 +1,274 @@
+"""LETOR text to rows, a piece at a time, by the native reader and with its errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop import _native
+from sinkprop.common.arguments import threads as _threads
+from sinkprop.common.compressed import Source, StrPath
+from sinkprop.common.progress import Notify
+from sinkprop.data.letor import DENSE_LIMIT, LARGEST, LEAST_FILLED
+from sinkprop.data.letor_errors import FAULTS, line_at, raise_fault, raise_too_sparse, shown_line
+from sinkprop.data.query_sizes import raise_wrong_sizes, sizes_for
+from sinkprop.store.chunks import Chunk, Piece, Place, sizes_of, text_pieces, text_places
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LetorInputs"]
+
+_THREAD_CHUNK = 1 << 18  # bytes of text that a thread takes at a time
+_LARGEST_X = 64 << 20  # bytes of features that a chunk may have: few bytes of sparse text can ask for many
+_NONE, _NUMBERS, _NAMES = 0, 1, 2  # LetorIds in native/letor.hpp
+_FIRST_LINES = {_NONE: b"0\n", _NUMBERS: b"0 qid:0\n", _NAMES: b"0 qid:a\n"}
+_KINDS = {_NONE: "no query ids", _NUMBERS: "whole numbers", _NAMES: "names"}
+_NULL_FAULT = next(i for i, text in enumerate(FAULTS) if "null=0" in text)
+_SINGLE = np.dtype(np.float32)
+_LARGEST = LARGEST[_SINGLE]
+
+
+class LetorInputs:
+    """Files of LETOR text. Options are those of `load_letor`, but for allow_nan: NULL is then NaN."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        n_features: int | None,
+        null: float | None,
+        zero_based: bool,
+        group: StrPath | Sequence[int] | NDArray[Any] | None,
+        allow_nan: bool,
+        n_threads: int | None,
+    ) -> None:
+        self.paths = tuple(paths)
+        self.feature_names: tuple[str, ...] | None = None
+        self.docid = True
+        self.n_features = 0
+        self.qid = "int64"
+        self._given = n_features
+        self._zero_based = zero_based
+        self._group = group
+        self._null = null
+        self._keep_null = null is None and allow_nan
+        self._n_threads = n_threads
+        self._before = [0, *np.cumsum(sizes_of(self.paths)).tolist()]
+
+    def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
+        """The number of features, for which all of the text is looked at unless it is given."""
+        kinds = [self._kind_of_ids(path) for path in self.paths]
+        if len(set(kinds)) > 1:
+            other = next(i for i, kind in enumerate(kinds) if kind != kinds[0])
+            raise ValueError(
+                f"{self.paths[other]}: its lines have {_KINDS[kinds[other]]}, but those of {self.paths[0]} "
+                f"have {_KINDS[kinds[0]]} as query ids; a set has ids of one kind. Convert them apart."
+            )
+        self._kind = kinds[0]
+        self.qid = "string" if self._kind == _NAMES else "int64"
+        if self._kind and self._group is not None:
+            raise ValueError(
+                f"{self.paths[0]} has a qid on its lines; group= is for files without. Leave it out."
+            )
+        if known is not None:
+            self.n_features = int(known["n_features"])
+        elif self._given is not None:
+            self.n_features = self._given
+        else:
+            self.n_features = self._scan(notify)
+        return {"n_features": self.n_features}
+
+    def _kind_of_ids(self, path: str) -> int:
+        for piece in text_pieces(path):
+            layout = _native.letor_scan(piece.data, len(piece.data), 1)
+            if layout.rows:
+                return int(layout.ids)
+        empty = not next(text_pieces(path), None)
+        what = "is empty" if empty else "holds no document, only comments or blank lines"
+        raise ValueError(f"{path}: the file {what}; expected a line such as `2 qid:7 1:0.5` for each.")
+
+    def _scan(self, notify: Notify) -> int:
+        """The largest feature id there is, with `load_letor`'s refusal of what would be nearly empty."""
+        rows = filled = 0
+        largest, where = -1, ("", 0)
+        for file, path in enumerate(self.paths):
+            for piece in text_pieces(path):
+                threads = _threads(self._n_threads, len(piece.data) >> 8)
+                layout = _native.letor_scan(piece.data, _THREAD_CHUNK, threads)
+                rows += layout.rows
+                filled += _native.letor_count_features(piece.data, layout, threads)
+                if layout.largest_id > largest:
+                    largest = layout.largest_id
+                    number, _ = line_at(piece.data, layout.largest_line)
+                    where = (path, piece.line + number)
+                notify(self._before[file] + piece.read, self._before[-1], "counting features")
+        columns = max(0, largest + self._zero_based)
+        size = rows * columns * _SINGLE.itemsize
+        if not columns:
+            raise ValueError(
+                f"{self.paths[0]}: no line has a feature; expected some, such as 1:0.5, after the qid."
+            )
+        if size > DENSE_LIMIT and filled < LEAST_FILLED * rows * columns:
+            raise_too_sparse(where, largest, rows, columns, size)
+        return columns
+
+    def chunks(self, start: Place | None) -> Iterator[Chunk]:
+        """All rows from a place on."""
+        begin = Place(0, 0, 0, 0) if start is None else start
+        numbered = 0
+        for file, path in enumerate(self.paths):
+            sizes = self._sizes(path) if self._kind == _NONE else None
+            if file >= begin.file:
+                here = begin if file == begin.file else Place(file, 0, 0, 0)
+                yield from self._file(here, path, sizes, numbered)
+            numbered += 0 if sizes is None else len(sizes.ends)
+
+    def _file(self, start: Place, path: str, sizes: _Sizes | None, numbered: int) -> Iterator[Chunk]:
+        row = start.row
+        for whole in text_pieces(path, start.at, start.line):
+            for piece, layout in self._bounded(whole):
+                if not layout.rows:
+                    continue
+                place = Place(start.file, piece.at, piece.line, row)
+                chunk = self._parsed(piece, layout, place, path)
+                if sizes is not None:
+                    chunk = sizes.numbered(chunk, numbered)
+                row += len(chunk.y)
+                yield chunk
+        if sizes is not None:
+            sizes.check(row)
+
+    def _bounded(self, piece: Piece) -> Iterator[tuple[Piece, _native.LetorLayout]]:
+        """The piece, or several of its lines, so that a matrix of a piece is not too large."""
+        threads = _threads(self._n_threads, len(piece.data) >> 8)
+        layout = _native.letor_scan(piece.data, _THREAD_CHUNK, threads)
+        parts = math.ceil(layout.rows * self.n_features * _SINGLE.itemsize / _LARGEST_X)
+        if parts <= 1 or layout.rows == 1:
+            yield piece, layout
+            return
+        ends = np.flatnonzero(piece.data == 10) + 1
+        if not len(ends) or ends[-1] != len(piece.data):
+            ends = np.append(ends, len(piece.data))
+        step = max(1, len(ends) // parts)
+        first = first_line = 0
+        for line in range(step, len(ends) + step, step):
+            last = int(ends[min(line, len(ends)) - 1])
+            part = Piece(piece.at + first, piece.line + first_line, piece.data[first:last], piece.read)
+            yield part, _native.letor_scan(part.data, _THREAD_CHUNK, threads)
+            first, first_line = last, line
+
+    def _parsed(self, piece: Piece, layout: _native.LetorLayout, place: Place, path: str) -> Chunk:
+        """The rows of a piece. Where it begins with another kind of id than the file, or with a byte order
+        mark in its middle, a line of the file's kind is put before it, for the reader to see what is wrong.
+        """
+        import pyarrow as pa
+
+        data, extra = piece.data, 0
+        threads = _threads(self._n_threads, len(data) >> 8)
+        if layout.ids != self._kind or (piece.at and data[:3].tobytes() == b"\xef\xbb\xbf"):
+            first = _FIRST_LINES[self._kind]
+            data, extra = np.concatenate([np.frombuffer(first, np.uint8), data]), 1
+            layout = _native.letor_scan(data, _THREAD_CHUNK, threads)
+        n = layout.rows
+        X = np.empty((n, self.n_features), np.float32)
+        y = np.empty(n)
+        numbers = np.empty(n, np.int64) if layout.ids == _NUMBERS else None
+        names = np.empty((n, 2), np.int64) if layout.ids == _NAMES else None
+        docids = np.empty((n, 2), np.int64) if layout.comments else None
+
+        def read(to: NDArray[np.float32], null: float | None) -> tuple[int, int, int, int]:
+            return _native.letor_read(
+                data, layout, to, self.n_features, y, numbers, names, docids, self._zero_based,
+                self._given is not None, null, _LARGEST, threads,
+            )  # fmt: skip
+
+        fault, *at = read(X, self._null)
+        if fault == _NULL_FAULT and self._keep_null:
+            other = np.empty_like(X)
+            fault, *at = read(X, 0.0)
+            if not fault:
+                read(other, 1.0)
+                X[other != X] = np.nan  # no other value depends on what NULL stands for
+        if fault:
+            raise_fault(
+                Source(path, data, path), fault, *at, n_features=self._given,
+                zero_based=self._zero_based, kind=_SINGLE, lines_before=piece.line - extra,
+            )  # fmt: skip
+        if numbers is not None:
+            qid = pa.array(numbers)
+        elif names is not None:
+            qid = text_places(data, names)
+        else:
+            qid = pa.array(np.zeros(n, np.int64))
+        if docids is None:
+            docid = pa.array([""]).take(pa.array(np.zeros(n, np.int8)))
+        else:
+            docid = self._docid(data, docids, piece, extra, path)
+        done = self._before[place.file] + piece.read
+        chunk = Chunk(place, done, X, y, qid, docid)
+        return chunk.rows(extra, n) if extra else chunk
+
+    def _docid(
+        self, data: NDArray[np.uint8], places: NDArray[np.int64], piece: Piece, extra: int, path: str
+    ) -> pa.Array:
+        try:
+            return text_places(data, places)
+        except UnicodeDecodeError:
+            for first, last in places.tolist():
+                word = data[first:last].tobytes()
+                try:
+                    word.decode("utf-8")
+                except UnicodeDecodeError:
+                    line = piece.line - extra + data[:first].tobytes().count(b"\n") + 1
+                    raise ValueError(
+                        f"{path}, line {line}: the docid {shown_line(word, 0)} is not UTF-8, as text in "
+                        "a stored set is. Write the file as UTF-8."
+                    ) from None
+            raise
+
+    def _sizes(self, path: str) -> _Sizes:
+        source = Source(path, np.empty(0, np.uint8), path)
+        return _Sizes(source, self._group)
+
+    def locate(self, file: int, row: int) -> str:
+        """file:line of a document."""
+        path = self.paths[file]
+        for piece in text_pieces(path):
+            layout = _native.letor_scan(piece.data, len(piece.data), 1)
+            if row >= layout.rows:
+                row -= layout.rows
+                continue
+            for number, line in enumerate(piece.data.tobytes().split(b"\n"), piece.line + 1):
+                if line.split(b"#")[0].lstrip(b" \t").rstrip(b"\r"):
+                    if not row:
+                        return f"{path}:{number}"
+                    row -= 1
+        raise ValueError(f"{path}: the file has changed while it was read.")
+
+
+class _Sizes:
+    """The sizes of the queries of a text without qid, as LightGBM's .query gives them."""
+
+    def __init__(self, source: Source, group: Any) -> None:
+        self._source = source
+        sizes, self._name, self._place = sizes_for(source, group)
+        self.ends = np.cumsum(np.minimum(sizes, 1 << 40))  # more than any file has rows, so no sum overflows
+
+    def numbered(self, chunk: Chunk, before: int) -> Chunk:
+        """The chunk with the numbers of its queries, from 1, after those of the files before."""
+        import pyarrow as pa
+
+        rows = np.arange(chunk.place.row, chunk.place.row + len(chunk.y))
+        if rows[-1] >= self.ends[-1]:  # too many rows: the end of the file will tell how many there are
+            rows = np.minimum(rows, self.ends[-1] - 1)
+        qid = np.searchsorted(self.ends, rows, side="right") + 1 + before
+        return Chunk(chunk.place, chunk.done, chunk.X, chunk.y, pa.array(qid), chunk.docid)
+
+    def check(self, rows: int) -> None:
+        if self.ends[-1] != rows:
+            raise_wrong_sizes(self._source, self._name, self._place, self.ends, rows)

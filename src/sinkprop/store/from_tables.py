@@ -1,0 +1,496 @@
+"""CSV and Parquet to rows, a batch at a time, with the checks and the errors of `load_frame`."""
+
+from __future__ import annotations
+
+import csv
+import os
+from abc import abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.common.compressed import compression_by_name
+from sinkprop.common.progress import Notify
+from sinkprop.data import frames
+from sinkprop.data.letor_errors import shown_line
+from sinkprop.store.chunks import Chunk, Piece, Place, sizes_of, text_pieces
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CsvInputs", "ParquetInputs", "column_names"]
+
+_BATCH = 8 << 20  # bytes of features that are read at a time
+_STREAM = 1 << 16  # bytes of a column of Parquet that are read at a time
+_FILL = "Fill it in, or pass allow_nan=True, for boosted trees, which take missing values."
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Errors of the block with the file's name before them."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def column_names(path: str, kind: str, delimiter: str | None = None) -> list[str]:
+    """The names of a file's columns; none for what its reader will complain about."""
+    with suppress(ImportError, OSError, ValueError):
+        if kind == "csv":
+            options = {"qid": "", "label": None, "docid": None, "features": None, "allow_nan": False}
+            return CsvInputs([path], delimiter=delimiter, **options)._header(path)[0]
+        import pyarrow.parquet as pq
+
+        return list(pq.read_schema(path).names)
+    return []
+
+
+class _TableInputs:
+    """Files with named columns. The first file tells which they are; the others have the same."""
+
+    _empty_is_missing = False  # whether an empty text is no query id
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        qid: str,
+        label: str | None,
+        docid: str | None,
+        features: Sequence[str] | None,
+        allow_nan: bool,
+    ) -> None:
+        self.paths = tuple(paths)
+        self.n_features = 0
+        self.feature_names: tuple[str, ...] | None = None
+        self.qid = "int64"
+        self.docid = docid is not None
+        self._roles: dict[str, Any] = {"qid": qid, "label": label, "docid": docid}
+        self._features = features
+        self._allow_nan = allow_nan
+        self._chosen: list[str] = []
+        self._before = [0, *np.cumsum(sizes_of(self.paths)).tolist()]
+
+    @property
+    def _columns(self) -> list[str]:
+        return [*(name for name in self._roles.values() if name is not None), *self._chosen]
+
+    def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
+        """The columns of the first file, and that every other one has them."""
+        with _named(self.paths[0]):
+            self._chosen = self._names_in(self.paths[0])
+        for path in self.paths[1:]:
+            with _named(path):
+                found = set(self._names_in(path))
+                lacks = [name for name in self._chosen if name not in found]
+                alone = sorted(found - set(self._chosen))
+                if lacks or alone:
+                    what = f"lacks the column {lacks[0]!r}" if lacks else f"alone has the column {alone[0]!r}"
+                    raise ValueError(f"the file {what}, unlike {self.paths[0]}; a set has the same features.")
+        self.n_features = len(self._chosen)
+        self.feature_names = tuple(map(str, self._chosen))
+        self.qid = self._kind_of_ids()
+        return {"columns": self._chosen, "qid": self.qid}
+
+    @abstractmethod
+    def _names_in(self, path: str) -> list[str]:
+        """The feature columns of a file."""
+
+    @abstractmethod
+    def _kind_of_ids(self) -> str:
+        """int64 or string, by the first file."""
+
+    def _selected(self, names: list[str], frame: Any) -> list[str]:
+        return frames.feature_columns(frame, names, **self._roles, features=self._features)
+
+    def _chunk(
+        self, batch: pa.Table | pa.RecordBatch, place: Place, done: int, where: Callable[[int], str]
+    ) -> Chunk:
+        """The rows of a batch; `where` names one of its rows, from 0, as in a message."""
+        n = batch.num_rows
+        X = np.empty((n, self.n_features), np.float32)
+
+        def column(name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+            return frames.arrow_values(batch.column(name))
+
+        columns = [self._feature(batch.column(name), name, where) for name in self._chosen]
+        for first in range(0, n, 4096):  # whole columns would go through the cache once for each
+            for j, values in enumerate(columns):
+                X[first : first + 4096, j] = values[first : first + 4096]
+        label = self._roles["label"]
+        y = np.zeros(n) if label is None else frames.label_column(column, label, place=where)
+        qid = self._ids(batch, where)
+        docid = None
+        if self._roles["docid"] is not None:
+            docid = _as_text(_whole_array(batch.column(self._roles["docid"])), self._roles["docid"], where)
+        return Chunk(place, done, X, y, qid, docid)
+
+    def _feature(self, column: Any, name: str, where: Callable[[int], str]) -> NDArray[Any]:
+        """A column as float32: finite, or NaN where that is allowed, and not past the largest float32."""
+        if self._allow_nan and _is_number(column.type):
+            values = column.to_numpy(zero_copy_only=False)  # with NaN for what is missing
+            if np.isinf(values).any():
+                row = int(np.argmax(np.isinf(values)))
+                raise ValueError(
+                    f"column {name!r} holds {values[row]} in {where(row)}; expected a finite number."
+                )
+        else:
+            other = "Leave it out with features=[...], or encode it as numbers."
+            advice = other if self._features is None else ""
+            values = frames.number_column(
+                lambda _: frames.arrow_values(column), name, advice, _FILL, place=where
+            )
+        with np.errstate(over="ignore"):
+            single: NDArray[Any] = values.astype(np.float32)
+        if np.isinf(single).any():
+            row = int(np.argmax(np.isinf(single)))
+            raise ValueError(
+                f"column {name!r} holds {values[row]} in {where(row)}, which is too large for float32, as a "
+                "stored set has features."
+            )
+        return single
+
+    def _ids(self, batch: Any, where: Callable[[int], str]) -> pa.Array:
+        """The query ids of a batch, of the kind that the set has."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        name = self._roles["qid"]
+        array = _whole_array(batch.column(name))
+        if array.null_count:
+            row = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
+            raise ValueError(f"column {name!r} ({array.type}) has no value in {where(row)}.")
+        if self._empty_is_missing and (empty := pc.equal(array, "")).true_count:
+            row = int(np.argmax(empty.to_numpy(zero_copy_only=False)))
+            raise ValueError(f"column {name!r} has no value in {where(row)}.")
+        if self.qid == "string":
+            return _as_text(array, name, where)
+        try:
+            return pc.cast(array, pa.int64())
+        except pa.ArrowInvalid:
+            values = array.to_pylist()
+            row = next(i for i, value in enumerate(values) if not _is_whole(value))
+            raise ValueError(
+                f"column {name!r} must hold whole numbers, as in the rows before, or text in all of them; "
+                f"{where(row)} has {values[row]!r}."
+            ) from None
+
+
+class ParquetInputs(_TableInputs):
+    """Parquet files, read by row groups, of which only a little is in memory."""
+
+    def _opened(self, path: str) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.ParquetFile(path, buffer_size=_STREAM, pre_buffer=False)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"not a Parquet file that can be read: {error}") from error
+
+    def _names_in(self, path: str) -> list[str]:
+        with self._opened(path) as file:
+            names = list(file.schema_arrow.names)
+            frames.no_repeated(names)
+            if not file.metadata.num_rows:
+                raise ValueError("the frame has no rows; expected one for each document.")
+            return self._selected(names, file.schema_arrow.empty_table())
+
+    def _kind_of_ids(self) -> str:
+        name, kinds = self._roles["qid"], []
+        for path in self.paths:
+            with self._opened(path) as file:
+                kind = file.schema_arrow.field(name).type
+            found = _kind_of_type(kind)
+            if found is None:
+                raise ValueError(
+                    f"{path}: column {name!r} must hold whole numbers or text in a stored set; it is {kind}."
+                )
+            kinds.append(found)
+            if found != kinds[0]:
+                raise ValueError(
+                    f"{path}: column {name!r} is {kind}, unlike in {self.paths[0]}; a set has ids of one "
+                    "kind."
+                )
+        return kinds[0]
+
+    def chunks(self, start: Place | None) -> Iterator[Chunk]:
+        """All rows from a place on."""
+        begin = Place(0, 0, 0, 0) if start is None else start
+        for number in range(begin.file, len(self.paths)):
+            path = self.paths[number]
+            with _named(path), self._opened(path) as file:
+                yield from self._file(file, number, begin.row if number == begin.file else 0)
+
+    def _file(self, file: Any, number: int, row: int) -> Iterator[Chunk]:
+        import pyarrow as pa
+
+        groups = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+        ends = np.cumsum(groups)
+        first_group = bisect_right(ends.tolist(), row)
+        skip = row - (int(ends[first_group - 1]) if first_group else 0)
+        size = max(1, _BATCH // (4 * self.n_features))
+        batches = file.iter_batches(
+            batch_size=size, row_groups=range(first_group, len(groups)), columns=self._columns
+        )
+        whole = self._before[number + 1] - self._before[number]
+        total = max(1, int(ends[-1]))
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            except (pa.ArrowException, OSError) as error:
+                raise ValueError(f"the file cannot be read from row {row} on: {error}") from error
+            if skip:
+                here = min(skip, batch.num_rows)
+                batch, skip = batch.slice(here), skip - here
+            if not batch.num_rows:
+                continue
+            done = self._before[number] + whole * (row + batch.num_rows) // total
+            yield self._chunk(batch, Place(number, row, row, row), done, partial(_row_name, row))
+            row += batch.num_rows
+
+    def locate(self, file: int, row: int) -> str:
+        """File and row."""
+        return f"{self.paths[file]}, row {row},"
+
+
+class CsvInputs(_TableInputs):
+    """CSV files with a line of names: numbers in features and labels, a document a line."""
+
+    _empty_is_missing = True
+
+    def __init__(self, paths: Sequence[str], *, delimiter: str | None, **options: Any) -> None:
+        super().__init__(paths, **options)
+        self._delimiters = [_delimiter(path) if delimiter is None else delimiter for path in self.paths]
+        self._headers: dict[str, tuple[list[str], int]] = {}
+
+    def _header(self, path: str) -> tuple[list[str], int]:
+        """The names in the first line, and the bytes of it."""
+        if path not in self._headers:
+            piece = next(text_pieces(path, size=1 << 16), None)
+            if piece is None:
+                raise ValueError("the file is empty; expected a line with the names of the columns.")
+            size = int(np.argmax(piece.data == 10)) + 1 if (piece.data == 10).any() else len(piece.data)
+            line = piece.data[:size].tobytes()
+            try:
+                text = line.decode("utf-8-sig").rstrip("\r\n")
+            except UnicodeDecodeError:
+                raise ValueError(f"line 1 is not UTF-8 text: {shown_line(line, 0)}.") from None
+            names = next(csv.reader([text], delimiter=self._delimiters[self.paths.index(path)]), [])
+            self._headers[path] = names, size
+        return self._headers[path]
+
+    def _names_in(self, path: str) -> list[str]:
+        names, _ = self._header(path)
+        frames.no_repeated(names)
+        if "" in names and self._features is None:
+            raise ValueError(
+                f"column {names.index('')} has no name, as the index has that pandas writes; write the file "
+                "with index=False, or name the features with features=[...]."
+            )
+        return self._selected(names, None)
+
+    def _kind_of_ids(self) -> str:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        path = self.paths[0]
+        with _named(path):
+            piece = next(self._pieces(path, 0, 0), None)
+            if piece is None:
+                raise ValueError("the frame has no rows; expected one for each document.")
+            ids = _whole_array(self._read(path, piece, ids_only=True).column(0))
+            try:
+                pc.cast(ids, pa.int64())
+            except pa.ArrowInvalid:
+                return "string"
+            return "int64"
+
+    def _pieces(self, path: str, at: int, line: int) -> Iterator[Piece]:
+        """Pieces with lines that are not blank."""
+        if not at:
+            at, line = self._header(path)[1], 1
+        for piece in text_pieces(path, at, line):
+            if piece.data.tobytes().strip(b"\r\n"):
+                yield piece
+
+    def _read(self, path: str, piece: Piece, *, ids_only: bool = False, text: bool = False) -> pa.Table:
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        names, _ = self._header(path)
+        text_columns = [self._roles["qid"], self._roles["docid"]]
+        wanted = [self._roles["qid"]] if ids_only else self._columns
+        types = {name: pa.string() if text or name in text_columns else pa.float64() for name in wanted}
+        wrong: list[Any] = []
+
+        def invalid(row: Any) -> str:
+            wrong.append(row)
+            return "error"
+
+        try:
+            return arrow_csv.read_csv(
+                pa.py_buffer(piece.data),
+                read_options=arrow_csv.ReadOptions(
+                    column_names=names, use_threads=False, block_size=len(piece.data) + 1
+                ),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=self._delimiters[self.paths.index(path)], invalid_row_handler=invalid
+                ),
+                convert_options=arrow_csv.ConvertOptions(include_columns=wanted, column_types=types),
+            )
+        except pa.ArrowInvalid as error:
+            if wrong:
+                row = wrong[0]
+                raise ValueError(
+                    f"line {_line_of(piece, row.number - 1)}: expected {row.expected_columns} columns, as in "
+                    f"the first line; got {row.actual_columns}: {shown_line(row.text.encode(), 0)}."
+                ) from None
+            if text:
+                raise ValueError(f"lines from {piece.line + 1} on: {error}") from None
+            self._raise_no_number(path, piece, error)
+            raise
+
+    def _raise_no_number(self, path: str, piece: Piece, error: Exception) -> None:
+        """An error for the first value that is no number."""
+        table = self._read(path, piece, text=True)
+        found: tuple[int, str, str] | None = None
+        for name in [self._roles["label"], *self._chosen]:
+            if name is None:
+                continue
+            for row, value in enumerate(table.column(name).to_pylist()):
+                if found is not None and row >= found[0]:
+                    break
+                if not _is_csv_number(value):
+                    found = row, name, value
+        if found is None:
+            raise ValueError(f"lines from {piece.line + 1} on: {error}") from None
+        row, name, value = found
+        advice = "Labels are numbers, larger for more relevant."
+        if name != self._roles["label"]:
+            advice = "Leave the column out with features=[...], or encode it as numbers."
+        raise ValueError(
+            f"column {name!r} must hold numbers; line {_line_of(piece, row)} has {value!r}. {advice}"
+        ) from None
+
+    def chunks(self, start: Place | None) -> Iterator[Chunk]:
+        """All rows from a place on."""
+        begin = Place(0, 0, 0, 0) if start is None else start
+        for number in range(begin.file, len(self.paths)):
+            path = self.paths[number]
+            here = begin if number == begin.file else Place(number, 0, 0, 0)
+            row = here.row
+            with _named(path):
+                for piece in self._pieces(path, here.at, here.line):
+                    table = self._read(path, piece)
+                    place = Place(number, piece.at, piece.line, row)
+                    done = self._before[number] + piece.read
+                    yield self._chunk(table, place, done, partial(_line_name, piece))
+                    row += table.num_rows
+                if not row:
+                    raise ValueError("the frame has no rows; expected one for each document.")
+
+    def locate(self, file: int, row: int) -> str:
+        """file:line of a document."""
+        path = self.paths[file]
+        for piece in self._pieces(path, 0, 0):
+            rows = _read_rows(piece)
+            if row < rows:
+                return f"{path}:{_line_of(piece, row)}"
+            row -= rows
+        raise ValueError(f"{path}: the file has changed while it was read.")
+
+
+def _read_rows(piece: Piece) -> int:
+    return sum(1 for line in piece.data.tobytes().split(b"\n") if line.strip(b"\r"))
+
+
+def _delimiter(path: str) -> str:
+    stem = os.path.splitext(path)[0] if compression_by_name(path) else path
+    return "\t" if stem.lower().endswith(".tsv") else ","
+
+
+def _row_name(first: int, row: int) -> str:
+    return f"row {first + row}"
+
+
+def _line_name(piece: Piece, row: int) -> str:
+    return f"line {_line_of(piece, row)}"
+
+
+def _line_of(piece: Piece, row: int) -> int:
+    """The line, from 1, of a row of a piece: blank lines are no rows."""
+    for number, line in enumerate(piece.data.tobytes().split(b"\n"), piece.line + 1):
+        if line.strip(b"\r"):
+            if not row:
+                return number
+            row -= 1
+    return piece.line + 1
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_csv_number(value: str | None) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if value is None or value in ("", "NULL", "null", "NA", "N/A", "NaN", "nan"):
+        return True
+    try:
+        pc.cast(pa.array([value]), pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        return -(2**63) <= int(value) < 2**63 and float(int(value)) == float(value)
+    except (TypeError, ValueError):
+        return False
+
+
+def _kind_of_type(kind: pa.DataType) -> str | None:
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_integer(kind) or types.is_boolean(kind) or types.is_floating(kind):
+        return "int64"
+    view = getattr(types, "is_string_view", lambda _: False)
+    return "string" if types.is_string(kind) or types.is_large_string(kind) or view(kind) else None
+
+
+def _whole_array(column: Any) -> pa.Array:
+    """A column as one array, without a dictionary."""
+    import pyarrow as pa
+
+    array = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _as_text(array: pa.Array, name: str, where: Callable[[int], str]) -> pa.Array:
+    """Text, or whole numbers as text, as Arrow's strings."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if array.null_count:
+        row = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
+        raise ValueError(f"column {name!r} ({array.type}) has no value in {where(row)}.")
+    try:
+        return pc.cast(array, pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise ValueError(f"column {name!r} must hold text or whole numbers; it is {array.type}.") from None

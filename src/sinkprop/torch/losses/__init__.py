@@ -1,0 +1,1 @@
+"""Losses and differentiable layers in torch; they know nothing of `NeuralRanker`."""

@@ -1,0 +1,264 @@
+"""Batches of queries as people have them: padded, flat with offsets or query ids, nested."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sinkprop.data.queries import Groups, group_rows
+from sinkprop.torch.losses.modes import tracing
+
+__all__ = ["NO_DOCUMENT", "Layout", "alike", "flat_values", "layout_of", "without_last_axis"]
+
+NO_DOCUMENT = "mask must leave at least one document; it leaves none."
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the documents of each query stand in a tensor with one number a document, of shape `shape`.
+
+    mask     padded: (B, n), True for a document; None where there is no padding
+    offsets  flat: (Q + 1,) query q has the rows offsets[q] to offsets[q + 1]; None for a padded batch
+    rows     flat: (N,) the rows in the order of their queries; None where they are so already
+    """
+
+    shape: tuple[int, ...]
+    mask: Tensor | None = None
+    offsets: Tensor | None = None
+    rows: Tensor | None = None
+
+    @property
+    def is_padded(self) -> bool:
+        return self.offsets is None
+
+    @property
+    def n_queries(self) -> int:
+        """Queries, counting the rows of a padded batch that hold no document."""
+        if self.offsets is not None:
+            return len(self.offsets) - 1
+        return self.shape[0] if len(self.shape) == 2 else 1
+
+    def groups(self) -> tuple[Groups, NDArray[np.bool_] | None]:
+        """The queries as the native layer takes them; and (Q,) which rows hold one, where some do not."""
+        if self.offsets is not None:
+            offsets = self.offsets.numpy(force=True)
+            rows = None if self.rows is None else self.rows.numpy(force=True)
+            return Groups(offsets, rows, np.arange(len(offsets) - 1), int(np.diff(offsets).max())), None
+        n_queries, n = self.n_queries, self.shape[-1]
+        if self.mask is None:
+            ends = np.arange(n_queries + 1, dtype=np.int64) * n
+            return Groups(ends, None, np.arange(n_queries), n), None
+        mask = self.mask.numpy(force=True).reshape(-1, n)
+        sizes = mask.sum(axis=1)
+        rows = np.flatnonzero(mask)
+        if not rows.size:
+            raise ValueError(NO_DOCUMENT)
+        present = None if sizes.min() else sizes > 0
+        sizes = sizes[sizes > 0]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return Groups(offsets, rows, np.arange(len(sizes)), int(sizes.max())), present
+
+    def pad(self, x: Tensor) -> Tensor:
+        """Values of the layout's shape, or with more axes after it, as (B, n, ...); 0 where there is none."""
+        if self.is_padded:
+            return x if len(self.shape) == 2 else x[None]
+        places, mask = self._places()
+        filled = x[places]
+        return torch.where(mask.reshape(mask.shape + (1,) * (x.ndim - 1)), filled, torch.zeros_like(filled))
+
+    def padded_mask(self) -> Tensor | None:
+        """(B, n) where `pad` has documents; None for everywhere."""
+        if self.is_padded:
+            return None if self.mask is None else self.mask.reshape(-1, self.shape[-1])
+        return self._places()[1]
+
+    def unpad(self, x: Tensor) -> Tensor:
+        """Values (B, n) in the layout's own shape."""
+        if self.is_padded:
+            return x.reshape(self.shape)
+        values = x[self._places()[1]]
+        if self.rows is None:
+            return values
+        return torch.zeros_like(values).index_put((self.rows,), values)
+
+    def spread(self, per_query: Tensor) -> Tensor:
+        """The value of its query for each document: (Q,) to what broadcasts to the layout's shape."""
+        if self.offsets is None:
+            return per_query[:, None] if len(self.shape) == 2 else per_query
+        by_query = per_query.repeat_interleave(self.offsets.diff())
+        if self.rows is None:
+            return by_query
+        return torch.zeros_like(by_query).index_put((self.rows,), by_query)
+
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """(Q, longest) the row of each query's i-th document, and whether there is one."""
+        assert self.offsets is not None
+        sizes = self.offsets.diff()
+        i = torch.arange(int(sizes.max()), device=sizes.device)
+        mask = i < sizes[:, None]
+        places = torch.where(mask, self.offsets[:-1, None] + i, 0)
+        return places if self.rows is None else self.rows[places], mask
+
+
+def flat_values(x: Tensor) -> Tensor:
+    """The rows of a nested tensor, one query after the other; another tensor as it is."""
+    if not x.is_nested:
+        return x
+    if x.layout is torch.jagged and x.lengths() is None:
+        return x.values()
+    return torch.cat(x.unbind())
+
+
+def layout_of(
+    scores: Tensor,
+    labels: Tensor | None = None,
+    *,
+    width: int = 1,
+    mask: Tensor | None = None,
+    lengths: Tensor | None = None,
+    offsets: Tensor | None = None,
+    qid: Tensor | None = None,
+    padding: float | None = None,
+) -> Layout:
+    """The layout of scores that are (B, n), (N,) or nested, with an axis of `width` at the end if it is 2.
+
+    lengths  (B,) how many documents each row of a padded batch begins with
+    padding  the label that marks places without a document, where no mask is given; None for no such label
+    """
+    ways = {"mask": mask, "lengths": lengths, "offsets": offsets, "qid": qid}
+    given = [name for name, x in ways.items() if x is not None]
+    if len(given) > 1:
+        raise ValueError(f"give mask, lengths, offsets or qid, not {' and '.join(given)} together.")
+    if scores.is_nested:
+        if given:
+            raise ValueError(f"nested scores have their own queries; {given[0]} must not be given.")
+        return _nested(scores, labels)
+    shape = _document_shape(scores, width)
+    if labels is not None and tuple(labels.shape) != shape:
+        raise ValueError(f"labels must have one value a document, {shape}; got {tuple(labels.shape)}.")
+    if len(shape) == 1 and (offsets is not None or qid is not None):
+        if offsets is not None:
+            return Layout(shape, None, _checked_offsets(offsets, shape[0], scores.device))
+        return _by_id(qid, shape[0], scores.device)
+    if offsets is not None or qid is not None:
+        raise ValueError(f"{given[0]} goes with flat scores, (N,); got scores of shape {shape}.")
+    if lengths is not None:
+        mask = _within(lengths, shape, scores.device)
+    elif mask is None and labels is not None and padding is not None:
+        found = labels != padding
+        if tracing() or not bool(found.all()):
+            mask = found
+    elif mask is not None:
+        mask = _checked_mask(mask, shape, scores.device)
+    return Layout(shape, mask)
+
+
+def alike(mask: Tensor) -> Iterator[tuple[Tensor, int]]:
+    """The queries of a padded batch in groups of similar length, longest first, and the length of each group.
+
+    What is quadratic in the length then takes little more than the queries' own: few pairs are not worth a
+    group, which costs a fraction of a millisecond.
+    """
+    ends = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
+    order = ends.argsort(descending=True, stable=True)
+    lengths = ends[order].tolist()
+    start = 0
+    for end in range(1, len(lengths) + 1):
+        longest = lengths[start]
+        if end == len(lengths) or (lengths[end] < 0.75 * longest and (end - start) * longest**2 > 50_000):
+            yield order[start:end], max(longest, 1)
+            start = end
+
+
+def without_last_axis(scores: Tensor, flat: bool) -> Tensor:
+    """Scores (B, n, 1), or (N, 1) where they are known to be flat, without the axis that a network adds."""
+    dim = 2 if flat else 3
+    return scores.squeeze(-1) if scores.ndim == dim and scores.shape[-1] == 1 else scores
+
+
+def _nested(scores: Tensor, labels: Tensor | None) -> Layout:
+    sizes = _sizes(scores)
+    if labels is not None and (not labels.is_nested or _sizes(labels) != sizes):
+        got = f"nested with {_sizes(labels)}" if labels.is_nested else f"of shape {tuple(labels.shape)}"
+        raise ValueError(f"labels must be nested like the scores, with {sizes} documents; they are {got}.")
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"nested scores must have a document in every query; they have {sizes}.")
+    ends = torch.tensor([0, *accumulate(sizes)], device=scores.device)
+    return Layout((sum(sizes),), None, ends)
+
+
+def _sizes(x: Tensor) -> list[int]:
+    return [len(part) for part in x.unbind()]
+
+
+def _document_shape(scores: Tensor, width: int) -> tuple[int, ...]:
+    shape = tuple(scores.shape) if width == 1 else tuple(scores.shape[:-1])
+    if len(shape) not in (1, 2) or (width > 1 and scores.shape[-1] != width):
+        end = "" if width == 1 else f", {width}"
+        raise ValueError(
+            f"scores must have the shape (B, n{end}) or (N{end or ','}), or be nested; got "
+            f"{tuple(scores.shape)}."
+        )
+    if 0 in shape:
+        raise ValueError(f"scores must hold at least one document; got the shape {tuple(scores.shape)}.")
+    return shape
+
+
+def _checked_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    mask = torch.as_tensor(mask, device=device)
+    if tuple(mask.shape) != shape:
+        raise ValueError(f"mask must have the shape of the documents, {shape}; got {tuple(mask.shape)}.")
+    if mask.dtype is not torch.bool:
+        raise ValueError(f"mask must be of dtype bool, True for a document; got {mask.dtype}.")
+    return mask
+
+
+def _within(lengths: Any, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    lengths = _whole_numbers("lengths", lengths, device)
+    if len(shape) != 2 or len(lengths) != shape[0]:
+        raise ValueError(
+            f"lengths must have one number a row of scores (B, n); got {len(lengths)} for scores of shape "
+            f"{shape}." + (" Scores in one row have their queries by qid=." if len(shape) == 1 else "")
+        )
+    if not tracing() and not bool(((lengths >= 0) & (lengths <= shape[1])).all()):
+        raise ValueError(f"lengths must be from 0 to {shape[1]}; got {lengths.tolist()}.")
+    return torch.arange(shape[1], device=device) < lengths[:, None]
+
+
+def _checked_offsets(offsets: Any, n: int, device: torch.device) -> Tensor:
+    offsets = _whole_numbers("offsets", offsets, device)
+    if len(offsets) < 2 or int(offsets[0]) != 0 or int(offsets[-1]) != n:
+        raise ValueError(
+            f"offsets must go from 0 to the number of documents, {n}; got {offsets[:3].tolist()} ... "
+            f"{offsets[-1:].tolist()}."
+        )
+    steps = offsets.diff()
+    if int(steps.min()) < 1:
+        query = int((steps < 1).nonzero()[0])
+        raise ValueError(f"offsets must rise: every query has a document; query {query} has none.")
+    return offsets
+
+
+def _by_id(qid: Any, n: int, device: torch.device) -> Layout:
+    ids = _whole_numbers("qid", qid, device)
+    if len(ids) != n:
+        raise ValueError(f"qid must have one id a document: {n} documents, but {len(ids)} ids.")
+    groups = group_rows(ids.numpy(force=True), n)
+    rows = None if groups.rows is None else torch.from_numpy(groups.rows).to(device)
+    return Layout((n,), None, torch.from_numpy(groups.offsets).to(device), rows)
+
+
+def _whole_numbers(name: str, x: Any, device: torch.device) -> Tensor:
+    x = torch.as_tensor(x, device=device)
+    if x.ndim != 1 or x.is_floating_point() or x.is_complex() or x.dtype is torch.bool:
+        raise ValueError(
+            f"{name} must be whole numbers, of one axis; got {x.dtype} of shape {tuple(x.shape)}."
+        )
+    return x.long()

@@ -1,0 +1,257 @@
+"""The expected gain in torch's operations: on any device, under `torch.compile` and `torch.func`.
+
+In the scaling form of `normalization.py`, Pi = diag(u) (A + epsilon) diag(v). What is wanted of Pi are its
+products with the discounts, E[j, u] = sum_k Pi[j, k] d[u, k], and f = sum_ju g[j, u] E[j, u]. Two functions
+with reverse passes of their own lie on the way, scores -> A and A -> E. The second saves the very tensor that
+the first put out, so that a graph keeps one n x n matrix a query, and the scaling vectors.
+
+Queries of different lengths are padded, (B, n), with a mask. A is not masked: the scaling vectors are 0 at
+padding, and so is all that is made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sinkprop.objective.relaxations import Relaxation
+from sinkprop.torch.losses.modes import call, full_precision, in_place
+from sinkprop.torch.losses.pre_sinkhorn import pre_sinkhorn
+
+__all__ = ["Normalization", "expected_gain", "normalization_rev", "normalized", "project"]
+
+
+def expected_gain(
+    scores: Tensor,
+    gains: Tensor,
+    discounts: Tensor,
+    mask: Tensor | None,
+    relaxation: Relaxation,
+    half_steps: int,
+    epsilon: float,
+) -> Tensor:
+    """f_b = sum_ju gains[b, j, u] sum_k Pi_b[j, k] discounts[u, k], one value a query: (B,).
+
+    scores     (B, n), or (B, n, 2) for a partitioned measure; larger is better
+    gains      (B, n, U) what each document adds under each discount, divided by the query's ideal
+    discounts  (U, n)
+    mask       (B, n) True for a document; None where there is no padding
+
+    Differentiable in scores, gains and discounts.
+    """
+    E = project(scores, discounts, mask, relaxation, half_steps, epsilon)
+    # where there is no document, its gain may be anything
+    products = gains * E if mask is None else torch.where(mask.unsqueeze(-1), gains, 0) * E
+    return products.sum((-2, -1))
+
+
+def project(
+    scores: Tensor,
+    discounts: Tensor,
+    mask: Tensor | None,
+    relaxation: Relaxation,
+    half_steps: int,
+    epsilon: float,
+) -> Tensor:
+    """E[b, j, u] = sum_k Pi_b[j, k] discounts[u, k], documents in input order: (B, n, U), 0 at padding."""
+    A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
+    D = discounts.to(A.dtype)
+    E, _ = call(_Projection, A, D, rows, columns, half_steps, epsilon, order is not None)
+    return _in_input_order(E.mT, order)
+
+
+def normalized(
+    scores: Tensor, mask: Tensor | None, relaxation: Relaxation, half_steps: int, epsilon: float
+) -> Tensor:
+    """Pi (B, n, n), documents in input order; rows and columns of padding are 0."""
+    A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
+    Pi, _ = call(Normalization, A, rows, columns, half_steps, epsilon, order is not None)
+    return _in_input_order(Pi, order)
+
+
+def _in_input_order(x: Tensor, order: Tensor | None) -> Tensor:
+    """Rows of x (B, n, ...) taken back from `order`."""
+    if order is None:
+        return x
+    return torch.zeros_like(x).scatter(-2, order.unsqueeze(-1).expand_as(x), x)
+
+
+class _Projection(torch.autograd.Function):  # type: ignore[misc]
+    """E' (B, U, n) from A (B, n, n) and the discounts D (U, n), and the scaling vectors, (B, T + 2, n)."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        A: Tensor,
+        D: Tensor,
+        rows: Tensor | None,
+        columns: Tensor | None,
+        half_steps: int,
+        epsilon: float,
+        symmetric: bool,
+    ) -> tuple[Tensor, Tensor]:
+        with full_precision(A):
+            q = _scalings(A, rows, columns, half_steps, epsilon, symmetric)
+            u, v = _row_and_column(q)
+            return u * _times(v * D, A if symmetric else A.mT, epsilon), torch.cat(q, -2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        A, D, rows, columns, *ctx.settings = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(A, D, rows, columns, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, E_bar: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        A, D, rows, columns, saved = ctx.saved_tensors
+        _, epsilon, symmetric = ctx.settings
+        with full_precision(A):
+            q = _scalings_again(A, rows, columns, saved, *ctx.settings)
+            u, v = _row_and_column(q)
+            left, right = u * E_bar, v * D
+            u_bar = (E_bar * _times(right, A if symmetric else A.mT, epsilon)).sum(-2, keepdim=True)
+            y = _times(left, A, epsilon)
+            v_bar = (y * D).sum(-2, keepdim=True)
+            A_bar = _scalings_rev(A, q, u_bar, v_bar, epsilon, symmetric, [left], [right])
+            D_bar = (y * v).sum(0) if ctx.needs_input_grad[1] else None
+            return A_bar, D_bar, None, None, None, None, None
+
+
+class Normalization(torch.autograd.Function):  # type: ignore[misc]
+    """Pi = diag(u) (A + epsilon) diag(v), (B, n, n), and the scaling vectors, (B, T + 2, n)."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        A: Tensor,
+        rows: Tensor | None,
+        columns: Tensor | None,
+        half_steps: int,
+        epsilon: float,
+        symmetric: bool,
+    ) -> tuple[Tensor, Tensor]:
+        with full_precision(A):
+            q = _scalings(A, rows, columns, half_steps, epsilon, symmetric)
+            u, v = _row_and_column(q)
+            # u v' first: u A alone can underflow where u A v does not
+            return in_place(u.mT * v, "mul", A + epsilon if epsilon else A), torch.cat(q, -2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        A, rows, columns, *ctx.settings = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(A, rows, columns, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, Pi_bar: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        A, rows, columns, saved = ctx.saved_tensors
+        return normalization_rev(A, rows, columns, saved, Pi_bar, *ctx.settings), None, None, None, None, None
+
+
+def normalization_rev(
+    A: Tensor,
+    rows: Tensor | None,
+    columns: Tensor | None,
+    saved: Tensor,
+    Pi_bar: Tensor,
+    half_steps: int,
+    epsilon: float,
+    symmetric: bool,
+) -> Tensor:
+    """The reverse pass of `Normalization`, whose scaling vectors were saved."""
+    with full_precision(A):
+        q = _scalings_again(A, rows, columns, saved, half_steps, epsilon, symmetric)
+        u, v = _row_and_column(q)
+        C = Pi_bar * (A + epsilon if epsilon else A)
+        A_bar = _scalings_rev(A, q, v @ C.mT, u @ C, epsilon, symmetric, [], [])
+        return A_bar + in_place(Pi_bar * u.mT, "mul", v)
+
+
+# Vectors are rows, (B, 1, n), and several of them (B, U, n): torch multiplies a row by a batch of matrices an
+# order of magnitude faster than a batch of matrices by a column.
+
+
+def _scalings(
+    A: Tensor,
+    rows: Tensor | None,
+    columns: Tensor | None,
+    half_steps: int,
+    epsilon: float,
+    symmetric: bool,
+) -> list[Tensor]:
+    """Ones for the columns, then q_0, ..., q_T, of rows for an even index and of columns for an odd one.
+
+    The two last are u and v, also where T is 0. At padding all are 0.
+    """
+    if symmetric:
+        columns = rows
+    ones = torch.ones_like(A[..., :1, :])
+    q = [ones if mask is None else mask.unsqueeze(-2).to(A.dtype) for mask in (columns, rows)]
+    for t in range(half_steps):
+        w = _times(q[-1], A.mT if t % 2 and not symmetric else A, epsilon)
+        q.append(_reciprocal(w, rows if t % 2 else columns))
+    return q
+
+
+def _scalings_again(
+    A: Tensor, rows: Tensor | None, columns: Tensor | None, saved: Tensor, *settings: Any
+) -> Sequence[Tensor]:
+    """The scaling vectors for a reverse pass: those saved, unless the pass is differentiated.
+
+    The saved ones know nothing of A.
+    """
+    if torch.is_grad_enabled():
+        return _scalings(A, rows, columns, *settings)
+    q: Sequence[Tensor] = saved.split(1, -2)
+    return q
+
+
+def _scalings_rev(
+    A: Tensor,
+    q: Sequence[Tensor],
+    u_bar: Tensor,
+    v_bar: Tensor,
+    epsilon: float,
+    symmetric: bool,
+    left: list[Tensor],
+    right: list[Tensor],
+) -> Tensor | float:
+    """A_bar, of what reaches A through the scaling vectors and of the terms left' right, (B, U, n), given.
+
+    w = A q contributes w_bar q' to A_bar and A' w_bar to q_bar; q = 1 / w makes w_bar = -q^2 q_bar.
+    """
+    T = len(q) - 2
+    q_bar, before_bar = (v_bar, u_bar) if T % 2 else (u_bar, v_bar)
+    for t in range(T, 0, -1):
+        q_t, q_before = q[t + 1], q[t]
+        w_bar = -q_t * (q_t * q_bar)
+        left, right = [*left, q_before if t % 2 else w_bar], [*right, w_bar if t % 2 else q_before]
+        if t > 1:  # q_0 is constant
+            q_bar = _times(w_bar, A.mT if t % 2 and not symmetric else A, epsilon)
+            if t == T:
+                q_bar = q_bar + before_bar
+    return torch.cat(left, -2).mT @ torch.cat(right, -2) if left else 0.0
+
+
+def _row_and_column(q: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The last scaling vectors of rows and of columns, u and v."""
+    return (q[-2], q[-1]) if len(q) % 2 else (q[-1], q[-2])
+
+
+def _reciprocal(w: Tensor, mask: Tensor | None) -> Tensor:
+    """1 / w; 0 at padding, and where a line of zeros has nothing to normalize."""
+    void = w < torch.finfo(w.dtype).tiny
+    if mask is not None:
+        void = void | ~mask.unsqueeze(-2)
+    return torch.where(void, 0, 1 / torch.where(void, 1, w))
+
+
+def _times(x: Tensor, A: Tensor, epsilon: float) -> Tensor:
+    """Products x (A + epsilon) for x (B, U, n)."""
+    y = x @ A
+    return y + epsilon * x.sum(-1, keepdim=True) if epsilon else y

@@ -1,0 +1,407 @@
+"""Differentiable layers around Sinkhorn normalization, for models of other people's making.
+
+Leading axes are batches. What is computed is float32 or float64, as the input is, and float32 for half
+precision, whatever autocast says. One ranking from a doubly-stochastic matrix is what
+`sinkprop.choose_permutation` gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sinkprop import _native
+from sinkprop.common.arguments import half_steps, number, threads, whole
+from sinkprop.objective.expected_gain import Settings, native_settings
+from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, as_relaxation
+from sinkprop.torch.losses import dense, pre_sinkhorn
+from sinkprop.torch.losses.batches import Layout, flat_values, layout_of
+from sinkprop.torch.losses.checks import check_scores, floating
+from sinkprop.torch.losses.log_sinkhorn import LogBeginning, LogNormalization, WideNormalization, within_range
+from sinkprop.torch.losses.modes import call, tracing
+from sinkprop.torch.losses.native import Backend, Floats, as_array, native_threads, takes_native
+
+__all__ = ["doubly_stochastic", "expected_ranks", "gumbel_sinkhorn", "partitioned", "sinkhorn", "top_k"]
+
+
+def sinkhorn(A: Tensor, n_iter: float = 5, *, epsilon: float = 0.0, log: bool = False) -> Tensor:
+    """Incomplete Sinkhorn normalization Z^n_iter(A + epsilon) of each matrix in A (..., n, n).
+
+    n_iter   iterations, each of columns, then rows; a half more ends with columns. 0 gives A + epsilon
+    epsilon  added to every entry first; not with log
+    log      A holds logarithms, of any magnitude, -inf for 0
+
+    A is finite and not below 0, and unless epsilon is above 0 no row or column is all zeros. Where magnitudes
+    are too far apart for plain products, logarithms are taken of themselves, except under torch.compile and
+    torch.func, which hide the values: pass log A there. The graph keeps A and 2 n_iter + 2 vectors.
+
+    >>> sinkhorn(torch.tensor([[1.0, 3.0], [1.0, 1.0]]), n_iter=1)  # columns: [[1/2, 3/4], [1/2, 1/4]]
+    tensor([[0.4000, 0.6000],
+            [0.6667, 0.3333]])
+    """
+    A = floating("A", A)
+    if A.ndim < 2 or A.shape[-1] != A.shape[-2] or not A.shape[-1]:
+        raise ValueError(f"A must hold square matrices, (..., n, n), n at least 1; got {tuple(A.shape)}.")
+    T = half_steps(n_iter)
+    epsilon = native_settings(as_relaxation("gaussian"), n_iter, epsilon)[4]
+    if log and epsilon:
+        raise ValueError(f"epsilon goes with log=False; got epsilon={epsilon} with log=True.")
+    matrices = A.reshape(-1, *A.shape[-2:])
+    seen = _can_be_seen(A)
+    if seen:
+        _check_matrices(matrices.detach(), T, epsilon, log)
+    if log and seen and T > 2:
+        Pi, _, q = call(LogBeginning, matrices, T)
+        if not within_range(q):
+            Pi, _ = call(LogNormalization, matrices, T)
+    elif log:
+        Pi, _ = call(LogNormalization, matrices, T)
+    else:
+        Pi, q = call(dense.Normalization, matrices, None, None, T, epsilon, False)
+        if seen and T and not within_range(q, matrices.detach()):
+            Pi, _ = WideNormalization.apply(matrices, T, epsilon)
+    return Pi.reshape(A.shape)
+
+
+def gumbel_sinkhorn(
+    log_A: Tensor,
+    *,
+    tau: float = 1.0,
+    noise: float = 1.0,
+    n_samples: int | None = None,
+    n_iter: float = 20,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Near-permutations drawn at random, Z^n_iter(exp((log_A + noise * G) / tau)), G Gumbel noise.
+
+    log_A      (..., n, n) any real numbers; larger where row j fits column k better
+    tau        above 0. As it goes to 0 a sample becomes the permutation matrix of the best assignment under
+               log_A + noise * G, a draw from the Gumbel-Matching distribution (Mena et al., ICLR 2018)
+    noise      not below 0; 0 is the normalization without noise
+    n_samples  how many to draw, (n_samples, ..., n, n); None draws one, without an axis for it
+    generator  of the random numbers; None takes torch's own
+
+    Gradients flow to log_A through each sample.
+
+    >>> samples = gumbel_sinkhorn(torch.zeros(3, 3), tau=0.1, n_samples=100, n_iter=50)
+    >>> samples.shape, bool((samples.sum(-1) - 1).abs().max() < 1e-5)
+    (torch.Size([100, 3, 3]), True)
+    """
+    log_A = floating("log_A", log_A)
+    tau, noise = number("tau", tau, above=True), number("noise", noise)
+    shape = log_A.shape if n_samples is None else (whole("n_samples", n_samples, 1), *log_A.shape)
+    noisy = log_A + noise * _gumbel(shape, log_A, generator) if noise else log_A.expand(shape)
+    return sinkhorn(noisy / tau, n_iter, log=True)
+
+
+def doubly_stochastic(
+    scores: Tensor,
+    *,
+    mask: Tensor | None = None,
+    relaxation: str | Relaxation = "gaussian",
+    n_iter: float = 5,
+    epsilon: float = 1e-6,
+    gumbel: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Pi[..., j, k - 1], the probability that document j, in the input's order, is at rank k: (..., n, n).
+
+    scores     (..., n), or (..., n, 2) for a partitioned measure; larger is better
+    mask       (..., n) True for a document. Rows of padding and columns past the last rank are 0
+    gumbel     scale of Gumbel noise added to the scores, one draw a document: the order of the noisy scores
+               is a draw from the Plackett-Luce model with the weights exp(scores / gumbel), and as sigma goes
+               to 0, Pi is its permutation matrix. Not for a partitioned measure, which has spreads of its own
+    generator  of the random numbers; None takes torch's own
+
+    Rows sum to 1; after an incomplete normalization, columns nearly (with a half iteration at the end,
+    columns to 1 and rows nearly). The graph keeps one n x n matrix a query and the scaling vectors.
+
+    >>> from sinkprop import SmoothedIndicator
+    >>> doubly_stochastic(torch.tensor([0.2, 1.5, 0.3]), relaxation=SmoothedIndicator(0.5))
+    tensor([[0.0266, 0.4787, 0.4947],
+            [0.9463, 0.0333, 0.0204],
+            [0.0430, 0.4802, 0.4768]])
+    """
+    relaxation = as_relaxation(relaxation)
+    settings = native_settings(relaxation, n_iter, epsilon)
+    x, m, shape = _padded("scores", scores, mask, relaxation.width)
+    if number("gumbel", gumbel):
+        if isinstance(relaxation, PartitionedMeasure):
+            raise ValueError(f"gumbel goes with a SmoothedIndicator; got {relaxation}.")
+        x = x + gumbel * _gumbel(x.shape, x, generator)
+    return dense.normalized(x, m, relaxation, settings[3], settings[4]).reshape(*shape, shape[-1])
+
+
+def partitioned(
+    theta: Tensor,
+    family: Literal["logit-logistic", "probit", "beta"] = "logit-logistic",
+    *,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """The pre-Sinkhorn matrix A[..., j, k - 1] = F(k/n; theta_j) - F((k-1)/n; theta_j): (..., n, n).
+
+    theta  (..., n, 2), what `PartitionedMeasure` says of its family
+    mask   (..., n) True for a document: n is their number, and rows and columns of padding are 0
+
+    Rows sum to 1; `sinkhorn` sees to the columns. The graph keeps theta alone.
+
+    >>> partitioned(torch.tensor([[0.0, 0.0], [-1.0, 0.0]]))
+    tensor([[0.5000, 0.5000],
+            [0.7311, 0.2689]])
+    """
+    measure = PartitionedMeasure(family)
+    x, m, shape = _padded("theta", theta, mask, 2)
+    A = pre_sinkhorn.partitioned(x, m, measure)
+    if m is not None:
+        A = torch.where(m.unsqueeze(-1), A, 0)
+    return A.reshape(*shape, shape[-1])
+
+
+def expected_ranks(
+    scores: Tensor,
+    *,
+    mask: Tensor | None = None,
+    offsets: Tensor | None = None,
+    qid: Tensor | None = None,
+    relaxation: str | Relaxation = "gaussian",
+    n_iter: float = 5,
+    epsilon: float = 1e-6,
+    backend: Backend = "auto",
+    n_threads: int | None = None,
+) -> Tensor:
+    """Expected rank of each document in its query, sum_k k Pi[j, k], 1 for the top: like the scores.
+
+    scores        (..., n) with or without a mask; (N,) with offsets or qid, as in `sinkprop_loss`; or nested,
+                  which gives the flat values. One more axis, of 2, for a partitioned measure
+    mask          (..., n) True for a document; padding has rank 0
+    backend       "native", on the CPU, takes linear time and memory for a smoothed indicator; "torch" runs on
+                  any device and keeps one n x n matrix a query. "auto" takes the first where it can
+
+    >>> from sinkprop import SmoothedIndicator
+    >>> expected_ranks(torch.tensor([0.2, 1.5, 0.3]), relaxation=SmoothedIndicator(0.5))
+    tensor([2.4681, 1.0741, 2.4337])
+    """
+    return _project_batch(
+        scores,
+        lambda n: torch.arange(1, n + 1, dtype=torch.float64),
+        (mask, offsets, qid),
+        relaxation,
+        (n_iter, epsilon),
+        backend,
+        n_threads,
+    )
+
+
+def top_k(
+    scores: Tensor,
+    k: int,
+    *,
+    mask: Tensor | None = None,
+    offsets: Tensor | None = None,
+    qid: Tensor | None = None,
+    relaxation: str | Relaxation = "gaussian",
+    n_iter: float = 5,
+    epsilon: float = 1e-6,
+    backend: Backend = "auto",
+    n_threads: int | None = None,
+) -> Tensor:
+    """Probability of each document to be among the first k of its query, sum_(k' <= k) Pi[j, k'].
+
+    Arguments and costs are those of `expected_ranks`; padding has the probability 0.
+
+    >>> from sinkprop import SmoothedIndicator
+    >>> top_k(torch.tensor([0.2, 1.5, 0.3]), 1, relaxation=SmoothedIndicator(0.5))
+    tensor([0.0266, 0.9463, 0.0430])
+    """
+    k = whole("k", k, 1)
+    E = _project_batch(
+        scores,
+        lambda n: (torch.arange(n) < k).double(),
+        (mask, offsets, qid),
+        relaxation,
+        (n_iter, epsilon),
+        backend,
+        n_threads,
+    )
+    # The last digits of a sum may stray, and a cross-entropy then fails; the gradient has no need to know.
+    rows_last = n_iter > 0 and n_iter == int(n_iter)
+    return E + (E.clamp(0, 1 if rows_last else None) - E).detach()
+
+
+def _project_batch(scores: Tensor, column: Any, batch: Any, *settings: Any) -> Tensor:
+    """`_project`; where torch.compile meets flat queries, between two of its graphs.
+
+    The longest query is a value, on which shapes depend.
+    """
+    flat = batch[1] is not None or batch[2] is not None or scores.is_nested
+    project = _project_eagerly if flat and torch.compiler.is_compiling() else _project
+    E: Tensor = project(scores, column, batch, *settings)
+    return E
+
+
+def _project(
+    scores: Tensor,
+    column: Callable[[int], Tensor],
+    batch: tuple[Tensor | None, Tensor | None, Tensor | None],
+    relaxation: str | Relaxation,
+    normalization: tuple[float, float],
+    backend: Backend,
+    n_threads: int | None,
+) -> Tensor:
+    """sum_k Pi[j, k] d_k for each document, d = column(n) the first n of numbers for the ranks."""
+    relaxation = as_relaxation(relaxation)
+    settings = native_settings(relaxation, *normalization)
+    scores, (mask, offsets, qid) = floating("scores", scores), batch
+    shape, extra = scores.shape, relaxation.width > 1
+    if scores.ndim > 2 + extra and not scores.is_nested:
+        scores = scores.reshape(-1, *shape[scores.ndim - 1 - extra :])
+        if mask is not None and mask.shape == shape[: mask.ndim]:
+            mask = mask.reshape(-1, mask.shape[-1])
+    layout = layout_of(scores, width=relaxation.width, mask=mask, offsets=offsets, qid=qid)
+    nested, scores = scores.is_nested, flat_values(scores)
+    if _can_be_seen(scores):
+        check_scores(scores, layout)
+
+    def by_torch(x: Tensor) -> Tensor:
+        x, m = layout.pad(x), layout.padded_mask()
+        D = column(x.shape[1]).to(x)[None]
+        return layout.unpad(dense.project(x, D, m, relaxation, settings[3], settings[4]).squeeze(-1))
+
+    if takes_native(scores, backend):
+        E: Tensor = _NativeProjection.apply(scores, layout, column, settings, n_threads, by_torch)
+    else:
+        E = by_torch(scores)
+    return E if nested else E.reshape(shape[:-1] if extra else shape)
+
+
+_project_eagerly = torch.compiler.disable(_project)
+
+
+class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+    """E_j = sum_k Pi[j, k] d_k by the native layer.
+
+    The derivative of sum_j c_j E_j is that of the expected gain in which document j has the gain c_j, and
+    rank k the discount d_k.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        layout: Layout,
+        column: Callable[[int], Tensor],
+        settings: Settings,
+        n_threads: int | None,
+        by_torch: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        ctx.save_for_backward(scores)
+        ctx.arguments = layout, column, settings, n_threads, by_torch
+        groups, _ = layout.groups()
+        x = _as_rows(scores, layout)
+        E = np.zeros((len(x), 1))  # there may be rows of no query
+        columns = column(groups.longest)[None].numpy()
+        n_threads = threads(native_threads(n_threads), len(x))
+        _native.project(x, groups.offsets, groups.rows, columns, *settings, n_threads, E)
+        return torch.from_numpy(E).to(scores.dtype).reshape(layout.shape)
+
+    @staticmethod
+    def backward(ctx: Any, E_bar: Tensor) -> tuple[Tensor | None, ...]:
+        (scores,) = ctx.saved_tensors
+        settings: Settings
+        layout, column, settings, n_threads, by_torch = ctx.arguments
+        # create_graph wants the result differentiated itself, is_grads_batched many E_bar in one
+        again = torch.is_grad_enabled()
+        if again or torch._C._functorch.is_legacy_batchedtensor(E_bar):
+            with torch.enable_grad():
+                E = by_torch(scores)
+            (scores_bar,) = torch.autograd.grad(E, scores, E_bar, create_graph=again)
+            return scores_bar, None, None, None, None, None
+        groups, _ = layout.groups()
+        x = _as_rows(scores, layout)
+        per_query, gradient = np.empty(len(groups.offsets) - 1), np.zeros_like(x)
+        _native.expected_gain(
+            x,
+            groups.offsets,
+            groups.rows,
+            as_array(E_bar).reshape(-1),
+            False,
+            None,
+            column(groups.longest)[None].numpy(),
+            False,
+            *settings,
+            threads(native_threads(n_threads), len(x)),
+            per_query,
+            gradient,
+        )
+        gradient *= len(per_query)  # of their mean
+        scores_bar = torch.from_numpy(gradient).to(scores.dtype).reshape(scores.shape)
+        return scores_bar, None, None, None, None, None
+
+
+def _as_rows(scores: Tensor, layout: Layout) -> Floats:
+    """One row a place of the layout. The scores were checked: what is not finite stands at no document."""
+    x = as_array(scores)
+    if layout.mask is not None:
+        x = np.nan_to_num(x)
+    return x.reshape(-1) if scores.ndim == len(layout.shape) else x.reshape(-1, scores.shape[-1])
+
+
+def _padded(
+    name: str, scores: Tensor, mask: Tensor | None, width: int
+) -> tuple[Tensor, Tensor | None, tuple[int, ...]]:
+    """Scores (B, n) or (B, n, 2), mask (B, n) or None, and the documents' shape (..., n)."""
+    scores = floating(name, scores)
+    shape = tuple(scores.shape[:-1] if width > 1 else scores.shape)
+    if not shape or 0 in shape or (width > 1 and scores.shape[-1] != width):
+        end = f", {width}" if width > 1 else ""
+        raise ValueError(
+            f"{name} must have the shape (..., n{end}), n at least 1; got {tuple(scores.shape)}."
+        )
+    if mask is not None and (mask.dtype is not torch.bool or tuple(mask.shape) != shape):
+        raise ValueError(
+            f"mask must be of dtype bool, True for a document, and of shape {shape}; got {mask.dtype} of "
+            f"shape {tuple(mask.shape)}."
+        )
+    x = scores.reshape(-1, *scores.shape[len(shape) - 1 :])
+    m = None if mask is None else mask.to(x.device).reshape(-1, shape[-1])
+    if _can_be_seen(x):
+        check_scores(x, Layout((len(x), shape[-1]), m))
+    return x, m, shape
+
+
+def _can_be_seen(x: Tensor) -> bool:
+    """Whether there are values to look at."""
+    return not (tracing() or x.is_meta)
+
+
+def _gumbel(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Standard Gumbel noise, -ln of exponential noise."""
+    exponential = torch.empty(shape, dtype=like.dtype, device=like.device).exponential_(generator=generator)
+    return -exponential.clamp(min=torch.finfo(like.dtype).tiny).log()
+
+
+def _check_matrices(A: Tensor, T: int, epsilon: float, log: bool) -> None:
+    """A ValueError for what cannot be normalized."""
+    low, high = A.amin(), A.amax()  # NaN where there is one
+    if not bool((high < math.inf) & ((low >= 0) | log)):
+        bad = ~(A.lt(math.inf) if log else A.ge(0) & A.lt(math.inf))
+        place = bad.nonzero()[0].tolist()
+        wanted = "numbers below infinity, -inf for 0" if log else "finite and not below 0"
+        raise ValueError(
+            f"A must be {wanted}; matrix {place[0]} has {A[tuple(place)].item()} at {place[1:]}."
+        )
+    zero = -math.inf if log else 0.0
+    if T and not epsilon and bool(low == zero):
+        for dim, noun in ((-1, "row"), (-2, "column")):
+            empty = A.eq(zero).all(dim=dim)
+            if bool(empty.any()):
+                matrix, line = empty.nonzero()[0].tolist()
+                raise ValueError(
+                    f"A must have a positive entry in every row and column; {noun} {line} of matrix {matrix} "
+                    "is all zeros, which cannot be normalized. Remove it, or pass epsilon > 0."
+                )

@@ -1,0 +1,157 @@
+"""Sinkhorn normalization of matrices whose entries are too far apart for plain products: by logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sinkprop.torch.losses import dense
+
+__all__ = ["LogBeginning", "LogNormalization", "WideNormalization", "within_range"]
+
+
+def within_range(q: Tensor, A: Tensor | None = None) -> bool:
+    """Whether no product that gave the scaling vectors overflowed, or lost what matters to underflow."""
+    large = torch.finfo(q.dtype).tiny ** (-1 / 3)
+    fine = (q.amax() < large) & (q.amin() > 1 / large)
+    return bool(fine if A is None else fine & (A.amax() < large))
+
+
+class LogBeginning(torch.autograd.Function):  # type: ignore[misc]
+    """Pi from log A, with plain products from the second iteration on, log scaling vectors, and plain ones.
+
+    After one iteration no entry is above 1 and no sum below 1/n, so that few matrices need logarithms still:
+    those whose plain scaling vectors leave the range in which products are exact to rounding.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(log_A: Tensor, half_steps: int) -> tuple[Tensor, Tensor, Tensor]:
+        log_q = _log_scalings(log_A, 2)
+        K = _log_scaled(log_A, log_q)
+        Pi, q = dense.Normalization.forward(K, None, None, half_steps - 2, 0.0, False)
+        return Pi, torch.stack(log_q, -2), q
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        log_A, ctx.half_steps = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(log_A, *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, Pi_bar: Tensor, *_: Tensor) -> tuple[Tensor, None]:
+        log_A, log_saved, saved = ctx.saved_tensors
+        log_q = _log_scalings(log_A, 2) if torch.is_grad_enabled() else log_saved.unbind(-2)
+        K = _log_scaled(log_A, log_q)
+        K_bar = dense.normalization_rev(K, None, None, saved, Pi_bar, ctx.half_steps - 2, 0.0, False)
+        return _log_scalings_rev(log_A, log_q, K_bar), None
+
+
+class LogNormalization(torch.autograd.Function):  # type: ignore[misc]
+    """Pi (B, n, n) from log A, and the logarithms of the scaling vectors, (B, T + 1, n)."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(log_A: Tensor, half_steps: int) -> tuple[Tensor, Tensor]:
+        log_q = _log_scalings(log_A, half_steps)
+        return _log_scaled(log_A, log_q), torch.stack(log_q, -2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        log_A, ctx.half_steps = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(log_A, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, Pi_bar: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        log_A, saved = ctx.saved_tensors
+        # the saved vectors know nothing of A: a derivative of this pass needs those that do
+        again = torch.is_grad_enabled()
+        log_q = _log_scalings(log_A, ctx.half_steps) if again else saved.unbind(-2)
+        return _log_scalings_rev(log_A, log_q, Pi_bar), None
+
+
+class WideNormalization(torch.autograd.Function):  # type: ignore[misc]
+    """Pi (B, n, n) from A with magnitudes far apart: by logarithms, but with the derivative by A.
+
+    The terms of A_bar are of any magnitude, also where A is 0: their sum is held as total * exp(peak).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, A: Tensor, half_steps: int, epsilon: float) -> tuple[Tensor, Tensor]:
+        log_A = (A + epsilon).log()
+        log_q = _log_scalings(log_A, half_steps)
+        stacked = torch.stack(log_q, -2)
+        ctx.save_for_backward(A, stacked)
+        ctx.mark_non_differentiable(stacked)
+        ctx.epsilon = epsilon
+        return _log_scaled(log_A, log_q), stacked
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, Pi_bar: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+        A, log_q = ctx.saved_tensors
+        log_A = (A + ctx.epsilon).log()
+        total, peak = torch.zeros_like(A), torch.full_like(A, torch.finfo(A.dtype).min)
+        for coefficient, exponent in _log_terms(log_A, log_q.unbind(-2), Pi_bar):
+            size = exponent + coefficient.abs().log()
+            new_peak = torch.maximum(peak, size)
+            total = total * (peak - new_peak).exp() + coefficient.sign() * (size - new_peak).exp()
+            peak = new_peak
+        return total.sign() * (total.abs().log() + peak).exp(), None, None
+
+
+def _log_scalings(log_A: Tensor, half_steps: int) -> list[Tensor]:
+    """Logarithms l_t of the scaling vectors: l_(t+1) = -LSE(log A + l_t), by columns, then rows; (B, n)."""
+    log_q = [torch.zeros_like(log_A[..., 0])]
+    for t in range(half_steps):
+        scaled = log_A + log_q[-1].unsqueeze(-2 if t % 2 else -1)
+        log_q.append(-torch.logsumexp(scaled, -1 if t % 2 else -2))
+    return log_q
+
+
+def _log_scaled(log_A: Tensor, log_q: Any) -> Tensor:
+    T = len(log_q) - 1
+    if T == 0:
+        return log_A.exp()
+    # the last vector by a softmax, whose sums are 1 to the last digit
+    return (log_A + log_q[T - 1].unsqueeze(-1 if T % 2 else -2)).softmax(-2 if T % 2 else -1)
+
+
+def _log_scalings_rev(log_A: Tensor, log_q: Any, C: Tensor) -> Tensor:
+    """The gradient of sum(C * Pi) by log A."""
+    total = torch.zeros_like(log_A)
+    for coefficient, exponent in _log_terms(log_A, log_q, C):
+        total = total + coefficient * (log_A + exponent).exp()
+    return total
+
+
+def _log_terms(log_A: Tensor, log_q: Any, C: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Terms whose sum of coefficient * exp(exponent) is the gradient of sum(C * Pi) by A.
+
+    With S_t = diag(q_t) A diag(q_(t-1)) for even t and A transposed for odd t, softmax matrices,
+    l_bar_(t-1) = -S_t' l_bar_t. The product w_t contributes -(l_bar_t * q_t) q_(t-1)' to A_bar (to its
+    transpose for odd t); the last one comes with C itself.
+    """
+    T = len(log_q) - 1
+    if T == 0:
+        yield C, torch.zeros_like(log_A)
+    l_bar = before_bar = torch.zeros_like(log_A[..., 0])
+    for t in range(T, 0, -1):
+        rows, columns = (log_q[t - 1], log_q[t]) if t % 2 else (log_q[t], log_q[t - 1])
+        exponent = rows.unsqueeze(-1) + columns.unsqueeze(-2)
+        S = (log_A + exponent).exp()
+        across, along = (-1, -2) if t % 2 else (-2, -1)
+        if t == T:
+            CP = C * S
+            l_bar, before_bar = CP.sum(along), CP.sum(across)
+        wide = l_bar.unsqueeze(along)
+        yield (C - wide if t == T else -wide.expand_as(C)), exponent
+        l_bar = -(wide * S).sum(across)
+        if t == T:
+            l_bar = l_bar + before_bar

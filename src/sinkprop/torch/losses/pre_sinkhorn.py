@@ -1,0 +1,284 @@
+"""The ways from scores to the pre-Sinkhorn matrix A, in torch's operations, each with its reverse pass."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sinkprop import _native
+from sinkprop.objective.expected_gain import native_settings
+from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.torch.losses.modes import call, forward_mode, in_place
+
+__all__ = ["partitioned", "pre_sinkhorn"]
+
+_GAUSS_LEGENDRE = tuple(x.tolist() for x in np.polynomial.legendre.leggauss(16))
+
+
+def pre_sinkhorn(
+    scores: Tensor, mask: Tensor | None, relaxation: Relaxation
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """A (B, n, n), masks (B, n) of its rows and of its columns, and the documents in the order of its rows.
+
+    A mask is None for all. For a smoothed indicator the order (B, n) is that of the scores, padding last, and
+    A is symmetric: the mask of its columns is that of its rows, and None is given. For a partitioned measure
+    the order is None, the input's.
+    """
+    if scores.dtype in (torch.float16, torch.bfloat16):
+        scores = scores.float()
+    if isinstance(relaxation, PartitionedMeasure):
+        columns = None
+        if mask is not None:
+            columns = torch.arange(mask.shape[-1], device=mask.device) < mask.sum(-1, keepdim=True)
+        return partitioned(scores, mask, relaxation), mask, columns, None
+    if not isinstance(relaxation, SmoothedIndicator):
+        raise TypeError(
+            f"relaxation must be a SmoothedIndicator or a PartitionedMeasure; got {relaxation!r}."
+        )
+    key, rows = scores.detach(), None
+    if mask is not None:
+        # A score at padding may be anything, infinite and NaN too. The least one keeps the scores falling.
+        least = torch.where(mask, key, math.inf).amin(-1, keepdim=True)
+        least = torch.where(least < math.inf, least, 0)
+        key, scores = torch.where(mask, key, -math.inf), torch.where(mask, scores, least)
+    order = torch.sort(key, dim=-1, descending=True, stable=True).indices
+    if mask is not None:
+        rows = mask.gather(-1, order)
+    sigma = relaxation.sigma
+    if scores.dtype is torch.float32:  # in which a smaller one would be 0, a larger one infinite
+        sigma = min(max(sigma, 1e-30), 1e30)
+    A = call(_Kernel, scores.gather(-1, order), sigma, relaxation.kernel)
+    return A, rows, None, order
+
+
+class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+    """A[b, i, k] = K((y_i - y_k) / sigma) of scores y (B, n) that fall: `reference.smoothed_indicator`."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(y: Tensor, sigma: float, kernel: str) -> Tensor:
+        t = _distances(y, sigma, kernel)
+        t = (
+            in_place(in_place(t, "mul", t), "mul", -0.5)
+            if kernel == "gaussian"
+            else in_place(t, "mul", -_above(y))
+        )
+        return in_place(t, "exp")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        y, ctx.sigma, ctx.kernel = inputs
+        ctx.save_for_backward(y, output)
+
+    @staticmethod
+    def backward(ctx: Any, A_bar: Tensor) -> tuple[Tensor, None, None]:
+        y, A = ctx.saved_tensors
+        # the derivative of -ln K(t) in t
+        slope = _distances(y, ctx.sigma, ctx.kernel) if ctx.kernel == "gaussian" else _above(y)
+        t_bar = in_place(A_bar * A, "mul", slope)
+        return (t_bar.sum(-2) - t_bar.sum(-1)) / ctx.sigma, None, None
+
+
+def _distances(y: Tensor, sigma: float, kernel: str) -> Tensor:
+    """Distances t[b, i, k] = (y_i - y_k) / sigma, no further than makes K(t) 0 in double precision."""
+    limit = 40.0 if kernel == "gaussian" else 750.0
+    return in_place(in_place(y.unsqueeze(-1) - y.unsqueeze(-2), "div", sigma), "clamp", -limit, limit)
+
+
+def _above(y: Tensor) -> Tensor:
+    """The sign of t by the ranks: a document counts as above those that follow it, also where they tie."""
+    i = torch.arange(y.shape[-1], device=y.device)
+    return (i - i.unsqueeze(-1)).sign().to(y.dtype)
+
+
+def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure) -> Tensor:
+    """A[b, j, k] = F(k/n; theta_j) - F((k-1)/n; theta_j) for theta (B, n, 2), n each query's own number.
+
+    Columns past the n-th are 0. Parameters beyond the measure's limits are taken at them, without gradient.
+    """
+    if mask is not None:
+        theta = torch.where(mask.unsqueeze(-1), theta, 0)
+    (low_0, low_1), (high_0, high_1) = measure.limits
+    theta = torch.stack([theta[..., 0].clamp(low_0, high_0), theta[..., 1].clamp(low_1, high_1)], -1)
+    if measure.family == "beta":
+        return _beta_masses(theta, mask)
+    n = theta.shape[-2]
+    edges, widths = _edges(n if mask is None else mask.sum(-1, keepdim=True), n, measure.family, theta)
+    A: Tensor = call(_Masses, theta, edges, widths, measure.family)
+    return A
+
+
+def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Q(k/size) for k = 0, ..., n, (B, n + 1) or (n + 1,), and their differences.
+
+    The ends are finite, for the derivative by s, and beyond every distribution.
+    """
+    # bins are narrow beside the edges between which they lie: their widths need the digits
+    dtype = torch.float64 if like.device.type != "mps" else torch.float32
+    k = torch.arange(n + 1, device=like.device)
+    above = sizes - k
+    i, j = k.clamp(min=1).to(dtype), above.clamp(min=1).to(dtype)
+    if family == "logit-logistic":
+        Q = i.log() - j.log()
+    else:  # from the nearer end, where a quotient keeps its digits
+        near = torch.special.ndtri(torch.minimum(i, j) / (i + j))
+        Q = torch.where(i < j, near, -near)
+    Q = torch.where(above <= 0, 1e35, torch.where(k == 0, -1e35, Q))
+    widths = torch.where(above[..., :-1] <= 0, 1e35, Q[..., 1:] - Q[..., :-1])
+    return Q.to(like.dtype), widths.to(like.dtype)
+
+
+class _Masses(torch.autograd.Function):  # type: ignore[misc]
+    """A (B, n, n) of a family with a location and a scale, from theta and the edges and widths of bins."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(theta: Tensor, edges: Tensor, widths: Tensor, family: str) -> Tensor:
+        z = _standardized(theta, edges, family)
+        lower, upper = z[..., :-1], z[..., 1:]
+        width = in_place(widths.unsqueeze(-2) * (-theta[..., 1:]).exp(), "clamp", 0.0, 1e4)
+        if family == "logit-logistic":
+            # sigmoid(z) - sigmoid(y) = sigmoid(z) sigmoid(-y) (1 - exp(y - z)), without cancellation
+            A = in_place(in_place(in_place(width, "neg"), "expm1"), "neg")
+            return in_place(in_place(A, "mul", upper.sigmoid()), "mul", in_place(-lower, "sigmoid"))
+        # from F below the median and S = 1 - F above it, which keeps the tails
+        F, S = _normal_cdf(z), _normal_cdf(-z)
+        A = torch.where(F[..., :-1] > 0.5, S[..., :-1] - S[..., 1:], F[..., 1:] - F[..., :-1])
+        # A difference of Phi cancels in a narrow bin, where Gauss-Legendre is exact to rounding.
+        middle, half = (lower + upper) / 2, width / 2
+        narrow = half * (1 + middle.abs()) < 0.5
+        half = torch.where(narrow, half, 0)
+        mean = sum(w * _normal_density(middle + half * x) for x, w in zip(*_GAUSS_LEGENDRE, strict=True))
+        return torch.where(narrow, half * mean, A)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        theta, edges, _, ctx.family = inputs
+        ctx.save_for_backward(theta, edges)
+
+    @staticmethod
+    def backward(ctx: Any, A_bar: Tensor) -> tuple[Tensor, None, None, None]:
+        theta, edges = ctx.saved_tensors
+        z = _standardized(theta, edges, ctx.family)[..., 1:-1]
+        if ctx.family == "probit":
+            density = _normal_density(z)
+        else:
+            density = in_place(in_place(-z, "sigmoid"), "mul", z.sigmoid())
+        # an edge closes one bin and opens the next
+        z_bar = in_place(A_bar[..., :-1] - A_bar[..., 1:], "mul", density)
+        mu_bar = -z_bar.sum(-1) * (-theta[..., 1]).exp()
+        return torch.stack([mu_bar, -in_place(z_bar, "mul", z).sum(-1)], -1), None, None, None
+
+
+def _standardized(theta: Tensor, edges: Tensor, family: str) -> Tensor:
+    """z[b, j, k] = (Q(k/n) - mu_j) / s_j, no further than makes the smaller tail and the density 0."""
+    limit = 800.0 if family == "logit-logistic" else 40.0
+    z = in_place(edges.unsqueeze(-2) - theta[..., :1], "mul", (-theta[..., 1:]).exp())
+    return in_place(z, "clamp", -limit, limit)
+
+
+def _normal_density(z: Tensor) -> Tensor:
+    return in_place(in_place(in_place(z * z, "mul", -0.5), "exp"), "div", math.sqrt(2 * math.pi))
+
+
+def _normal_cdf(z: Tensor) -> Tensor:
+    return in_place(in_place(z / -math.sqrt(2), "erfc"), "div", 2)
+
+
+def _beta_masses(theta: Tensor, mask: Tensor | None) -> Tensor:
+    """A (B, n, n) of the beta distribution, whose derivatives by a and b torch lacks: by the native layer."""
+    if theta.device.type != "cpu" or torch.compiler.is_compiling() or forward_mode():
+        raise NotImplementedError(
+            "relaxation: the beta distribution is evaluated on the CPU, outside of torch.compile and of "
+            f"forward-mode derivatives; got scores on {theta.device.type!r}. Move them to the CPU, or use "
+            "PartitionedMeasure('logit-logistic') or PartitionedMeasure('probit')."
+        )
+    if mask is None:
+        mask = torch.ones_like(theta[..., 0], dtype=torch.bool)
+    A: Tensor = _BetaMasses.apply(theta, mask)
+    return A
+
+
+class _BetaMasses(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(theta: Tensor, mask: Tensor) -> Tensor:
+        x, offsets, rows = _present(theta, mask)
+        n = mask.shape[-1]
+        A = torch.zeros(mask.numel(), n, dtype=torch.float64)
+        if len(rows):
+            masses = np.empty((len(x), n))
+            _native.project(x, offsets, None, np.eye(n), *_BETA, 1, masses)
+            A[rows] = torch.from_numpy(masses)
+        return A.to(theta.dtype).reshape(*mask.shape, n)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, A_bar: Tensor) -> tuple[Tensor, None]:
+        theta, mask = ctx.saved_tensors
+        return _BetaMassesRev.apply(theta, mask, A_bar), None
+
+    @staticmethod
+    def vmap(info: Any, axes: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
+        return _BetaMasses.apply(*_batched(info, axes, inputs)), 0
+
+
+class _BetaMassesRev(torch.autograd.Function):  # type: ignore[misc]
+    """theta_bar from A_bar, as the gradient of a gain in which each document has a discount of its own."""
+
+    @staticmethod
+    def forward(theta: Tensor, mask: Tensor, A_bar: Tensor) -> Tensor:
+        x, offsets, rows = _present(theta, mask)
+        theta_bar = torch.zeros(mask.numel(), 2, dtype=torch.float64)
+        if len(rows):
+            D = A_bar.reshape(mask.numel(), -1)[rows].double().numpy()
+            per_query, gradient = np.empty(len(offsets) - 1), np.empty_like(x)
+            classes = np.arange(len(x), dtype=np.int32)
+            _native.expected_gain(
+                x, offsets, None, np.ones(len(x)), False, classes, D, False, *_BETA, 1, per_query, gradient
+            )
+            theta_bar[rows] = torch.from_numpy(gradient) * len(per_query)  # of their mean
+        return theta_bar.to(theta.dtype).reshape(theta.shape)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, theta_bar_bar: Tensor) -> tuple[None, None, None]:
+        raise NotImplementedError(
+            "relaxation: the beta distribution has no second derivative here; use "
+            "PartitionedMeasure('logit-logistic') or PartitionedMeasure('probit')."
+        )
+
+    @staticmethod
+    def vmap(info: Any, axes: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
+        return _BetaMassesRev.apply(*_batched(info, axes, inputs)), 0
+
+
+_BETA = native_settings(PartitionedMeasure("beta"), 0, 0.0)
+
+
+def _present(theta: Tensor, mask: Tensor) -> tuple[NDArray[np.float64], NDArray[np.int64], Tensor]:
+    """The parameters of the documents, where each query that has any begins, and which rows they are."""
+    rows = mask.reshape(-1).nonzero().squeeze(-1)
+    sizes = mask.reshape(-1, mask.shape[-1]).sum(-1)
+    offsets = torch.nn.functional.pad(sizes[sizes > 0].cumsum(0), (1, 0))
+    return theta.reshape(-1, 2)[rows].double().numpy(), offsets.numpy(), rows
+
+
+def _batched(info: Any, axes: tuple[int | None, ...], inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    """The inputs with the axis of a vmap in front."""
+    return [
+        x.expand(info.batch_size, *x.shape) if axis is None else x.movedim(axis, 0)
+        for x, axis in zip(inputs, axes, strict=True)
+    ]

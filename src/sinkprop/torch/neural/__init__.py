@@ -1,0 +1,1 @@
+"""The training of a ranking network: its settings, minibatches, validation, processes and files."""

@@ -1,0 +1,76 @@
+"""The file from which an unfinished fit of a network goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import time
+
+from sinkprop.model_files import ModelFileError
+from sinkprop.torch.neural.files import read_network, write_network
+from sinkprop.torch.neural.processes import Alone
+from sinkprop.torch.neural.records import Epoch, State
+
+__all__ = ["Checkpoint", "shared_state"]
+
+_TIMES = 20  # a checkpoint is written when so many times what writing took has passed since
+
+
+class Checkpoint:
+    """A file of the state after an epoch, written as often as keeps it a small part of the work."""
+
+    def __init__(self, path: str | os.PathLike[str], kind: str, fingerprint: str) -> None:
+        self.path, self._kind, self._fingerprint = path, kind, fingerprint
+        self._written = -1
+        self._next = -math.inf
+
+    def read(self) -> State | None:
+        """The state of an earlier, unfinished fit."""
+        if not os.path.exists(self.path):
+            return None
+        model, tensors = read_network(self.path, kind=self._kind)
+        state = model.state
+        if state["fingerprint"] != self._fingerprint:
+            raise ModelFileError(
+                f"{os.fspath(self.path)}: a checkpoint of a fit with other data or parameters, left as it "
+                "is. Give another file, or remove this one."
+            )
+        epochs = tuple(Epoch(**epoch) for epoch in state["epochs"])
+        self._written = len(epochs)
+        return State(tensors, epochs, state["best"], state["steps"])
+
+    def __call__(self, state: State, last: bool) -> None:
+        began = time.perf_counter()
+        if len(state.epochs) == self._written or (began < self._next and not last):
+            return
+        record = {
+            "fingerprint": self._fingerprint,
+            "epochs": [dataclasses.asdict(epoch) for epoch in state.epochs],
+            "best": state.best,
+            "steps": state.steps,
+        }
+        write_network(self.path, self._kind, record, state.tensors)
+        self._written = len(state.epochs)
+        now = time.perf_counter()
+        self._next = now + _TIMES * (now - began)
+
+
+def shared_state(state: State | None, ranks: Alone) -> State | None:
+    """The state that rank 0 has read, on all ranks."""
+    if ranks.size == 1:
+        return state
+    record = None
+    if state is not None:
+        record = {
+            "epochs": [dataclasses.asdict(epoch) for epoch in state.epochs],
+            "best": state.best,
+            "steps": state.steps,
+        }
+    found = ranks.state(None if state is None else state.tensors, record)
+    if found is None:
+        return None
+    tensors, record = found
+    return State(
+        tensors, tuple(Epoch(**epoch) for epoch in record["epochs"]), record["best"], record["steps"]
+    )

@@ -1,0 +1,126 @@
+"""What happens to features before a network sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sinkprop.data.feature_scaling import Scaling, scaling_of
+
+__all__ = ["MOMENT_ROWS", "TRANSFORMS", "Moments", "Preparation", "make_preparation", "transformed"]
+
+Floats = NDArray[np.float64]
+
+TRANSFORMS = ("log1p", "none")
+MOMENT_ROWS = 1 << 15  # whose moments are taken at a time
+
+_KEPT_BYTES = 1 << 30  # features up to this size are prepared once, larger ones minibatch by minibatch
+_CHUNK = 1 << 10  # rows, few enough for the caches: memory that is new costs more than the logarithms
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """What happens to features before the network sees them: the transform, then the normalization.
+
+    transform  "log1p": sign(x) log(1 + |x|), or "none". Where the scaling is by query it has been done
+               before, with the scaling
+    """
+
+    transform: str
+    scaling: Scaling
+    dtype: torch.dtype
+
+    def __call__(self, X: NDArray[Any], out: Tensor | None = None) -> Tensor:
+        """Rows (N, D) as the network takes them."""
+        if out is None:
+            out = torch.empty(X.shape, dtype=self.dtype)
+        standard = self.scaling.kind == "standard"
+        shift, factor = torch.tensor(self.scaling.shift), torch.tensor(self.scaling.factor)
+        room = torch.empty((min(_CHUNK, len(X)), X.shape[1]), dtype=torch.float64)
+        for start in range(0, len(X), _CHUNK):
+            given = X[start : start + _CHUNK]
+            rows = room[: len(given)]
+            rows.numpy()[...] = given
+            if self.transform == "log1p" and self.scaling.kind != "query":
+                _log1p(rows)
+            if standard:
+                rows.sub_(shift).mul_(factor)
+            out[start : start + _CHUNK] = rows
+        # the sum is quick to tell that all is well; where it is not finite, it may have overflowed itself
+        if not bool(out.sum().isfinite()) and not bool(out.isfinite().all()):
+            row, column = (~out.isfinite()).nonzero()[0].tolist()
+            raise ValueError(
+                f"X holds {X[row, column]!r} in row {row}, column {column}, which is too large for "
+                f"{str(self.dtype).rpartition('.')[2]}. Use input_transform='log1p' or "
+                "normalization='standard', or dtype='float64'."
+            )
+        return out
+
+    def kept(self, X: NDArray[Any]) -> Tensor | NDArray[Any]:
+        """The rows prepared, to be used again and again; or as they are, where that takes much memory."""
+        return self(X) if X.size * self.dtype.itemsize <= _KEPT_BYTES else X
+
+
+def transformed(X: NDArray[Any], transform: str) -> NDArray[Any]:
+    """sign(x) log(1 + |x|) for "log1p": small numbers as they are, counts and lengths by their logarithms."""
+    return np.copysign(np.log1p(np.abs(X)), X) if transform == "log1p" else X
+
+
+def _log1p(rows: Tensor) -> None:
+    """The transform in place. A logarithm of torch takes a third of the time of NumPy's."""
+    signs = rows.clone()
+    rows.abs_().log1p_().copysign_(signs)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """The number of rows, their mean (D,), and the sum of their squared distances from it (D,)."""
+
+    n: int
+    mean: Floats
+    square: Floats
+
+    @classmethod
+    def of(cls, X: NDArray[Any], transform: str) -> Moments:
+        """Those of some rows after the transform."""
+        rows = torch.from_numpy(X.astype(np.float64))
+        if transform == "log1p":
+            _log1p(rows)
+        values = rows.numpy()
+        mean = values.sum(axis=0) / max(len(values), 1)
+        values -= mean
+        return cls(len(values), mean, np.square(values, out=values).sum(axis=0))
+
+    def __add__(self, other: Moments) -> Moments:
+        """Those of both."""
+        if not other.n:
+            return self
+        n, apart = self.n + other.n, other.mean - self.mean
+        share = other.n / n
+        return Moments(
+            n, self.mean + apart * share, self.square + other.square + np.square(apart) * (self.n * share)
+        )
+
+    def vector(self) -> Floats:
+        """(1 + 2 D,) all numbers, for those who send them."""
+        return np.concatenate([[float(self.n)], self.mean, self.square])
+
+    @classmethod
+    def from_vector(cls, vector: Floats) -> Moments:
+        n_features = len(vector) // 2
+        return cls(int(vector[0]), vector[1 : n_features + 1], vector[n_features + 1 :])
+
+
+def make_preparation(
+    transform: str, normalization: str, moments: Moments | None, n_features: int, dtype: torch.dtype
+) -> Preparation:
+    """The preparation named. The moments are of the training rows, and needed for "standard" alone."""
+    mean, std = np.zeros(n_features), np.ones(n_features)
+    if moments is not None:
+        mean, std = moments.mean, np.sqrt(moments.square / max(moments.n, 1))
+    return Preparation(transform, scaling_of(normalization, mean, std), dtype)

@@ -1,0 +1,365 @@
+"""Several processes that train one network together, by torch.distributed.
+
+Every rank runs the same program. What a rank does by itself, as reading, computing gradients or calling a
+function of the user's, stands in a block `with ranks.together()`: at its end the ranks tell each other
+whether it went well, so that an error, an overflow or an interrupt on one of them ends the fit on all, and
+none waits for one that has gone. Between two such blocks there is nothing but the sending of tensors.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import json
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sinkprop.torch.neural.scoring import NetworkOverflowError
+
+__all__ = ["Alone", "RankError", "Ranks", "Said", "rank_here", "ranks_of"]
+
+Floats = NDArray[np.float64]
+
+LANES = 16  # parts of a minibatch whose gradients are added up by themselves; the most ranks that share one
+
+_SAME_INTERRUPT = 5.0  # seconds
+
+_FINE, _INTERRUPTED, _OVERFLOWED, _FAILED = range(4)  # the graver the larger
+_MODES = ("shared", "own")
+
+
+class RankError(RuntimeError):
+    """A fit that ended because of another rank: its error in one line, or that it is gone."""
+
+
+class Said:
+    """Numbers that go along when ranks tell each other how a block went."""
+
+    def __init__(self) -> None:
+        self.values: Sequence[float] = ()
+        self.heard: Floats = np.empty((1, 0))
+
+
+class Alone:
+    """One process: all work is its own, and there is nobody to wait for."""
+
+    rank, size, own = 0, 1, False
+
+    @contextmanager
+    def together(self) -> Iterator[Said]:
+        """A block that each rank goes through by itself; what it said has been heard by all after it."""
+        said = Said()
+        yield said
+        said.heard = np.array([said.values])
+
+    def share(self, n: int) -> range:
+        """Of n pieces of work on the same queries, those of this rank."""
+        return range(n)
+
+    def gradient(self, parts: Sequence[Tensor], n: int, like: Tensor) -> Tensor:
+        """The sum of n parts in their order, each of the shape of `like`; this rank has its share of them."""
+        if not len(parts):
+            return torch.zeros_like(like)
+        total = parts[0]
+        for part in parts[1:]:
+            total += part
+        return total
+
+    def gather(self, vector: Floats) -> Floats:
+        """(ranks, n) the vector of each rank; all are of one length."""
+        return vector[None]
+
+    def total(self, vector: Floats) -> Floats:
+        """The sum over the ranks."""
+        return vector
+
+    def first(self, vector: Floats) -> Floats:
+        """The vector of rank 0."""
+        return vector
+
+    def adopt(self, tensors: Mapping[str, Tensor]) -> None:
+        """The values of rank 0 in the place of one's own."""
+
+    def average(self, tensors: Mapping[str, Tensor], weight: float) -> None:
+        """The mean over the ranks in the place of one's own."""
+
+    def same(self, facts: Mapping[str, Any]) -> None:
+        """An error on all ranks that names what is not the same on all."""
+
+    def state(self, tensors: dict[str, Tensor] | None, record: Any) -> tuple[dict[str, Tensor], Any] | None:
+        """What rank 0 has."""
+        return None if tensors is None else (tensors, record)
+
+    def texts(self, text: str) -> list[str]:
+        """The text of each rank."""
+        return [text]
+
+
+class Ranks(Alone):
+    """The ranks of torch.distributed's default group.
+
+    own  whether every rank has queries of its own; else all have the same, and share the work on them
+    """
+
+    def __init__(self, own: bool) -> None:
+        import torch.distributed as dist
+
+        self._dist = dist
+        self.own = own
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._device = _device()
+        self._interrupted = False
+
+    @contextmanager
+    def deferring_interrupts(self) -> Iterator[None]:
+        """A block in which Ctrl-C waits for the end of what ranks do by themselves.
+
+        torchrun sends it on to processes that have it from the terminal already, so one that follows at once
+        is the same. A later one does not wait: what it interrupts may have hung.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        last = -math.inf
+
+        def note(number: int, frame: Any) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last < _SAME_INTERRUPT:
+                return
+            if self._interrupted:
+                raise KeyboardInterrupt
+            self._interrupted, last = True, now
+
+        before = signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    @contextmanager
+    def together(self) -> Iterator[Said]:
+        said, error = Said(), None
+        try:
+            yield said
+        except BaseException as raised:
+            if getattr(raised, "_known_to_all", False):
+                raise
+            error = raised
+        if error is None and self._interrupted:
+            self._interrupted, error = False, KeyboardInterrupt()
+        vector = np.zeros(1 + LANES)
+        vector[0] = _code(error)
+        if error is None:
+            vector[1 : 1 + len(said.values)] = said.values
+        heard = self.gather(vector)
+        if heard[:, 0].any():
+            raise self._failure(heard[:, 0], error) from None
+        said.heard = heard[:, 1:]
+
+    def _failure(self, codes: Floats, error: BaseException | None) -> BaseException:
+        """What ends the fit here: an error of the gravest kind that any rank has, one's own if it is."""
+        lines = self.texts("" if error is None else _line(error))
+        gravest = int(codes.max())
+        if _code(error) != gravest or error is None:
+            rank = int(np.argmax(codes))
+            kinds = {_INTERRUPTED: KeyboardInterrupt, _OVERFLOWED: NetworkOverflowError}
+            kind = kinds.get(gravest, RankError)
+            line = lines[rank] if kind is RankError else lines[rank].partition(": ")[2]
+            error = kind(f"rank {rank} of {self.size}: {line}")
+        error._known_to_all = True  # type: ignore[attr-defined]
+        return error
+
+    def share(self, n: int, rank: int | None = None) -> range:
+        rank = self.rank if rank is None else rank
+        return range(rank * n // self.size, (rank + 1) * n // self.size)
+
+    def gradient(self, parts: Sequence[Tensor], n: int, like: Tensor) -> Tensor:
+        if self.own:
+            return self._sum(super().gradient(parts, len(parts), like))
+        mine = torch.zeros((-(-n // self.size), *like.shape), dtype=like.dtype)
+        for i, part in enumerate(parts):
+            mine[i] = part
+        found = self._gather(mine)
+        in_order = [found[rank, i] for rank in range(self.size) for i in range(len(self.share(n, rank)))]
+        return super().gradient(in_order, n, like)
+
+    def gather(self, vector: Floats) -> Floats:
+        found: Floats = self._gather(torch.from_numpy(np.ascontiguousarray(vector))).numpy()
+        return found
+
+    def total(self, vector: Floats) -> Floats:
+        found: Floats = self._sum(torch.from_numpy(np.array(vector))).numpy()
+        return found
+
+    def first(self, vector: Floats) -> Floats:
+        found: Floats = self._broadcast(torch.from_numpy(np.array(vector, dtype=np.float64))).numpy()
+        return found
+
+    def adopt(self, tensors: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for tensor in tensors.values():
+                tensor.copy_(self._broadcast(tensor.detach().clone()))
+
+    def average(self, tensors: Mapping[str, Tensor], weight: float) -> None:
+        weights = self.gather(np.array([weight]))[:, 0]
+        if not weights.any():
+            return
+        shares = weights / weights.sum()
+        with torch.no_grad():
+            for tensor in tensors.values():
+                found = self._gather(tensor.detach().clone())
+                if tensor.is_floating_point():
+                    tensor.copy_(sum(share * x for share, x in zip(shares.tolist(), found, strict=True)))
+                else:
+                    tensor.copy_(found.amax(dim=0))
+
+    def same(self, facts: Mapping[str, Any]) -> None:
+        found = [json.loads(text) for text in self.texts(json.dumps({k: str(v) for k, v in facts.items()}))]
+        for name, value in found[0].items():
+            for rank, other in enumerate(found):
+                if other.get(name) != value:
+                    raise ValueError(
+                        f"all ranks must have the same {name}, but rank 0 has {_short(value)} and rank "
+                        f"{rank} has {_short(other.get(name))}."
+                    )
+
+    def state(self, tensors: dict[str, Tensor] | None, record: Any) -> tuple[dict[str, Tensor], Any] | None:
+        packed = b""
+        if self.rank == 0 and tensors is not None:
+            buffer = io.BytesIO()
+            torch.save({"tensors": tensors, "record": json.dumps(record)}, buffer)
+            packed = buffer.getvalue()
+        n = int(self.first(np.array([len(packed)]))[0])
+        if not n:
+            return None
+        data = torch.zeros(n, dtype=torch.uint8)
+        if self.rank == 0:
+            data.copy_(torch.frombuffer(bytearray(packed), dtype=torch.uint8))
+        content = torch.load(io.BytesIO(self._broadcast(data).numpy().tobytes()), weights_only=True)
+        return content["tensors"], json.loads(content["record"])
+
+    def texts(self, text: str) -> list[str]:
+        mine = text.encode()
+        lengths = self.gather(np.array([float(len(mine))]))[:, 0].astype(int)
+        if not lengths.max():
+            return [""] * self.size
+        room = torch.zeros(int(lengths.max()), dtype=torch.uint8)
+        if mine:
+            room[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+        found = self._gather(room).numpy()
+        return [found[r, :n].tobytes().decode() for r, n in enumerate(lengths)]
+
+    def _gather(self, tensor: Tensor) -> Tensor:
+        """(ranks, ...) on the CPU."""
+        sent = tensor.to(self._device)
+        found = [torch.empty_like(sent) for _ in range(self.size)]
+        self._call(self._dist.all_gather, found, sent)
+        return torch.stack(found).cpu()
+
+    def _sum(self, tensor: Tensor) -> Tensor:
+        sent = tensor.to(self._device)
+        self._call(self._dist.all_reduce, sent)
+        return sent.cpu()
+
+    def _broadcast(self, tensor: Tensor) -> Tensor:
+        sent = tensor.to(self._device)
+        self._call(self._dist.broadcast, sent, 0)
+        return sent.cpu()
+
+    def _call(self, collective: Any, *arguments: Any) -> None:
+        try:
+            collective(*arguments)
+        except RuntimeError as error:
+            gone = RankError(
+                f"rank {self.rank} of {self.size}: another rank is gone, or does not answer "
+                f"({_first_line(error)}). With checkpoint= the same fit, started again, goes on where it was."
+            )
+            gone._known_to_all = True  # type: ignore[attr-defined]  # there is nobody to tell
+            raise gone from error
+
+
+@contextmanager
+def ranks_of(distributed: str | None) -> Iterator[Alone]:
+    """The ranks that fit together: those of torch.distributed, which is begun where torchrun started this."""
+    if distributed is None:
+        yield Alone()
+        return
+    if distributed not in _MODES:
+        raise ValueError(
+            "distributed must be None, 'shared' (every rank has the same queries) or 'own' (every rank has "
+            f"queries of its own); got {distributed!r}."
+        )
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        raise ValueError(
+            f"distributed={distributed!r} needs a PyTorch with torch.distributed; this has none."
+        )
+    if not dist.is_initialized():
+        if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+            raise ValueError(
+                f"distributed={distributed!r} needs several processes: start the program by torchrun, or "
+                "call torch.distributed.init_process_group before fit."
+            )
+        dist.init_process_group("gloo")  # training is on the CPU
+        atexit.register(_end)
+    ranks = Ranks(distributed == "own")
+    with ranks.deferring_interrupts(), ranks.together():
+        yield ranks
+
+
+def rank_here() -> int:
+    """The rank of this process; 0 where it is alone."""
+    import torch.distributed as dist
+
+    return int(dist.get_rank()) if dist.is_available() and dist.is_initialized() else 0
+
+
+def _end() -> None:
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _device() -> torch.device:
+    """Where the group's backend wants tensors: the CPU, if it takes them there."""
+    import torch.distributed as dist
+
+    config = str(dist.get_backend_config())  # as "cpu:gloo,cuda:nccl"
+    if "cpu:" in config:
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def _code(error: BaseException | None) -> int:
+    if error is None:
+        return _FINE
+    if isinstance(error, KeyboardInterrupt):
+        return _INTERRUPTED
+    return _OVERFLOWED if isinstance(error, NetworkOverflowError) else _FAILED
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _short(text: Any) -> str:
+    text = str(text)
+    return text if len(text) <= 80 else f"{text[:60]}..."

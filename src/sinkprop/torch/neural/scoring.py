@@ -1,0 +1,164 @@
+"""The scores that a network gives rows, on threads of its own."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sinkprop.torch.neural.preparation import Preparation
+
+__all__ = [
+    "NetworkOverflowError",
+    "checked_scores",
+    "cut",
+    "network_scores",
+    "one_torch_thread",
+    "takes_offsets",
+    "thread_pool",
+]
+
+Floats = NDArray[np.float64]
+
+_CHUNK = 1 << 13  # rows
+
+
+class NetworkOverflowError(ArithmeticError):
+    """Scores of the network that are NaN or infinite; `result` is what had been done, where there was any."""
+
+    result: Any = None
+
+
+def network_scores(
+    module: nn.Module,
+    rows: Tensor | NDArray[Any],
+    offsets: NDArray[np.int64] | None,
+    preparation: Preparation,
+    *,
+    n_outputs: int,
+    exact: bool,
+    n_threads: int = 1,
+) -> Floats:
+    """Scores (N,), or (N, 2), of rows that stand query by query where offsets are given.
+
+    exact  whether the module is run in double precision and the scores rounded to single: then documents with
+           the same features have the same score, whatever stands beside them. In single precision the last
+           bits depend on where in a matrix a row stands.
+    """
+    listwise = takes_offsets(module)
+    n = len(rows)
+    if offsets is None:
+        if listwise:
+            raise ValueError("predict needs qid=: the network looks at the documents of a query together.")
+        offsets = np.array([0, n])
+    if listwise:
+        sizes = np.diff(offsets)
+        parts = cut(np.arange(len(sizes)), sizes, _CHUNK)
+        bounds = [(int(p[0]), int(p[-1]) + 1) for p in parts]
+    else:
+        bounds = [(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK)]
+    out = np.empty((n, n_outputs) if n_outputs > 1 else n)
+    if exact:
+        module = copy.deepcopy(module).double()
+
+    def run(bound: tuple[int, int]) -> None:
+        first, last = bound
+        more: dict[str, Any] = {}
+        if listwise:
+            ends = offsets[first : last + 1]
+            more["offsets"] = torch.from_numpy(ends - ends[0])
+            first, last = int(ends[0]), int(ends[-1])
+        part = rows[first:last]
+        features = part if isinstance(part, Tensor) else preparation(part)
+        with torch.inference_mode():
+            scores = module(features.double() if exact else features, **more)
+            scores = checked_scores(scores, last - first, n_outputs)
+            out[first:last] = (scores.float() if exact else scores).numpy()
+
+    with one_torch_thread(), thread_pool(min(n_threads, len(bounds))) as pool:
+        if pool is None:
+            for bound in bounds:
+                run(bound)
+        else:
+            list(pool.map(run, bounds))
+    if not np.isfinite(out).all():
+        row = int(np.argmin(np.isfinite(out if out.ndim == 1 else out.sum(axis=1))))
+        raise NetworkOverflowError(
+            f"the score of row {row} is {out[row]}: the network or its features have overflowed."
+        )
+    return out
+
+
+def checked_scores(scores: Any, n: int, n_outputs: int) -> Tensor:
+    """Scores (N,), or (N, 2), of a network that may give them as (N, 1)."""
+    if isinstance(scores, Tensor) and scores.is_floating_point():
+        if n_outputs == 1 and scores.shape == (n, 1):
+            return scores.squeeze(1)
+        if scores.shape == ((n,) if n_outputs == 1 else (n, n_outputs)):
+            return scores
+    expected = f"({n},) or ({n}, 1)" if n_outputs == 1 else f"({n}, {n_outputs})"
+    kind = (
+        f"a tensor of {scores.dtype}, {tuple(scores.shape)}" if isinstance(scores, Tensor) else repr(scores)
+    )
+    raise ValueError(f"module must give {n} rows scores of the shape {expected}, of floats; it gave {kind}.")
+
+
+def takes_offsets(module: nn.Module) -> bool:
+    """Whether the module's forward has an argument `offsets`, for the queries of the rows."""
+    return "offsets" in inspect.signature(module.forward).parameters
+
+
+_lock = threading.Lock()
+_users, _before = 0, 1
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """One thread for each of torch's operations; their number is as before after the last block."""
+    global _users, _before  # noqa: PLW0603
+    with _lock:
+        if not _users:
+            _before = torch.get_num_threads()
+            torch.set_num_threads(1)
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                torch.set_num_threads(_before)
+
+
+@contextmanager
+def thread_pool(count: int) -> Iterator[ThreadPoolExecutor | None]:
+    if count <= 1:
+        yield None
+        return
+    with ThreadPoolExecutor(count, thread_name_prefix="sinkprop") as pool:
+        yield pool
+
+
+def cut(order: NDArray[np.int64], sizes: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
+    """The queries in their order, cut so that no part has more documents than the budget, or one query.
+
+    >>> [part.tolist() for part in cut(np.array([2, 0, 1, 3]), np.array([3, 4, 2, 9]), 6)]
+    [[2, 0], [1], [3]]
+    """
+    parts, begin, documents = [], 0, 0
+    for i, size in enumerate(sizes[order].tolist()):
+        if i > begin and documents + size > budget:
+            parts.append(order[begin:i])
+            begin, documents = i, 0
+        documents += size
+    parts.append(order[begin:])
+    return parts

@@ -1,0 +1,136 @@
+"""Queries on disk as a network is trained on and judged by them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkprop.data.feature_scaling import scale_by_query
+from sinkprop.data.queries import Groups
+from sinkprop.data.training_set import TrainingSet, fingerprint
+from sinkprop.torch.neural.preparation import transformed
+
+if TYPE_CHECKING:
+    from sinkprop.store import StoredQueries
+
+__all__ = ["Data", "StoredSet", "digest_of", "largest_label", "sizes_of", "stored_set"]
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredSet:
+    """Some queries of a stored set, as a `TrainingSet` is of queries in memory.
+
+    numbers       (Q,) which queries of the stored set, rising
+    query_weight  (Q,) of these queries
+    by_query      the transform that is done before features are normalized query by query; None where they
+                  are not
+    columns       where the features of the training queries stand here; None for the same order
+    """
+
+    stored: StoredQueries
+    numbers: Numbers
+    query_weight: Floats | None = None
+    by_query: str | None = None
+    columns: list[int] | None = None
+
+    sample_weight = None  # a stored set has none
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.stored.n_features)
+
+    @cached_property
+    def sizes(self) -> Numbers:
+        sizes: Numbers = self.stored.sizes[self.numbers]
+        return sizes
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.sizes.sum())
+
+    @property
+    def n_bytes(self) -> int:
+        """Of the features, as they are stored."""
+        return 4 * self.n_rows * self.n_features
+
+    @cached_property
+    def blocks(self) -> Numbers:
+        """(Q,) the block in which each query stands."""
+        return np.searchsorted(self.stored.block_queries, self.numbers, side="right") - 1
+
+    def select(self, queries: Numbers) -> StoredSet:
+        """The queries of these numbers here, in their order here."""
+        chosen = np.zeros(self.n_queries, dtype=bool)
+        chosen[queries] = True
+        weight = None if self.query_weight is None else self.query_weight[chosen]
+        return replace(self, numbers=self.numbers[chosen], query_weight=weight)
+
+    def take(self, queries: Numbers) -> TrainingSet:
+        """These queries in memory, in the order given."""
+        found = self.stored.take(self.numbers[queries])
+        sizes = self.sizes[queries]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        groups = Groups(offsets, None, np.arange(len(sizes)), int(sizes.max(initial=0)))
+        X: NDArray[Any] = found.X if self.columns is None else found.X[:, self.columns]
+        if self.by_query is not None:
+            X = scale_by_query(transformed(X, self.by_query), groups)
+        weight = None if self.query_weight is None else self.query_weight[queries]
+        return TrainingSet(X, found.y, groups, None, weight)
+
+    def load(self) -> TrainingSet:
+        """All of them in memory."""
+        return self.take(np.arange(self.n_queries))
+
+    def digest(self) -> str:
+        """Of all that a fit depends on."""
+        found = hashlib.sha256(f"stored {self.stored.digest} {self.by_query} {self.columns}".encode())
+        found.update(np.ascontiguousarray(self.numbers).data)
+        if self.query_weight is not None:
+            found.update(np.ascontiguousarray(self.query_weight).data)
+        return found.hexdigest()
+
+
+Data = TrainingSet | StoredSet
+
+
+def sizes_of(data: Data) -> Numbers:
+    """(Q,) documents of each query."""
+    return data.sizes if isinstance(data, StoredSet) else np.diff(data.groups.offsets)
+
+
+def stored_set(stored: StoredQueries, who: str, by_query: str | None) -> StoredSet:
+    """All queries of a stored set; a ValueError where a network, `who`, can make nothing of it."""
+    stored.require_finite(who)
+    stored.require_labels("training")
+    stored.verify()
+    return StoredSet(stored, np.arange(stored.n_queries), None, by_query)
+
+
+def largest_label(data: Data) -> float:
+    """The highest grade among the queries."""
+    if isinstance(data, TrainingSet):
+        return float(data.y.max())
+    chosen, first, largest = np.zeros(data.stored.n_queries, dtype=bool), 0, 0.0
+    chosen[data.numbers] = True
+    for labels, groups in data.stored.judgments():
+        mine = chosen[first : first + len(groups.queries)]
+        largest = max(largest, float(labels[np.repeat(mine, np.diff(groups.offsets))].max(initial=0.0)))
+        first += len(groups.queries)
+    return largest
+
+
+def digest_of(data: Data) -> str:
+    """Of the queries and their weights."""
+    return data.digest() if isinstance(data, StoredSet) else fingerprint("", data)

@@ -1,0 +1,454 @@
+"""The training of a network on queries: minibatches, optimizers, early stopping, exact resumption.
+
+A minibatch is a number of whole queries under a budget of documents, flat, without padding. It is cut into
+shards of whole queries, and these into lanes; gradients are added up in each lane, and those of the lanes
+after, in their order. Lanes are computed beside each other, on one thread each, or by several processes. What
+is drawn at random, as the order of the queries and what dropout leaves out, depends on the seed, the epoch,
+the minibatch and the shard alone. So the result is the same to the last bit for any number of threads and of
+processes that share their queries, and for a fit that was interrupted and resumed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import repeat
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sinkprop.common.lbfgs import descend
+from sinkprop.common.progress import Notify, silent
+from sinkprop.torch.neural.feeds import Held, Rows, Shard, Streamed
+from sinkprop.torch.neural.network import drawing_from
+from sinkprop.torch.neural.processes import LANES, Alone
+from sinkprop.torch.neural.records import Epoch, NetworkFit, Plan, State
+from sinkprop.torch.neural.scoring import (
+    NetworkOverflowError,
+    checked_scores,
+    cut,
+    one_torch_thread,
+    takes_offsets,
+    thread_pool,
+)
+
+__all__ = ["fit_network"]
+
+Floats = NDArray[np.float64]
+
+_EVERY = 4  # epochs between two looks at the training queries, which take a fifth of an epoch's time
+_SHARD_DOCUMENTS = 2048  # few enough for the caches, many enough for what a step costs beside arithmetic
+
+
+def fit_network(
+    module: nn.Module,
+    feed: Held | Streamed | None,
+    plan: Plan,
+    *,
+    judge: Callable[[nn.Module], float] | None,
+    judge_training: Callable[[nn.Module], float] | None = None,
+    resumed: State | None = None,
+    on_state: Callable[[State, bool], None] | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    notify: Notify = silent,
+    criterion: str = "",
+    judged_by: str = "",
+    ranks: Alone = Alone(),  # noqa: B008
+) -> NetworkFit:
+    """Train the module, in place, and leave it in evaluation mode as it was after its best epoch.
+
+    feed      the training queries, all of some weight; None for a rank that has none
+    judge     the criterion of the module; None takes the last epoch
+    judge_training
+              the same on the training queries, for the record
+    on_state  called after each epoch with its state, and once more with True where the fit is interrupted; a
+              state given as `resumed` to a later call continues with the same result
+    ranks     the processes that fit together; rank 0 alone calls on_state, on_epoch and notify
+    """
+    with one_torch_thread(), thread_pool(plan.n_threads) as pool, torch.random.fork_rng(devices=[]):
+        trainer = _Trainer(module, feed, plan, pool, ranks)
+        return trainer.run(
+            judge,
+            judge_training,
+            resumed,
+            on_state,
+            on_epoch,
+            notify,
+            NetworkFit("finished", criterion, judged_by, ()),
+        )
+
+
+class _Trainer:
+    def __init__(
+        self,
+        module: nn.Module,
+        feed: Held | Streamed | None,
+        plan: Plan,
+        pool: ThreadPoolExecutor | None,
+        ranks: Alone,
+    ) -> None:
+        self._module, self._plan, self._pool, self._ranks = module, plan, pool, ranks
+        self._takes_offsets = takes_offsets(module)
+        self._parallel: bool | None = None  # not known before the network was run once
+        self._feed = feed
+        self._sizes = np.empty(0, np.int64) if feed is None else feed.sizes
+        weight = None if feed is None else feed.weight
+        self._query_weight = weight
+        self._weight = np.ones(len(self._sizes)) if weight is None else weight
+        totals = np.array([self._weight.sum(), float(self._sizes.sum())])
+        self._total_weight, self._documents = (ranks.total(totals) if ranks.own else totals).tolist()
+        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        # One vector holds all parameters, which are views of it: a step of an optimizer moves this vector.
+        self._flat = torch.cat([p.detach().reshape(-1) for p in self._parameters])
+        self._decayed = torch.cat([torch.full((p.numel(),), float(p.ndim > 1)) for p in self._parameters])
+        self._decayed = self._decayed.to(self._flat.dtype)
+        begin = 0
+        for p in self._parameters:
+            p.data = self._flat[begin : begin + p.numel()].view(p.shape)
+            begin += p.numel()
+        self._mean, self._square = torch.zeros_like(self._flat), torch.zeros_like(self._flat)
+        self._steps = 0
+        self._runs = 0  # shards since the ranks last had the same network
+
+    def run(
+        self,
+        judge: Callable[[nn.Module], float] | None,
+        judge_training: Callable[[nn.Module], float] | None,
+        resumed: State | None,
+        on_state: Callable[[State, bool], None] | None,
+        on_epoch: Callable[[Epoch], None] | None,
+        notify: Notify,
+        result: NetworkFit,
+    ) -> NetworkFit:
+        plan, ranks = self._plan, self._ranks
+        epochs: list[Epoch] = []
+        best, best_tensors, status, failure = -1, self._snapshot(), "finished", None
+        state: State | None = None
+        if resumed is not None:
+            epochs, best, self._steps = list(resumed.epochs), resumed.best, resumed.steps
+            best_tensors = self._continue(resumed)
+            state = resumed
+        try:
+            for number in range(len(epochs), plan.max_epochs):
+                if judge is not None and epochs and number - 1 - best >= plan.patience:
+                    status = "stopped early"
+                    break
+                began = time.perf_counter()
+                self._module.train()
+                loss = self._descend(number) if plan.optimizer == "lbfgs" else self._pass(number)
+                self._module.eval()
+                self._settle()
+                sigma = plan.sigmas[number]
+                value = math.nan if judge is None else judge(self._module)
+                training = None
+                if judge_training is not None and (number == 0 or (number + 1) % _EVERY == 0):
+                    training = judge_training(self._module)
+                # what all ranks go by is one number, whatever the last bits of their processors
+                loss, value, seconds = ranks.first(
+                    np.array([loss, value, time.perf_counter() - began])
+                ).tolist()
+                epoch = Epoch(loss, value, sigma, seconds, training=training)
+                epochs.append(epoch)
+                if judge is None or best < 0 or value > epochs[best].criterion:
+                    best, best_tensors = number, self._snapshot()
+                with ranks.together():
+                    if on_state is not None:
+                        state = self._state(epochs, best, best_tensors)
+                        on_state(state, False)
+                    if on_epoch is not None:
+                        on_epoch(epoch)
+                    at = "" if judge is None else f", {result.criterion} {max(epochs[best].criterion, 0):.4f}"
+                    notify(number + 1, plan.max_epochs, f"epoch {number + 1}{at}")
+        except KeyboardInterrupt:
+            if best < 0:
+                raise
+            status = "interrupted"
+        except NetworkOverflowError as error:
+            if best < 0:
+                raise
+            status, failure = "overflowed", error
+        self._module.eval()
+        self._restore(best_tensors)
+        chosen = [replace(epoch, chosen=i == best) for i, epoch in enumerate(epochs)]
+        if status == "interrupted" and on_state is not None and state is not None:
+            on_state(state, True)
+        result = replace(result, status=status, epochs=tuple(chosen))
+        if failure is not None:
+            failure.result = result
+            raise failure
+        return result
+
+    def _settle(self) -> None:
+        """The same network on all ranks: the statistics that layers keep are averaged."""
+        self._ranks.average(dict(self._module.named_buffers()), self._runs)
+        self._ranks.adopt({"parameters": self._flat})
+        self._runs = 0
+
+    def _pass(self, number: int) -> float:
+        """An epoch of Adam; the mean loss."""
+        plan = self._plan
+        groups = self._batches(number)
+        n_batches = sum(map(len, groups))
+        # A query counts the same in a minibatch of few as in one of many.
+        share = n_batches / self._total_weight
+        lanes = [[self._lanes(batch) for batch in group] for group in groups]
+        total, step = 0.0, 0
+        with closing(self._sources(lanes)) as sources:
+            for batch in (batch for group in lanes for batch in group):
+                loss, gradient = self._gradient(batch, sources, share, number, step)
+                total += loss
+                if plan.clip_norm is not None:
+                    norm = float(gradient.norm())
+                    if norm > plan.clip_norm:
+                        gradient *= plan.clip_norm / norm
+                self._adam(gradient, plan.learning_rate * self._rate(number + step / n_batches))
+                step += 1
+        return total / n_batches
+
+    def _batches(self, number: int) -> list[list[NDArray[np.int64]]]:
+        """The minibatches of an epoch, by what is read at once."""
+        ranks, budget = self._ranks, self._plan.batch_documents
+        rng = np.random.default_rng([self._plan.seed, 1, number, *self._number_of_own()])
+        windows = [] if self._feed is None else self._feed.windows(rng)
+        if ranks.own:
+            budget = max(1, round(budget * float(self._sizes.sum()) / self._documents))
+        groups = [cut(window, self._sizes, budget) for window in windows]
+        if not ranks.own:
+            return groups
+        # All ranks make as many steps as the one with the most minibatches; the others leave some out, here
+        # and there.
+        n = sum(map(len, groups))
+        steps = int(ranks.gather(np.array([float(n)])).max())
+        if not groups:
+            return [[np.empty(0, np.int64)] * steps]
+        at = 0
+        spread: list[list[NDArray[np.int64]]] = []
+        for group in groups:
+            spread.append([])
+            for batch in group:
+                spread[-1].append(batch)
+                at += 1
+                gap = at * steps // n - (at - 1) * steps // n - 1
+                spread[-1] += [np.empty(0, np.int64)] * gap
+        return spread
+
+    def _number_of_own(self) -> tuple[int, ...]:
+        """What tells the draws of ranks with queries of their own apart."""
+        return (self._ranks.rank,) if self._ranks.own and self._ranks.rank else ()
+
+    def _lanes(self, batch: NDArray[np.int64]) -> _Lanes:
+        shards = list(enumerate(_shards(batch, self._sizes, _SHARD_DOCUMENTS)))
+        n = min(len(shards), LANES)
+        mine = range(n) if self._ranks.own else self._ranks.share(n)
+        bounds = [len(shards) * i // max(n, 1) for i in range(n + 1)]
+        return _Lanes([shards[bounds[i] : bounds[i + 1]] for i in mine], n)
+
+    def _sources(self, lanes: list[list[_Lanes]]) -> Generator[Rows, None, None]:
+        if self._feed is None:
+            return
+        yield from self._feed.sources([[batch.queries for batch in group] for group in lanes])
+
+    def _rate(self, time: float) -> float:
+        if self._plan.schedule == "constant":
+            return 1.0
+        return 0.5 * (1 + math.cos(math.pi * time / self._plan.max_epochs))
+
+    def _adam(self, gradient: Tensor, rate: float) -> None:
+        self._steps += 1
+        self._mean.lerp_(gradient, 0.1)
+        self._square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        spread = (self._square / (1 - 0.999**self._steps)).sqrt_().add_(1e-8)
+        if self._plan.weight_decay:
+            self._flat.addcmul_(self._flat, self._decayed, value=-rate * self._plan.weight_decay)
+        self._flat.addcdiv_(self._mean, spread, value=-rate / (1 - 0.9**self._steps))
+
+    def _descend(self, number: int) -> float:
+        """An epoch of L-BFGS on all queries; the loss where it ended."""
+        plan, ranks = self._plan, self._ranks
+        lanes, share = self._lanes(np.arange(len(self._sizes))), 1 / self._total_weight
+        rows = None if self._feed is None else self._feed.everything()
+
+        def loss(x: Floats) -> tuple[float, Floats]:
+            self._flat.copy_(torch.from_numpy(x))
+            value, gradient = self._gradient(lanes, repeat(rows), share, number, 0)
+            decayed = x * self._decayed.numpy()
+            penalty = plan.weight_decay / 2 * float(decayed @ x)
+            return value + penalty, gradient.double().numpy() + plan.weight_decay * decayed
+
+        def asked(x: Floats) -> tuple[float, Floats]:
+            ranks.first(np.append(x, 1.0))
+            return loss(x)
+
+        if ranks.rank == 0:
+            x = descend(asked, self._flat.double().numpy(), max_iter=plan.max_iter, tol=1e-9)
+            value = asked(x)[0]
+            ranks.first(np.zeros(len(x) + 1))
+            return value
+        # Rank 0 decides where to go; the others compute their share of the loss there until it is done.
+        value, blank = math.nan, np.zeros(len(self._flat) + 1)
+        while (sent := ranks.first(blank))[-1]:
+            value = loss(sent[:-1])[0]
+        return value
+
+    def _gradient(
+        self, lanes: _Lanes, sources: Iterator[Rows | None], share: float, epoch: int, step: int
+    ) -> tuple[float, Tensor]:
+        """The sum over the batch's queries of share * weight * loss, and its gradient."""
+        with self._ranks.together() as said:
+            rows = next(sources, None)
+            parts = [] if rows is None else self._of_lanes(lanes, rows, share, epoch, step)
+            values = [value for value, _ in parts]
+            said.values = [math.fsum(values)] if self._ranks.own else values
+        gradient = self._ranks.gradient([part for _, part in parts], lanes.n, self._flat)
+        return math.fsum(said.heard.ravel()), gradient
+
+    def _of_lanes(
+        self, lanes: _Lanes, rows: Rows, share: float, epoch: int, step: int
+    ) -> list[tuple[float, Tensor]]:
+        """The sum of each lane of this rank."""
+
+        def one(number: int, queries: NDArray[np.int64], shard: Shard) -> tuple[float, Tensor]:
+            rng = np.random.default_rng([self._plan.seed, 2, epoch, step, number, *self._number_of_own()])
+            return self._shard(queries, shard, share, rng, epoch)
+
+        def along(lane: list[tuple[int, NDArray[np.int64]]]) -> tuple[float, Tensor]:
+            values, total = [], None
+            for (number, queries), shard in zip(lane, rows.shards([q for _, q in lane]), strict=True):
+                value, gradient = one(number, queries, shard)
+                values.append(value)
+                total = gradient if total is None else total.add_(gradient)
+            return math.fsum(values), total
+
+        if self._parallel is None and lanes.mine:
+            (number, queries), *_ = lanes.mine[0]
+            self._parallel = self._pool is not None and self._is_pure(
+                lambda: one(number, queries, next(rows.shards([queries])))
+            )
+        self._runs += sum(map(len, lanes.mine))
+        if self._parallel and len(lanes.mine) > 1 and self._pool is not None:
+            return list(self._pool.map(along, lanes.mine))
+        return [along(lane) for lane in lanes.mine]
+
+    def _is_pure(self, run: Callable[[], object]) -> bool:
+        """Whether the network neither draws from torch's one generator nor keeps statistics as it trains."""
+        before = self._snapshot()
+        state = torch.get_rng_state()
+        run()
+        drawn = not torch.equal(state, torch.get_rng_state())
+        changed = any(not torch.equal(before[name], x) for name, x in self._snapshot().items())
+        self._restore(before)
+        return not drawn and not changed
+
+    def _shard(
+        self,
+        queries: NDArray[np.int64],
+        shard: Shard,
+        share: float,
+        rng: np.random.Generator,
+        epoch: int,
+    ) -> tuple[float, Tensor]:
+        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(self._sizes[queries])]).astype(np.int64))
+        seed = int(rng.integers(2**63))
+        if self._parallel is False:
+            # torch.manual_seed would do the same for devices that are not used, at a higher price
+            torch.default_generator.manual_seed(seed)
+        weight = None if self._query_weight is None else torch.from_numpy(self._query_weight[queries])
+        with torch.enable_grad(), drawing_from(rng):
+            scores = self._scores(shard.features, offsets)
+            if not bool(scores.isfinite().all()):
+                raise self._overflow("scores", epoch)
+            value = self._plan.loss(
+                scores,
+                shard.labels,
+                self._plan.sigmas[epoch],
+                offsets=offsets,
+                sample_weight=shard.sample_weight,
+                query_weight=weight,
+            )
+            counted = share * float(self._weight[queries].sum())
+            gradients = torch.autograd.grad(value * counted, self._parameters, allow_unused=True)
+        flat = torch.cat(
+            [
+                torch.zeros(p.numel(), dtype=p.dtype) if g is None else g.reshape(-1)
+                for p, g in zip(self._parameters, gradients, strict=True)
+            ]
+        )
+        if not bool(flat.isfinite().all()):
+            raise self._overflow("gradients", epoch)
+        return float(value.detach()) * counted, flat
+
+    def _overflow(self, what: str, epoch: int) -> NetworkOverflowError:
+        plan = self._plan
+        advice = f"Lower learning_rate ({plan.learning_rate:g}), or set clip_norm."
+        if plan.optimizer == "lbfgs":
+            advice = f"Raise weight_decay ({plan.weight_decay:g}), or use optimizer='adam'."
+        return NetworkOverflowError(
+            f"the {what} of the network became NaN or infinite in epoch {epoch + 1}. {advice}"
+        )
+
+    def _scores(self, features: Tensor, offsets: Tensor) -> Tensor:
+        scores = self._module(features, offsets=offsets) if self._takes_offsets else self._module(features)
+        return checked_scores(scores, len(features), self._plan.n_outputs)
+
+    def _snapshot(self) -> dict[str, Tensor]:
+        return {name: x.detach().clone() for name, x in self._module.state_dict().items()}
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, x in self._module.state_dict().items():
+                x.copy_(tensors[name])
+
+    def _state(self, epochs: Sequence[Epoch], best: int, best_tensors: Mapping[str, Tensor]) -> State:
+        tensors = {f"network.{name}": x for name, x in self._snapshot().items()}
+        tensors |= {f"best.{name}": x for name, x in best_tensors.items()}
+        if self._plan.optimizer == "adam":
+            tensors |= {"mean": self._mean.clone(), "square": self._square.clone()}
+        return State(tensors, tuple(epochs), best, self._steps)
+
+    def _continue(self, state: State) -> dict[str, Tensor]:
+        """Take up a state; the best network so far."""
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {
+                name.removeprefix(prefix): x for name, x in state.tensors.items() if name.startswith(prefix)
+            }
+
+        self._restore(part("network."))
+        if self._plan.optimizer == "adam":
+            self._mean.copy_(state.tensors["mean"])
+            self._square.copy_(state.tensors["square"])
+        return part("best.")
+
+
+@dataclass(frozen=True, eq=False)
+class _Lanes:
+    """A minibatch: n lanes in all, and those of this rank, each of consecutive shards with their numbers."""
+
+    mine: list[list[tuple[int, NDArray[np.int64]]]]
+    n: int
+
+    @property
+    def queries(self) -> NDArray[np.int64]:
+        """Those of this rank."""
+        parts = [queries for lane in self.mine for _, queries in lane]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _shards(batch: NDArray[np.int64], sizes: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
+    """The queries in their order, cut into parts of about as many documents each, and about the budget.
+
+    >>> [part.tolist() for part in _shards(np.array([0, 1, 2, 3]), np.array([3, 1, 2, 2]), 4)]
+    [[0, 1], [2, 3]]
+    """
+    if not len(batch):
+        return []
+    ends = np.cumsum(sizes[batch])
+    count = max(1, round(int(ends[-1]) / budget))
+    cuts = np.searchsorted(ends, ends[-1] / count * np.arange(1, count) - 0.5) + 1
+    return [part for part in np.split(batch, cuts) if len(part)]
