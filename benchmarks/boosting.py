@@ -211,7 +211,9 @@ def own_code() -> str:
     """Of what our own fits depend on: they are done again where it has changed."""
     package = Path(sinkprop.__file__).parent
     found = hashlib.sha256()
-    for path in sorted([*package.glob("gbdt/*.py"), *package.glob("_native*"), package / "objective.py"]):
+    for path in sorted(
+        p for kind in ("gbdt/**/*.py", "objective/*.py", "_native*") for p in package.glob(kind)
+    ):
         found.update(path.read_bytes())
     return found.hexdigest()[:16]
 

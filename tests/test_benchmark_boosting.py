@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from sinkprop.datasets import make_ranking
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "boosting.py"
+SCRIPT = ROOT / "benchmarks" / "boosting.py"
 
 
 @pytest.fixture(scope="module")

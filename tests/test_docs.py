@@ -13,11 +13,11 @@ from pathlib import Path
 
 import click
 import pytest
+from places import ROOT
 
 import sinkprop
 from sinkprop.cli import program
 
-ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -35,8 +35,8 @@ TUTORIALS = [page for page in PAGES if page.startswith("docs/tutorials/") and no
 NOT_RUN = {"docs/cluster.md": 1, "docs/compare.md": 2, "docs/neural.md": 1, "docs/results.md": 1}
 # Pages whose blocks another test runs, with more to it.
 ELSEWHERE = {
-    "docs/data.md": "test_readers.py",
-    "docs/migration.md": "test_torch_migration.py",
+    "docs/data.md": "data/test_letor.py",
+    "docs/migration.md": "torch/test_migration.py",
     "docs/model-files.md": "test_model_files.py",
 }
 BLOCK = re.compile(r"(?:^<!-- (?P<mark>.+?) -->\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -3,16 +3,16 @@
 import importlib.util
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 from scipy import sparse
 from scipy.optimize import LinearConstraint, linprog, milp
 
 import sinkprop
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = ROOT / "examples"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

@@ -2,16 +2,16 @@
 
 import importlib.util
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 from sklearn.metrics import average_precision_score
 
 torch = pytest.importorskip("torch", reason="the examples on images train networks")
 pytest.importorskip("matplotlib", reason="the examples on images draw pictures")
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 def load(name):

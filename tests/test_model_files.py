@@ -25,12 +25,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from places import ROOT
 
 import sinkprop
 from sinkprop import model_files
 from sinkprop.model_files import FORMAT_VERSION, Model, ModelFileError, read_model, write_model
 
-DOCUMENTATION = Path(__file__).parents[1] / "docs" / "model-files.md"
+DOCUMENTATION = ROOT / "docs" / "model-files.md"
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 DTYPES += ["float16", "float32", "float64", "U7"]
 

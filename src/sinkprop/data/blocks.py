@@ -1,7 +1,7 @@
 """Training queries wherever they are: in memory, in a file, on a cluster.
 
 A source is a number of blocks of whole queries, and can run a task on each of them. Everything that a linear
-fit wants to know of its queries is such a task (`passes.py`), so a fit does not know where they are.
+fit wants to know of its queries is such a task (`linear/tasks.py`), so a fit does not know where they are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What all rankers share: scikit-learn's interface, with queries.
 
 `fit(X, y, qid=...)`, `predict(X)`, `rank(X, qid=...)`, `score(X, y, qid=...)`, `save` and `load`. A subclass
-fits and turns features into scores; what is given is checked here, by the functions of `given.py`.
+fits and turns features into scores; what is given is checked here, by the functions of `fit_arguments.py`.
 """
 
 from __future__ import annotations

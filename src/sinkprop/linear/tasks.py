@@ -1,6 +1,6 @@
 """What a pass over training queries computes: the tasks of a linear fit.
 
-Each is sent to where the blocks of queries are. Sums over queries are exact (`exact.py`), so that no result
+Each is sent to where the blocks of queries are. Sums over queries are exact (`exact_sums.py`), so that no result
 depends on how the queries are cut into blocks or shared among threads and machines.
 """
 

@@ -413,7 +413,7 @@ def test_a_group_that_cannot_be_kept_gives_its_rights_to_nobody(
 
 DIE_AT = """
 import os, signal, sys
-from sinkprop import atomic
+from sinkprop.common import atomic
 
 def die(*arguments, **options):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -363,7 +363,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("option", ["--csv", "--json", "--per-query", "--plot"])
     def test_outputs_are_checked_before_the_work(self, capsys, monkeypatch, tmp_path, option):
-        monkeypatch.setattr(cli.shared.os, "access", lambda *a, **k: False)
+        monkeypatch.setattr(cli.options.os, "access", lambda *a, **k: False)
         monkeypatch.setattr("sinkprop.experiment.compare", None)  # would fail if it came to that
         status, error = failure(capsys, self.folder, option, tmp_path / "out.png")
         assert (status, f"{option[2:]}" in error, "cannot be written" in error) == (2, True, True)

@@ -7,7 +7,6 @@ import itertools
 import json
 import lzma
 import math
-import os
 import pickle
 import re
 import shutil
@@ -15,7 +14,6 @@ from dataclasses import replace
 from fractions import Fraction
 from io import BytesIO
 from math import log2
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,13 +21,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from places import DATA
 
 import sinkprop
 from sinkprop import Convention, evaluate, parse_metric, parse_metrics, ranking
 from sinkprop.metrics import CONVENTIONS, Metric
 from sinkprop.metrics.measures import FORMS
-
-DATA = Path(os.environ.get("SINKPROP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 EVERY = "ndcg,ndcg@1-7,dcg,dcg@3,meanndcg,p@1-7,recall@3,hit@2,map,map@3,mrr,mrr@2,err,err@4,rbp@0.7,rbp@0"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from places import ROOT
 
 from sinkprop import (
     PartitionedMeasure,
@@ -20,7 +20,6 @@ from sinkprop import (
 )
 from sinkprop.reference import partitioned_measure, pre_sinkhorn
 
-ROOT = Path(__file__).parents[1]
 KERNELS = ["gaussian", "laplace"]
 
 # of scores and sigma together what counts is scores / sigma: from far below a width to many of them

@@ -4,11 +4,11 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from places import ROOT
 
 import sinkprop
 
@@ -35,7 +35,7 @@ from sinkprop.torch.neural import feeds  # noqa: E402
 from sinkprop.torch.neural import training as fitting  # noqa: E402
 from sinkprop.torch.ranker import NeuralRanker  # noqa: E402
 
-HERE = Path(__file__).parent
+HELPERS = ROOT / "tests" / "helpers"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
@@ -61,12 +61,12 @@ def found(folder):
     X, y, qid = some_queries()
     with pytest.raises(SystemExit):
         quick(checkpoint=folder / "by-one.checkpoint", on_epoch=Calls(2)).fit(X, y, qid=qid)
-    page = (HERE.parent / "docs" / "neural.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "neural.md").read_text(encoding="utf-8")
     program = re.search(r"```python\n# train\.py\n(.*?)```", page, re.DOTALL).group(1)
     (folder / "train.py").write_text(program.replace('"shared",', '"shared", max_epochs=10,'))
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [sys.executable, *launcher, str(HERE / "rank_program.py"), str(folder)],
+        [sys.executable, *launcher, str(HELPERS / "rank_program.py"), str(folder)],
         env=ENVIRONMENT,
         capture_output=True,
         text=True,

@@ -24,13 +24,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from places import DATA, ROOT
 from sklearn.datasets import load_svmlight_file
 
 import sinkprop
 from sinkprop import Queries, load_letor, load_queries, load_query_sizes, save_letor
 from sinkprop.data import letor as readers
-
-DATA = pathlib.Path(os.environ.get("SINKPROP_DATA") or pathlib.Path(__file__).parents[2] / "shared" / "data")
 
 
 def data_file(name: str) -> pathlib.Path:
@@ -880,7 +879,7 @@ def test_a_huge_id_does_not_ask_for_memory(large: str) -> None:
 
 
 def test_a_large_matrix_that_is_filled_enough_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "_DENSE_LIMIT", 1000)
+    monkeypatch.setattr(readers, "DENSE_LIMIT", 1000)
     rows = [" ".join(f"{j}:1" for j in range(1, 11)) for _ in range(50)]
     text = "".join(f"1 qid:1 {row} # a:b:c\n" for row in rows)
     assert read(text + "1 qid:1 900:1\n").X.shape == (51, 900)  # 501 of 45,900
@@ -1335,7 +1334,7 @@ def test_reading_and_writing_load_numpy_only() -> None:
 
 
 def test_the_example_in_the_documentation(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = pathlib.Path(__file__).parents[1] / "docs" / "data.md"
+    page = ROOT / "docs" / "data.md"
     example_ = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)
     printed = io.StringIO()

@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from fold_folders import NEW, OLD, PACKERS, letor_text, write_data_set, write_fo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from places import DATA
 
 import sinkprop
 from sinkprop.baselines import FeatureRanker
@@ -45,7 +45,6 @@ from sinkprop.experiment.significance import (
     wilcoxon_test,
 )
 
-DATA = Path(os.environ.get("SINKPROP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 CHEAP = "regression,feature:1,feature:3"
 
 
@@ -389,7 +388,7 @@ class TestProtocol:
         assert found.result("data", "worried", "Fold1").warnings == ("few rows",)
 
     def test_an_interrupted_fit_interrupts_the_comparison(self, monkeypatch):
-        from sinkprop.linear.problem import recipe as training
+        from sinkprop.linear import recipe as training
 
         def interrupted(*arguments):
             raise KeyboardInterrupt

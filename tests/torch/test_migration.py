@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
 import sinkprop
 
@@ -18,7 +19,6 @@ torch = pytest.importorskip("torch", reason="the page is about losses for torch"
 
 from sinkprop.torch import SinkPropLoss, lambda_loss, sinkprop_loss  # noqa: E402
 
-ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
 
 # Stand-ins of the packages' shapes where they are not installed: what is trained by is not the point here.

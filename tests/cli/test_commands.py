@@ -23,6 +23,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from places import ROOT
 
 import sinkprop
 from sinkprop import cli
@@ -926,7 +927,7 @@ def test_commands_are_made_without_scikit_learn():
 @pytest.mark.skipif(os.name == "nt", reason="shell scripts")
 def test_the_examples_of_the_documentation_run(tmp_path):
     """docs/command-line.md, block after block in one folder, without the demonstration, which has its own."""
-    page = pathlib.Path(__file__).parents[1] / "docs" / "command-line.md"
+    page = ROOT / "docs" / "command-line.md"
     blocks = re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     assert len(blocks) == 8
     shims = tmp_path / "bin"

@@ -5,17 +5,15 @@ Run `from ohsumed import needs_ohsumed, five_fold_means, published` (pytest puts
 
 from __future__ import annotations
 
-import os
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import DATA
 
 from sinkprop import Fold, Queries, evaluate, load_letor
 from sinkprop.experiment.published import published_rows
 
-DATA = Path(os.environ.get("SINKPROP_DATA") or Path(__file__).parents[2] / "shared" / "data")
 METRICS = ("ndcg@3", "ndcg@5", "ndcg@10")
 
 needs_ohsumed = pytest.mark.skipif(

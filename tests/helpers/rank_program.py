@@ -1,4 +1,4 @@
-"""What each rank of tests/test_torch_distributed.py runs: torchrun --nproc-per-node 2 rank_program.py FOLDER.
+"""What each rank of tests/torch/test_processes.py runs: torchrun --nproc-per-node 2 rank_program.py FOLDER.
 
 Every case is fitted by all ranks together; what came of it is written to FOLDER/rank-RANK.pt.
 """

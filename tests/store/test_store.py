@@ -418,7 +418,7 @@ def test_what_does_not_fit_a_ranker_is_said_before_the_first_block(tmp_path: Pat
 def test_blocks_are_evaluated_as_all_rows_are(
     numbered: Path, metrics: str, options: dict[str, object]
 ) -> None:
-    from sinkprop.metrics import evaluate_blocks
+    from sinkprop.metrics.evaluation import evaluate_blocks
 
     stored = open_queries(numbered)
     rows = stored.load()

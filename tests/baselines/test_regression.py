@@ -1,11 +1,9 @@
 """RegressionRanker with penalties: the choice, the files, and LETOR's published row."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from places import DATA
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, Ridge
 
@@ -15,8 +13,6 @@ from sinkprop.baselines import RegressionRanker
 from sinkprop.baselines.regression import PENALTIES
 from sinkprop.experiment import METHODS, compare
 from sinkprop.model_files import ModelFileError, read_model, write_model
-
-DATA = Path(os.environ.get("SINKPROP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 def ranking_data(n_queries=30, seed=0, n_features=12, noise=2.0):

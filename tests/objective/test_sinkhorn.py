@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sinkprop import SinkhornStatus, sinkhorn, sinkhorn_limit, sinkhorn_vjp
-from sinkprop.objective.expected_gain import sinkhorn as normalization
-from sinkprop.objective.expected_gain import sinkhorn_limit as balance
+from sinkprop.objective import sinkhorn as normalization
+from sinkprop.objective import sinkhorn_limit as balance
 
 CONVERGED, PARTIAL, MAX_ITER, NO_SUPPORT = (
     SinkhornStatus.CONVERGED,

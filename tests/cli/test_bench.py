@@ -6,7 +6,6 @@ import importlib.util
 import itertools
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from places import ROOT
 
 import sinkprop
 from sinkprop import cli
@@ -327,7 +327,7 @@ def test_torch_computes_the_same_as_ours(relaxation):
 
 
 def test_the_scripts_of_the_folder_say_what_they_need():
-    script = pathlib.Path(__file__).parents[1] / "benchmarks" / "crossover.py"
+    script = ROOT / "benchmarks" / "crossover.py"
     result = subprocess.run(
         [sys.executable, str(script), "--help"], capture_output=True, text=True, check=False
     )

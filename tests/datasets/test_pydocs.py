@@ -16,12 +16,13 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from sinkprop import Fold, Queries
 from sinkprop.datasets import load_pydocs, pydocs_folds, pydocs_queries, write_pydocs
 
 FOLDER = files("sinkprop.datasets") / "pydocs"
-TOOL = Path(__file__).parents[1] / "tools" / "make_pydocs.py"
+TOOL = ROOT / "tools" / "make_pydocs.py"
 PARTS = [f"S{i}.txt.xz" for i in range(1, 6)]
 
 
