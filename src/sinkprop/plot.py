@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.common.arguments import half_steps, whole
+from sinkprop.common.types import Floats
 from sinkprop.objective.sinkhorn import nonnegative_square, sinkhorn
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ __all__ = [
     "sinkhorn_hinton",
 ]
 
-Floats = NDArray[np.float64]
 
 POSITIVE, NEGATIVE, BOX = "#0072B2", "#D55E00", "#F0F0F0"
 _LARGEST = 0.92  # side of the square of `scale`, in cells: neighbors stay apart

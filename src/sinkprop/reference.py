@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.common.arguments import half_steps
-from sinkprop.objective.gains import Floats, Gain, as_gain
+from sinkprop.common.types import Floats
+from sinkprop.objective.gains import Gain, as_gain
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 __all__ = [

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sinkprop.estimator.base import BaseRanker
 from sinkprop.model_files import ModelFileError, read_model
 
@@ -16,7 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["load_model"]
 
-Floats = NDArray[np.float64]
 R = TypeVar("R", bound="BaseRanker")
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop.baselines.base import LinearBaseline
 from sinkprop.common.arguments import whole
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.selection import Selection, as_selection
 from sinkprop.estimator.tuning import Candidate
@@ -21,7 +21,6 @@ from sinkprop.metrics.measures import parse_metric
 
 __all__ = ["AdaRankRanker"]
 
-Floats = NDArray[np.float64]
 Variant = Literal["paper", "ranklib"]
 
 # A weak ranker that is right on every query would weigh infinitely much: 1 - (its mean performance) is taken
@@ -156,7 +155,7 @@ class WeakRankers:
     """
 
     performance: Floats
-    features: NDArray[np.int64]
+    features: Integers
     signs: Floats
     n_features: int
 

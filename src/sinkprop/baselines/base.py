@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.common.progress import progress_line
+from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
@@ -24,8 +25,6 @@ from sinkprop.linear.products import products
 from sinkprop.objective.gains import RankLinear
 
 __all__ = ["LinearBaseline", "TunedRanker"]
-
-Floats = NDArray[np.float64]
 
 
 class TunedRanker(BaseRanker):

@@ -21,14 +21,11 @@ from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats, Integers
 from sinkprop.objective.gains import Gain
 
 __all__ = ["BoltzmannObjective", "BoltzmannValue", "draw_rankings", "rank_coefficients", "unit_coefficients"]
-
-Floats = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 
 def rank_coefficients(m: int, g: Callable[[Floats], Floats] | None = None) -> Floats:
@@ -63,7 +60,7 @@ def unit_coefficients(m: int) -> Floats:
     return c / math.sqrt(float(c @ c) * m / (m - 1)) if m > 1 else c
 
 
-def draw_rankings(y: Floats, n_rankings: int, rng: np.random.Generator) -> Index:
+def draw_rankings(y: Floats, n_rankings: int, rng: np.random.Generator) -> Integers:
     """Ranks (K, m), from 0, of documents with the labels y: all m! rankings where these are no more.
 
     Otherwise the first is a best one, documents of one label in random order, and the others are drawn
@@ -97,7 +94,7 @@ class BoltzmannValue:
 class _Batch:
     """The B queries of one size m, with K rankings each."""
 
-    rows: Index  # (B, m)
+    rows: Integers  # (B, m)
     C: Floats  # (B, K, m) coefficients
     gains: Floats  # (B, K)
     log_target: Floats  # (B, K)
@@ -121,8 +118,8 @@ class BoltzmannObjective:
     def __init__(
         self,
         y: Floats,
-        offsets: Index,
-        rankings: Callable[[int], Index],
+        offsets: Integers,
+        rankings: Callable[[int], Integers],
         *,
         gain: Gain,
         sharpness: float,
@@ -172,7 +169,7 @@ def _standardized(y: Floats) -> Floats:
     return np.where(constant, 0.0, y / np.where(constant, 1.0, std))
 
 
-def _gains(gain: Gain, y: Floats, ranks: Index) -> Floats:
+def _gains(gain: Gain, y: Floats, ranks: Integers) -> Floats:
     """The gain (K,) of rankings (K, m) of documents with the labels y (m,)."""
     m = len(y)
     if not gain.separable:

@@ -17,6 +17,7 @@ from sinkprop.baselines.boltzmann import BoltzmannObjective, draw_rankings
 from sinkprop.baselines.soft_ranks import SoftRanks
 from sinkprop.common.arguments import numbers, whole
 from sinkprop.common.lbfgs import descend
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.selection import Selection
@@ -26,7 +27,6 @@ from sinkprop.objective.gains import Gain, as_gain
 
 __all__ = ["BoltzRankRanker"]
 
-Floats = NDArray[np.float64]
 Potential = Literal["single", "pair"]
 
 PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03)
@@ -242,7 +242,7 @@ def _start(problem: LinearProblem, n_hidden: int, rng: np.random.Generator) -> M
     return Model(np.zeros(n_features), U, np.zeros(n_hidden))
 
 
-def _rankings(data: TrainingSet, n_rankings: int, seed: int) -> Callable[[int], NDArray[np.int64]]:
+def _rankings(data: TrainingSet, n_rankings: int, seed: int) -> Callable[[int], Integers]:
     """The set of a query of a number.
 
     It depends on the seed, the labels and the features of the query alone: neither the order of its rows nor
@@ -250,7 +250,7 @@ def _rankings(data: TrainingSet, n_rankings: int, seed: int) -> Callable[[int], 
     """
     keys = _keys(data.X, data.y)
 
-    def of_query(q: int) -> NDArray[np.int64]:
+    def of_query(q: int) -> Integers:
         rows = slice(*data.groups.offsets[q : q + 2])
         order = np.argsort(keys[rows])
         rng = np.random.default_rng([seed, 1, int(keys[rows].sum(dtype=np.uint64))])

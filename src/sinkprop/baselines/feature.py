@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
@@ -16,8 +17,6 @@ from sinkprop.estimator.base import BaseRanker
 from sinkprop.metrics.evaluation import evaluate
 
 __all__ = ["FeatureRanker"]
-
-Floats = NDArray[np.float64]
 
 
 class FeatureRanker(BaseRanker):

@@ -7,19 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop.baselines.base import LinearBaseline
 from sinkprop.baselines.listnet_loss import check_steps, evaluate_listnet, target_scores, weighted_mean
 from sinkprop.common.arguments import numbers, threads, whole
 from sinkprop.common.lbfgs import descend
+from sinkprop.common.types import Floats
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
 from sinkprop.linear.problem import LinearProblem
 
 __all__ = ["ListNetRanker"]
 
-Floats = NDArray[np.float64]
 
 PENALTIES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4, 1e-5)
 

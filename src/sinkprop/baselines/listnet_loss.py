@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
 from sinkprop.common.arguments import threads, whole
+from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_labels, as_query_weight, as_scores
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.objective.expected_gain import scale_queries
@@ -19,7 +20,6 @@ from sinkprop.objective.gains import NDCG
 
 __all__ = ["ListNetLoss", "listnet_loss"]
 
-Floats = NDArray[np.float64]
 LabelGain = Literal["linear", "exponential"]
 
 MOST_STEPS = 1e8  # a second or so; past it an evaluation is not what anyone meant

@@ -12,14 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop import _native
+from sinkprop.common.types import Floats, Integers
 
 __all__ = ["PairwiseLogistic"]
-
-Floats = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +39,11 @@ class PairwiseLogistic:
     """
 
     y: Floats
-    offsets: Index
+    offsets: Integers
     sample_weight: Floats | None = None
     query_weight: Floats | None = None
-    _rows: Index = field(init=False, repr=False)
-    _lower: Index = field(init=False, repr=False)
+    _rows: Integers = field(init=False, repr=False)
+    _lower: Integers = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         sizes = np.diff(self.offsets)
@@ -79,6 +76,8 @@ class PairwiseLogistic:
         _native.pairwise_derivatives(*self._arguments(scores), n_threads, gradient, hessian)
         return gradient, hessian
 
-    def _arguments(self, scores: Floats) -> tuple[Floats, Index, Index, Index, Floats | None, Floats | None]:
+    def _arguments(
+        self, scores: Floats
+    ) -> tuple[Floats, Integers, Integers, Integers, Floats | None, Floats | None]:
         scores = np.ascontiguousarray(scores, dtype=np.float64)
         return scores, self.offsets, self._rows, self._lower, self.sample_weight, self.query_weight

@@ -20,9 +20,10 @@ from math import inf
 from numbers import Real
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sinkprop import _native
+from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_scores
 from sinkprop.data.queries import group_rows
 from sinkprop.objective.expected_gain import ExpectedGain, Settings, native_gain
@@ -30,7 +31,6 @@ from sinkprop.objective.gains import Gain, as_gain
 
 __all__ = ["checked_sigma", "soft_gain", "soft_rank_distribution"]
 
-Floats = NDArray[np.float64]
 
 _RANK_BINOMIAL = 5  # its number among the native layer's relaxations
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sinkprop.baselines.base import TunedRanker
 from sinkprop.common.arguments import numbers
+from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
@@ -18,7 +19,6 @@ from sinkprop.linear.problem import LinearProblem, linear_scores
 
 __all__ = ["PENALTIES", "RegressionRanker"]
 
-Floats = NDArray[np.float64]
 
 # For features of variance 1: from where only the direction of the weights is left to where none is held
 PENALTIES = tuple(10.0**k for k in range(2, -7, -1))

@@ -19,21 +19,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats, Integers
 from sinkprop.metrics.ranking import ranking
 
 __all__ = ["SoftRanks"]
-
-Floats = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class _Sorted:
     """What a reverse pass needs: all are (N, H), queries one after another, documents by decreasing a."""
 
-    rows: Index
+    rows: Integers
     decays: Floats  # (N, 2 H), packed: of the sweeps from the top and from the bottom
     kernel_sums: Floats  # sum_k exp(-|a_i - a_k|)
 
@@ -51,7 +48,7 @@ class SoftRanks:
     array([-1.,  0.,  1.])
     """
 
-    def __init__(self, offsets: Index) -> None:
+    def __init__(self, offsets: Integers) -> None:
         sizes = np.diff(offsets)
         self._codes = np.repeat(np.arange(len(sizes)), sizes)
         place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)

@@ -14,6 +14,7 @@ from sinkprop.baselines.base import LinearBaseline
 from sinkprop.baselines.rank_binomial import checked_sigma, soft_gain, soft_rank_distribution
 from sinkprop.common.arguments import numbers, whole
 from sinkprop.common.lbfgs import descend
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
 from sinkprop.estimator.base import Ids
 from sinkprop.estimator.selection import Selection
@@ -27,7 +28,6 @@ from sinkprop.objective.sinkhorn_limit import sinkhorn_limit
 
 __all__ = ["SoftRankRanker"]
 
-Floats = NDArray[np.float64]
 
 SIGMAS = (4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
 _START = (-9, -9)  # beside no other candidate
@@ -159,7 +159,7 @@ class SoftRankRanker(LinearBaseline):
     def _distribution(self, scores: Floats, sigma: float) -> Floats:
         return balanced_distribution(scores, sigma, self.balance)
 
-    def _ranks(self, X: NDArray[Any], groups: Groups) -> NDArray[np.int64]:
+    def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
         if self.balance is False:  # the likeliest assignment is the sorted order
             return super()._ranks(X, groups)
         scores, top = self._score_rows(X, groups), whole("top", self.top, 1)

@@ -17,6 +17,7 @@ from sklearn.utils import Tags
 from sinkprop.baselines.base import TunedRanker
 from sinkprop.baselines.pairwise_loss import PairwiseLogistic
 from sinkprop.common.arguments import threads, whole
+from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.base import plain
@@ -31,7 +32,6 @@ from sinkprop.objective.gains import NDCG, RankLinear
 
 __all__ = ["LightGBMRanker"]
 
-Floats = NDArray[np.float64]
 
 OBJECTIVES = ("lambdarank", "rank_xendcg", "ranknet", "sinkprop")
 _OURS = ("ranknet", "sinkprop")  # whose derivatives LightGBM is given

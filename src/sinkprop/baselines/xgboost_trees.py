@@ -17,6 +17,7 @@ from sinkprop.baselines.trees import (
     positive,
     rates,
 )
+from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.selection import Selection
@@ -29,7 +30,6 @@ from sinkprop.objective.gains import NDCG
 
 __all__ = ["XGBoostRanker"]
 
-Floats = NDArray[np.float64]
 
 _OBJECTIVE = "rank:ndcg"
 _LARGEST_LABEL = 31  # that XGBoost takes as a grade

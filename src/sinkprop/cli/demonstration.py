@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop.baselines import FeatureRanker, RegressionRanker
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Fold, Queries
 from sinkprop.experiment.details import Budget, details_of, fold_data
 from sinkprop.experiment.results import Comparison, Result
@@ -43,7 +43,6 @@ __all__ = [
     "untrained",
 ]
 
-Floats = NDArray[np.float64]
 
 BM25, LEAST_SQUARES, SINKPROP = METHODS = ("BM25", "least squares", "SinkProp")
 BEFORE = BM25  # what the examples show the change from
@@ -291,7 +290,7 @@ def feature_in_words(name: str) -> str:
     return _OF_FIELDS[what].format("all text" if field == "whole" else field)
 
 
-def _difference(above: str, below: str, x: Floats, z: Floats, folds: NDArray[np.int64]) -> Difference:
+def _difference(above: str, below: str, x: Floats, z: Floats, folds: Integers) -> Difference:
     low, high = bootstrap_intervals((x - z)[:, None], folds)[0].tolist()
     return Difference(above, below, float((x - z).mean()), low, high, t_test(x - z))
 

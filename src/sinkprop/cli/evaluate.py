@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop.cli.options import check_metrics, check_new_file, keep_apart
 from sinkprop.cli.output import as_json, complain, console, counted, is_stdout, write_output
@@ -28,6 +27,7 @@ from sinkprop.cli.reading import (
     read_model_file,
 )
 from sinkprop.common.console import print_columns, say
+from sinkprop.common.types import Floats
 from sinkprop.data.queries import Queries
 from sinkprop.metrics.conventions import CHOICES, CONVENTIONS
 from sinkprop.metrics.evaluation import Evaluation, evaluate_blocks
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate_command"]
 
-Floats = NDArray[np.float64]
 
 METRICS = "ndcg@1,ndcg@3,ndcg@5,ndcg@10,map"
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop.cli.options import check_new_file, keep_apart
 from sinkprop.cli.output import write_texts
@@ -25,6 +24,7 @@ from sinkprop.cli.reading import (
     read_data,
     read_model_file,
 )
+from sinkprop.common.types import Floats, Integers, Singles
 
 if TYPE_CHECKING:
     import click
@@ -129,8 +129,8 @@ def _model_before_data(model: Path, data: Path) -> BaseRanker:
 
 def run_lines(
     queries: Queries,
-    ranks: NDArray[np.int64],
-    scores: NDArray[np.float64],
+    ranks: Integers,
+    scores: Floats,
     run_name: str,
     *,
     data_name: str,
@@ -150,14 +150,14 @@ def run_lines(
     return lines
 
 
-def by_rank(ranks: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
+def by_rank(ranks: Integers, groups: Groups) -> Integers:
     """Row numbers, query after query, each by rank."""
     rows = np.arange(len(ranks)) if groups.rows is None else groups.rows
     codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
     return rows[np.lexsort((ranks[rows], codes))]
 
 
-def falling(scores: NDArray[np.float64]) -> NDArray[np.float32]:
+def falling(scores: Floats) -> Singles:
     """The nearest float32 of each score, or the next below the one before where it is not below that.
 
     >>> falling(np.array([2.0, 2.0, 0.5])).tolist()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.cli.output import notes_on_stderr, progress, working
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Queries
 
 if TYPE_CHECKING:
@@ -291,16 +292,16 @@ class Scorer:
             )
         return cls(model, X, queries.qid)
 
-    def scores(self) -> NDArray[np.float64]:
+    def scores(self) -> Floats:
         """What `predict` gives, one a row."""
         with notes_on_stderr(ignore=UNNAMED):
             return self.model.predict(self.X, qid=self.qid)
 
-    def ranks(self) -> NDArray[np.int64]:
+    def ranks(self) -> Integers:
         with notes_on_stderr(ignore=UNNAMED):
             return self.model.rank(self.X, qid=self.qid)
 
-    def metric(self, y: NDArray[np.float64]) -> float:
+    def metric(self, y: Floats) -> float:
         """The model's own metric of its ranking."""
         with notes_on_stderr(ignore=UNNAMED):
             return self.model.score(self.X, y, qid=self.qid)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.cluster.reduction import Node, reduced
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.blocks import Block, Team, combined, consecutive, cut
 from sinkprop.data.feature_scaling import scale_by_query
 from sinkprop.data.queries import Groups, Queries
@@ -81,7 +82,7 @@ class Piece:
 
     number: int
     first: int
-    query_weight: NDArray[np.float64] | None
+    query_weight: Floats | None
     codes: NDArray[np.int16] | None
 
 
@@ -106,7 +107,7 @@ class Summary:
     n_features: int
     feature_names: tuple[str, ...] | None
     queries: NDArray[Any]
-    sizes: NDArray[np.int64]
+    sizes: Integers
     digest: str
 
 
@@ -205,7 +206,7 @@ def _block(data: TrainingSet, piece: Piece, first: int, stop: int, number: int) 
     return Block(queries_of(data, first, stop, weight), number, codes)
 
 
-def queries_of(data: TrainingSet, first: int, stop: int, weight: NDArray[np.float64] | None) -> TrainingSet:
+def queries_of(data: TrainingSet, first: int, stop: int, weight: Floats | None) -> TrainingSet:
     """The queries first:stop, as views, with weights (stop - first,) of their own."""
     return replace(consecutive(data, first, stop), query_weight=weight)
 

@@ -27,6 +27,7 @@ from sinkprop.cluster.partitions import (
     verify,
 )
 from sinkprop.cluster.placement import Arrays, File, Frame, InFile, Placement, Recipe
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.blocks import cut, rows_digest
 from sinkprop.data.checks import as_query_weight
 from sinkprop.data.kinds import is_files, is_frame_of_cluster
@@ -59,13 +60,13 @@ class Plan:
     recipes: Sequence[Recipe]
     first: list[int]
     rows: list[int]
-    sizes: NDArray[np.int64]
+    sizes: Integers
     query_ids: NDArray[Any]
     n_features: int
     feature_names: tuple[str, ...] | None
     digest: str
     placement: Placement | None = None
-    query_weight: NDArray[np.float64] | None = None
+    query_weight: Floats | None = None
     weighted_rows: bool = False
 
     @property
@@ -81,9 +82,7 @@ class Plan:
         if self.placement is not None:
             self.placement.release()
 
-    def weights_of_queries(
-        self, weight: ArrayLike | Mapping[Hashable, float] | None
-    ) -> NDArray[np.float64] | None:
+    def weights_of_queries(self, weight: ArrayLike | Mapping[Hashable, float] | None) -> Floats | None:
         if weight is None:
             return self.query_weight
         offsets = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)

@@ -17,6 +17,7 @@ from sinkprop.cluster.partitions import Piece, evaluate, share
 from sinkprop.cluster.placement import Placement
 from sinkprop.cluster.plan import Plan, plan_of
 from sinkprop.cluster.reduction import Node, covered, root
+from sinkprop.common.types import Floats
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -80,7 +81,7 @@ class ClusterSource:
         client: Client,
         plan: Plan,
         *,
-        query_weight: NDArray[np.float64] | None = None,
+        query_weight: Floats | None = None,
         codes: NDArray[np.int16] | None = None,
         placement: Placement | None = None,
     ) -> None:

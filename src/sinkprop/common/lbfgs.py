@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+
+from sinkprop.common.types import Floats
 
 __all__ = ["descend"]
-
-Floats = NDArray[np.float64]
 
 
 def descend(

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.common.arguments import threads
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.feature_scaling import scale_by_query
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet, fingerprint
@@ -39,7 +40,6 @@ __all__ = [
     "rows_digest",
 ]
 
-Floats = NDArray[np.float64]
 B = TypeVar("B")
 P = TypeVar("P")
 
@@ -117,7 +117,7 @@ class Source(Protocol):
     @property
     def longest(self) -> int: ...
     @property
-    def sizes(self) -> NDArray[np.int64]: ...
+    def sizes(self) -> Integers: ...
     @property
     def query_weight(self) -> Floats | None: ...
     @property
@@ -160,7 +160,7 @@ class ArraySource:
         return self.data.groups.longest
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Integers:
         return np.diff(self.data.groups.offsets)
 
     @property
@@ -213,7 +213,7 @@ class StoredSource:
     weighted_rows = False
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Integers:
         return self.stored.sizes
 
     @property
@@ -320,7 +320,7 @@ def _cuts(data: TrainingSet, n_threads: int) -> list[tuple[int, int]]:
     return cut(data.groups.offsets, count)
 
 
-def cut(offsets: NDArray[np.int64], n: int) -> list[tuple[int, int]]:
+def cut(offsets: Integers, n: int) -> list[tuple[int, int]]:
     """Queries first:stop of at most n runs, of about as many rows each; `offsets` (Q + 1,) are their rows.
 
     >>> cut(np.array([0, 1, 2, 8, 9, 10]), 2)

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
+from sinkprop.common.types import Floats
 
 if TYPE_CHECKING:
     from sinkprop.data.queries import Groups
 
 __all__ = ["as_features", "as_labels", "as_query_weight", "as_sample_weight", "as_scores"]
-
-Floats = NDArray[np.float64]
 
 
 _MISSING = (

@@ -11,11 +11,11 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 
 __all__ = ["SCALINGS", "Scaling", "check_kind", "fit_scaling", "scale_by_query", "scaling_of"]
 
-Floats = NDArray[np.float64]
 Kind = Literal["none", "query", "standard"]
 
 SCALINGS: tuple[Kind, ...] = ("none", "query", "standard")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.common.compressed import StrPath
+from sinkprop.common.types import Floats, Mask
 from sinkprop.data.queries import Queries
 
 __all__ = ["load_frame", "load_parquet"]
@@ -89,7 +90,7 @@ def feature_columns(
 
 _FILL = "Fill it in, or fit BoostedRanker, which takes missing values, to the frame itself."
 
-_Column: TypeAlias = "Callable[[Any], tuple[NDArray[Any] | None, NDArray[np.bool_], str]]"
+_Column: TypeAlias = "Callable[[Any], tuple[NDArray[Any] | None, Mask, str]]"
 
 
 def _columns_of(frame: Any) -> tuple[list[Any], _Column]:
@@ -125,7 +126,7 @@ def _index_columns(frame: Any, names: list[Any]) -> set[Any]:
     return unnamed | {name for name in kept if isinstance(name, str)}
 
 
-def _pandas_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+def _pandas_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, Mask, str]:
     series = frame[name]
     missing = series.isna().to_numpy()
     if missing.any():
@@ -141,17 +142,17 @@ def _pandas_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[
     return series.to_numpy(dtype=plain), missing, str(kind)
 
 
-def _polars_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+def _polars_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, Mask, str]:
     series = frame.get_column(name)
     missing = series.is_null().to_numpy()
     return None if missing.any() else series.to_numpy(), missing, str(series.dtype)
 
 
-def _arrow_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+def _arrow_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, Mask, str]:
     return arrow_values(frame.column(name))
 
 
-def arrow_values(array: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+def arrow_values(array: Any) -> tuple[NDArray[Any] | None, Mask, str]:
     """Values if none is missing, which are, and the type, of a column of pyarrow."""
     plain = {} if hasattr(array, "chunks") else {"zero_copy_only": False}  # a column of a RecordBatch
     missing = array.is_null().to_numpy(**plain)
@@ -191,7 +192,7 @@ def number_column(
     return values
 
 
-def label_column(column: _Column, name: Any, *, place: Callable[[int], str] = _ROW) -> NDArray[np.float64]:
+def label_column(column: _Column, name: Any, *, place: Callable[[int], str] = _ROW) -> Floats:
     advice = "Labels are numbers, larger for more relevant."
     y = number_column(column, name, advice, place=place).astype(np.float64)
     if (y < 0).any():

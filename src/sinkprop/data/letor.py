@@ -22,6 +22,7 @@ from sinkprop.common.arguments import threads as _threads
 from sinkprop.common.arguments import whole as _whole
 from sinkprop.common.atomic import replacing
 from sinkprop.common.compressed import Bytes, Source, StrPath, compression_by_name, opened, read_source
+from sinkprop.common.types import Integers
 from sinkprop.data.checks import as_features, as_labels
 from sinkprop.data.frames import load_frame, load_parquet
 from sinkprop.data.letor_errors import line_at, raise_fault, raise_too_sparse, size_in_words
@@ -174,7 +175,7 @@ def _empty(shape: tuple[int, int], kind: np.dtype[Any]) -> NDArray[Any]:
         raise MemoryError(f"{shape[0]} rows of {shape[1]} features take {size}.") from None
 
 
-def _words(data: Bytes, places: NDArray[np.int64], threads: int) -> NDArray[Any]:
+def _words(data: Bytes, places: Integers, threads: int) -> NDArray[Any]:
     """The words at `places`, (N, 2) begins and ends, as an array of str."""
     lengths = places[:, 1] - places[:, 0]
     n, width = len(lengths), max(1, int(lengths.max()))
@@ -192,9 +193,7 @@ def _words(data: Bytes, places: NDArray[np.int64], threads: int) -> NDArray[Any]
     return objects
 
 
-def _qid_of_sizes(
-    source: Source, group: StrPath | Sequence[int] | NDArray[Any] | None, n: int
-) -> NDArray[np.int64]:
+def _qid_of_sizes(source: Source, group: StrPath | Sequence[int] | NDArray[Any] | None, n: int) -> Integers:
     """Query numbers 1, 2, ... for the n rows of a file without qid."""
     sizes, name, place = sizes_for(source, group)
     ends = np.cumsum(sizes.astype(object))  # Python's whole numbers do not overflow
@@ -282,7 +281,7 @@ def _docid_texts(docid: NDArray[Any]) -> list[str]:
     return texts
 
 
-def _joined(texts: list[str], name: str) -> tuple[bytes, NDArray[np.int64]]:
+def _joined(texts: list[str], name: str) -> tuple[bytes, Integers]:
     """Texts as UTF-8, one after another, and where each ends."""
     whole = "".join(texts)
     if whole.isascii():

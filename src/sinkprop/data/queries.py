@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_features, as_labels
 
 __all__ = ["Fold", "Groups", "Queries", "group_rows"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,8 @@ class Groups:
     `queries` holds the ids in the order of their first appearance, `longest` the size of the largest query.
     """
 
-    offsets: NDArray[np.int64]
-    rows: NDArray[np.int64] | None
+    offsets: Integers
+    rows: Integers | None
     queries: NDArray[Any]
     longest: int
 
@@ -171,7 +170,7 @@ def _id_array(qid: Any) -> NDArray[Any]:
     return ids
 
 
-def _codes(ids: NDArray[Any]) -> NDArray[np.int64]:
+def _codes(ids: NDArray[Any]) -> Integers:
     """A whole number for each id, equal where the ids are equal."""
     if ids.dtype.kind == "f":
         return np.unique(ids, return_inverse=True)[1].astype(np.int64)

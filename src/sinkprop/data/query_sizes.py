@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.common.compressed import Source, StrPath, compression_by_name, read_source
+from sinkprop.common.types import Integers
 from sinkprop.data.letor_errors import shown_line
 
 __all__ = ["load_query_sizes", "raise_wrong_sizes", "sizes_for"]
 
 
-def load_query_sizes(path: StrPath | IO[bytes] | IO[str]) -> NDArray[np.int64]:
+def load_query_sizes(path: StrPath | IO[bytes] | IO[str]) -> Integers:
     r"""The sizes of consecutive queries, (Q,): a whole number of at least 1 a line, as LightGBM's `.query`.
 
     >>> import io
@@ -26,7 +27,7 @@ def load_query_sizes(path: StrPath | IO[bytes] | IO[str]) -> NDArray[np.int64]:
     return _read_sizes(read_source(path))[0]
 
 
-def _read_sizes(source: Source) -> tuple[NDArray[np.int64], list[int]]:
+def _read_sizes(source: Source) -> tuple[Integers, list[int]]:
     """The sizes in a file, and the line of each."""
     sizes, lines = [], []
     text = source.data.tobytes().removeprefix(b"\xef\xbb\xbf")
@@ -48,7 +49,7 @@ def _read_sizes(source: Source) -> tuple[NDArray[np.int64], list[int]]:
 
 def sizes_for(
     source: Source, group: StrPath | Sequence[int] | NDArray[Any] | None
-) -> tuple[NDArray[np.int64], str, Callable[[int], str]]:
+) -> tuple[Integers, str, Callable[[int], str]]:
     """The sizes of the queries of a file without qid, what to call them, and where the i-th stands."""
     if group is None:
         group = _sibling(source)
@@ -82,7 +83,7 @@ def _sibling(source: Source) -> str:
     )
 
 
-def _given_sizes(group: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
+def _given_sizes(group: Sequence[int] | NDArray[Any]) -> Integers:
     sizes = np.asarray(group)
     if sizes.ndim != 1 or not len(sizes) or sizes.dtype.kind not in "iuf":
         raise ValueError(f"group must hold the sizes of the queries, whole numbers; got {group!r}.")

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
 
 __all__ = ["TrainingSet", "fingerprint", "joined"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +31,7 @@ class TrainingSet:
         return len(self.groups.queries)
 
     @property
-    def codes(self) -> NDArray[np.int64]:
+    def codes(self) -> Integers:
         """(N,) the number of each row's query."""
         return np.repeat(np.arange(self.n_queries), np.diff(self.groups.offsets))
 
@@ -44,7 +43,7 @@ class TrainingSet:
         by_row = np.repeat(self.query_weight, np.diff(self.groups.offsets))
         return by_row if self.sample_weight is None else by_row * self.sample_weight
 
-    def select(self, queries: NDArray[np.int64]) -> TrainingSet:
+    def select(self, queries: Integers) -> TrainingSet:
         """The queries of these numbers, in their order here."""
         chosen = np.zeros(self.n_queries, dtype=bool)
         chosen[queries] = True

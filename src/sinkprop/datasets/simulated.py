@@ -12,13 +12,12 @@ from numbers import Real
 from typing import Any, SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Queries
 
 __all__ = ["make_ranking"]
 
-Floats = NDArray[np.float64]
 
 _KINDS = ("graded", "binary", "clicks")
 _SHARES = (0.60, 0.22, 0.11, 0.05, 0.02)  # of the grades 0 to 4
@@ -128,7 +127,7 @@ def _squash(x: Floats) -> Floats:
     return x / (1.0 + np.abs(x))
 
 
-def _features(draw: _Draws, of: NDArray[np.int64], count: int) -> tuple[dict[str, Floats], dict[str, Floats]]:
+def _features(draw: _Draws, of: Integers, count: int) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """The columns by name, and the quantities that relevance depends on, each a function of columns."""
     n = len(of)
     # what only the query determines
@@ -258,7 +257,7 @@ def _grades(relevance: Floats) -> Floats:
     return y
 
 
-def _places(scores: Floats, of: NDArray[np.int64], n_docs: NDArray[np.int64]) -> NDArray[np.int64]:
+def _places(scores: Floats, of: Integers, n_docs: Integers) -> Integers:
     """The place of each document in its query, 0 for the highest score."""
     order = np.lexsort((-scores, of))
     places = np.empty(len(of), dtype=np.int64)
@@ -266,15 +265,13 @@ def _places(scores: Floats, of: NDArray[np.int64], n_docs: NDArray[np.int64]) ->
     return places
 
 
-def _best(relevance: Floats, of: NDArray[np.int64], n_docs: NDArray[np.int64], u: Floats) -> Floats:
+def _best(relevance: Floats, of: Integers, n_docs: Integers, u: Floats) -> Floats:
     """1 for the best document of seven queries in ten, for the best two of two, and the best three of one."""
     how_many = 1 + (u < 0.3).astype(np.int64) + (u < 0.1)
     return (_places(relevance, of, n_docs) < how_many[of]).astype(np.float64)
 
 
-def _clicks(
-    relevance: Floats, old: Floats, of: NDArray[np.int64], n_docs: NDArray[np.int64], draw: _Draws
-) -> Floats:
+def _clicks(relevance: Floats, old: Floats, of: Integers, n_docs: Integers, draw: _Draws) -> Floats:
     """1 where a document was looked at, the less the further down, and attracted a click."""
     n = len(of)
     shown = _places(old + 0.5 * draw.normal(n), of, n_docs)
@@ -284,7 +281,7 @@ def _clicks(
     return (looked_at & attractive).astype(np.float64)
 
 
-def _irrelevant(draw: _Draws, i: int, of: NDArray[np.int64], count: int) -> Floats:
+def _irrelevant(draw: _Draws, i: int, of: Integers, count: int) -> Floats:
     """A column of noise; five kinds take turns."""
     kind, n = i % 5, len(of)
     if kind == 0:

@@ -21,6 +21,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 import sinkprop
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_features, as_labels, as_query_weight
 from sinkprop.data.feature_scaling import Scaling, scale_by_query
 from sinkprop.data.kinds import is_elsewhere, is_stored_set
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseRanker"]
 
-Floats = NDArray[np.float64]
 Ids = ArrayLike | Sequence[Hashable]
 R = TypeVar("R", bound="BaseRanker")
 
@@ -147,7 +147,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         groups = self._optional_groups(qid, group, len(X))
         return self._score_rows(self._by_query(X, groups), groups)
 
-    def rank(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> NDArray[np.int64]:
+    def rank(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Integers:
         """Ranks of the rows in their queries, (N,): 1 for the top. Of equal scores the earlier row wins.
 
         X may be a `StoredQueries` or its path, without qid: it is read a block at a time.
@@ -318,7 +318,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None: ...
 
-    def _ranks(self, X: NDArray[Any], groups: Groups) -> NDArray[np.int64]:
+    def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
         """Ranks of normalized rows in their queries."""
         return ranking(self._score_rows(X, groups), row_codes(groups)).ranks
 

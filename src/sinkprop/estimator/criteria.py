@@ -7,8 +7,8 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.selection import Selection, mean_over_queries
 from sinkprop.metrics.conventions import Convention
@@ -21,7 +21,6 @@ from sinkprop.objective.relaxations import SmoothedIndicator
 
 __all__ = ["Judge", "gain_judge", "mean_criterion", "metric_judge"]
 
-Floats = NDArray[np.float64]
 Judge = Callable[[TrainingSet, Floats], Floats]
 
 

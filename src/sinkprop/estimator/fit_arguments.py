@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_sample_weight
 from sinkprop.data.queries import Groups
 
@@ -23,10 +24,8 @@ __all__ = [
     "warn_of_what_is_no_feature",
 ]
 
-Floats = NDArray[np.float64]
 
-
-def ids_of_sizes(sizes: ArrayLike, n: int) -> NDArray[np.int64]:
+def ids_of_sizes(sizes: ArrayLike, n: int) -> Integers:
     """Query numbers of n rows from the sizes of consecutive queries."""
     array = np.asarray(sizes)
     if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.all(array == np.floor(array)):
@@ -38,7 +37,7 @@ def ids_of_sizes(sizes: ArrayLike, n: int) -> NDArray[np.int64]:
     return np.repeat(np.arange(len(array)), array.astype(np.int64))
 
 
-def row_codes(groups: Groups) -> NDArray[np.int64]:
+def row_codes(groups: Groups) -> Integers:
     """(N,) the number of each row's query, in the caller's order of rows."""
     codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
     if groups.rows is None:

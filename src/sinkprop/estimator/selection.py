@@ -7,7 +7,8 @@ from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+
+from sinkprop.common.types import Floats, Integers
 
 __all__ = [
     "Choice",
@@ -19,7 +20,6 @@ __all__ = [
     "selection_record",
 ]
 
-Floats = NDArray[np.float64]
 
 FEW_QUERIES = 500  # up to here "auto" cross-validates
 _TOLERANCE = 0.5  # standard errors
@@ -115,9 +115,7 @@ class Choice:
     errors: Floats
 
 
-def choose(
-    judged: Floats, positions: NDArray[np.int64], weight: Floats | None = None, *, smoothest: bool
-) -> Choice:
+def choose(judged: Floats, positions: Integers, weight: Floats | None = None, *, smoothest: bool) -> Choice:
     """The candidate to take of those whose values (C, Q) on the judging queries are given, smoothest first.
 
     positions  (C, 2) where each candidate stands on the grid of penalties and sigmas

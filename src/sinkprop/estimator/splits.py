@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats
 from sinkprop.data.training_set import TrainingSet, joined
 from sinkprop.estimator.selection import Selection
 
 __all__ = ["Division", "divide"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop.common.progress import Notify, silent
+from sinkprop.common.types import Floats
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.criteria import Judge, mean_criterion
 from sinkprop.estimator.selection import Selection, choose, mean_over_queries
@@ -18,7 +18,6 @@ from sinkprop.estimator.splits import divide
 
 __all__ = ["Candidate", "Trial", "TuningResult", "tune"]
 
-Floats = NDArray[np.float64]
 Setting = Mapping[str, float | int | str]
 
 

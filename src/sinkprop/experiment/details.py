@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Queries
 from sinkprop.experiment.folds import AnyQueries
 from sinkprop.experiment.rounding import rounded_scores, significant, whole_number
@@ -26,7 +27,6 @@ from sinkprop.objective.relaxations import PartitionedMeasure, SmoothedIndicator
 
 __all__ = ["Budget", "Details", "FoldData", "details_of", "fold_data"]
 
-Floats = NDArray[np.float64]
 
 MAX_QUERIES = 200  # of a data set, whose documents are kept
 MAX_VALUES = 160_000  # scores, labels and names of a comparison: what a page of a few megabytes holds
@@ -51,7 +51,7 @@ class Budget:
         documents = MAX_VALUES // ((n_methods + 2) * n_folds * n_datasets)
         return cls(-(-MAX_QUERIES // n_folds), max(1, documents))
 
-    def chosen(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    def chosen(self, lengths: Integers) -> Integers:
         """Numbers of the queries to keep, evenly from all that are not too long; one at least, if one is.
 
         >>> Budget(3, 100).chosen(np.array([10, 20, 3000, 30, 10, 10])).tolist()
@@ -269,7 +269,7 @@ def _document_scores(
     return tuple(rounded_scores(own) for own in np.split(scores, ends)), parameters
 
 
-def _parameters(ranker: Any, X: NDArray[Any], codes: NDArray[np.int64]) -> Floats:
+def _parameters(ranker: Any, X: NDArray[Any], codes: Integers) -> Floats:
     """Two numbers a document, (N, 2), of a ranker with a partitioned measure, linear or neural."""
     from sinkprop.data.queries import group_rows
 

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 import sinkprop
+from sinkprop.common.types import Floats
 from sinkprop.experiment.details import Details, FoldData
 from sinkprop.experiment.published import published_rows
 from sinkprop.experiment.significance import (
@@ -28,7 +28,6 @@ from sinkprop.metrics.conventions import listed
 
 __all__ = ["Comparison", "PairedTest", "Result"]
 
-Floats = NDArray[np.float64]
 VERSION = 2  # of the JSON; version 1 had no details
 Interval = tuple[float, float]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
+
+from sinkprop.common.types import Floats
 
 __all__ = ["rounded_scores", "significant", "whole_number"]
 
 
-def rounded_scores(scores: NDArray[np.float64]) -> tuple[float, ...]:
+def rounded_scores(scores: Floats) -> tuple[float, ...]:
     """The scores of one query, to a millionth of their spread or as many digits as keep all different.
 
     >>> rounded_scores(np.array([0.123456789, 1.0, 1.0 + 1e-12]))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Queries
 from sinkprop.experiment.folds import AnyQueries
 from sinkprop.metrics.conventions import Convention
@@ -25,10 +26,8 @@ __all__ = [
     "taken_queries",
 ]
 
-Floats = NDArray[np.float64]
 
-
-def rows_of_queries(queries: Queries, numbers: Iterable[int]) -> list[NDArray[np.int64]]:
+def rows_of_queries(queries: Queries, numbers: Iterable[int]) -> list[Integers]:
     """The rows of each query with these numbers, in file order."""
     offsets, rows = queries.groups.offsets, queries.groups.rows
     if rows is None:
@@ -36,7 +35,7 @@ def rows_of_queries(queries: Queries, numbers: Iterable[int]) -> list[NDArray[np
     return [rows[offsets[q] : offsets[q + 1]] for q in numbers]
 
 
-def taken_queries(queries: AnyQueries, numbers: Sequence[int] | NDArray[np.int64]) -> Queries:
+def taken_queries(queries: AnyQueries, numbers: Sequence[int] | Integers) -> Queries:
     """The rows of the queries with these numbers, in file order, query after query."""
     if not isinstance(queries, Queries):
         return queries.take(numbers)
@@ -102,7 +101,7 @@ def ranking_scores(ranker: Any, test: AnyQueries) -> Floats:
     return np.asarray(ranker.predict(test.X), dtype=np.float64)
 
 
-def predicted(ranker: Any, X: NDArray[Any], codes: NDArray[np.int64]) -> Floats:
+def predicted(ranker: Any, X: NDArray[Any], codes: Integers) -> Floats:
     """What `predict` gives rows of the queries with these numbers, whatever kind of estimator it is."""
     from sinkprop.estimator.base import BaseRanker
 

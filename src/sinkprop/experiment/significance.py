@@ -11,11 +11,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from sinkprop.common.types import Floats, Integers
 
 __all__ = ["bootstrap_intervals", "holm", "randomization_test", "t_test", "wilcoxon_test"]
 
-Floats = NDArray[np.float64]
 
 N_RESAMPLES = 10_000
 EXACT_UP_TO = 12  # differences whose signs are all tried: 2^12 ways
@@ -128,7 +129,7 @@ def holm(p: ArrayLike) -> Floats:
 
 def bootstrap_intervals(
     values: ArrayLike,
-    folds: Sequence[int] | NDArray[np.int64],
+    folds: Sequence[int] | Integers,
     *,
     level: float = 0.95,
     n_resamples: int = N_RESAMPLES,
@@ -156,7 +157,7 @@ def bootstrap_intervals(
     return intervals
 
 
-def _resampled_means(V: Floats, codes: NDArray[np.int64], n_resamples: int, seed: int) -> Floats:
+def _resampled_means(V: Floats, codes: Integers, n_resamples: int, seed: int) -> Floats:
     """(n_resamples, m) means over the queries of each fold, then over folds, of queries drawn anew."""
     rng = np.random.default_rng(seed)
     means = np.zeros((n_resamples, V.shape[1]))

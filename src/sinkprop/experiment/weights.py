@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats
 from sinkprop.experiment.folds import AnyQueries
 from sinkprop.experiment.rounding import significant
 from sinkprop.experiment.scoring import predicted, spread, taken_queries
@@ -16,7 +17,6 @@ from sinkprop.objective.relaxations import PartitionedMeasure, score_weights
 
 __all__ = ["weights_of"]
 
-Floats = NDArray[np.float64]
 
 _PERMUTED = 400_000  # rows times features that are scored anew for the importances of a network: a second
 _TIMES = 5  # that values change places, where there is time for it

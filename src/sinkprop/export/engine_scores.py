@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["elasticsearch_scores", "solr_scores"]
+from sinkprop.common.types import Integers, Singles
 
-Singles = NDArray[np.float32]
-Rows = NDArray[np.int64]
+__all__ = ["elasticsearch_scores", "solr_scores"]
 
 
 def elasticsearch_scores(request: dict[str, Any], names: Sequence[str], X: NDArray[Any]) -> Singles:
@@ -32,7 +31,7 @@ def elasticsearch_scores(request: dict[str, Any], names: Sequence[str], X: NDArr
             scores += np.float32(definition.get(name, 0.0)) * columns[name]
         return scores
 
-    def step(node: dict[str, Any], rows: Rows) -> Any:
+    def step(node: dict[str, Any], rows: Integers) -> Any:
         if "leaf" in node:
             return np.float32(node["leaf"])
         value, threshold = columns[node["split"]][rows], np.float32(node["split_condition"])
@@ -66,7 +65,7 @@ def solr_scores(model: dict[str, Any], names: Sequence[str], X: NDArray[Any]) ->
             ]
         return units[0]
 
-    def step(node: dict[str, Any], rows: Rows) -> Any:
+    def step(node: dict[str, Any], rows: Integers) -> Any:
         if "feature" not in node:
             return np.float32(node["value"])
         value, threshold = columns[node["feature"]][rows], np.float32(node["threshold"]) + np.float32(1e-6)
@@ -102,7 +101,7 @@ def _activated(x: Singles, name: str) -> Singles:
     return np.tanh(x) if name == "tanh" else np.maximum(x, np.float32(0))
 
 
-def _leaves(root: dict[str, Any], n: int, step: Callable[[dict[str, Any], Rows], Any]) -> Singles:
+def _leaves(root: dict[str, Any], n: int, step: Callable[[dict[str, Any], Integers], Any]) -> Singles:
     """The leaf at which each row arrives; `step` gives a leaf's value, or two children and who goes left."""
     out = np.zeros(n, dtype=np.float32)
     open_nodes = [(root, np.arange(n))]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sinkprop.common.types import Integers, Singles
 from sinkprop.data.feature_scaling import Scaling
 from sinkprop.export.scorers import LinearScorer, Tree, TreeScorer
 
@@ -24,7 +24,6 @@ __all__ = [
     "thresholds",
 ]
 
-Singles = NDArray[np.float32]
 
 _DEEPEST = 200  # levels of a tree: JSON readers refuse some thousand
 
@@ -115,7 +114,7 @@ def missing_values(scorer: TreeScorer, given: str | None) -> str:
     return given or "zero"
 
 
-def deepest(tree: Tree) -> NDArray[np.int64]:
+def deepest(tree: Tree) -> Integers:
     """(K,) the depth of each inner node, 0 for the root; a ValueError where JSON cannot be so deep."""
     depth = np.zeros(len(tree.feature), dtype=np.int64)
     for node, (left, right) in enumerate(zip(tree.left.tolist(), tree.right.tolist(), strict=True)):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats, Integers, Mask
 from sinkprop.data.feature_scaling import Scaling
 from sinkprop.objective.relaxations import score_weights
 
@@ -32,8 +33,6 @@ __all__ = [
     "scorer_of",
 ]
 
-Floats = NDArray[np.float64]
-Index = NDArray[np.int64]
 FeatureNames = Sequence[str] | Mapping[str, Any] | None
 
 
@@ -103,15 +102,15 @@ class Tree:
     leaves              (K + 1,) what the leaves add to the score
     """
 
-    feature: Index
+    feature: Integers
     threshold: Floats
-    left: Index
-    right: Index
-    missing_left: NDArray[np.bool_]
+    left: Integers
+    right: Integers
+    missing_left: Mask
     leaves: Floats
 
     @property
-    def zero_left(self) -> NDArray[np.bool_]:
+    def zero_left(self) -> Mask:
         """(K,) whether 0 goes left."""
         return self.threshold >= 0
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats, Singles
 from sinkprop.export.float32 import (
     Norm,
     checked_name,
@@ -37,8 +37,6 @@ from sinkprop.export.scorers import (
 
 __all__ = ["solr_features", "to_solr"]
 
-Floats = NDArray[np.float64]
-Singles = NDArray[np.float32]
 
 _ENGINE = "Solr"
 _MODELS = "org.apache.solr.ltr.model."

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.common.atomic import StrPath, write_atomically
+from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.export.elasticsearch import elasticsearch_features, to_elasticsearch
 from sinkprop.export.engine_scores import elasticsearch_scores, solr_scores
@@ -21,7 +22,6 @@ from sinkprop.export.solr import solr_features, to_solr
 
 __all__ = ["FORMATS", "OPTIONS", "Agreement", "Export", "agreement", "export", "write_export"]
 
-Floats = NDArray[np.float64]
 
 FORMATS = ("onnx", "elasticsearch", "opensearch", "solr")
 

@@ -7,10 +7,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sinkprop import _native
 from sinkprop.common.arguments import number, numbers, threads
+from sinkprop.common.types import Floats, Integers, Singles
 from sinkprop.data.checks import as_labels, as_query_weight, as_sample_weight, as_scores
 from sinkprop.data.queries import Groups
 from sinkprop.objective.expected_gain import native_settings, native_weights
@@ -19,8 +20,6 @@ from sinkprop.objective.relaxations import SmoothedIndicator
 
 __all__ = ["Derivatives", "TreeLoss", "whole_of"]
 
-Floats = NDArray[np.float64]
-Singles = NDArray[np.float32]
 
 # LETOR's discount is the same for the first two ranks: nothing would tell the second document from the first.
 GAIN = "ndcg(discount=log2)"
@@ -69,7 +68,7 @@ class TreeLoss:
         native_settings(SmoothedIndicator(kernel="laplace"), self.n_iter, self.epsilon)
 
 
-def whole_of(sizes: NDArray[np.int64], weights: Floats | None = None) -> tuple[float, float]:
+def whole_of(sizes: Integers, weights: Floats | None = None) -> tuple[float, float]:
     """The sum of the weights of queries, and the mean number of their documents."""
     if weights is None:
         weights = np.ones(len(sizes))

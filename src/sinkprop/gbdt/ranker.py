@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sinkprop.common.arguments import number, whole
 from sinkprop.common.progress import progress_line
+from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.kinds import is_elsewhere
 from sinkprop.data.queries import Groups
@@ -52,8 +53,6 @@ from sinkprop.metrics.evaluation import evaluate
 from sinkprop.objective.gains import Gain, RankLinear
 
 __all__ = ["BoostedRanker"]
-
-Floats = NDArray[np.float64]
 
 
 class BoostedRanker(BaseRanker):

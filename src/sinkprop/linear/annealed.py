@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sinkprop.common.arguments import half_steps, numbers, whole
 from sinkprop.common.progress import progress_line
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.blocks import ArraySource, Source
 from sinkprop.data.feature_scaling import check_kind
 from sinkprop.data.kinds import is_elsewhere, is_stored_set
@@ -36,7 +37,6 @@ from sinkprop.objective.relaxations import as_relaxation, relaxation_from, relax
 
 __all__ = ["PENALTIES", "AnnealedRanker"]
 
-Floats = NDArray[np.float64]
 
 PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
@@ -104,7 +104,7 @@ class AnnealedRanker(BaseRanker):
         theta = self._theta(X)
         return theta if theta.ndim == 1 else theta @ np.array(score_weights(self.relaxation_))
 
-    def _ranks(self, X: NDArray[Any], groups: Groups) -> NDArray[np.int64]:
+    def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
         if self.relaxation_.width == 1:  # the best assignment under ln Pi is the sorted order
             return super()._ranks(X, groups)
         return partitioned_ranks(

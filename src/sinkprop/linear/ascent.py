@@ -10,9 +10,9 @@ from operator import add
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop.common.lbfgs import descend
+from sinkprop.common.types import Floats
 from sinkprop.data.blocks import Source, Task
 from sinkprop.data.feature_scaling import Scaling, scaling_of
 from sinkprop.linear.exact_sums import ExactSum, exponent, exponents, until_it_fits, within
@@ -23,7 +23,6 @@ from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, Smoot
 
 __all__ = ["Moments", "Objective", "Path", "moments_of", "over", "scorer", "starts"]
 
-Floats = NDArray[np.float64]
 P = TypeVar("P")
 
 _LOCATION = 1.5  # logits a standard deviation of the regression's scores: ranks spread over all of (0, 1)

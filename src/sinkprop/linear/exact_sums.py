@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop import _native
+from sinkprop.common.types import Floats, Integers
 
 __all__ = ["ExactSum", "add_products", "add_rows", "exponent", "exponents", "until_it_fits", "within"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 S = TypeVar("S")
 
 _BITS = 31

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import Scaling, fit_scaling
 
 __all__ = ["RidgePath", "least_squares", "ridge_path"]
 
-Floats = NDArray[np.float64]
 
 _CHUNK = 1 << 10  # rows of a few hundred features that stay in the cache
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats
 from sinkprop.data.blocks import Source
 from sinkprop.estimator.selection import Selection
 from sinkprop.linear.ascent import Path
 
 __all__ = ["Arrangement", "arrange"]
 
-Floats = NDArray[np.float64]
 
 _NONE = np.int16(-1)
 

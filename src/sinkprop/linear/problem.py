@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop import _native
+from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import Scaling
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.linear.least_squares import least_squares
 from sinkprop.linear.products import Products
 
 __all__ = ["LinearProblem", "linear_scores", "row_scores", "spread", "unscaled"]
-
-Floats = NDArray[np.float64]
 
 
 class LinearProblem:

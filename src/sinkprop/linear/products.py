@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.common.arguments import threads
+from sinkprop.common.types import Floats
 
 __all__ = ["Products"]
 
-Floats = NDArray[np.float64]
 T = TypeVar("T")
 
 _CHUNK_BYTES = 1 << 24

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.estimator.base import Ids
 from sinkprop.estimator.cluster_parameter import cloned, portable
@@ -22,8 +23,6 @@ from sinkprop.objective.rank_distribution import doubly_stochastic, expected_ran
 from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator
 
 __all__ = ["SinkPropRanker"]
-
-Floats = NDArray[np.float64]
 
 
 class SinkPropRanker(AnnealedRanker):

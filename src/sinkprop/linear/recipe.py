@@ -20,9 +20,9 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop.common.progress import Notify, silent
+from sinkprop.common.types import Floats
 from sinkprop.data.blocks import Source, one_blas_thread
 from sinkprop.data.feature_scaling import Scaling, check_kind, scaling_of
 from sinkprop.estimator.criteria import Judge
@@ -36,8 +36,6 @@ from sinkprop.objective.gains import Gain
 from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator
 
 __all__ = ["Recipe", "train"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,12 +6,9 @@ import math
 from dataclasses import dataclass
 from numbers import Real
 
-import numpy as np
-from numpy.typing import NDArray
+from sinkprop.common.types import Floats
 
 __all__ = ["Annealing", "FitResult", "Stage"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a pass over training queries computes: the tasks of a linear fit.
 
-Each is sent to where the blocks of queries are. Sums over queries are exact (`exact_sums.py`), so that no result
-depends on how the queries are cut into blocks or shared among threads and machines.
+Each is sent to where the blocks of queries are. Sums over queries are exact (`exact_sums.py`), so that no
+result depends on how the queries are cut into blocks or shared among threads and machines.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop import _native
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.blocks import Block
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
@@ -41,8 +42,6 @@ __all__ = [
     "resampled",
 ]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 NO_CODE = -1  # of queries that judge no path
 
@@ -360,9 +359,7 @@ def _of_queries(block: Block, path: int) -> Floats:
 _RESAMPLED_SIZE = 200  # the paper's bound on a resampled query
 
 
-def resampled(
-    groups: Groups, numbers: NDArray[np.int64], times: int, seed: Sequence[int]
-) -> tuple[NDArray[np.int64], Groups]:
+def resampled(groups: Groups, numbers: Integers, times: int, seed: Sequence[int]) -> tuple[Integers, Groups]:
     """Rows of `times` copies of each query, their documents drawn with replacement, and the copies' groups.
 
     The sizes are Poisson with the mean of the original's, from 1 to 200. What is drawn for a query depends on
@@ -403,7 +400,7 @@ def _uniform(bits: NDArray[np.uint64]) -> Floats:
     return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
-def gathered(gradient: Floats, rows: NDArray[np.int64], n: int) -> Floats:
+def gathered(gradient: Floats, rows: Integers, n: int) -> Floats:
     """Sum of the gradient over the copies of each row."""
     if gradient.ndim == 1:
         return np.asarray(np.bincount(rows, weights=gradient, minlength=n), dtype=np.float64)

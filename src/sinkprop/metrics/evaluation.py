@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.common.text_forms import digits
+from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_labels
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.metrics.conventions import Convention, Empty, as_convention, listed
@@ -39,9 +40,6 @@ from sinkprop.metrics.ranked_labels import Ranked, Ties
 from sinkprop.metrics.ranking import as_one_score_a_row
 
 __all__ = ["Evaluation", "evaluate", "evaluate_blocks"]
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class Evaluation(dict[str, float]):

@@ -27,14 +27,13 @@ from sinkprop.common.text_forms import (
     text_form,
     unknown_form,
 )
+from sinkprop.common.types import Floats, Mask
 from sinkprop.metrics.conventions import CHOICES, Convention, Discount, LabelGain
 from sinkprop.metrics.ranked_labels import Cutoffs, Ranked
 from sinkprop.objective.gains import NDCG, RBP
 
 __all__ = ["FORMS", "Metric", "parse_metric", "parse_metrics"]
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 FORMS = (
     "ndcg, ndcg@10, dcg@10, meanndcg, p@5, recall@10, hit@10, map, map@10, mrr, mrr@10, err, err@10, "

@@ -14,14 +14,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats, Integers, Mask
 from sinkprop.data.queries import Groups
 from sinkprop.metrics.ranking import ranks_in_order, sorted_order
 
 __all__ = ["Cutoffs", "Ranked", "Ties"]
 
-Floats = NDArray[np.float64]
-Index = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 Ties = Literal["file", "average", "worst", "best"]
 Cutoffs = Sequence[int | None]  # None is the whole ranking
@@ -37,17 +35,17 @@ _MOST_WORK = 2e9
 class Blocks:
     """Runs of documents of one query with the same score, in rank order: `starts` and `sizes`, (B,)."""
 
-    starts: Index
-    sizes: Index
+    starts: Integers
+    sizes: Integers
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """A value a block as a value a document."""
         return np.repeat(values, self.sizes)
 
     @cached_property
-    def places(self) -> Index:
+    def places(self) -> Integers:
         """(N,) the place of each document in its block, from 0."""
-        places: Index = np.arange(int(self.sizes.sum()), dtype=np.int64) - self.spread(self.starts)
+        places: Integers = np.arange(int(self.sizes.sum()), dtype=np.int64) - self.spread(self.starts)
         return places
 
 
@@ -65,8 +63,8 @@ class Ranked:
 
     labels: Floats
     values: Floats
-    codes: Index
-    offsets: Index
+    codes: Integers
+    offsets: Integers
     longest: int
     blocks: Blocks | None
 
@@ -83,28 +81,28 @@ class Ranked:
         return Ranked(y, values, codes, groups.offsets, groups.longest, blocks)
 
     @cached_property
-    def starts(self) -> Index:
+    def starts(self) -> Integers:
         return self.offsets[:-1]
 
     @cached_property
-    def sizes(self) -> Index:
+    def sizes(self) -> Integers:
         return np.diff(self.offsets)
 
     @cached_property
-    def ranks(self) -> Index:
+    def ranks(self) -> Integers:
         """(N,) 1, 2, ... in each query."""
         return ranks_in_order(self.offsets)
 
     @cached_property
-    def ideal(self) -> Index:
+    def ideal(self) -> Integers:
         """(N,) the label codes of each query, falling."""
         return _sorted_codes(self.codes, self.starts, self.sizes, len(self.values), falling=True)
 
     @cached_property
-    def _counts(self) -> dict[bytes, Index]:
+    def _counts(self) -> dict[bytes, Integers]:
         return {}
 
-    def count(self, positive: Mask) -> Index:
+    def count(self, positive: Mask) -> Integers:
         """(Q,) the number of documents of each query with one of the labels that a mask of `values` gives."""
         key = positive.tobytes()
         if key not in self._counts:
@@ -123,7 +121,7 @@ class Ranked:
         """Values a query, with 0 for the queries of fewer than k documents."""
         return values if k is None else values * (self.sizes >= min(k, self.longest + 1))
 
-    def first(self, k: int | None) -> Index:
+    def first(self, k: int | None) -> Integers:
         """(Q,) the number of documents among the first k ranks."""
         return self.sizes if k is None else np.minimum(self.sizes, min(k, self.longest))
 
@@ -239,7 +237,7 @@ class Ranked:
         return max(self.longest if k is None else min(k, self.longest) for k in cutoffs)
 
 
-def _symmetric_means(x: Floats, codes: Index, starts: Index, sizes: Index, depth: int) -> Floats:
+def _symmetric_means(x: Floats, codes: Integers, starts: Integers, sizes: Integers, depth: int) -> Floats:
     """Elementary symmetric means of the x of each block's documents: (B, W + 1), m_0 = 1, m_1, ..., m_W.
 
     m_i = e_i(x) / C(n, i) is the mean of x_s(1) ... x_s(i) over the orders s of n documents, so that
@@ -288,7 +286,7 @@ def _with_one(means: Floats, n: int, x: Floats) -> Floats:
     return out
 
 
-def _with_copies(means: Floats, n: Index, x: float, count: Index, most: int) -> Floats:
+def _with_copies(means: Floats, n: Integers, x: float, count: Integers, most: int) -> Floats:
     """Symmetric means of n documents (B, W + 1) and `count` more (B,), all of value x.
 
     Of i documents drawn from all, j are among the new ones with the hypergeometric probability H[j]; then the
@@ -311,7 +309,7 @@ def _with_copies(means: Floats, n: Index, x: float, count: Index, most: int) -> 
     return out
 
 
-def _label_codes(y: Floats) -> tuple[Floats, Index]:
+def _label_codes(y: Floats) -> tuple[Floats, Integers]:
     """Distinct labels, rising, and each label as an index of them."""
     largest = float(y.max())
     if largest < 1024:
@@ -322,7 +320,7 @@ def _label_codes(y: Floats) -> tuple[Floats, Index]:
     return values, inverse.astype(np.int64)
 
 
-def _tied_blocks(sorted_scores: Floats, offsets: Index) -> Blocks | None:
+def _tied_blocks(sorted_scores: Floats, offsets: Integers) -> Blocks | None:
     """The runs of equal scores within queries, or None where no two scores of a query are equal."""
     first = np.empty(len(sorted_scores), dtype=bool)
     np.not_equal(sorted_scores[1:], sorted_scores[:-1], out=first[1:])
@@ -333,7 +331,9 @@ def _tied_blocks(sorted_scores: Floats, offsets: Index) -> Blocks | None:
     return Blocks(starts, np.diff(starts, append=len(first)))
 
 
-def _sorted_codes(codes: Index, starts: Index, sizes: Index, n_values: int, *, falling: bool) -> Index:
+def _sorted_codes(
+    codes: Integers, starts: Integers, sizes: Integers, n_values: int, *, falling: bool
+) -> Integers:
     """The codes of each segment in falling or rising order, one segment after another."""
     if len(starts) == len(codes):
         return codes

@@ -11,14 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_scores
 from sinkprop.data.queries import Groups, group_rows
 
 __all__ = ["Ranking", "as_one_score_a_row", "ranking"]
-
-Floats = NDArray[np.float64]
-Index = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 _LOOP_SIZE = 16  # mean documents a query from which a call a query is faster than two sorts of everything
@@ -33,12 +30,12 @@ class Ranking:
     queries  (Q,) query ids, by first appearance
     """
 
-    rows: Index
-    offsets: Index
+    rows: Integers
+    offsets: Integers
     queries: NDArray[Any]
 
     @property
-    def ranks(self) -> Index:
+    def ranks(self) -> Integers:
         """(N,) the rank of each row in its query, from 1, in the order of the rows that were given."""
         ranks = np.empty_like(self.rows)
         ranks[self.rows] = ranks_in_order(self.offsets)
@@ -47,7 +44,7 @@ class Ranking:
     def __len__(self) -> int:
         return len(self.queries)
 
-    def __getitem__(self, q: int) -> Index:
+    def __getitem__(self, q: int) -> Integers:
         if not -len(self) <= q < len(self):
             raise IndexError(f"there are {len(self)} queries; got {q}.")
         q %= len(self)
@@ -79,7 +76,7 @@ def as_one_score_a_row(scores: ArrayLike) -> Floats:
     return as_scores(scores, 1)
 
 
-def sorted_order(x: Floats, groups: Groups) -> Index:
+def sorted_order(x: Floats, groups: Groups) -> Integers:
     """The rows of each query by decreasing score, ties as they came, one query after another: (N,)."""
     n, offsets, rows = len(x), groups.offsets, groups.rows
     if groups.longest == 1:
@@ -102,6 +99,6 @@ def sorted_order(x: Floats, groups: Groups) -> Index:
     return order if rows is None else rows[order]
 
 
-def ranks_in_order(offsets: Index) -> Index:
+def ranks_in_order(offsets: Integers) -> Integers:
     """1, 2, ... in each query: (N,)."""
     return np.arange(1, offsets[-1] + 1, dtype=np.int64) - np.repeat(offsets[:-1], np.diff(offsets))

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
 from sinkprop.common.arguments import half_steps, threads
+from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_labels, as_query_weight, as_sample_weight, as_scores
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.objective.gains import Gain, as_gain
@@ -20,7 +21,6 @@ from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, Smoot
 
 __all__ = ["ExpectedGain", "expected_gain"]
 
-Floats = NDArray[np.float64]
 Settings = tuple[int, float, bool, int, float]  # native: code, sigma, exact, half steps, epsilon
 
 _CODES = {"gaussian": 0, "laplace": 1, "logit-logistic": 2, "probit": 3, "beta": 4}

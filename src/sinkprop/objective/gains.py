@@ -37,10 +37,10 @@ from sinkprop.common.text_forms import (
     text_form,
     unknown_form,
 )
+from sinkprop.common.types import Floats
 
 __all__ = ["NDCG", "RBP", "Gain", "Precision", "RankLinear", "as_gain", "parse_gain"]
 
-Floats = NDArray[np.float64]
 
 FORMS = "ndcg, ndcg@10, ndcg(discount=log2,gain=linear)@10, p@5, p(threshold=2)@5, rbp@0.8"
 

@@ -12,16 +12,15 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sinkprop.objective.sinkhorn import FloatArray, checked_count, nonnegative_square
-
-IntArray = npt.NDArray[np.intp]
+from sinkprop.common.types import Floats, Positions
+from sinkprop.objective.sinkhorn import checked_count, nonnegative_square
 
 __all__ = ["choose_permutation"]
 
 Method = Literal["shortcut", "hungarian", "sort"]
 
 
-def choose_permutation(Pi: npt.ArrayLike, method: Method = "shortcut", *, top: int = 200) -> IntArray:
+def choose_permutation(Pi: npt.ArrayLike, method: Method = "shortcut", *, top: int = 200) -> Positions:
     """Document indices, best first: the document ``s[k]`` is at rank k.
 
     Parameters
@@ -64,16 +63,16 @@ def choose_permutation(Pi: npt.ArrayLike, method: Method = "shortcut", *, top: i
     return order
 
 
-def _expected_rank(P: FloatArray) -> FloatArray:
+def _expected_rank(P: Floats) -> Floats:
     """sum_k k P[j, k]; sums, not a matrix product, so that equal rows tie to the last bit."""
     rank = np.arange(1.0, P.shape[1] + 1.0)
     scale = max(1.0, float(P.max()))
     with np.errstate(under="ignore"):
-        expected: FloatArray = (P / scale * rank).sum(axis=1)
+        expected: Floats = (P / scale * rank).sum(axis=1)
     return expected
 
 
-def _assignment(P: FloatArray) -> IntArray:
+def _assignment(P: Floats) -> Positions:
     """Row at each column: the assignment with the fewest zeros and, among those, the largest sum of logs."""
     from scipy.optimize import linear_sum_assignment
 

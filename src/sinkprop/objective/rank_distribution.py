@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sinkprop import _native
 from sinkprop.common.arguments import threads, whole
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_scores
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.objective.expected_gain import Settings, native_settings
@@ -16,8 +17,6 @@ from sinkprop.objective.permutation import choose_permutation
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 __all__ = ["doubly_stochastic", "expected_ranks", "partitioned_ranks", "top_k_probability"]
-
-Floats = NDArray[np.float64]
 
 
 def expected_ranks(
@@ -130,7 +129,7 @@ def _project(
 
 def partitioned_ranks(
     theta: Floats, groups: Groups, relaxation: Relaxation, *, n_iter: float, epsilon: float, top: int
-) -> NDArray[np.int64]:
+) -> Integers:
     """Ranks (N,) by the short-cut Hungarian algorithm on each query's Pi, as the paper ranks test queries."""
     ranks = np.empty(len(theta), dtype=np.int64)
     for first, last in zip(groups.offsets[:-1], groups.offsets[1:], strict=True):

@@ -22,17 +22,17 @@ import numpy as np
 import numpy.typing as npt
 
 from sinkprop.common.arguments import half_steps
+from sinkprop.common.types import Floats
 
 __all__ = ["sinkhorn", "sinkhorn_vjp"]
 
-FloatArray = npt.NDArray[np.float64]
 
 # With A <= 1e100 and every q within [1e-100, 1e100] no product overflows, and the terms that underflow are
 # below 1e-200 of the sum that they belong to.
 LARGE = 1e100
 
 
-def sinkhorn(A: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0) -> FloatArray:
+def sinkhorn(A: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0) -> Floats:
     """Incomplete Sinkhorn normalization Z^n_iter(A + epsilon): columns first, then rows, ``n_iter`` times.
 
     Parameters
@@ -69,14 +69,14 @@ def sinkhorn(A: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0) -> Fl
     u, v = (before, last) if T % 2 else (last, before)
     with np.errstate(under="ignore"):
         # u v' first: u A alone can underflow where u A v does not.
-        Z: FloatArray = np.outer(u, v)
+        Z: Floats = np.outer(u, v)
         Z *= B
     return Z
 
 
 def sinkhorn_vjp(
     A: npt.ArrayLike, cotangent: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0
-) -> FloatArray:
+) -> Floats:
     """Gradient of ``sum(cotangent * sinkhorn(A, n_iter, epsilon=epsilon))`` with respect to A.
 
     The reverse pass of exactly ``n_iter`` iterations, from the 2 n_iter stored scaling vectors.
@@ -129,7 +129,7 @@ class _OutOfRangeError(ArithmeticError):
     """A scaling vector outside the range in which plain products are exact to rounding."""
 
 
-def _scalings(A: FloatArray, T: int) -> Iterator[FloatArray]:
+def _scalings(A: Floats, T: int) -> Iterator[Floats]:
     """Scaling vectors q_0 ... q_T, each (n,)."""
     if A.max() > LARGE:
         raise _OutOfRangeError
@@ -144,7 +144,7 @@ def _scalings(A: FloatArray, T: int) -> Iterator[FloatArray]:
         yield q
 
 
-def _scalings_rev(A: FloatArray, C: FloatArray, q: FloatArray) -> FloatArray:
+def _scalings_rev(A: Floats, C: Floats, q: Floats) -> Floats:
     """Gradient of sum(C * diag(u) A diag(v)) from the scalings q of `_scalings`.
 
     w = A q contributes w_bar q' to A_bar and A' w_bar to q_bar; q = 1 / w makes w_bar = -q^2 q_bar.
@@ -163,7 +163,7 @@ def _scalings_rev(A: FloatArray, C: FloatArray, q: FloatArray) -> FloatArray:
     return C * np.outer(u, v) + q[0:T:2].T @ w_bar[0::2] + w_bar[1::2].T @ q[1:T:2]
 
 
-def _log_scalings(log_A: FloatArray, T: int) -> Iterator[FloatArray]:
+def _log_scalings(log_A: Floats, T: int) -> Iterator[Floats]:
     """Logarithms l_t of the scaling vectors: l_(t+1) = -LSE(log A + l_t), by columns, then rows."""
     log_q = np.zeros(len(log_A))
     yield log_q
@@ -172,7 +172,7 @@ def _log_scalings(log_A: FloatArray, T: int) -> Iterator[FloatArray]:
         yield log_q
 
 
-def _log_scalings_rev(log_A: FloatArray, C: FloatArray, log_q: FloatArray, log_scale: float) -> FloatArray:
+def _log_scalings_rev(log_A: Floats, C: Floats, log_q: Floats, log_scale: float) -> Floats:
     """Gradient of exp(log_scale) * sum(C * diag(u) A diag(v)) from the log scalings of `_log_scalings`.
 
     With S_t = diag(q_t) A diag(q_(t-1)) for even t and S_t = diag(q_t) A' diag(q_(t-1)) for odd t, softmax
@@ -199,28 +199,28 @@ def _log_scalings_rev(log_A: FloatArray, C: FloatArray, log_q: FloatArray, log_s
     return np.sign(total) * np.exp(log_entries(np.abs(total)) + peak + log_scale)
 
 
-def softmax(X: FloatArray, axis: int = 1) -> FloatArray:
+def softmax(X: Floats, axis: int = 1) -> Floats:
     with np.errstate(under="ignore"):
-        P: FloatArray = np.exp(X - X.max(axis=axis, keepdims=True))
+        P: Floats = np.exp(X - X.max(axis=axis, keepdims=True))
         P /= P.sum(axis=axis, keepdims=True)
     return P
 
 
-def logsumexp(X: FloatArray, axis: int) -> FloatArray:
+def logsumexp(X: Floats, axis: int) -> Floats:
     """log(sum(exp(X))) along an axis that always holds a finite entry."""
     peak = X.max(axis=axis, keepdims=True)
     with np.errstate(under="ignore"):
-        result: FloatArray = np.log(np.exp(X - peak).sum(axis=axis)) + np.squeeze(peak, axis=axis)
+        result: Floats = np.log(np.exp(X - peak).sum(axis=axis)) + np.squeeze(peak, axis=axis)
     return result
 
 
-def log_entries(A: FloatArray) -> FloatArray:
+def log_entries(A: Floats) -> Floats:
     with np.errstate(divide="ignore"):
-        log_A: FloatArray = np.log(A)
+        log_A: Floats = np.log(A)
     return log_A
 
 
-def nonnegative_square(A: npt.ArrayLike, name: str) -> FloatArray:
+def nonnegative_square(A: npt.ArrayLike, name: str) -> Floats:
     """Float64 copy of a finite, nonnegative, square, nonempty matrix; a ValueError for anything else."""
     B = _real_array(A, name)
     if B.ndim != 2 or B.shape[0] != B.shape[1] or B.size == 0:
@@ -234,7 +234,7 @@ def nonnegative_square(A: npt.ArrayLike, name: str) -> FloatArray:
     return B
 
 
-def _real_array(A: npt.ArrayLike, name: str) -> FloatArray:
+def _real_array(A: npt.ArrayLike, name: str) -> Floats:
     try:
         raw = np.asarray(A)
     except ValueError as error:
@@ -248,7 +248,7 @@ def _real_array(A: npt.ArrayLike, name: str) -> FloatArray:
         return raw.astype(np.float64, order="C", copy=True)
 
 
-def _checked(A: npt.ArrayLike, n_iter: float, epsilon: float) -> tuple[FloatArray, int]:
+def _checked(A: npt.ArrayLike, n_iter: float, epsilon: float) -> tuple[Floats, int]:
     """A + epsilon as a new float64 matrix that ``n_iter`` iterations are defined on, and 2 ``n_iter``."""
     B = nonnegative_square(A, "A")
     T = half_steps(n_iter)
@@ -271,7 +271,7 @@ def _checked(A: npt.ArrayLike, n_iter: float, epsilon: float) -> tuple[FloatArra
     return B, T
 
 
-def _checked_cotangent(cotangent: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+def _checked_cotangent(cotangent: npt.ArrayLike, shape: tuple[int, ...]) -> Floats:
     C = _real_array(cotangent, "cotangent")
     if C.shape != shape:
         raise ValueError(f"cotangent must have the shape of A, {shape}, got shape {C.shape}")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sinkprop.common.types import Floats, Mask, Positions
 from sinkprop.objective.sinkhorn import (
     LARGE,
-    FloatArray,
     checked_count,
     is_real,
     log_entries,
@@ -22,8 +22,6 @@ from sinkprop.objective.sinkhorn import (
 
 __all__ = ["SinkhornLimit", "SinkhornStatus", "sinkhorn_limit"]
 
-BoolArray = npt.NDArray[np.bool_]
-IntArray = npt.NDArray[np.intp]
 
 _PROBE = 20  # sweeps between two looks at how fast sinkhorn_limit converges
 _SETTLE = 1000  # most sweeps given to a matrix that has no limit to wait for
@@ -69,9 +67,9 @@ class SinkhornLimit:
 
     """
 
-    matrix: FloatArray
-    log_u: FloatArray
-    log_v: FloatArray
+    matrix: Floats
+    log_u: Floats
+    log_v: Floats
     n_iter: int
     row_error: float
     column_error: float
@@ -181,7 +179,7 @@ def sinkhorn_limit(A: npt.ArrayLike, *, tol: float = 1e-9, max_iter: int = 10_00
     )
 
 
-def _balanced(log_A: FloatArray, tol: float, max_iter: int) -> tuple[FloatArray, FloatArray, FloatArray, int]:
+def _balanced(log_A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats, Floats, int]:
     """Doubly-stochastic scaling of a matrix with total support: matrix, log_u, log_v, iterations."""
     log_v = -logsumexp(log_A, axis=0)
     matrix, log_u = _rescaled(log_A, log_v)
@@ -211,7 +209,7 @@ def _balanced(log_A: FloatArray, tol: float, max_iter: int) -> tuple[FloatArray,
     return matrix, log_u, log_v, n_iter
 
 
-def _settled(A: FloatArray, tol: float, max_iter: int) -> tuple[FloatArray, FloatArray, FloatArray, int]:
+def _settled(A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats, Floats, int]:
     """Iterate at which the column sums of a matrix without support settle: matrix, log_u, log_v, iterations.
 
     Zero rows and columns cannot be normalized: they keep log scaling 0.
@@ -236,7 +234,7 @@ def _settled(A: FloatArray, tol: float, max_iter: int) -> tuple[FloatArray, Floa
     return result, log_u, log_v, n_iter
 
 
-def _sweeps(P: FloatArray, tol: float, n_iter: int) -> tuple[FloatArray, int]:
+def _sweeps(P: Floats, tol: float, n_iter: int) -> tuple[Floats, int]:
     """Change of log_v over at most ``n_iter`` sweeps from the row-normalized P, and the sweeps taken.
 
     Plain products are safe here: rows of P sum to 1 and its columns to at least 1/n^2, so one sweep moves no
@@ -263,7 +261,7 @@ def _sweeps_left(ratio: float, count: int, error: float, tol: float) -> float:
     return count * math.log(error / tol) / -math.log(ratio) if ratio < 1.0 else math.inf
 
 
-def _newton_step(P: FloatArray) -> FloatArray | None:
+def _newton_step(P: Floats) -> Floats | None:
     """Damped Newton step of log_v from the row-normalized P; None when rounding leaves no step that helps.
 
     The doubly-stochastic scaling minimizes the convex f(y) = sum_i LSE_j(log A_ij + y_j) - sum_j y_j. Its
@@ -294,12 +292,12 @@ def _newton_step(P: FloatArray) -> FloatArray | None:
     return None
 
 
-def _dual(log_A: FloatArray, log_v: FloatArray) -> float:
+def _dual(log_A: Floats, log_v: Floats) -> float:
     """The convex function that the doubly-stochastic scaling minimizes."""
     return float(logsumexp(log_A + log_v, axis=1).sum() - log_v.sum())
 
 
-def _assignment_log_v(log_A: FloatArray) -> FloatArray:
+def _assignment_log_v(log_A: Floats) -> Floats:
     """Column log scalings under which the best assignment holds the largest entry of each of its rows.
 
     They are within n log n of the minimum of `_dual`, whatever the magnitudes in A. The conditions
@@ -318,23 +316,23 @@ def _assignment_log_v(log_A: FloatArray) -> FloatArray:
     return log_v
 
 
-def _matching(pattern: BoolArray) -> IntArray:
+def _matching(pattern: Mask) -> Positions:
     """Column matched to each row in a largest matching of the nonzero entries, -1 for none."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
-    match: IntArray = maximum_bipartite_matching(csr_matrix(pattern), perm_type="column").astype(np.intp)
+    match: Positions = maximum_bipartite_matching(csr_matrix(pattern), perm_type="column").astype(np.intp)
     return match
 
 
-def _hall_violator(pattern: BoolArray, match: IntArray) -> tuple[IntArray, IntArray]:
+def _hall_violator(pattern: Mask, match: Positions) -> tuple[Positions, Positions]:
     """Rows, and the fewer columns with all their nonzero entries: what alternating paths reach."""
     unmatched = np.flatnonzero(match < 0)
     start = unmatched[np.argmin(pattern[unmatched].sum(axis=1))]
     rows = np.zeros(len(pattern), dtype=np.bool_)
     rows[start] = True
     while True:
-        columns: BoolArray = np.logical_or.reduce(pattern[rows], axis=0)
+        columns: Mask = np.logical_or.reduce(pattern[rows], axis=0)
         reached = rows.copy()
         reached[match >= 0] |= columns[match[match >= 0]]
         if reached.sum() == rows.sum():
@@ -342,7 +340,7 @@ def _hall_violator(pattern: BoolArray, match: IntArray) -> tuple[IntArray, IntAr
         rows = reached
 
 
-def _total_support(pattern: BoolArray, match: IntArray) -> BoolArray:
+def _total_support(pattern: Mask, match: Positions) -> Mask:
     """Entries on some positive diagonal: those within a strong component, with ``match`` as the diagonal."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
@@ -350,7 +348,7 @@ def _total_support(pattern: BoolArray, match: IntArray) -> BoolArray:
     _, component = connected_components(csr_matrix(pattern[:, match]), directed=True, connection="strong")
     component_of_column = np.empty_like(component)
     component_of_column[match] = component
-    kept: BoolArray = pattern & (component[:, None] == component_of_column)
+    kept: Mask = pattern & (component[:, None] == component_of_column)
     return kept
 
 
@@ -371,12 +369,12 @@ def _named(noun: str, indices: tuple[int, ...]) -> str:
     return f"{noun}{'s' if len(indices) > 1 else ''} {listed}"
 
 
-def _errors(P: FloatArray) -> tuple[float, float]:
+def _errors(P: Floats) -> tuple[float, float]:
     """Largest absolute deviation from 1 of the row sums and of the column sums."""
     return float(np.abs(P.sum(axis=1) - 1.0).max()), float(np.abs(P.sum(axis=0) - 1.0).max())
 
 
-def _rescaled(log_A: FloatArray, log_v: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _rescaled(log_A: Floats, log_v: Floats) -> tuple[Floats, Floats]:
     """Row-normalized diag(u) A diag(v), and log u."""
     scaled = log_A + log_v
     return softmax(scaled), -logsumexp(scaled, axis=1)

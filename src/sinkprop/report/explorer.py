@@ -11,15 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats
 from sinkprop.experiment.details import Details, FoldData
 from sinkprop.experiment.results import Comparison, Result
 from sinkprop.experiment.rounding import whole_number
 
 __all__ = ["MatrixRoom", "explorer"]
 
-Floats = NDArray[np.float64]
 
 MAX_CELLS = 1_400_000  # of matrices, a byte each; less where there are many scores
 _WIDTH = 0.25  # relative to the spread of scores: about what sinkprop's fits come to

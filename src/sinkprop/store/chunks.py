@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sinkprop.common.compressed import compression_by_content, damage, damaged, opened
 from sinkprop.common.progress import Notify
+from sinkprop.common.types import Floats, Integers, Singles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,8 +43,8 @@ class Chunk:
 
     place: Place
     done: int
-    X: NDArray[np.float32]
-    y: NDArray[np.float64]
+    X: Singles
+    y: Floats
     qid: pa.Array
     docid: pa.Array | None
 
@@ -123,7 +124,7 @@ def text_pieces(path: str, at: int = 0, line: int = 0, *, size: int | None = Non
             raise damaged(path, compression, done, error) from error
 
 
-def text_places(text: NDArray[np.uint8], places: NDArray[np.int64]) -> pa.Array:
+def text_places(text: NDArray[np.uint8], places: Integers) -> pa.Array:
     """The words at (n, 2) begins and ends of a text, as Arrow's strings; they must be UTF-8."""
     import pyarrow as pa
 

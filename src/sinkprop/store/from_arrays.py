@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.common.progress import Notify
+from sinkprop.common.types import Singles
 from sinkprop.data.queries import Queries
 from sinkprop.store.chunks import Chunk, Place
 
@@ -96,9 +97,9 @@ class QueriesInputs:
         return f"row {row}"
 
 
-def _as_float32(X: NDArray[Any]) -> NDArray[np.float32]:
+def _as_float32(X: NDArray[Any]) -> Singles:
     with np.errstate(over="ignore"):
-        single: NDArray[np.float32] = X.astype(np.float32, copy=False)
+        single: Singles = X.astype(np.float32, copy=False)
     if X.dtype != np.float32 and np.isinf(single).any():
         row, column = np.argwhere(np.isinf(single))[0]
         raise ValueError(

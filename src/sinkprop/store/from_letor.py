@@ -13,6 +13,7 @@ from sinkprop import _native
 from sinkprop.common.arguments import threads as _threads
 from sinkprop.common.compressed import Source, StrPath
 from sinkprop.common.progress import Notify
+from sinkprop.common.types import Integers, Singles
 from sinkprop.data.letor import DENSE_LIMIT, LARGEST, LEAST_FILLED
 from sinkprop.data.letor_errors import FAULTS, line_at, raise_fault, raise_too_sparse, shown_line
 from sinkprop.data.query_sizes import raise_wrong_sizes, sizes_for
@@ -181,7 +182,7 @@ class LetorInputs:
         names = np.empty((n, 2), np.int64) if layout.ids == _NAMES else None
         docids = np.empty((n, 2), np.int64) if layout.comments else None
 
-        def read(to: NDArray[np.float32], null: float | None) -> tuple[int, int, int, int]:
+        def read(to: Singles, null: float | None) -> tuple[int, int, int, int]:
             return _native.letor_read(
                 data, layout, to, self.n_features, y, numbers, names, docids, self._zero_based,
                 self._given is not None, null, _LARGEST, threads,
@@ -214,7 +215,7 @@ class LetorInputs:
         return chunk.rows(extra, n) if extra else chunk
 
     def _docid(
-        self, data: NDArray[np.uint8], places: NDArray[np.int64], piece: Piece, extra: int, path: str
+        self, data: NDArray[np.uint8], places: Integers, piece: Piece, extra: int, path: str
     ) -> pa.Array:
         try:
             return text_places(data, places)

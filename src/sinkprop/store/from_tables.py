@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sinkprop.common.compressed import compression_by_name
 from sinkprop.common.progress import Notify
+from sinkprop.common.types import Mask
 from sinkprop.data import frames
 from sinkprop.data.letor_errors import shown_line
 from sinkprop.store.chunks import Chunk, Piece, Place, sizes_of, text_pieces
@@ -116,7 +117,7 @@ class _TableInputs:
         n = batch.num_rows
         X = np.empty((n, self.n_features), np.float32)
 
-        def column(name: Any) -> tuple[NDArray[Any] | None, NDArray[np.bool_], str]:
+        def column(name: Any) -> tuple[NDArray[Any] | None, Mask, str]:
             return frames.arrow_values(batch.column(name))
 
         columns = [self._feature(batch.column(name), name, where) for name in self._chosen]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats, Singles
 from sinkprop.store.format import Manifest, StoreError, rows_schema
 
 if TYPE_CHECKING:
@@ -69,9 +70,7 @@ class MappedPart:
             )
         return batch
 
-    def rows(
-        self, local: int, *, read: bool = False
-    ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[Any] | None]:
+    def rows(self, local: int, *, read: bool = False) -> tuple[Singles, Floats, NDArray[Any] | None]:
         """Features and labels of a block as views, and the names of its documents.
 
         With `read` all of it is in memory then.
@@ -88,7 +87,7 @@ class MappedPart:
         docid = text_column(batch.column(3)) if self._docid else None
         return flat[: n * self._n_features].reshape(n, self._n_features), y, docid
 
-    def labels(self, local: int) -> NDArray[np.float64]:
+    def labels(self, local: int) -> Floats:
         column = self._batch(local).column(1)
         buffer = column.buffers()[1]
         flat = np.frombuffer(buffer, np.float64)

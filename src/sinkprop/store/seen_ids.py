@@ -6,7 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from sinkprop.common.types import Integers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +26,7 @@ class SeenIds:
 
     def __init__(self, kind: str) -> None:
         self._numbers = kind == "int64"
-        self._levels: list[NDArray[np.int64]] = []  # sorted, each more than twice as long as the next
+        self._levels: list[Integers] = []  # sorted, each more than twice as long as the next
 
     def add(self, ids: pa.Array | pa.ChunkedArray) -> None:
         self._put(self._codes(ids))
@@ -45,7 +46,7 @@ class SeenIds:
         self._put(codes)
         return [ids[int(i)].as_py() for i in np.flatnonzero(again)]
 
-    def _codes(self, ids: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
+    def _codes(self, ids: pa.Array | pa.ChunkedArray) -> Integers:
         if self._numbers:
             return np.asarray(ids.to_numpy(), np.int64)
         return np.frombuffer(
@@ -53,7 +54,7 @@ class SeenIds:
             np.int64,
         )
 
-    def _put(self, codes: NDArray[np.int64]) -> None:
+    def _put(self, codes: Integers) -> None:
         level = np.sort(codes)
         while self._levels and len(self._levels[-1]) <= 2 * len(level):
             # stable, so that two sorted arrays are merged and not sorted anew

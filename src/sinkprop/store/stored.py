@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sinkprop.common.arguments import threads as _threads
 from sinkprop.common.compressed import StrPath
 from sinkprop.common.progress import Notify, silent
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups, Queries
 from sinkprop.store.format import Manifest, StoreError, need_pyarrow, read_manifest, sizes_schema
 from sinkprop.store.mapped import MappedPart, text_column
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["StoredQueries", "open_queries"]
 
-Ints = NDArray[np.int64]
 
 _OPEN_PARTS = 16  # a mapped file takes a descriptor, of which a process has some thousand
 _HASHED = 1 << 20
@@ -155,13 +155,13 @@ class StoredQueries:
         return table
 
     @cached_property
-    def sizes(self) -> Ints:
+    def sizes(self) -> Integers:
         """(Q,) documents of each query."""
-        sizes: Ints = self._index.column("documents").to_numpy()
+        sizes: Integers = self._index.column("documents").to_numpy()
         return sizes
 
     @cached_property
-    def offsets(self) -> Ints:
+    def offsets(self) -> Integers:
         """(Q + 1,) the first row of each query, and the number of rows."""
         return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
 
@@ -172,13 +172,13 @@ class StoredQueries:
         return column.to_numpy() if self.manifest.qid == "int64" else text_column(column.combine_chunks())
 
     @cached_property
-    def block_queries(self) -> Ints:
+    def block_queries(self) -> Integers:
         """(B + 1,) the first query of each block, and the number of queries."""
         starts = [query for part in self.manifest.parts for query, _ in part.blocks]
         return np.array([*starts, self.n_queries], np.int64)
 
     @cached_property
-    def block_rows(self) -> Ints:
+    def block_rows(self) -> Integers:
         """(B + 1,) the first row of each block, and the number of rows."""
         starts = [row for part in self.manifest.parts for _, row in part.blocks]
         return np.array([*starts, self.n_rows], np.int64)
@@ -188,7 +188,7 @@ class StoredQueries:
         return len(self.block_queries) - 1
 
     @cached_property
-    def _part_blocks(self) -> Ints:
+    def _part_blocks(self) -> Integers:
         """(P + 1,) the first block of each part, and the number of blocks."""
         counts = [len(part.blocks) for part in self.manifest.parts]
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -223,7 +223,7 @@ class StoredQueries:
         return self._trusted(X, y, self.query_ids[first:last], self.sizes[first:last], docid)
 
     def _trusted(
-        self, X: NDArray[Any], y: NDArray[Any], ids: NDArray[Any], sizes: Ints, docid: NDArray[Any] | None
+        self, X: NDArray[Any], y: NDArray[Any], ids: NDArray[Any], sizes: Integers, docid: NDArray[Any] | None
     ) -> Queries:
         """Queries without a pass over the values, which `convert` has checked."""
         queries = object.__new__(Queries)
@@ -268,7 +268,7 @@ class StoredQueries:
             return None
         return reader.submit(self._queries, b, part, local, read=True)
 
-    def labels(self) -> NDArray[np.float64]:
+    def labels(self) -> Floats:
         """(N,) all labels, read without the features."""
         labels = np.empty(self.n_rows)
         rows = self.block_rows
@@ -277,7 +277,7 @@ class StoredQueries:
             labels[rows[b] : rows[b + 1]] = part.labels(local)
         return labels
 
-    def judgments(self) -> Iterator[tuple[NDArray[np.float64], Groups]]:
+    def judgments(self) -> Iterator[tuple[Floats, Groups]]:
         """The labels of each block and which rows are of which query, read without the features."""
         for b in range(self.n_blocks):
             part, local = self._place(b)

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.common.atomic import write_atomically
+from sinkprop.common.types import Integers
 from sinkprop.store.chunks import Chunk, Place
 from sinkprop.store.format import INDEX, MANIFEST, Manifest, Part, rows_schema, sizes_schema
 from sinkprop.store.seen_ids import SeenIds
@@ -158,7 +159,7 @@ class SetWriter:
         self._file = -1
         self._part: _PartFile | None = None
         self._part_ids: list[pa.Array] = []  # of each block
-        self._part_sizes: list[NDArray[np.int64]] = []
+        self._part_sizes: list[Integers] = []
         self._part_rows = 0
         self._part_blocks: list[tuple[int, int]] = []
         self._seen = SeenIds(layout.qid)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 import sinkprop
 from sinkprop.common.arguments import number, threads
 from sinkprop.common.progress import progress_line
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_query_weight
 from sinkprop.data.kinds import is_elsewhere
 from sinkprop.data.queries import Groups
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NeuralRanker"]
 
-Floats = NDArray[np.float64]
 
 _TOP = 200  # documents to which the Hungarian algorithm is applied when a partitioned measure ranks
 
@@ -403,7 +403,7 @@ class NeuralRanker(BaseRanker):
         self,
         network: nn.Module,
         rows: Any,
-        offsets: NDArray[np.int64],
+        offsets: Integers,
         *,
         preparation: Preparation,
         relaxation: Relaxation | None,
@@ -510,12 +510,12 @@ class NeuralRanker(BaseRanker):
         scores: Floats = theta @ np.array(score_weights(self.relaxation_))
         return scores
 
-    def _ranks(self, X: NDArray[Any], groups: Groups) -> NDArray[np.int64]:
+    def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
         if self.relaxation_ is None or self.relaxation_.width == 1:
             return super()._ranks(X, groups)
         return self._partitioned(self._theta(X, groups), groups, self.relaxation_)
 
-    def _partitioned(self, theta: Floats, groups: Groups, relaxation: Relaxation) -> NDArray[np.int64]:
+    def _partitioned(self, theta: Floats, groups: Groups, relaxation: Relaxation) -> Integers:
         settings: dict[str, Any] = {"n_iter": self.n_iter, "epsilon": self.epsilon, "top": _TOP}
         return partitioned_ranks(theta, groups, relaxation, **settings)
 

@@ -37,7 +37,7 @@ from sinkprop.cli.benchmark.records import (
     random_query,
 )
 from sinkprop.cli.benchmark.timing import best_time, second_look, time_method
-from sinkprop.objective.gains import Floats
+from sinkprop.common.types import Floats
 from sinkprop.objective.relaxations import SmoothedIndicator
 
 __all__ = [

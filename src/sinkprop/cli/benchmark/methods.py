@@ -37,7 +37,7 @@ from sinkprop.cli.benchmark.records import (
     one_line,
 )
 from sinkprop.common.arguments import half_steps
-from sinkprop.objective.gains import Floats
+from sinkprop.common.types import Floats
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 

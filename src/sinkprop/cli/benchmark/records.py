@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sinkprop.objective.gains import NDCG, Floats
+from sinkprop.common.types import Floats
+from sinkprop.objective.gains import NDCG
 
 SIGMA, N_ITER, EPSILON = 0.3, 5, 1e-6
 

@@ -27,6 +27,7 @@ from sinkprop.cluster.partitions import Piece
 from sinkprop.cluster.placement import Placement
 from sinkprop.cluster.plan import Plan, plan_of
 from sinkprop.common.progress import Notify, silent
+from sinkprop.common.types import Floats
 from sinkprop.data.blocks import cut
 from sinkprop.gbdt.boosters import lightgbm_module
 from sinkprop.gbdt.cluster.mesh import PeerLost
@@ -48,7 +49,6 @@ __all__ = [
     "queries_on",
 ]
 
-Floats = NDArray[np.float64]
 
 _POLL = 0.1  # seconds between looks at the workers
 _LOOK = 0.5  # and between questions how far they are

@@ -20,14 +20,12 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats, Singles
 from sinkprop.gbdt.boosters import lightgbm_module
 
 __all__ = ["Mesh", "PeerLost", "on_a_grid", "rounded"]
 
-Floats = NDArray[np.float64]
-Singles = NDArray[np.float32]
 
 _Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
 _GREETING = struct.Struct("<16si")

@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sinkprop.cluster.partitions import Piece
+from sinkprop.common.types import Floats
 from sinkprop.gbdt.derivatives import TreeLoss
 from sinkprop.gbdt.growing.loop import Boosting, Grown
 
 __all__ = ["JUDGING", "TRAINING", "ClusterRecord", "Fit", "Portion", "Rank", "Settings"]
 
-Floats = NDArray[np.float64]
 
 TRAINING, JUDGING = 1, 2  # what a query is for, the sum for both; 0 for one that does not count
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.cluster.partitions import blocks, share
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.blocks import Block
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
@@ -26,7 +27,6 @@ from sinkprop.gbdt.growing.validation import Judgment, expected_name
 
 __all__ = ["OwnQueries", "judgment_of", "shared_bins"]
 
-Floats = NDArray[np.float64]
 
 # Bytes of bins up to which they are found for the number of all documents, as one process does: LightGBM
 # draws an order of features by that number, and sets aside the place for as many.
@@ -49,9 +49,9 @@ class OwnQueries:
         labels: list[Floats] = []
         row_weights: list[Floats | None] = []
         judging: list[TrainingSet] = []
-        numbers: list[NDArray[np.int64]] = []
+        numbers: list[Integers] = []
         wanted = sample_rows(fit.settings.plan.parameters, fit.n_rows) if fit.several else None
-        places: list[NDArray[np.int64]] = []
+        places: list[Integers] = []
         sampled: list[NDArray[Any]] = []
         n_rows = 0
         for portion, block in self._blocks():

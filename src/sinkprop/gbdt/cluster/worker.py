@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats
 from sinkprop.gbdt.boosters import booster_of, lightgbm_module
 from sinkprop.gbdt.cluster.mesh import Mesh, PeerLost, rounded
 from sinkprop.gbdt.cluster.messages import TRAINING, ClusterRecord, Fit, Rank
@@ -23,8 +23,6 @@ from sinkprop.gbdt.growing.bins import dataset
 from sinkprop.gbdt.growing.loop import Boosting, BoostingFit, Grown, Growth, grow
 
 __all__ = ["forget", "listen", "progress_of", "stop_fit", "train"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(eq=False)

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop.common.arguments import number, whole
+from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 
 __all__ = ["QueryBagging", "query_bagging"]
 
-Floats = NDArray[np.float64]
 Function = Callable[[Floats], tuple[Any, Any]]
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats
 from sinkprop.gbdt.boosters import lightgbm_module
 from sinkprop.gbdt.growing.rows import StreamedRows, plain_rows
 
 __all__ = ["Bins", "dataset", "predicted", "sample_of", "sample_rows"]
 
-Floats = NDArray[np.float64]
 
 _MOST = 2**31 - 1  # rows, which LightGBM counts in 32 bits
 _ZERO = 1e-35  # what LightGBM takes for 0

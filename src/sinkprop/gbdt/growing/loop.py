@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop.common.progress import Notify, silent
+from sinkprop.common.types import Floats
 from sinkprop.gbdt.boosters import booster_of, booster_text, lightgbm_module
 from sinkprop.gbdt.growing.bins import dataset, predicted
 from sinkprop.gbdt.growing.validation import Judgment
 
 __all__ = ["Boosting", "BoostingFit", "Grown", "Growth", "grow"]
 
-Floats = NDArray[np.float64]
 Function = Callable[[Floats], tuple[Any, Any]]
 Value = Callable[[Floats], float]
 

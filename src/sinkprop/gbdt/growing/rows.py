@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.common.arguments import whole
+from sinkprop.common.types import Floats, Mask
 from sinkprop.data.checks import as_query_weight
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet, joined
@@ -72,7 +73,7 @@ class StreamedRows:
         self,
         read: Callable[[], Iterator[NDArray[Any]]],
         shape: tuple[int, int],
-        chosen: NDArray[np.bool_] | None = None,
+        chosen: Mask | None = None,
     ) -> None:
         self._read, self._chosen = read, chosen
         self.shape = (shape[0] if chosen is None else int(np.count_nonzero(chosen)), shape[1])
@@ -81,7 +82,7 @@ class StreamedRows:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows: NDArray[np.bool_]) -> StreamedRows:
+    def __getitem__(self, rows: Mask) -> StreamedRows:
         """The rows of a mask."""
         if self._chosen is not None:
             chosen = self._chosen.copy()
@@ -255,7 +256,7 @@ def encoded(X: Any, known: Categories, name: str, *, names: Sequence[str] | None
     return X
 
 
-def _codes(values: list[Any], known: list[Any]) -> NDArray[np.float64]:
+def _codes(values: list[Any], known: list[Any]) -> Floats:
     places = {value: float(place) for place, value in enumerate(known)}
     return np.array([places.get(value, np.nan) for value in values])
 

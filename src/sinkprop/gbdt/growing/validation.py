@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop.common.arguments import number
+from sinkprop.common.types import Floats
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.criteria import Judge, metric_judge
 from sinkprop.estimator.selection import Selection, mean_over_queries
@@ -18,8 +18,6 @@ from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
 from sinkprop.objective.gains import RankLinear
 
 __all__ = ["Judgment", "check_row_weight", "checked_criterion", "counting", "divided", "expected_name"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

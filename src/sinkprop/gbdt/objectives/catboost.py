@@ -17,9 +17,10 @@ from threading import Lock
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sinkprop.common.arguments import threads
+from sinkprop.common.types import Floats, Integers, Singles
 from sinkprop.data.checks import as_labels, as_scores
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
@@ -28,9 +29,6 @@ from sinkprop.objective.gains import Gain
 
 __all__ = ["CatBoostObjective", "CatBoostRows", "catboost_objective"]
 
-Floats = NDArray[np.float64]
-Singles = NDArray[np.float32]
-Index = NDArray[np.int64]
 
 _UNIT = 2.0**-24  # of the targets, which CatBoost keeps in float32: exact below 1
 # Of the scores' spread. The trees that monotone constraints and Langevin noise change, CatBoost keeps two
@@ -90,7 +88,7 @@ class CatBoostRows:
 
     labels: Floats
     groups: Groups
-    rows: Index
+    rows: Integers
     first: int
 
     @staticmethod
@@ -115,7 +113,7 @@ class CatBoostRows:
         target[self.rows] = (self.first + np.arange(len(self.rows))) * _UNIT
         return target
 
-    def find(self, targets: Any) -> Index | None:
+    def find(self, targets: Any) -> Integers | None:
         """The rows with these targets, or None where some are not of this data set."""
         numbers = np.asarray(targets, dtype=np.float64) / _UNIT - self.first
         places = numbers.astype(np.int64)
@@ -132,7 +130,7 @@ class _Round:
         self.derivatives: tuple[Singles, Singles] | None = None
         self._tolerance = _SAME * np.ptp(scores) + _SINGLE * np.abs(scores).max()
 
-    def has(self, rows: Index, scores: Floats) -> bool:
+    def has(self, rows: Integers, scores: Floats) -> bool:
         return bool((np.abs(self.scores[rows] - scores) <= self._tolerance).all())
 
 
@@ -202,7 +200,7 @@ class CatBoostObjective:
             first, second = self._at(rows, np.asarray(approxes))
         return list(zip(first[rows].tolist(), second[rows].tolist(), strict=True))
 
-    def see(self, rows: CatBoostRows, order: Index, scores: Floats) -> Floats:
+    def see(self, rows: CatBoostRows, order: Integers, scores: Floats) -> Floats:
         """Scores of a data set in its rows' order, from those that the metric got; those to train on kept."""
         if len(order) != len(rows.labels) or np.bincount(order, minlength=len(order)).max() > 1:
             raise ValueError(
@@ -216,7 +214,7 @@ class CatBoostObjective:
                 self._now = _Round(sorted_scores)
         return sorted_scores
 
-    def _at(self, rows: Index, scores: Floats) -> tuple[Singles, Singles]:
+    def _at(self, rows: Integers, scores: Floats) -> tuple[Singles, Singles]:
         """Derivatives of all rows in this round, for a call that names the scores of some."""
         if not self._now.has(rows, scores):
             if not self._start.has(rows, scores):

@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.common.arguments import threads
+from sinkprop.common.types import Singles
 from sinkprop.data.queries import Groups
 from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
 from sinkprop.gbdt.objectives.prepared import Layouts, consecutive, kept, present, settings_text, tree_loss
 from sinkprop.objective.gains import Gain, as_gain
 
 __all__ = ["LightGBMObjective", "lightgbm_objective"]
-
-Singles = NDArray[np.float32]
 
 
 def lightgbm_objective(

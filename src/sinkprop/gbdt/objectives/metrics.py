@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sinkprop.common.text_forms import digits, one_of, text_form
+from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_labels, as_query_weight
 from sinkprop.data.queries import Groups
 from sinkprop.gbdt.objectives import lightgbm as for_lightgbm
@@ -36,7 +37,6 @@ __all__ = [
     "xgboost_metric",
 ]
 
-Floats = NDArray[np.float64]
 Metrics = str | Metric | Gain | Iterable[str | Metric | Gain]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from sinkprop.common.types import Mask
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.torch.losses.modes import tracing
 
@@ -45,7 +45,7 @@ class Layout:
             return len(self.offsets) - 1
         return self.shape[0] if len(self.shape) == 2 else 1
 
-    def groups(self) -> tuple[Groups, NDArray[np.bool_] | None]:
+    def groups(self) -> tuple[Groups, Mask | None]:
         """The queries as the native layer takes them; and (Q,) which rows hold one, where some do not."""
         if self.offsets is not None:
             offsets = self.offsets.numpy(force=True)

@@ -1,6 +1,6 @@
 """The expected gain in torch's operations: on any device, under `torch.compile` and `torch.func`.
 
-In the scaling form of `objective/sinkhorn.py`, Pi = diag(u) (A + epsilon) diag(v). What is wanted of Pi are its
+In the scaling form of `sinkhorn.py`, Pi = diag(u) (A + epsilon) diag(v). What is wanted of Pi are its
 products with the discounts, E[j, u] = sum_k Pi[j, k] d[u, k], and f = sum_ju g[j, u] E[j, u]. Two functions
 with reverse passes of their own lie on the way, scores -> A and A -> E. The second saves the very tensor that
 the first put out, so that a graph keeps one n x n matrix a query, and the scaling vectors.

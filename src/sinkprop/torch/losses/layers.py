@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sinkprop import _native
 from sinkprop.common.arguments import half_steps, number, threads, whole
+from sinkprop.common.types import Floats
 from sinkprop.objective.expected_gain import Settings, native_settings
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, as_relaxation
 from sinkprop.torch.losses import dense, pre_sinkhorn
@@ -24,7 +25,7 @@ from sinkprop.torch.losses.batches import Layout, flat_values, layout_of
 from sinkprop.torch.losses.checks import check_scores, floating
 from sinkprop.torch.losses.log_sinkhorn import LogBeginning, LogNormalization, WideNormalization, within_range
 from sinkprop.torch.losses.modes import call, tracing
-from sinkprop.torch.losses.native import Backend, Floats, as_array, native_threads, takes_native
+from sinkprop.torch.losses.native import Backend, as_array, native_threads, takes_native
 
 __all__ = ["doubly_stochastic", "expected_ranks", "gumbel_sinkhorn", "partitioned", "sinkhorn", "top_k"]
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from sinkprop.common.types import Floats
 from sinkprop.torch.losses.batches import Layout
 from sinkprop.torch.losses.modes import forward_mode, tracing
 
 __all__ = ["Backend", "as_array", "check_backend", "native_threads", "native_values", "takes_native"]
 
-Floats = NDArray[np.float64]
 Backend = Literal["auto", "native", "torch"]
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sinkprop import _native
+from sinkprop.common.types import Floats, Integers
 from sinkprop.objective.expected_gain import native_settings
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 from sinkprop.torch.losses.modes import call, forward_mode, in_place
@@ -268,7 +268,7 @@ class _BetaMassesRev(torch.autograd.Function):  # type: ignore[misc]
 _BETA = native_settings(PartitionedMeasure("beta"), 0, 0.0)
 
 
-def _present(theta: Tensor, mask: Tensor) -> tuple[NDArray[np.float64], NDArray[np.int64], Tensor]:
+def _present(theta: Tensor, mask: Tensor) -> tuple[Floats, Integers, Tensor]:
     """The parameters of the documents, where each query that has any begins, and which rows they are."""
     rows = mask.reshape(-1).nonzero().squeeze(-1)
     sizes = mask.reshape(-1, mask.shape[-1]).sum(-1)

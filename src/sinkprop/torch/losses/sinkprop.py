@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sinkprop import _native
+from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_sample_weight
 from sinkprop.objective.expected_gain import Settings, grouped_gain, native_settings
 from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, as_gain
@@ -20,7 +21,6 @@ from sinkprop.torch.losses.checks import check_labels, check_reduction, check_sc
 from sinkprop.torch.losses.modes import tracing
 from sinkprop.torch.losses.native import (
     Backend,
-    Floats,
     as_array,
     check_backend,
     native_threads,

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.torch.neural.preparation import MOMENT_ROWS, Moments, Preparation
@@ -30,8 +31,6 @@ from sinkprop.torch.neural.stored import Data, StoredSet, sizes_of
 
 __all__ = ["Feed", "Held", "Rows", "Shard", "Streamed", "ahead", "feed_of", "spans_of", "training_moments"]
 
-Floats = NDArray[np.float64]
-Numbers = NDArray[np.int64]
 T = TypeVar("T")
 
 HELD_BYTES = 1 << 28  # stored features up to this size are held in memory
@@ -51,7 +50,7 @@ class Shard:
 class Rows(Protocol):
     """Rows that can be had by the numbers of their queries, on several threads at once."""
 
-    def shards(self, parts: Sequence[Numbers]) -> Iterator[Shard]:
+    def shards(self, parts: Sequence[Integers]) -> Iterator[Shard]:
         """One shard a part, in their order."""
 
 
@@ -62,19 +61,19 @@ class Feed(Protocol):
     weight  (Q,) what each counts; None for 1
     """
 
-    sizes: Numbers
+    sizes: Integers
     weight: Floats | None
 
-    def windows(self, rng: np.random.Generator) -> list[Numbers]:
+    def windows(self, rng: np.random.Generator) -> list[Integers]:
         """All queries in an order drawn at random, cut where what is read at once ends."""
 
-    def sources(self, groups: Sequence[Sequence[Numbers]]) -> Iterator[Rows]:
+    def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
         """Where the rows of each set of queries of each group are had; a group is read at once."""
 
     def everything(self) -> Rows:
         """Where the rows of all queries are had, for passes in their own order."""
 
-    def spans(self, spans: Sequence[Numbers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
+    def spans(self, spans: Sequence[Integers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
         """Consecutive queries, to be judged: their rows, prepared where they are a tensor, and all else."""
 
 
@@ -102,19 +101,19 @@ class Held:
         self._rows, self._preparation = preparation.kept(data.X), preparation
         self._labels = torch.from_numpy(data.y)
 
-    def windows(self, rng: np.random.Generator) -> list[Numbers]:
+    def windows(self, rng: np.random.Generator) -> list[Integers]:
         return [rng.permutation(len(self.sizes))]
 
-    def sources(self, groups: Sequence[Sequence[Numbers]]) -> Iterator[Rows]:
+    def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
         return (self for group in groups for _ in group)
 
     def everything(self) -> Rows:
         return self
 
-    def shards(self, parts: Sequence[Numbers]) -> Iterator[Shard]:
+    def shards(self, parts: Sequence[Integers]) -> Iterator[Shard]:
         return map(self._shard, parts)
 
-    def _shard(self, queries: Numbers) -> Shard:
+    def _shard(self, queries: Integers) -> Shard:
         rows = _rows_of(queries, self._offsets[:-1], self.sizes)
         index = torch.from_numpy(rows)
         kept, weight = self._rows, self._sample_weight
@@ -124,7 +123,7 @@ class Held:
             None if weight is None else torch.from_numpy(weight[rows]),
         )
 
-    def spans(self, spans: Sequence[Numbers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
+    def spans(self, spans: Sequence[Integers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
         for span in spans:
             first, last = int(span[0]), int(span[-1]) + 1
             ends = self._offsets[first : last + 1]
@@ -144,13 +143,13 @@ class Streamed:
         self._preparation, self._threads = preparation, threads
         self._row_bytes = 4 * max(data.n_features, 1)
 
-    def windows(self, rng: np.random.Generator) -> list[Numbers]:
+    def windows(self, rng: np.random.Generator) -> list[Integers]:
         found = self._windows(rng)
         if len(found) == 1:  # as in memory
             return [rng.permutation(len(self.sizes))]
         return [rng.permutation(window) for window in found]
 
-    def _windows(self, rng: np.random.Generator) -> list[Numbers]:
+    def _windows(self, rng: np.random.Generator) -> list[Integers]:
         if self.data.n_bytes <= WINDOW_BYTES:
             return [np.arange(len(self.sizes))]
         starts = np.flatnonzero(np.diff(self.data.blocks, prepend=-1))
@@ -159,10 +158,10 @@ class Streamed:
         parts = cut(rng.permutation(len(blocks)), rows, max(1, WINDOW_BYTES // self._row_bytes))
         return [np.concatenate([blocks[b] for b in np.sort(part)]) for part in parts]
 
-    def sources(self, groups: Sequence[Sequence[Numbers]]) -> Iterator[Rows]:
+    def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
         """The group after the one in use is read on a thread; one too large for memory is read by shards."""
 
-        def load(group: Sequence[Numbers]) -> Rows:
+        def load(group: Sequence[Integers]) -> Rows:
             queries = np.concatenate([*group, np.empty(0, np.int64)])
             if int(self.sizes[queries].sum()) * self._row_bytes > 2 * WINDOW_BYTES:
                 return _Unread(self)
@@ -176,7 +175,7 @@ class Streamed:
     def everything(self) -> Rows:
         return _Unread(self)
 
-    def _loaded(self, queries: Numbers) -> Rows:
+    def _loaded(self, queries: Integers) -> Rows:
         """The rows of these queries, rising numbers, in memory and prepared."""
         sizes = self.sizes[queries]
         n = int(sizes.sum())
@@ -186,7 +185,7 @@ class Streamed:
         bounds = np.flatnonzero(np.diff(self.data.blocks[queries])) + 1
         pieces = np.split(np.arange(len(queries)), bounds) if n else []
 
-        def read(piece: Numbers) -> None:
+        def read(piece: Integers) -> None:
             part = self.data.take(queries[piece])
             rows = slice(int(ends[piece[0]]), int(ends[piece[-1] + 1]))
             self._preparation(part.X, features[rows])
@@ -196,11 +195,11 @@ class Streamed:
             pass
         return _Loaded(queries, sizes, ends[:-1], features, labels)
 
-    def _shard(self, queries: Numbers) -> Shard:
+    def _shard(self, queries: Integers) -> Shard:
         part = self.data.take(queries)
         return Shard(self._preparation(part.X), torch.from_numpy(part.y), None)
 
-    def spans(self, spans: Sequence[Numbers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
+    def spans(self, spans: Sequence[Integers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
         for part in ahead(partial(self.data.take, span) for span in spans):
             yield part.X, part
 
@@ -209,13 +208,13 @@ class Streamed:
 class _Loaded:
     """Rows of some queries of a stored set, in memory."""
 
-    queries: Numbers
-    sizes: Numbers
-    starts: Numbers
+    queries: Integers
+    sizes: Integers
+    starts: Integers
     features: Tensor
     labels: Tensor
 
-    def shards(self, parts: Sequence[Numbers]) -> Iterator[Shard]:
+    def shards(self, parts: Sequence[Integers]) -> Iterator[Shard]:
         for part in parts:
             at = np.searchsorted(self.queries, part)
             index = torch.from_numpy(_rows_of(at, self.starts, self.sizes))
@@ -228,7 +227,7 @@ class _Unread:
 
     feed: Streamed
 
-    def shards(self, parts: Sequence[Numbers]) -> Iterator[Shard]:
+    def shards(self, parts: Sequence[Integers]) -> Iterator[Shard]:
         return ahead(partial(self.feed._shard, part) for part in parts)
 
 
@@ -241,7 +240,7 @@ def feed_of(data: Data, preparation: Preparation, threads: int = 1) -> Held | St
     return Streamed(data, preparation, threads)
 
 
-def spans_of(feed: Feed) -> list[Numbers]:
+def spans_of(feed: Feed) -> list[Integers]:
     """All queries in their order, cut into what is judged at once."""
     return cut(np.arange(len(feed.sizes)), feed.sizes, _SPAN_ROWS) if len(feed.sizes) else []
 
@@ -283,9 +282,9 @@ def _chunk_moments(data: Data, chunks: range, transform: str, threads: int) -> l
     return list(ahead((partial(of, chunk) for chunk in chunks), threads, threads))
 
 
-def _rows_of(queries: Numbers, starts: Numbers, sizes: Numbers) -> Numbers:
+def _rows_of(queries: Integers, starts: Integers, sizes: Integers) -> Integers:
     """The rows of these queries, one query after the other."""
     counts = sizes[queries]
     ends = np.cumsum(counts)
-    rows: Numbers = np.arange(int(ends[-1])) + np.repeat(starts[queries] - (ends - counts), counts)
+    rows: Integers = np.arange(int(ends[-1])) + np.repeat(starts[queries] - (ends - counts), counts)
     return rows

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import Scaling, scaling_of
 
 __all__ = ["MOMENT_ROWS", "TRANSFORMS", "Moments", "Preparation", "make_preparation", "transformed"]
 
-Floats = NDArray[np.float64]
 
 TRANSFORMS = ("log1p", "none")
 MOMENT_ROWS = 1 << 15  # whose moments are taken at a time

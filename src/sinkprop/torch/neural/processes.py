@@ -22,14 +22,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from sinkprop.common.types import Floats
 from sinkprop.torch.neural.scoring import NetworkOverflowError
 
 __all__ = ["Alone", "RankError", "Ranks", "Said", "rank_here", "ranks_of"]
 
-Floats = NDArray[np.float64]
 
 LANES = 16  # parts of a minibatch whose gradients are added up by themselves; the most ranks that share one
 

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sinkprop.common.types import Floats, Integers
 from sinkprop.torch.neural.preparation import Preparation
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "thread_pool",
 ]
 
-Floats = NDArray[np.float64]
 
 _CHUNK = 1 << 13  # rows
 
@@ -41,7 +41,7 @@ class NetworkOverflowError(ArithmeticError):
 def network_scores(
     module: nn.Module,
     rows: Tensor | NDArray[Any],
-    offsets: NDArray[np.int64] | None,
+    offsets: Integers | None,
     preparation: Preparation,
     *,
     n_outputs: int,
@@ -148,7 +148,7 @@ def thread_pool(count: int) -> Iterator[ThreadPoolExecutor | None]:
         yield pool
 
 
-def cut(order: NDArray[np.int64], sizes: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
+def cut(order: Integers, sizes: Integers, budget: int) -> list[Integers]:
     """The queries in their order, cut so that no part has more documents than the budget, or one query.
 
     >>> [part.tolist() for part in cut(np.array([2, 0, 1, 3]), np.array([3, 4, 2, 9]), 6)]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sinkprop.common.arguments import half_steps, number, whole
+from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import SCALINGS
 from sinkprop.objective.gains import as_gain
 from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, as_relaxation
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DTYPES", "either", "make_plan", "name_of"]
 
-Floats = NDArray[np.float64]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sinkprop.common.types import Integers
 from sinkprop.torch.neural.processes import Alone
 from sinkprop.torch.neural.stored import Data, sizes_of
 
@@ -50,7 +50,7 @@ def divided(
     return _counting(data, mine[~held], ranks), judging, f"{n} queries held out"
 
 
-def _counting(data: Data, queries: NDArray[np.int64], ranks: Alone) -> Data | None:
+def _counting(data: Data, queries: Integers, ranks: Alone) -> Data | None:
     """Those of the queries that have some weight; None where this rank has none of them."""
     weight = data.query_weight
     kept = queries if weight is None else queries[weight[queries] > 0]

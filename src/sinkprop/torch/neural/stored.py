@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.feature_scaling import scale_by_query
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet, fingerprint
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
 
 __all__ = ["Data", "StoredSet", "digest_of", "largest_label", "sizes_of", "stored_set"]
-
-Floats = NDArray[np.float64]
-Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +34,7 @@ class StoredSet:
     """
 
     stored: StoredQueries
-    numbers: Numbers
+    numbers: Integers
     query_weight: Floats | None = None
     by_query: str | None = None
     columns: list[int] | None = None
@@ -52,8 +50,8 @@ class StoredSet:
         return int(self.stored.n_features)
 
     @cached_property
-    def sizes(self) -> Numbers:
-        sizes: Numbers = self.stored.sizes[self.numbers]
+    def sizes(self) -> Integers:
+        sizes: Integers = self.stored.sizes[self.numbers]
         return sizes
 
     @property
@@ -66,18 +64,18 @@ class StoredSet:
         return 4 * self.n_rows * self.n_features
 
     @cached_property
-    def blocks(self) -> Numbers:
+    def blocks(self) -> Integers:
         """(Q,) the block in which each query stands."""
         return np.searchsorted(self.stored.block_queries, self.numbers, side="right") - 1
 
-    def select(self, queries: Numbers) -> StoredSet:
+    def select(self, queries: Integers) -> StoredSet:
         """The queries of these numbers here, in their order here."""
         chosen = np.zeros(self.n_queries, dtype=bool)
         chosen[queries] = True
         weight = None if self.query_weight is None else self.query_weight[chosen]
         return replace(self, numbers=self.numbers[chosen], query_weight=weight)
 
-    def take(self, queries: Numbers) -> TrainingSet:
+    def take(self, queries: Integers) -> TrainingSet:
         """These queries in memory, in the order given."""
         found = self.stored.take(self.numbers[queries])
         sizes = self.sizes[queries]
@@ -105,7 +103,7 @@ class StoredSet:
 Data = TrainingSet | StoredSet
 
 
-def sizes_of(data: Data) -> Numbers:
+def sizes_of(data: Data) -> Integers:
     """(Q,) documents of each query."""
     return data.sizes if isinstance(data, StoredSet) else np.diff(data.groups.offsets)
 

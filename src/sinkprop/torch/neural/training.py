@@ -20,11 +20,11 @@ from itertools import repeat
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sinkprop.common.lbfgs import descend
 from sinkprop.common.progress import Notify, silent
+from sinkprop.common.types import Floats, Integers
 from sinkprop.torch.neural.feeds import Held, Rows, Shard, Streamed
 from sinkprop.torch.neural.network import drawing_from
 from sinkprop.torch.neural.processes import LANES, Alone
@@ -40,7 +40,6 @@ from sinkprop.torch.neural.scoring import (
 
 __all__ = ["fit_network"]
 
-Floats = NDArray[np.float64]
 
 _EVERY = 4  # epochs between two looks at the training queries, which take a fifth of an epoch's time
 _SHARD_DOCUMENTS = 2048  # few enough for the caches, many enough for what a step costs beside arithmetic
@@ -211,7 +210,7 @@ class _Trainer:
                 step += 1
         return total / n_batches
 
-    def _batches(self, number: int) -> list[list[NDArray[np.int64]]]:
+    def _batches(self, number: int) -> list[list[Integers]]:
         """The minibatches of an epoch, by what is read at once."""
         ranks, budget = self._ranks, self._plan.batch_documents
         rng = np.random.default_rng([self._plan.seed, 1, number, *self._number_of_own()])
@@ -228,7 +227,7 @@ class _Trainer:
         if not groups:
             return [[np.empty(0, np.int64)] * steps]
         at = 0
-        spread: list[list[NDArray[np.int64]]] = []
+        spread: list[list[Integers]] = []
         for group in groups:
             spread.append([])
             for batch in group:
@@ -242,7 +241,7 @@ class _Trainer:
         """What tells the draws of ranks with queries of their own apart."""
         return (self._ranks.rank,) if self._ranks.own and self._ranks.rank else ()
 
-    def _lanes(self, batch: NDArray[np.int64]) -> _Lanes:
+    def _lanes(self, batch: Integers) -> _Lanes:
         shards = list(enumerate(_shards(batch, self._sizes, _SHARD_DOCUMENTS)))
         n = min(len(shards), LANES)
         mine = range(n) if self._ranks.own else self._ranks.share(n)
@@ -313,11 +312,11 @@ class _Trainer:
     ) -> list[tuple[float, Tensor]]:
         """The sum of each lane of this rank."""
 
-        def one(number: int, queries: NDArray[np.int64], shard: Shard) -> tuple[float, Tensor]:
+        def one(number: int, queries: Integers, shard: Shard) -> tuple[float, Tensor]:
             rng = np.random.default_rng([self._plan.seed, 2, epoch, step, number, *self._number_of_own()])
             return self._shard(queries, shard, share, rng, epoch)
 
-        def along(lane: list[tuple[int, NDArray[np.int64]]]) -> tuple[float, Tensor]:
+        def along(lane: list[tuple[int, Integers]]) -> tuple[float, Tensor]:
             values, total = [], None
             for (number, queries), shard in zip(lane, rows.shards([q for _, q in lane]), strict=True):
                 value, gradient = one(number, queries, shard)
@@ -347,7 +346,7 @@ class _Trainer:
 
     def _shard(
         self,
-        queries: NDArray[np.int64],
+        queries: Integers,
         shard: Shard,
         share: float,
         rng: np.random.Generator,
@@ -430,17 +429,17 @@ class _Trainer:
 class _Lanes:
     """A minibatch: n lanes in all, and those of this rank, each of consecutive shards with their numbers."""
 
-    mine: list[list[tuple[int, NDArray[np.int64]]]]
+    mine: list[list[tuple[int, Integers]]]
     n: int
 
     @property
-    def queries(self) -> NDArray[np.int64]:
+    def queries(self) -> Integers:
         """Those of this rank."""
         parts = [queries for lane in self.mine for _, queries in lane]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _shards(batch: NDArray[np.int64], sizes: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
+def _shards(batch: Integers, sizes: Integers, budget: int) -> list[Integers]:
     """The queries in their order, cut into parts of about as many documents each, and about the budget.
 
     >>> [part.tolist() for part in _shards(np.array([0, 1, 2, 3]), np.array([3, 1, 2, 2]), 4)]

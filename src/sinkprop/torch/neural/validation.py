@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
+from sinkprop.common.types import Floats, Integers
 from sinkprop.estimator.criteria import Judge
 from sinkprop.estimator.selection import mean_over_queries
 from sinkprop.metrics.conventions import Convention, as_convention
@@ -19,8 +19,6 @@ from sinkprop.torch.neural.processes import Alone
 from sinkprop.torch.neural.stored import Data, largest_label
 
 __all__ = ["Judgment", "graded"]
-
-Floats = NDArray[np.float64]
 
 
 def graded(criterion: Any, convention: str | Convention, sets: Sequence[Data], ranks: Alone) -> Convention:
@@ -50,7 +48,7 @@ class Judgment:
     def __init__(
         self,
         feeds: Sequence[Held | Streamed],
-        scores: Callable[[nn.Module, Any, NDArray[np.int64]], Floats],
+        scores: Callable[[nn.Module, Any, Integers], Floats],
         judge: Judge,
         ranks: Alone,
     ) -> None:

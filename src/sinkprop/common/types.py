@@ -1,0 +1,14 @@
+"""Types of arrays, named once."""
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Floats", "Integers", "Mask", "Positions", "Singles"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Singles: TypeAlias = NDArray[np.float32]
+Integers: TypeAlias = NDArray[np.int64]
+Positions: TypeAlias = NDArray[np.intp]  # what NumPy and SciPy index with
+Mask: TypeAlias = NDArray[np.bool_]
