@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from rich.console import Console
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from tree_problems import evaluation, exit_of_a_fork, ranking_data
+from tree_problems import AWKWARD, evaluation, exit_of_a_fork, ranking_data
 
 import sinkprop
 from sinkprop import Selection, evaluate
@@ -325,20 +325,6 @@ def test_normalization_by_query(data):
     assert np.isfinite(
         LightGBMRanker(**ONE, normalization="query").fit(holes, y, qid=qid).booster_.predict(holes)
     ).all()
-
-
-AWKWARD = {
-    "one document a query": (np.eye(3), [0, 1, 2], [0, 1, 2]),
-    "one document": (np.eye(1), [1], [0]),
-    "one query": (np.eye(3), [0, 1, 2], [0, 0, 0]),
-    "no relevant document": (np.eye(4), [0, 0, 0, 0], [0, 0, 1, 1]),
-    "all labels equal": (np.eye(4), [2, 2, 2, 2], [0, 0, 1, 1]),
-    "all features equal": (np.full((4, 2), 1 / 3), [0, 1, 2, 0], [0, 0, 1, 1]),
-    "all features missing": (np.full((4, 2), np.nan), [0, 1, 2, 0], [0, 0, 1, 1]),
-    "huge features": (np.array([[1e150], [2e150], [3e150], [-1e150]]), [0, 1, 2, 0], [0, 0, 1, 1]),
-    "tiny features": (np.array([[1e-150], [2e-150], [3e-150], [-1e-150]]), [0, 1, 2, 0], [0, 0, 1, 1]),
-    "more features than rows": (np.random.default_rng(0).normal(size=(4, 9)), [0, 1, 2, 0], [0, 0, 1, 1]),
-}
 
 
 @pytest.mark.parametrize("name", AWKWARD)

@@ -9,8 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from test_baselines_trees import AWKWARD
-from tree_problems import evaluation, exit_of_a_fork, ranking_data
+from tree_problems import AWKWARD, evaluation, exit_of_a_fork, ranking_data
 
 import sinkprop
 from sinkprop import Selection, evaluate

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cluster_tasks import Part, Parts
+from linear_problems import training_set
 from numpy.testing import assert_allclose, assert_array_equal
-from test_linear import training_set
 
 import sinkprop.data.blocks
 from sinkprop import NDCG, Annealing, PartitionedMeasure, Selection, SinkPropRanker, SmoothedIndicator

@@ -9,6 +9,19 @@ from sinkprop.data import group_rows
 from sinkprop.gbdt import Derivatives, TreeLoss
 from sinkprop.gbdt.derivatives import GAIN
 
+AWKWARD = {
+    "one document a query": (np.eye(3), [0, 1, 2], [0, 1, 2]),
+    "one document": (np.eye(1), [1], [0]),
+    "one query": (np.eye(3), [0, 1, 2], [0, 0, 0]),
+    "no relevant document": (np.eye(4), [0, 0, 0, 0], [0, 0, 1, 1]),
+    "all labels equal": (np.eye(4), [2, 2, 2, 2], [0, 0, 1, 1]),
+    "all features equal": (np.full((4, 2), 1 / 3), [0, 1, 2, 0], [0, 0, 1, 1]),
+    "all features missing": (np.full((4, 2), np.nan), [0, 1, 2, 0], [0, 0, 1, 1]),
+    "huge features": (np.array([[1e150], [2e150], [3e150], [-1e150]]), [0, 1, 2, 0], [0, 0, 1, 1]),
+    "tiny features": (np.array([[1e-150], [2e-150], [3e-150], [-1e-150]]), [0, 1, 2, 0], [0, 0, 1, 1]),
+    "more features than rows": (np.random.default_rng(0).normal(size=(4, 9)), [0, 1, 2, 0], [0, 0, 1, 1]),
+}
+
 
 def queries(n_queries=20, seed=0, *, sizes=None, labels="graded"):
     """Features, labels and sizes of consecutive queries; labels by a product of features.

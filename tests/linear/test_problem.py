@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from linear_problems import training_set
 from numpy.testing import assert_allclose, assert_array_equal
 
 import sinkprop.linear.products
@@ -23,18 +24,6 @@ RELAXATIONS = [
     PartitionedMeasure("probit"),
     PartitionedMeasure("beta"),
 ]
-
-
-def training_set(n_queries=5, weights=False, dtype=np.float64, seed=0):
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(1, 20, n_queries)
-    n = sizes.sum()
-    X = (rng.normal(size=(n, 4)) * [1, 10, 0.1, 1] + [0, 5, 0, -2]).astype(dtype)
-    y = np.digitize(X @ [1, 0.1, 3, 0] + rng.normal(size=n), [0.5, 2]).astype(float)
-    groups = group_rows(np.repeat(np.arange(n_queries), sizes), n)
-    if not weights:
-        return TrainingSet(X, y, groups)
-    return TrainingSet(X, y, groups, rng.uniform(0.5, 2, n), rng.uniform(0, 2, n_queries))
 
 
 def objective(data, relaxation, normalization="standard", resample=0):

@@ -99,7 +99,7 @@ def check_steps(k: int, groups: Groups) -> None:
     """Fail where the loss would take absurdly long: n (n - 1) ... (n - k + 2) steps a query for k > 2."""
     if k <= 2:
         return
-    sizes = np.diff(groups.offsets).astype(np.float64)
+    sizes = groups.sizes.astype(np.float64)
     steps = sizes.copy()
     for i in range(1, min(k - 1, groups.longest)):
         steps *= np.maximum(sizes - i, 1)

@@ -15,7 +15,7 @@ from sinkprop.baselines.rank_binomial import checked_sigma, soft_gain, soft_rank
 from sinkprop.common.arguments import numbers, whole
 from sinkprop.common.lbfgs import descend
 from sinkprop.common.types import Floats, Integers
-from sinkprop.data.queries import Groups
+from sinkprop.data.queries import Groups, group_rows
 from sinkprop.estimator.base import Ids
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
@@ -143,7 +143,7 @@ class SoftRankRanker(LinearBaseline):
         """
         X = self._features(X)
         self._check_one_query(qid, len(X), "rank_distribution")
-        one = Groups(np.array([0, len(X)]), None, np.zeros(1, np.int64), len(X))
+        one = group_rows(None, len(X))
         scores = self._score_rows(self._by_query(X, one), one)
         P = self._distribution(scores, self.sigma_ if sigma is None else checked_sigma(sigma))
         if ranks is None:

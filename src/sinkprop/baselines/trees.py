@@ -229,7 +229,7 @@ class LightGBMRanker(TreeRanker):
             data.X,
             labels,
             # our own functions know the queries, and have no limit to their length
-            group=None if self.objective in _OURS else np.diff(data.groups.offsets),
+            group=None if self.objective in _OURS else data.groups.sizes,
             weight=None if self.objective in _OURS else data.row_weight,
             params=shared,
         ).construct()
@@ -264,7 +264,7 @@ class LightGBMRanker(TreeRanker):
                 )
             return y, []
         if data.groups.longest > _LONGEST:
-            n_docs = np.diff(data.groups.offsets)
+            n_docs = data.groups.sizes
             query = data.groups.queries.tolist()[int(n_docs.argmax())]
             raise ValueError(
                 f"query {query!r} has {n_docs.max()} documents; LightGBM's lambdarank takes {_LONGEST}. Give "

@@ -124,7 +124,7 @@ class XGBoostRanker(TreeRanker):
         rows = xgboost.DMatrix(
             data.X,
             labels,
-            group=np.diff(data.groups.offsets),
+            group=data.groups.sizes,
             weight=data.query_weight,
             nthread=n_threads,
         )

@@ -20,7 +20,7 @@ from sinkprop.cluster.reduction import Node, reduced
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.blocks import Block, Team, combined, consecutive, cut
 from sinkprop.data.feature_scaling import scale_by_query
-from sinkprop.data.queries import Groups, Queries
+from sinkprop.data.queries import Queries
 from sinkprop.data.training_set import TrainingSet
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def sorted_rows(queries: Queries, *, by_query: bool) -> TrainingSet:
         X = scale_by_query(X, groups)
     if groups.rows is not None:
         X, y = X[groups.rows], y[groups.rows]
-        groups = Groups(groups.offsets, None, groups.queries, groups.longest)
+        groups = groups.sorted
     return TrainingSet(X, y, groups)
 
 
@@ -272,7 +272,7 @@ def summarize(held: Held | None) -> Summary | None:
         n_features,
         held.feature_names,
         data.groups.queries,
-        np.diff(data.groups.offsets),
+        data.groups.sizes,
         digest.hexdigest(),
     )
 

@@ -85,9 +85,7 @@ class Plan:
     def weights_of_queries(self, weight: ArrayLike | Mapping[Hashable, float] | None) -> Floats | None:
         if weight is None:
             return self.query_weight
-        offsets = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
-        groups = Groups(offsets, None, self.query_ids, int(self.sizes.max()))
-        return as_query_weight(weight, groups, self.n_rows)
+        return as_query_weight(weight, Groups.of_sizes(self.sizes, self.query_ids), self.n_rows)
 
 
 def plan_of(

@@ -85,10 +85,9 @@ def _chosen(groups: Groups, chosen: Any) -> Groups | None:
         return groups
     if not chosen.any():
         return None
-    sizes = np.diff(groups.offsets)
+    sizes = groups.sizes
     rows = np.flatnonzero(np.repeat(chosen, sizes))
-    offsets = np.concatenate([[0], np.cumsum(sizes[chosen])]).astype(np.int64)
-    return Groups(offsets, rows, groups.queries[chosen], int(sizes[chosen].max()))
+    return Groups.of_sizes(sizes[chosen], groups.queries[chosen], rows)
 
 
 class Task(Protocol[P]):
@@ -161,7 +160,7 @@ class ArraySource:
 
     @property
     def sizes(self) -> Integers:
-        return np.diff(self.data.groups.offsets)
+        return self.data.groups.sizes
 
     @property
     def query_weight(self) -> Floats | None:
@@ -338,7 +337,7 @@ def consecutive(data: TrainingSet, first: int, last: int) -> TrainingSet:
         return data
     offsets = data.groups.offsets[first : last + 1]
     rows = slice(int(offsets[0]), int(offsets[-1]))
-    groups = Groups(offsets - offsets[0], None, data.groups.queries[first:last], int(np.diff(offsets).max()))
+    groups = Groups.of_sizes(np.diff(offsets), data.groups.queries[first:last])
     return replace(
         data,
         X=data.X[rows],

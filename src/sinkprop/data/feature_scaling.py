@@ -80,7 +80,7 @@ def scale_by_query(X: NDArray[Any], groups: Groups) -> NDArray[Any]:
     NaN stays NaN, and does not count in the minimum and the maximum of the others.
     """
     ordered = X if groups.rows is None else X[groups.rows]
-    starts, sizes = groups.offsets[:-1], np.diff(groups.offsets)
+    starts, sizes = groups.offsets[:-1], groups.sizes
     least = np.fmin.reduceat(ordered, starts, axis=0)
     width = np.fmax.reduceat(ordered, starts, axis=0) - least
     constant = width == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any
 
@@ -14,7 +14,7 @@ from sinkprop import _native
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_features, as_labels
 
-__all__ = ["Fold", "Groups", "Queries", "group_rows"]
+__all__ = ["Fold", "Groups", "Queries", "group_rows", "offsets_of"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,38 @@ class Groups:
     rows: Integers | None
     queries: NDArray[Any]
     longest: int
+
+    @classmethod
+    def of_sizes(
+        cls, sizes: Integers, queries: NDArray[Any] | None = None, rows: Integers | None = None
+    ) -> Groups:
+        """Consecutive queries of these sizes; `queries` are their ids, numbers from 0 where there are none.
+
+        >>> Groups.of_sizes(np.array([2, 1])).offsets
+        array([0, 2, 3])
+        """
+        ids = np.arange(len(sizes)) if queries is None else queries
+        return cls(offsets_of(sizes), rows, ids, int(sizes.max(initial=0)))
+
+    @property
+    def sizes(self) -> Integers:
+        """(Q,) documents of each query."""
+        return np.diff(self.offsets)
+
+    @property
+    def codes(self) -> Integers:
+        """(N,) the number of each row's query, in the caller's order of rows."""
+        codes = np.repeat(np.arange(len(self.queries)), self.sizes)
+        if self.rows is None:
+            return codes
+        unsorted = np.empty_like(codes)
+        unsorted[self.rows] = codes
+        return unsorted
+
+    @property
+    def sorted(self) -> Groups:
+        """The same queries of rows that have been put in their order."""
+        return self if self.rows is None else replace(self, rows=None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,6 +153,15 @@ class Fold:
     test: Queries
 
 
+def offsets_of(sizes: Any) -> Integers:
+    """Where each of consecutive runs of rows begins, and where the last one ends: (Q + 1,).
+
+    >>> offsets_of([2, 1])
+    array([0, 2, 3])
+    """
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
 def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
     """The groups of n rows with the query ids `qid`: one id a row, of any hashable kind, in any order.
 
@@ -131,7 +172,7 @@ def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
     (['b', 'a'], [0, 2, 1], [0, 2, 3])
     """
     if qid is None:
-        return Groups(np.array([0, n], np.int64), None, np.zeros(1, np.int64), n)
+        return Groups.of_sizes(np.array([n]))
     ids = qid if isinstance(qid, np.ndarray) else _id_array(qid)
     if ids.ndim != 1:
         raise ValueError(f"qid must be one id a row, of shape ({n},); got an array of shape {ids.shape}.")
@@ -148,9 +189,8 @@ def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
     by_appearance = np.argsort(first, kind="stable")
     position = np.empty_like(by_appearance)
     position[by_appearance] = np.arange(len(first))
-    offsets = np.concatenate([[0], np.cumsum(counts[by_appearance])]).astype(np.int64)
     rows = np.argsort(position[inverse], kind="stable").astype(np.int64)
-    return Groups(offsets, rows, ids[first[by_appearance]], int(counts.max()))
+    return Groups.of_sizes(counts[by_appearance], ids[first[by_appearance]], rows)
 
 
 def _id_array(qid: Any) -> NDArray[Any]:

@@ -33,27 +33,26 @@ class TrainingSet:
     @property
     def codes(self) -> Integers:
         """(N,) the number of each row's query."""
-        return np.repeat(np.arange(self.n_queries), np.diff(self.groups.offsets))
+        return self.groups.codes
 
     @property
     def row_weight(self) -> Floats | None:
         """(N,) what a row counts where rows count alone: its own weight times its query's."""
         if self.query_weight is None:
             return self.sample_weight
-        by_row = np.repeat(self.query_weight, np.diff(self.groups.offsets))
+        by_row = np.repeat(self.query_weight, self.groups.sizes)
         return by_row if self.sample_weight is None else by_row * self.sample_weight
 
     def select(self, queries: Integers) -> TrainingSet:
         """The queries of these numbers, in their order here."""
         chosen = np.zeros(self.n_queries, dtype=bool)
         chosen[queries] = True
-        rows = np.repeat(chosen, np.diff(self.groups.offsets))
-        sizes = np.diff(self.groups.offsets)[chosen]
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        sizes = self.groups.sizes
+        rows = np.repeat(chosen, sizes)
         return TrainingSet(
             self.X[rows],
             self.y[rows],
-            Groups(offsets, None, self.groups.queries[chosen], int(sizes.max())),
+            Groups.of_sizes(sizes[chosen], self.groups.queries[chosen]),
             None if self.sample_weight is None else self.sample_weight[rows],
             None if self.query_weight is None else self.query_weight[chosen],
         )
@@ -86,12 +85,10 @@ def joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:
             return None
         return np.concatenate([np.ones(n) if x is None else x, np.ones(m) if y is None else y])
 
-    offsets = np.concatenate([a.groups.offsets, a.groups.offsets[-1] + b.groups.offsets[1:]])
-    queries = np.arange(len(offsets) - 1)
     return TrainingSet(
         np.concatenate([a.X, b.X]),
         np.concatenate([a.y, b.y]),
-        Groups(offsets, None, queries, max(a.groups.longest, b.groups.longest)),
+        Groups.of_sizes(np.concatenate([a.groups.sizes, b.groups.sizes])),
         together(a.sample_weight, b.sample_weight, len(a.y), len(b.y)),
         together(a.query_weight, b.query_weight, a.n_queries, b.n_queries),
     )

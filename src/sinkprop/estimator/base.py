@@ -34,7 +34,6 @@ from sinkprop.estimator.fit_arguments import (
     is_pair,
     label_column,
     one_each,
-    row_codes,
     text_column,
     warn_of_what_is_no_feature,
 )
@@ -191,7 +190,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         result = evaluate(
             labels,
             -ranks.astype(np.float64),
-            row_codes(groups),
+            groups.codes,
             metrics=[self.metric],
             convention=self.convention,
             query_weight=weight,
@@ -235,8 +234,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def _stored_score(
         self, stored: StoredQueries, query_weight: ArrayLike | Mapping[Hashable, float] | None
     ) -> float:
-        groups = Groups(stored.offsets, None, stored.query_ids, stored.longest)
-        weight = None if query_weight is None else as_query_weight(query_weight, groups, len(stored))
+        weight = None if query_weight is None else as_query_weight(query_weight, stored.groups, len(stored))
         result = evaluate_blocks(
             (
                 (block.y, -self._ranks(X, block.groups).astype(np.float64), block.groups)
@@ -320,7 +318,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
     def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
         """Ranks of normalized rows in their queries."""
-        return ranking(self._score_rows(X, groups), row_codes(groups)).ranks
+        return ranking(self._score_rows(X, groups), groups.codes).ranks
 
     def _training_set(
         self,
@@ -361,7 +359,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             rows = groups.rows
             X, labels = X[rows], labels[rows]
             row_weight = None if row_weight is None else row_weight[rows]
-            groups = Groups(groups.offsets, None, groups.queries, groups.longest)
+            groups = groups.sorted
         return TrainingSet(X, labels, groups, row_weight, weight)
 
     def _evaluation_sets(

@@ -11,7 +11,6 @@ from sklearn.utils.validation import column_or_1d
 
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_sample_weight
-from sinkprop.data.queries import Groups
 
 __all__ = [
     "expanded_weight",
@@ -19,7 +18,6 @@ __all__ = [
     "is_pair",
     "label_column",
     "one_each",
-    "row_codes",
     "text_column",
     "warn_of_what_is_no_feature",
 ]
@@ -35,16 +33,6 @@ def ids_of_sizes(sizes: ArrayLike, n: int) -> Integers:
     if array.sum() != n:
         raise ValueError(f"group must sum to the number of rows, {n}; its sum is {array.sum():g}.")
     return np.repeat(np.arange(len(array)), array.astype(np.int64))
-
-
-def row_codes(groups: Groups) -> Integers:
-    """(N,) the number of each row's query, in the caller's order of rows."""
-    codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
-    if groups.rows is None:
-        return codes
-    unsorted = np.empty_like(codes)
-    unsorted[groups.rows] = codes
-    return unsorted
 
 
 def label_column(y: ArrayLike, name: str) -> NDArray[Any]:

@@ -406,13 +406,13 @@ def _fit(ranker: Any, parts: Fold | Parts) -> None:
     if "qid" in taken:
         given["qid"] = train.qid
     elif "group" in taken:
-        given["group"] = np.diff(train.groups.offsets)
+        given["group"] = train.groups.sizes
     if vali is not None and "eval_set" in taken:
         given["eval_set"] = [(vali.X, vali.y)]
         if "eval_qid" in taken and "qid" in given:
             given["eval_qid"] = [vali.qid]
         elif "eval_group" in taken:
-            given["eval_group"] = [np.diff(vali.groups.offsets)]
+            given["eval_group"] = [vali.groups.sizes]
     ranker.fit(train.X, train.y, **given)
 
 

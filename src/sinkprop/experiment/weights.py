@@ -103,7 +103,7 @@ def _permuted(ranker: Any, judging: AnyQueries, *, held_out: bool) -> dict[str, 
     X, y = taken.X, taken.y
     if X.size > 10 * _PERMUTED:  # a single query of very many documents
         return None
-    codes = np.repeat(np.arange(n_queries), np.diff(taken.groups.offsets))
+    codes = taken.groups.codes
 
     def ndcg(X: NDArray[Any]) -> float:
         return evaluate(y, predicted(ranker, X, codes), codes, "ndcg@10")["ndcg@10"]

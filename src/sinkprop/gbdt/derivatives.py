@@ -121,7 +121,7 @@ class Derivatives:
         _, _, _, self._half_steps, self._epsilon = native_settings(
             SmoothedIndicator(kernel="laplace"), loss.n_iter, loss.epsilon
         )
-        sizes = np.diff(groups.offsets)
+        sizes = groups.sizes
         weights = np.ones(len(sizes)) if self.query_weight is None else self.query_weight
         total, mean_size = whole or whole_of(sizes, weights)
         self._shares, self._factors = weights / total, weights * mean_size

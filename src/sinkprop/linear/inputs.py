@@ -12,7 +12,6 @@ import numpy as np
 from sinkprop.data.blocks import ArraySource, Source, StoredSource
 from sinkprop.data.checks import as_query_weight
 from sinkprop.data.kinds import is_elsewhere, is_stored_set
-from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet, joined
 from sinkprop.estimator.external_queries import as_stored, in_memory, no_arrays
 
@@ -101,7 +100,7 @@ class Places:
         stored.verify(n_threads=self._ranker.n_threads)
         weight = None
         if query_weight is not None:
-            groups = Groups(stored.offsets, None, stored.query_ids, stored.longest)
+            groups = stored.groups
             weight = as_query_weight(query_weight, groups, len(stored))
         source = StoredSource(stored, self._ranker.n_threads, by_query=self._by_query, query_weight=weight)
         return self._stack.enter_context(closing(source)), stored.feature_names

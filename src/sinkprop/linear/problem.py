@@ -84,7 +84,7 @@ def _start(data: TrainingSet, scaling: Scaling) -> Floats:
 
 def spread(scores: Floats, data: TrainingSet) -> float:
     """Standard deviation of the scores within queries; rows count as their queries do."""
-    sizes = np.diff(data.groups.offsets)
+    sizes = data.groups.sizes
     means = np.add.reduceat(scores, data.groups.offsets[:-1]) / sizes
     weight = None if data.query_weight is None else np.repeat(data.query_weight, sizes)
     width = math.sqrt(np.average(np.square(scores - np.repeat(means, sizes)), weights=weight))

@@ -7,12 +7,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from sinkprop.common.types import Floats
-from sinkprop.data.queries import Groups
+from sinkprop.data.queries import Groups, group_rows
 from sinkprop.estimator.base import Ids
 from sinkprop.estimator.cluster_parameter import cloned, portable
 from sinkprop.estimator.selection import Selection
@@ -155,22 +154,18 @@ class SinkPropRanker(AnnealedRanker):
         return self._expected_ranks(theta, groups, self._relaxation_at(sigma))
 
     def _expected_ranks(self, theta: Floats, groups: Groups, relaxation: Relaxation) -> Floats:
-        codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
-        rows: Any = slice(None) if groups.rows is None else groups.rows
-        out = np.empty(len(theta))
-        out[rows] = expected_ranks(
-            theta[rows],
-            codes,
+        return expected_ranks(
+            theta,
+            groups.codes,
             relaxation=relaxation,
             n_iter=self.n_iter,
             epsilon=self.epsilon,
             n_threads=self.n_threads,
         )
-        return out
 
     def _theta_of_query(self, X: ArrayLike) -> Floats:
         X = self._features(X)
-        one = Groups(np.array([0, len(X)]), None, np.zeros(1, np.int64), len(X))
+        one = group_rows(None, len(X))
         return self._theta(self._by_query(X, one))
 
     def _relaxation_at(self, sigma: float | None) -> Relaxation:

@@ -163,7 +163,7 @@ class Spread:
         scores = self.scorer(block.data.X)
         if groups.rows is not None:
             scores = scores[groups.rows]
-        sizes = np.diff(groups.offsets)
+        sizes = groups.sizes
         means = np.add.reduceat(scores, groups.offsets[:-1]) / sizes
         squares = np.add.reduceat(np.square(scores - np.repeat(means, sizes)), groups.offsets[:-1])
         if block.data.query_weight is not None:
@@ -329,7 +329,7 @@ class Assess:
         if groups.rows is not None:
             scores, y = scores[groups.rows], y[groups.rows]
             weight = None if weight is None else weight[groups.rows]
-            groups = Groups(groups.offsets, None, groups.queries, groups.longest)
+            groups = groups.sorted
         if scores.ndim == 2:
             ranks = partitioned_ranks(
                 scores, groups, self.relaxation, n_iter=self.n_iter, epsilon=self.epsilon, top=self.top
@@ -367,7 +367,7 @@ def resampled(groups: Groups, numbers: Integers, times: int, seed: Sequence[int]
     """
     from scipy.special import pdtr, pdtrik
 
-    sizes, starts = np.tile(np.diff(groups.offsets), times), np.tile(groups.offsets[:-1], times)
+    sizes, starts = np.tile(groups.sizes, times), np.tile(groups.offsets[:-1], times)
     keys = np.repeat(np.arange(times, dtype=np.uint64), len(numbers))
     for part in (*(np.full(1, each) for each in seed), np.tile(numbers, times)):
         keys = _mixed(keys ^ _mixed(part.astype(np.uint64)))
@@ -375,13 +375,13 @@ def resampled(groups: Groups, numbers: Integers, times: int, seed: Sequence[int]
     drawn = np.ceil(pdtrik(u, mean))
     fewer = (drawn - 1).clip(0)
     drawn = np.where(pdtr(fewer, mean) >= u, fewer, drawn).clip(1, _RESAMPLED_SIZE).astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(drawn)]).astype(np.int64)
+    copies = Groups.of_sizes(drawn)
     of = np.repeat(np.arange(len(drawn)), drawn)
-    place = (np.arange(offsets[-1]) - offsets[:-1][of] + 1).astype(np.uint64)
+    place = (np.arange(len(of)) - copies.offsets[:-1][of] + 1).astype(np.uint64)
     rows = starts[of] + np.floor(_uniform(_mixed(keys[of] + place * _GOLDEN)) * sizes[of]).astype(np.int64)
     if groups.rows is not None:
         rows = groups.rows[rows]
-    return rows, Groups(offsets, None, np.arange(len(drawn)), int(drawn.max()))
+    return rows, copies
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

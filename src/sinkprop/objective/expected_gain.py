@@ -172,7 +172,7 @@ def native_weights(
 
 def scale_queries(gradient: Floats, factors: Floats, groups: Groups) -> None:
     """Multiply the rows of each query by its factor, in place."""
-    by_row = np.repeat(factors, np.diff(groups.offsets)).reshape((-1,) + (1,) * (gradient.ndim - 1))
+    by_row = np.repeat(factors, groups.sizes).reshape((-1,) + (1,) * (gradient.ndim - 1))
     if groups.rows is None:
         gradient *= by_row
     else:

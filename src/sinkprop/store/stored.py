@@ -20,7 +20,7 @@ from sinkprop.common.arguments import threads as _threads
 from sinkprop.common.compressed import StrPath
 from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats, Integers
-from sinkprop.data.queries import Groups, Queries
+from sinkprop.data.queries import Groups, Queries, offsets_of
 from sinkprop.store.format import Manifest, StoreError, need_pyarrow, read_manifest, sizes_schema
 from sinkprop.store.mapped import MappedPart, text_column
 
@@ -163,7 +163,12 @@ class StoredQueries:
     @cached_property
     def offsets(self) -> Integers:
         """(Q + 1,) the first row of each query, and the number of rows."""
-        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+        return offsets_of(self.sizes)
+
+    @property
+    def groups(self) -> Groups:
+        """The rows of each query."""
+        return Groups(self.offsets, None, self.query_ids, self.longest)
 
     @cached_property
     def query_ids(self) -> NDArray[Any]:
@@ -191,7 +196,7 @@ class StoredQueries:
     def _part_blocks(self) -> Integers:
         """(P + 1,) the first block of each part, and the number of blocks."""
         counts = [len(part.blocks) for part in self.manifest.parts]
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return offsets_of(counts)
 
     def _part(self, number: int) -> MappedPart:
         """A part, mapped; of those used last some are kept."""
@@ -227,8 +232,7 @@ class StoredQueries:
     ) -> Queries:
         """Queries without a pass over the values, which `convert` has checked."""
         queries = object.__new__(Queries)
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        groups = Groups(offsets, None, ids, int(sizes.max()))
+        groups = Groups.of_sizes(sizes, ids)
         fields = {"X": X, "y": y, "qid": np.repeat(ids, sizes), "docid": docid}
         for name, value in {**fields, "feature_names": self.feature_names, "groups": groups}.items():
             object.__setattr__(queries, name, value)
@@ -282,9 +286,7 @@ class StoredQueries:
         for b in range(self.n_blocks):
             part, local = self._place(b)
             first, last = self.block_queries[b : b + 2]
-            sizes = self.sizes[first:last]
-            offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-            yield part.labels(local), Groups(offsets, None, self.query_ids[first:last], int(sizes.max()))
+            yield part.labels(local), Groups.of_sizes(self.sizes[first:last], self.query_ids[first:last])
 
     @cached_property
     def largest_label(self) -> float:

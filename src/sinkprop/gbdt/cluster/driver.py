@@ -29,6 +29,7 @@ from sinkprop.cluster.plan import Plan, plan_of
 from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats
 from sinkprop.data.blocks import cut
+from sinkprop.data.queries import offsets_of
 from sinkprop.gbdt.boosters import lightgbm_module
 from sinkprop.gbdt.cluster.mesh import PeerLost
 from sinkprop.gbdt.cluster.messages import JUDGING, TRAINING, ClusterRecord, Fit, Portion, Rank, Settings
@@ -192,9 +193,9 @@ class _Driver:
             keep=setting("sinkprop.keep-trees", _KEEP),
             token=secrets.token_bytes(16),
         )
-        self._first_query = np.concatenate([[0], np.cumsum(used)])
-        self._first_row = np.concatenate([[0], np.cumsum(np.where(used, plan.sizes, 0))])
-        self._first_judge = np.concatenate([[0], np.cumsum(held)])
+        self._first_query = offsets_of(used)
+        self._first_row = offsets_of(np.where(used, plan.sizes, 0))
+        self._first_judge = offsets_of(held)
         self._interrupted = False
 
     def close(self) -> None:
@@ -388,7 +389,7 @@ def _halves(own: list[tuple[Portion, Any]]) -> list[list[tuple[Portion, Any]]]:
     rows = [int(np.count_nonzero(np.asarray(portion.piece.codes) & TRAINING)) for portion, _ in own]
     if sum(n > 0 for n in rows) < 2:
         return [own]
-    offsets = np.concatenate([[0], np.cumsum(rows)])
+    offsets = offsets_of(rows)
     (_, at), *_ = cut(offsets, 2)
     return [own[:at], own[at:]]
 

@@ -56,7 +56,7 @@ class OwnQueries:
         n_rows = 0
         for portion, block in self._blocks():
             data, codes = block.data, np.asarray(block.codes)
-            counts = np.diff(data.groups.offsets)
+            counts = data.groups.sizes
             used = (codes & TRAINING) > 0
             own = np.repeat(used, counts)
             n = int(used.sum())
@@ -82,9 +82,7 @@ class OwnQueries:
                 portion.judge += len(held)
         self.y = np.concatenate(labels)
         self.shape = (n_rows, fit.n_features)
-        self.groups = Groups(
-            np.concatenate([[0], np.cumsum(sizes)]), None, np.arange(fit.n_queries), int(sizes.max())
-        )
+        self.groups = Groups.of_sizes(sizes)
         self.query_weight = weights if fit.weighted else None
         weighted = [each for each in row_weights if each is not None]
         self.sample_weight = np.concatenate(weighted) if len(weighted) == len(labels) else None
@@ -108,7 +106,7 @@ class OwnQueries:
 
     def _pieces(self, role: int) -> Iterator[NDArray[Any]]:
         for _, block in self._numbered():
-            own = np.repeat((np.asarray(block.codes) & role) > 0, np.diff(block.data.groups.offsets))
+            own = np.repeat((np.asarray(block.codes) & role) > 0, block.data.groups.sizes)
             if own.any():
                 yield block.data.X if own.all() else block.data.X[own]
 
@@ -202,13 +200,12 @@ def judgment_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) ->
 
 
 def _joined(parts: Sequence[TrainingSet]) -> TrainingSet:
-    sizes = np.concatenate([np.diff(part.groups.offsets) for part in parts])
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    sizes = np.concatenate([part.groups.sizes for part in parts])
     weights = [part.sample_weight for part in parts if part.sample_weight is not None]
     y = np.concatenate([part.y for part in parts])
     return TrainingSet(
         np.empty((len(y), 0)),
         y,
-        Groups(offsets, None, np.arange(len(sizes)), int(sizes.max())),
+        Groups.of_sizes(sizes),
         np.concatenate(weights) if len(weights) == len(parts) else None,
     )

@@ -25,7 +25,7 @@ class QueryBagging:
     def __init__(
         self, derivatives: Function, groups: Groups, *, fraction: float, every: int, seed: int
     ) -> None:
-        self._derivatives, self._sizes = derivatives, np.diff(groups.offsets)
+        self._derivatives, self._sizes = derivatives, groups.sizes
         self._count = max(1, round(fraction * len(self._sizes)))
         self._every, self._seed, self._round = every, seed, 0
         self._out = np.zeros(0, dtype=bool)

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from sinkprop.common.arguments import whole
 from sinkprop.common.types import Floats, Mask
 from sinkprop.data.checks import as_query_weight
-from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet, joined
 
 if TYPE_CHECKING:
@@ -300,10 +299,9 @@ def streamed_training_set(
     """
     stored.require_labels("training")
     stored.verify()
-    groups = Groups(stored.offsets, None, stored.query_ids, int(stored.longest))
-    weight = None if query_weight is None else as_query_weight(query_weight, groups, len(stored))
+    weight = None if query_weight is None else as_query_weight(query_weight, stored.groups, len(stored))
     rows: Any = StreamedRows(
         lambda: (block.X if columns is None else block.X[:, columns] for block in stored.blocks()),
         (stored.n_rows, stored.n_features),
     )
-    return TrainingSet(rows, stored.labels(), groups, None, weight)
+    return TrainingSet(rows, stored.labels(), stored.groups, None, weight)

@@ -224,10 +224,7 @@ class RankingMetrics:
         weights = None if query_weight is None else as_query_weight(query_weight, groups, len(x))
         found: dict[str, float] = {}
         if plain := [metric for metric in self.metrics if isinstance(metric, Metric)]:
-            codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
-            qid = np.empty_like(codes)
-            qid[slice(None) if groups.rows is None else groups.rows] = codes
-            found.update(evaluate(y, x, qid, plain, self.convention, query_weight=weights))
+            found.update(evaluate(y, x, groups.codes, plain, self.convention, query_weight=weights))
         for gain in self.metrics:
             if isinstance(gain, Gain):
                 per_query = gain_values(gain, y, x, groups, ties=self.convention.ties)

@@ -61,9 +61,7 @@ def consecutive(sizes: NDArray[Any], n: int, *, owner: str) -> Groups:
             f"{n} rows, but sizes that sum to {counts.sum()}."
         )
     places = np.flatnonzero(counts)
-    kept = counts[places]
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
-    return Groups(offsets, None, places, int(kept.max()) if len(kept) else 0)
+    return Groups.of_sizes(counts[places], places)
 
 
 def kept(weights: ArrayLike) -> NDArray[Any]:
