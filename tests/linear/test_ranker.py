@@ -242,10 +242,8 @@ def test_what_newcomers_leave_in_a_frame(data):
         with pytest.raises(ValueError, match=r"^y must hold numbers; .*'bad'.* 0 for not relevant"):
             quick().fit(X, np.where(y > 0, "good", "bad").astype(kind), qid=qid)
     queries = sinkprop.Queries(X, y, qid)
-    with pytest.raises(
-        ValueError, match=r"item 0 is 'Queries'\. Of queries q, give eval_set=\[\(q\.X, q\.y\)\]"
-    ):
-        quick().fit(X, y, qid=qid, eval_set=[queries])
+    with pytest.raises(ValueError, match=r"Queries or a list of \(X, y\) pairs; item 1 is 'int'"):
+        quick().fit(X, y, qid=qid, eval_set=[queries, 3])
 
 
 def test_rank_distribution_of_several_queries_is_refused(fitted, data):

@@ -15,7 +15,7 @@ from sinkprop.baselines.rank_binomial import checked_sigma, soft_gain, soft_rank
 from sinkprop.common.arguments import numbers, whole
 from sinkprop.common.lbfgs import descend
 from sinkprop.common.types import Floats, Integers
-from sinkprop.data.queries import Groups, group_rows
+from sinkprop.data.queries import Groups
 from sinkprop.estimator.base import Ids
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
@@ -23,6 +23,7 @@ from sinkprop.linear.annealed import PENALTIES
 from sinkprop.linear.problem import LinearProblem, linear_scores, spread
 from sinkprop.objective.gains import NDCG, Gain, RankLinear, as_gain
 from sinkprop.objective.permutation import choose_permutation
+from sinkprop.objective.rank_distribution import chosen_ranks
 from sinkprop.objective.sinkhorn import sinkhorn
 from sinkprop.objective.sinkhorn_limit import sinkhorn_limit
 
@@ -141,20 +142,9 @@ class SoftRankRanker(LinearBaseline):
         True, and nearly after some iterations. `qid` need not be given; rows of several queries are then an
         error.
         """
-        X = self._features(X)
-        self._check_one_query(qid, len(X), "rank_distribution")
-        one = group_rows(None, len(X))
-        scores = self._score_rows(self._by_query(X, one), one)
+        scores = self._score_rows(*self._rows_of_one_query(X, qid, "rank_distribution"))
         P = self._distribution(scores, self.sigma_ if sigma is None else checked_sigma(sigma))
-        if ranks is None:
-            return P
-        chosen = np.atleast_1d(np.asarray(ranks))
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not chosen.size:
-            raise ValueError(f"ranks must be whole numbers from 1 to {len(P)}; got {ranks!r}.")
-        if chosen.min() < 1 or chosen.max() > len(P):
-            bad = chosen[(chosen < 1) | (chosen > len(P))][0]
-            raise ValueError(f"ranks must be from 1 to {len(P)}, the number of documents; got {bad}.")
-        return P[:, chosen - 1]
+        return P if ranks is None else P[:, chosen_ranks(ranks, len(P)) - 1]
 
     def _distribution(self, scores: Floats, sigma: float) -> Floats:
         return balanced_distribution(scores, sigma, self.balance)

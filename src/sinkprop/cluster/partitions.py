@@ -248,7 +248,7 @@ def load_frame_partition(
                 raise ValueError(f"{name}: {len(frame)} rows, but {len(given)} of {role}.")
             frame = frame.assign(**{named[role]: given.to_numpy()})
     try:
-        queries = load_frame(frame, **named)
+        queries = load_frame(frame, qid=named["qid"], label=named["label"])
         if not single and queries.X.dtype != np.float64:
             queries = Queries(
                 queries.X.astype(np.float64), queries.y, queries.qid, None, queries.feature_names

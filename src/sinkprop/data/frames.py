@@ -24,11 +24,13 @@ def load_frame(
     label: str | None = "label",
     docid: str | None = None,
     features: Sequence[str] | None = None,
+    allow_nan: bool = False,
 ) -> Queries:
     """The rows of a pandas or polars DataFrame or a pyarrow Table, a row a document.
 
     qid, label, docid  names of their columns; label None, of documents not judged, makes every label 0
     features           names of the feature columns, in order; None takes all other columns
+    allow_nan          whether a feature may be missing or NaN: `BoostedRanker` takes such queries
 
     Features are numbers (or booleans), every one known and finite; X is float32 if all of them are. Their
     names become `feature_names`. Anything else is a ValueError with the column and the row, from 0. An index
@@ -46,7 +48,10 @@ def load_frame(
     if not n:
         raise ValueError("the frame has no rows; expected one for each document.")
     advice = "Leave it out with features=[...], or encode it as numbers." if features is None else ""
-    columns = [number_column(column, name, advice, _FILL) for name in chosen]
+    columns = [
+        _nan_column(frame, column, name, advice) if allow_nan else number_column(column, name, advice, _FILL)
+        for name in chosen
+    ]
     single = all(values.dtype == np.float32 for values in columns)
     X = np.empty((n, len(columns)), np.float32 if single else np.float64)
     for first in range(0, n, 4096):  # whole columns would go through the cache once for each
@@ -59,7 +64,7 @@ def load_frame(
         names_of_documents = _known_column(column, docid)
         if names_of_documents.dtype.kind in "iu":
             names_of_documents = names_of_documents.astype(str)
-    return Queries(X, y, ids, names_of_documents, tuple(map(str, chosen)))
+    return Queries(X, y, ids, names_of_documents, tuple(map(str, chosen)), allow_nan=allow_nan)
 
 
 def feature_columns(
@@ -192,6 +197,23 @@ def number_column(
     return values
 
 
+def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[Any]:
+    """A column of numbers with NaN for those that are missing."""
+    if not column(name)[1].any():
+        values = column(name)[0]
+    elif hasattr(frame, "iloc"):
+        numeric = getattr(frame[name].dtype, "kind", "O") in "biuf"
+        values = frame[name].to_numpy(dtype=np.float64, na_value=np.nan) if numeric else None
+    else:  # polars and pyarrow make missing numbers NaN
+        values = (frame.get_column(name) if hasattr(frame, "get_column") else frame.column(name)).to_numpy()
+    if values is None or values.dtype.kind != "f":  # whole numbers, all known; or an error
+        return number_column(column, name, advice, _FILL)
+    if np.isinf(values).any():
+        row = int(np.argmax(np.isinf(values)))
+        raise ValueError(f"column {name!r} holds {values[row]} in {_ROW(row)}; expected a finite number.")
+    return values
+
+
 def label_column(column: _Column, name: Any, *, place: Callable[[int], str] = _ROW) -> Floats:
     advice = "Labels are numbers, larger for more relevant."
     y = number_column(column, name, advice, place=place).astype(np.float64)
@@ -240,6 +262,7 @@ def load_parquet(
     label: str | None = "label",
     docid: str | None = None,
     features: Sequence[str] | None = None,
+    allow_nan: bool = False,
 ) -> Queries:
     """The rows of a Parquet file, a row a document; the columns as for `load_frame`.
 
@@ -265,6 +288,6 @@ def load_parquet(
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{name}: not a Parquet file that can be read: {error}") from error
     try:
-        return load_frame(table, qid=qid, label=label, docid=docid, features=features)
+        return load_frame(table, qid=qid, label=label, docid=docid, features=features, allow_nan=allow_nan)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None

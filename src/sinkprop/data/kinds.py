@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-if TYPE_CHECKING:
-    pass
+from sinkprop.data.queries import Queries
 
-__all__ = ["is_elsewhere", "is_files", "is_frame_of_cluster", "is_stored_set"]
+__all__ = ["has_own_queries", "is_elsewhere", "is_files", "is_frame_of_cluster", "is_stored_set"]
 
-E = TypeVar("E")
+
+def has_own_queries(item: Any) -> bool:
+    """Whether it is `Queries` or a stored set, which have labels and query ids of their own."""
+    return isinstance(item, Queries) or is_stored_set(item)
 
 
 def is_elsewhere(X: Any) -> bool:

@@ -48,6 +48,7 @@ def load_letor(
     n_features: int | None = None,
     dtype: DTypeLike = np.float64,
     null: float | None = None,
+    allow_nan: bool = False,
     zero_based: bool = False,
     group: StrPath | Sequence[int] | NDArray[Any] | None = None,
     n_threads: int | None = None,
@@ -58,6 +59,7 @@ def load_letor(
     n_features  columns of X; None takes the largest id in the file
     dtype       float64, each value the nearest double to its text, or float32, that rounded once more
     null        the number for values written NULL, as in LETOR 4.0; None makes them an error
+    allow_nan   whether values written NULL are NaN, for missing: `BoostedRanker` takes such queries
     zero_based  whether feature ids count from 0
     group       for a file without qid: sizes of its queries, or a file of them, one a line; None looks for
                 LightGBM's `<path>.query`. The queries are numbered from 1.
@@ -82,7 +84,11 @@ def load_letor(
     if n_features is not None:
         n_features = _whole("n_features", n_features, 1)
     if null is not None:
+        if allow_nan:
+            raise ValueError(f"allow_nan keeps NULL as NaN; give no null with it. Got null={null!r}.")
         null = _null_value(null, kind)
+    elif allow_nan:
+        null = math.nan
     source = read_source(path)
     data = source.data
     threads = _threads(n_threads, len(data) >> 8)
@@ -142,7 +148,8 @@ def load_letor(
         qid = _words(data, names, threads)
     else:
         qid = _qid_of_sizes(source, group, n)
-    return Queries(X, y, qid, None if docids is None else _words(data, docids, threads))
+    docid = None if docids is None else _words(data, docids, threads)
+    return Queries(X, y, qid, docid, allow_nan=allow_nan)
 
 
 def load_queries(path: StrPath, **options: Any) -> Queries:

@@ -14,7 +14,7 @@ from sinkprop import _native
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_features, as_labels
 
-__all__ = ["Fold", "Groups", "Queries", "group_rows", "offsets_of"]
+__all__ = ["Fold", "Groups", "Queries", "columns_of", "group_rows", "offsets_of"]
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,14 @@ class Groups:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Queries:
-    """The documents of several queries: what every reader returns and every trainer takes.
+    """The documents of several queries: what every reader returns, and what every ranker fits and scores.
 
     X              (N, D) features, float64 or float32
     y              (N,) labels, not below 0
     qid            (N,) the query of each row, in any order
     docid          (N,) names of the documents, or None
     feature_names  D names, or None
+    allow_nan      whether a feature may be NaN, for missing; `BoostedRanker` takes such queries
 
     Arrays of the caller are kept, not copied, where they have these types already.
 
@@ -85,9 +86,10 @@ class Queries:
     qid: NDArray[Any]
     docid: NDArray[Any] | None = None
     feature_names: tuple[str, ...] | None = None
+    allow_nan: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        X = as_features(self.X)
+        X = as_features(self.X, allow_nan=self.allow_nan)
         n, n_features = X.shape
         put = object.__setattr__
         put(self, "X", X)
@@ -135,12 +137,39 @@ class Queries:
     def take(self, rows: NDArray[Any]) -> Queries:
         """The rows given, by index or mask, in that order."""
         docid = None if self.docid is None else self.docid[rows]
-        return Queries(self.X[rows], self.y[rows], self.qid[rows], docid, self.feature_names)
+        X, y, qid = self.X[rows], self.y[rows], self.qid[rows]
+        return Queries(X, y, qid, docid, self.feature_names, allow_nan=self.allow_nan)
 
     def select(self, queries: Sequence[Hashable] | NDArray[Any]) -> Queries:
         """The rows of the queries given, in their own order."""
         wanted = set(queries.tolist() if isinstance(queries, np.ndarray) else queries)
         return self.take(np.array([q in wanted for q in self.qid.tolist()], dtype=bool))
+
+    def columns_of(self, names: Sequence[str] | NDArray[Any] | None) -> list[int] | None:
+        """Columns of the features of these names; None where they are in order, or have no names.
+
+        A ValueError where both have names, and not the same ones.
+        """
+        return columns_of(self.feature_names, names, "the queries")
+
+    @classmethod
+    def trusted(
+        cls,
+        X: NDArray[Any],
+        y: Floats,
+        groups: Groups,
+        docid: NDArray[Any] | None = None,
+        feature_names: tuple[str, ...] | None = None,
+        *,
+        allow_nan: bool = False,
+    ) -> Queries:
+        """Queries of consecutive rows that have been checked, without another pass over the values."""
+        queries = object.__new__(cls)
+        fields = {"X": X, "y": y, "qid": np.repeat(groups.queries, groups.sizes), "docid": docid}
+        names = {"feature_names": feature_names, "allow_nan": allow_nan, "groups": groups}
+        for name, value in {**fields, **names}.items():
+            object.__setattr__(queries, name, value)
+        return queries
 
 
 @dataclass(frozen=True)
@@ -151,6 +180,28 @@ class Fold:
     train: Queries
     vali: Queries
     test: Queries
+
+
+def columns_of(
+    own: tuple[str, ...] | None, names: Sequence[str] | NDArray[Any] | None, whose: str
+) -> list[int] | None:
+    """Columns of the features of these names; None where they are in order, or either has no names.
+
+    A ValueError that names `whose` where both have names, and not the same ones.
+
+    >>> columns_of(("a", "b"), ["b", "a"], "the queries")
+    [1, 0]
+    """
+    if names is None or own is None or own == tuple(names):
+        return None
+    places = {name: i for i, name in enumerate(own)}
+    lacking = [name for name in names if name not in places]
+    if lacking or len(own) != len(names):
+        first = lacking[0] if lacking else next(name for name in own if name not in set(names))
+        raise ValueError(
+            f"{whose}: the features are not those of the model; only one of them has {str(first)!r}."
+        )
+    return [places[name] for name in names]
 
 
 def offsets_of(sizes: Any) -> Integers:

@@ -24,20 +24,20 @@ import sinkprop
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_features, as_labels, as_query_weight
 from sinkprop.data.feature_scaling import Scaling, scale_by_query
-from sinkprop.data.kinds import is_elsewhere, is_stored_set
+from sinkprop.data.kinds import has_own_queries, is_elsewhere, is_stored_set
 from sinkprop.data.queries import Groups, Queries, group_rows
 from sinkprop.data.training_set import TrainingSet, joined
-from sinkprop.estimator.external_queries import as_stored, in_memory, no_arrays
+from sinkprop.estimator.external_queries import as_stored, in_memory, no_arrays, nothing_beside
 from sinkprop.estimator.fit_arguments import (
+    evaluation_items,
     expanded_weight,
     ids_of_sizes,
-    is_pair,
     label_column,
     one_each,
     text_column,
     warn_of_what_is_no_feature,
 )
-from sinkprop.metrics.evaluation import evaluate, evaluate_blocks
+from sinkprop.metrics.evaluation import check_metric, evaluate, evaluate_blocks
 from sinkprop.metrics.ranking import ranking
 from sinkprop.model_files import ModelFileError, read_model, write_model
 
@@ -84,28 +84,20 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     ) -> R:
         """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,).
 
-        X              an array or a frame, with y and qid; or a `StoredQueries` or its path, or a list of
-                       LETOR files, which have both: rankers that cannot read them as they go load them. With
+        X              `Queries`; or an array or a frame, with y and qid; or a `StoredQueries` or its path, or
+                       a list of LETOR files: rankers that cannot read them as they go load them. With
                        cluster= also a Dask DataFrame, with y and qid the names of its columns or Dask Series
                        of the same partitions
-        eval_set       [(X, y)], with eval_qid or eval_group: queries that help to choose, not trained on; an
-                       item may be a stored set
+        eval_set       queries that help to choose and are not trained on: `Queries`, or [(X, y)] with
+                       eval_qid or eval_group; an item may be `Queries` or a stored set
         sample_weight  (N,) row weights
         query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
         """
-        # a wrong metric or convention fails before the work rather than after it
-        evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
+        check_metric(self.metric, self.convention)
         weights, evaluation = (sample_weight, query_weight), (eval_set, eval_qid, eval_group)
         if self._fit_elsewhere(X, y, qid, group, evaluation, weights):
             return self
-        names = None
-        if is_elsewhere(X):
-            no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
-            loaded = in_memory(X)
-            X, y, qid, names = loaded.X, loaded.y, loaded.qid, loaded.feature_names
         data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
         sets = self._evaluation_sets(eval_set, eval_qid, eval_group)
         validation = reduce(joined, sets) if sets else None
         if validation is not None and validation.X.dtype != data.X.dtype:
@@ -134,30 +126,29 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def predict(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
         """Scores of the rows, (N,): larger ranks higher. They compare documents of one query, nothing else.
 
-        `qid` is needed only where features are normalized per query. X may be a `StoredQueries` or its path,
-        without qid: it is read a block at a time.
+        `qid` is needed only where features are normalized per query. X may be `Queries`, or a `StoredQueries`
+        or its path, which is read a block at a time; both without qid.
         """
         stored = self._given_stored(X, qid=qid, group=group)
         if stored is not None:
             scores = np.empty(len(stored))
             self._fill(scores, stored, self._score_rows)
             return scores
-        X = self._features(X)
-        groups = self._optional_groups(qid, group, len(X))
+        X, groups = self._rows(X, qid, group)
         return self._score_rows(self._by_query(X, groups), groups)
 
     def rank(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Integers:
         """Ranks of the rows in their queries, (N,): 1 for the top. Of equal scores the earlier row wins.
 
-        X may be a `StoredQueries` or its path, without qid: it is read a block at a time.
+        X may be `Queries`, or a `StoredQueries` or its path, which is read a block at a time; both without
+        qid.
         """
         stored = self._given_stored(X, qid=qid, group=group)
         if stored is not None:
             ranks = np.empty(len(stored), np.int64)
             self._fill(ranks, stored, self._ranks)
             return ranks
-        X = self._features(X)
-        groups = self._groups(qid, group, len(X), "rank")
+        X, groups = self._rows_in_queries(X, qid, group, "rank")
         return self._ranks(self._by_query(X, groups), groups)
 
     def score(
@@ -172,7 +163,8 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     ) -> float:
         """Mean of `metric` over the queries, under `convention`.
 
-        X may be a `StoredQueries` or its path, without y and qid: it is read a block at a time.
+        X may be `Queries`, or a `StoredQueries` or its path, which is read a block at a time; both without y
+        and qid.
         `sample_weight` is there because scikit-learn's Pipeline passes it: metrics have no row weights.
         """
         if sample_weight is not None:
@@ -180,11 +172,11 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         stored = self._given_stored(X, y=y, qid=qid, group=group)
         if stored is not None:
             return self._stored_score(stored, query_weight)
-        if y is None:
+        labels = X.y if isinstance(X, Queries) else y
+        if labels is None:
             raise ValueError("score needs y, one label a row.")
-        X = self._features(X)
-        groups = self._groups(qid, group, len(X), "score")
-        labels = as_labels(y, len(X), rows_of="X")
+        X, groups = self._rows_in_queries(X, qid, group, "score", y=y)
+        labels = as_labels(labels, len(X), rows_of="X")
         ranks = self._ranks(self._by_query(X, groups), groups)
         weight = None if query_weight is None else as_query_weight(query_weight, groups, len(X))
         result = evaluate(
@@ -203,11 +195,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         if stored is None:
             return None
         check_is_fitted(self, "n_features_in_")
-        for name, value in given.items():
-            if value is not None:
-                raise ValueError(
-                    f"{name} is in the stored set {stored.path}, and is not to be given with it."
-                )
+        nothing_beside(f"the stored set {stored.path}", **given)
         if not self.__sklearn_tags__().input_tags.allow_nan:
             stored.require_finite(type(self).__name__)
         if stored.n_features != self.n_features_in_:
@@ -216,6 +204,23 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
                 f"{self.n_features_in_} features as input."
             )
         return stored
+
+    def _rows(
+        self, X: Any, qid: Ids | None, group: ArrayLike | None, **given: Any
+    ) -> tuple[NDArray[Any], Groups | None]:
+        """Features of the rows, checked, and their queries where they are known."""
+        if isinstance(X, Queries):
+            nothing_beside("the Queries", qid=qid, group=group, **given)
+            return self._features_of(X), X.groups
+        features = self._features(X)
+        return features, self._optional_groups(qid, group, len(features))
+
+    def _rows_in_queries(
+        self, X: Any, qid: Ids | None, group: ArrayLike | None, what: str, **given: Any
+    ) -> tuple[NDArray[Any], Groups]:
+        """The same for `what`, a method that cannot do without the queries."""
+        features, groups = self._rows(X, qid, group, **given)
+        return features, self._required(groups, len(features), what)
 
     def _fill(self, out: NDArray[Any], stored: StoredQueries, work: Any) -> None:
         """What work(X, groups) gives the rows of each block, one block after another."""
@@ -322,16 +327,21 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
     def _training_set(
         self,
-        X: ArrayLike,
-        y: ArrayLike,
-        qid: Ids | None,
-        group: ArrayLike | None,
+        X: Any,
+        y: Any = None,
+        qid: Ids | None = None,
+        group: ArrayLike | None = None,
         *,
         sample_weight: ArrayLike | None = None,
         query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
         name: str = "",
     ) -> TrainingSet:
         """Checked rows, sorted by query. `name` tells an evaluation set's arrays from the training ones."""
+        if is_elsewhere(X) or isinstance(X, Queries):
+            no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
+            queries = X if isinstance(X, Queries) else in_memory(X)
+            X = self._features_of(queries, reset=not name, name=f"{name}X")
+            return self._sorted_set(X, queries.y, queries.groups, sample_weight, query_weight)
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: one label a row."
@@ -351,7 +361,13 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             )
             groups = group_rows(None, n)
         else:
-            groups = self._groups(qid, group, n, "fit", name=name)
+            groups = self._required(self._optional_groups(qid, group, n, name=name), n, "fit")
+        return self._sorted_set(X, labels, groups, sample_weight, query_weight)
+
+    def _sorted_set(
+        self, X: NDArray[Any], labels: Floats, groups: Groups, sample_weight: Any, query_weight: Any
+    ) -> TrainingSet:
+        n = len(labels)
         row_weight = None if sample_weight is None else expanded_weight(sample_weight, n)
         weight = None if query_weight is None else as_query_weight(query_weight, groups, n)
         X = self._by_query(X, groups)
@@ -372,47 +388,45 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             if eval_qid is not None or eval_group is not None:
                 raise ValueError("eval_qid and eval_group need an eval_set: [(X, y)].")
             return []
-        sets: list[Any] = [eval_set] if is_pair(eval_set) or is_stored_set(eval_set) else list(eval_set)
-        if any(map(is_stored_set, sets)):
-            return self._with_stored(sets, eval_qid, eval_group)
-        ids = one_each(eval_qid, len(sets), "eval_qid")
-        sizes = one_each(eval_group, len(sets), "eval_group")
-        found = []
-        for i, pair in enumerate(sets):
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise ValueError(
-                    f"eval_set must be a list of (X, y) pairs; item {i} is {type(pair).__name__!r}. Of "
-                    "queries q, give eval_set=[(q.X, q.y)] and eval_qid=[q.qid]."
-                )
-            found.append(self._training_set(pair[0], pair[1], ids[i], sizes[i], name="eval_set "))
-        return found
-
-    def _with_stored(self, sets: Sequence[Any], eval_qid: Any, eval_group: Any) -> list[Any]:
-        """Evaluation sets of which some are stored: eval_qid and eval_group have an item for each other."""
-        pairs = [item for item in sets if not is_stored_set(item)]
-        found = iter(self._evaluation_sets(pairs or None, eval_qid, eval_group))
-        both = []
-        for item in sets:
+        sets = evaluation_items(eval_set)
+        n_pairs = sum(not has_own_queries(item) for item in sets)
+        if not n_pairs and not (eval_qid is None and eval_group is None):
+            raise ValueError("eval_qid and eval_group need an eval_set: [(X, y)].")
+        ids = iter(one_each(eval_qid, n_pairs, "eval_qid"))
+        sizes = iter(one_each(eval_group, n_pairs, "eval_group"))
+        found: list[Any] = []
+        for i, item in enumerate(sets):
             if is_stored_set(item):
-                both.append(self._stored_judges(item))
+                found.append(self._stored_judges(item))
+            elif isinstance(item, Queries):
+                found.append(self._training_set(item, name="eval_set "))
+            elif isinstance(item, tuple | list) and len(item) == 2:
+                X, y = item
+                found.append(self._training_set(X, y, next(ids), next(sizes), name="eval_set "))
             else:
-                both.append(next(found))
-        return both
+                raise ValueError(
+                    "eval_set must be Queries or a list of (X, y) pairs; item "
+                    f"{i} is {type(item).__name__!r}."
+                )
+        return found
 
     def _stored_judges(self, item: Any) -> Any:
         """A stored set to judge by, its features in the order of the training set's by their names.
 
         Here it is loaded; rankers that read it as they go have their own way.
         """
-        stored = self._given_stored(item)
-        columns = None
-        if stored is not None:
-            columns = stored.columns_of(getattr(self, "feature_names_in_", None))
-        loaded = in_memory(item if stored is None else stored)
-        X = loaded.X if columns is None else np.ascontiguousarray(loaded.X[:, columns])
-        with warnings.catch_warnings():
+        return self._training_set(self._given_stored(item), name="eval_set ")
+
+    def _features_of(self, queries: Queries, *, reset: bool = False, name: str = "X") -> NDArray[Any]:
+        """Features of `Queries`, checked, in the order of those fitted to by their names."""
+        columns = None if reset else queries.columns_of(getattr(self, "feature_names_in_", None))
+        X = queries.X if columns is None else np.ascontiguousarray(queries.X[:, columns])
+        with warnings.catch_warnings():  # they may have names; scikit-learn looks for those of frames
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            return self._training_set(X, loaded.y, loaded.qid, None, name="eval_set ")
+            features = self._features(X, reset=reset, name=name)
+        if reset and queries.feature_names is not None:
+            self.feature_names_in_ = np.array(queries.feature_names, dtype=object)
+        return features
 
     def _features(self, X: ArrayLike, *, reset: bool = False, name: str = "X") -> NDArray[Any]:
         if not reset:
@@ -433,10 +447,8 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         names = getattr(self, "feature_names_in_", None) if hasattr(X, "columns") else None
         return as_features(values, name=name, allow_nan=allow_nan, columns=names)
 
-    def _groups(
-        self, qid: Ids | None, group: ArrayLike | None, n: int, what: str, *, name: str = ""
-    ) -> Groups:
-        groups = self._optional_groups(qid, group, n, name=name)
+    def _required(self, groups: Groups | None, n: int, what: str) -> Groups:
+        """The queries of n rows; a ValueError where `what` needs them and they are not known."""
         if groups is None:
             hint = ""
             if what == "score":
@@ -458,15 +470,17 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             qid = ids_of_sizes(group, n)
         return None if qid is None else group_rows(qid, n)
 
-    def _check_one_query(self, qid: Ids | None, n: int, what: str) -> None:
-        """A ValueError where the rows of a method that is of one query are of several."""
-        groups = self._optional_groups(qid, None, n)
+    def _rows_of_one_query(self, X: Any, qid: Ids | None, what: str) -> tuple[NDArray[Any], Groups]:
+        """Normalized features of one query; a ValueError where `qid`, which may be left out, has several."""
+        features, groups = self._rows(X, qid, None)
         if groups is not None and len(groups.queries) > 1:
             first = groups.queries.tolist()[0]
             raise ValueError(
                 f"{what} is of one query, but qid has {len(groups.queries)}. Give the rows of one, as "
                 f"X[qid == {first!r}]."
             )
+        one = group_rows(None, len(features))
+        return self._by_query(features, one), one
 
     def _by_query(self, X: NDArray[Any], groups: Groups | None) -> NDArray[Any]:
         """X, normalized where that is done query by query."""

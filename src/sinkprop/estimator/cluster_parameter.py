@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 __all__ = ["cloned", "portable"]
-
-E = TypeVar("E")
 
 
 def cloned(ranker: Any, clone: Any) -> Any:

@@ -11,11 +11,11 @@ import numpy as np
 from sinkprop.common.types import Floats
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.selection import Selection, mean_over_queries
-from sinkprop.metrics.conventions import Convention
-from sinkprop.metrics.evaluation import evaluate
+from sinkprop.metrics.conventions import Convention, as_convention
+from sinkprop.metrics.evaluation import values_by_query
 from sinkprop.metrics.measures import parse_metrics
-from sinkprop.metrics.ranking import ranking
-from sinkprop.objective.expected_gain import expected_gain
+from sinkprop.metrics.ranking import as_one_score_a_row, ranks_of
+from sinkprop.objective.expected_gain import grouped_gain, native_settings
 from sinkprop.objective.gains import NDCG, Gain, RankLinear
 from sinkprop.objective.relaxations import SmoothedIndicator
 
@@ -34,11 +34,10 @@ def mean_criterion(judge: Judge, part: TrainingSet, scores: Floats) -> float:
 
 def metric_judge(names: str | Sequence[str], convention: str | Convention) -> tuple[Judge, str]:
     """The mean of these metrics for each query, and its name."""
-    metrics = parse_metrics(names)
+    metrics, stated = parse_metrics(names), as_convention(convention)
 
     def judge(part: TrainingSet, scores: Floats) -> Floats:
-        result = evaluate(part.y, scores, part.codes, metrics=metrics, convention=convention)
-        values = list(result.per_query.values())
+        values = list(values_by_query(part.y, scores, part.groups, metrics, stated).values())
         # one after the other: np.mean would add those of a single query in another order than those of many
         return reduce(np.add, values) / len(values)
 
@@ -48,20 +47,12 @@ def metric_judge(names: str | Sequence[str], convention: str | Convention) -> tu
 def gain_judge(gain: Gain, selection: Selection, convention: str, *, weighted: bool) -> tuple[Judge, str]:
     """The function that gives the criterion of each query, and its name: where none is named, the gain's."""
     if selection.criterion is None and (weighted or not isinstance(gain, NDCG)):
+        settings = native_settings(SmoothedIndicator(0.05), 1, 0)
 
         def gain_itself(part: TrainingSet, scores: Floats) -> Floats:
             # whole numbers, twenty sigmas apart: Pi is the permutation matrix to the last bit
-            apart = -ranking(scores, part.codes).ranks.astype(np.float64)
-            return expected_gain(
-                apart,
-                part.y,
-                part.codes,
-                gain=gain,
-                relaxation=SmoothedIndicator(0.05),
-                n_iter=1,
-                epsilon=0,
-                sample_weight=part.sample_weight,
-            ).per_query
+            apart = -ranks_of(as_one_score_a_row(scores), part.groups).astype(np.float64)
+            return grouped_gain(apart, part.y, part.groups, gain, settings, part.sample_weight, None)[0]
 
         return gain_itself, "gain" if isinstance(gain, RankLinear) else str(gain)
     names: Any = selection.criterion

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
 
 __all__ = ["as_stored", "in_memory", "no_arrays"]
-
-E = TypeVar("E")
 
 
 def as_stored(X: Any) -> StoredQueries | None:
@@ -36,13 +34,24 @@ def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any, clust
     if not cluster:
         _no_frame_of_cluster(X)
     what, given = "a Dask DataFrame", {"group": group, "sample_weight": sample_weight}
-    if not is_frame_of_cluster(X):  # of which y and qid are columns
+    if isinstance(X, Queries):
+        what, given = "Queries", {"y": y, "qid": qid, "group": group}
+    elif not is_frame_of_cluster(X):  # of which y and qid are columns
         what, given = "a stored set" if is_stored_set(X) else "a list of files", {"y": y, "qid": qid, **given}
     for name, value in given.items():
         if value is None:
             continue
+        if isinstance(X, Queries):
+            raise ValueError(f"fit: give no {name} with Queries, which have their own.")
         has = "no row weights: give query_weight" if name == "sample_weight" else "its own"
         raise ValueError(f"fit: give no {name} with {what}, which has {has}.")
+
+
+def nothing_beside(what: str, **given: Any) -> None:
+    """A ValueError where arrays were given beside queries that have their own."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} is in {what}, and is not to be given with it.")
 
 
 def _no_frame_of_cluster(X: Any) -> None:

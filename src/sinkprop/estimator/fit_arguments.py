@@ -11,8 +11,10 @@ from sklearn.utils.validation import column_or_1d
 
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_sample_weight
+from sinkprop.data.kinds import has_own_queries
 
 __all__ = [
+    "evaluation_items",
     "expanded_weight",
     "ids_of_sizes",
     "is_pair",
@@ -97,6 +99,11 @@ def expanded_weight(weight: ArrayLike, n: int) -> Floats:
 def is_pair(eval_set: Any) -> bool:
     """Whether it is (X, y) itself rather than a list of such."""
     return isinstance(eval_set, tuple) and len(eval_set) == 2 and not isinstance(eval_set[0], tuple)
+
+
+def evaluation_items(eval_set: Any) -> list[Any]:
+    """The sets of `eval_set`, of which a single one need not be in a list."""
+    return [eval_set] if is_pair(eval_set) or has_own_queries(eval_set) else list(eval_set)
 
 
 def one_each(values: Any, n: int, name: str) -> list[Any]:

@@ -1,24 +1,76 @@
-"""The split of queries into those that a fit trains on and those that choose among its candidates."""
+"""The split of queries into those that a fit trains on and those that choose among its candidates.
+
+One rule for every ranker. It knows numbers of queries only, so that it serves queries in memory (`divide`),
+in a file or on a cluster (`linear/paths.py`, `gbdt/cluster/driver.py`) and on several processes
+(`torch/neural/split.py`) alike.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkprop.common.types import Floats
 from sinkprop.data.training_set import TrainingSet, joined
 from sinkprop.estimator.selection import Selection
 
-__all__ = ["Division", "divide"]
+__all__ = ["NO_PATH", "Division", "Split", "divide", "split_queries"]
+
+NO_PATH = np.int16(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which queries choose among the candidates of which fit.
+
+    A path is one fit of those that run side by side. Path 0 is the model's own. Under cross-validation it
+    trains on all training queries, and path k > 0 on all queries but those of code k.
+
+    codes     (Q,) the path whose candidates each query chooses among, without being trained on there, or
+              `NO_PATH`; training queries first, then those of a validation set. None where the only query
+              is both trained on and chosen by
+    n_paths   number of paths
+    in_words  as in "cross-validation over 84 queries in 5 parts"
+    """
+
+    codes: NDArray[np.int16] | None
+    n_paths: int
+    in_words: str
+
+    @property
+    def choosing(self) -> range:
+        """The paths whose candidates some query chooses among."""
+        return range(1, self.n_paths) if self.n_paths > 1 else range(1)
+
+
+def split_queries(n_queries: int, n_validation: int, selection: Selection, rng: np.random.Generator) -> Split:
+    """The split that the selection asks for, of training queries and those of a validation set, if any."""
+    total = n_queries + n_validation
+    if total < 2:
+        return Split(None, 1, "the one training query itself")
+    codes = np.full(total, NO_PATH, dtype=np.int16)
+    if selection.cross_validates(total):
+        n_splits = min(selection.n_splits, total)
+        order = rng.permutation(total)
+        for k in range(n_splits):
+            codes[order[k::n_splits]] = k + 1
+        return Split(codes, n_splits + 1, f"cross-validation over {total} queries in {n_splits} parts")
+    if n_validation:
+        codes[n_queries:] = 0
+        return Split(codes, 1, f"{n_validation} validation queries")
+    held_out = max(1, min(n_queries - 1, round(selection.fraction * n_queries)))
+    codes[rng.permutation(n_queries)[:held_out]] = 0
+    return Split(codes, 1, f"{held_out} queries held out")
 
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """The queries as they are trained on and judged by.
+    """The queries of a split, in memory.
 
-    parts     of training queries, on each of which the same fit runs; the first is the model's own
-    judges    (number of a part, queries that judge the fit on it)
+    parts     training queries of each path
+    judges    (number of a path, queries that choose among its candidates)
     judged_by in words: "cross-validation over 84 queries in 5 parts"
     """
 
@@ -43,23 +95,18 @@ class Division:
 def divide(
     data: TrainingSet, validation: TrainingSet | None, selection: Selection, rng: np.random.Generator
 ) -> Division:
-    """The division that the selection asks for."""
-    n_queries = data.n_queries + (0 if validation is None else validation.n_queries)
-    if n_queries < 2:
-        return Division((data,), ((0, data),), "the one training query itself")
-    if selection.cross_validates(n_queries):
-        pool = data if validation is None else joined(data, validation)
-        n_splits = min(selection.n_splits, pool.n_queries)
-        order = rng.permutation(pool.n_queries)
-        held = [np.sort(order[k::n_splits]) for k in range(n_splits)]
-        rest = [pool.select(np.setdiff1d(order, part)) for part in held]
-        return Division(
-            (data, *rest),
-            tuple((k, pool.select(part)) for k, part in enumerate(held, 1)),
-            f"cross-validation over {pool.n_queries} queries in {n_splits} parts",
-        )
-    if validation is None:
-        order = rng.permutation(data.n_queries)
-        n = max(1, min(data.n_queries - 1, round(selection.fraction * data.n_queries)))
-        return Division((data.select(order[n:]),), ((0, data.select(order[:n])),), f"{n} queries held out")
-    return Division((data,), ((0, validation),), f"{validation.n_queries} validation queries")
+    """The training queries and the validation set, divided as the selection asks for."""
+    n_validation = 0 if validation is None else validation.n_queries
+    split = split_queries(data.n_queries, n_validation, selection, rng)
+    codes = split.codes
+    if codes is None:
+        return Division((data,), ((0, data),), split.in_words)
+    if split.n_paths == 1:
+        if validation is not None:
+            return Division((data,), ((0, validation),), split.in_words)
+        held_out = data.select(np.flatnonzero(codes == 0))
+        return Division((data.select(np.flatnonzero(codes != 0)),), ((0, held_out),), split.in_words)
+    pool = data if validation is None else joined(data, validation)
+    rest = [pool.select(np.flatnonzero(codes != k)) for k in split.choosing]
+    held = [(k, pool.select(np.flatnonzero(codes == k))) for k in split.choosing]
+    return Division((data, *rest), tuple(held), split.in_words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.criteria import Judge, mean_criterion
+from sinkprop.estimator.fit_record import FitRecord
 from sinkprop.estimator.selection import Selection, choose, mean_over_queries
 from sinkprop.estimator.splits import divide
 
@@ -63,15 +64,9 @@ class Trial:
     training: float | None = None
 
 
-_SENTENCES = {
-    "finished": "Every candidate was trained.",
-    "interrupted": "The fit was interrupted; the model is the best of the candidates that were finished.",
-}
-
-
 @dataclass(frozen=True, eq=False)
-class TuningResult:
-    """What a fit came to.
+class TuningResult(FitRecord):
+    """Outcome of a fit that is a path of candidates.
 
     status     "finished" or "interrupted"; `message` says it in a sentence
     criterion  name of the criterion
@@ -80,14 +75,12 @@ class TuningResult:
     trials     every candidate, in the order of their training
     """
 
-    status: str
-    criterion: str
-    judged_by: str
-    trials: tuple[Trial, ...]
+    messages: ClassVar[Mapping[str, str]] = {
+        "finished": "Every candidate was trained.",
+        "interrupted": "The fit was interrupted; the model is the best of the candidates that were finished.",
+    }
 
-    @property
-    def message(self) -> str:
-        return _SENTENCES[self.status]
+    trials: tuple[Trial, ...]
 
     @property
     def chosen(self) -> Trial:

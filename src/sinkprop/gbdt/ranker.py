@@ -22,7 +22,7 @@ from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.base import BaseRanker, Ids, plain, seed_of
 from sinkprop.estimator.cluster_parameter import cloned, portable
-from sinkprop.estimator.external_queries import as_stored, in_memory, no_arrays
+from sinkprop.estimator.external_queries import as_stored, no_arrays
 from sinkprop.gbdt.boosters import (
     as_booster,
     booster_names,
@@ -31,7 +31,6 @@ from sinkprop.gbdt.boosters import (
     lightgbm_module,
     openmp_threads,
 )
-from sinkprop.gbdt.cluster.fit import fit_on_cluster
 from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
 from sinkprop.gbdt.growing.bagging import QueryBagging, query_bagging
 from sinkprop.gbdt.growing.loop import Boosting, BoostingFit, grow
@@ -47,9 +46,9 @@ from sinkprop.gbdt.growing.rows import (
     plain_rows,
     streamed_training_set,
 )
-from sinkprop.gbdt.growing.validation import check_row_weight, counting, divided
+from sinkprop.gbdt.growing.validation import check_row_weight, checked_criterion, counting, divided
 from sinkprop.gbdt.parameters import DEFAULTS, booster_parameters, canonical, check_names, resolved
-from sinkprop.metrics.evaluation import evaluate
+from sinkprop.metrics.evaluation import check_metric
 from sinkprop.objective.gains import Gain, RankLinear
 
 __all__ = ["BoostedRanker"]
@@ -215,24 +214,18 @@ class BoostedRanker(BaseRanker):
                              first; `best_iteration_` counts those grown after them
         callbacks            LightGBM's, as `lightgbm.log_evaluation()`
         """
-        # a wrong metric or convention fails before the work rather than after it
-        evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
+        check_metric(self.metric, self.convention)
         if self.cluster is not None:
             weights = {"sample_weight": sample_weight, "query_weight": query_weight}
             judges = (eval_set, eval_qid, eval_group)
             more = {"callbacks": callbacks, "categorical_feature": categorical_feature}
-            fit_on_cluster(self, X, y, qid, group, judges, init_model=init_model, **weights, **more)
+            self._fit_on_cluster(X, y, qid, group, judges, init_model=init_model, **weights, **more)
             return self
-        if is_elsewhere(X):
+        if (stored := as_stored(X)) is not None:
             no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
-        stored = as_stored(X)
-        if stored is not None:
             self._know(stored.n_features, stored.feature_names)
             data = streamed_training_set(stored, query_weight=query_weight)
         else:
-            if is_elsewhere(X):
-                loaded = in_memory(X)
-                X, y, qid = loaded.X, loaded.y, loaded.qid
             data = self._training_set(
                 X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight
             )
@@ -248,6 +241,67 @@ class BoostedRanker(BaseRanker):
         )
         self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
         return self
+
+    def _fit_on_cluster(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any,
+        group: Any,
+        evaluation: tuple[Any, Any, Any],
+        *,
+        sample_weight: Any,
+        query_weight: Any,
+        categorical_feature: Any,
+        init_model: Any,
+        callbacks: Any,
+    ) -> None:
+        """Fit on the cluster; `evaluation` is eval_set, eval_qid and eval_group of `fit`, as is all else."""
+        from sinkprop.gbdt.cluster.driver import divided_codes, grow_on_cluster
+        from sinkprop.gbdt.cluster.fit import check_features, cluster_data
+        from sinkprop.gbdt.cluster.messages import Settings
+
+        own, others = self._settings()
+        for name, given in (("callbacks", callbacks), ("linear_tree", others.get("linear_tree"))):
+            if given:
+                raise ValueError(f"{name} cannot be given with cluster=: it is for a fit in one process.")
+        seed, criterion = seed_of(own["random_state"]), self.criterion
+        checked_criterion(criterion, self.convention, self.validation_fraction)
+        with cluster_data(self.cluster) as cluster:
+            if is_elsewhere(X):
+                no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight, cluster=True)
+                data = cluster.queries(X, y, qid, query_weight=query_weight)
+                self._know(data.plan.n_features, data.plan.feature_names)
+            else:
+                weights = {"sample_weight": sample_weight, "query_weight": query_weight}
+                rows = self._training_set(X, y, qid, group, **weights)
+                check_row_weight(rows)
+                data = cluster.queries(rows)
+            judges = cluster.evaluation_sets(*evaluation, self._evaluation_sets)
+            names = getattr(self, "feature_names_in_", ())
+            check_features(judges, self.n_features_in_, names)
+            first = self._first_trees(init_model)
+            codes, judged_by = divided_codes(data, judges, fraction=self.validation_fraction, seed=seed)
+            categorical = categorical_columns(
+                categorical_feature, self._categories, names, self.n_features_in_
+            )
+            plan, drawing = self._plan(seed, 1, names=booster_names(names), categorical=categorical)
+            settings = Settings(
+                self._loss(seed),
+                plan,
+                first=None if first is None else first.model_to_string(num_iteration=-1),
+                drawing=drawing,
+                criterion=criterion if criterion is None or isinstance(criterion, str) else tuple(criterion),
+                convention=self.convention,
+                judged_by=judged_by,
+                n_threads=own["n_threads"],
+            )
+            with progress_line(bool(self.verbose) and self.verbose > 0) as notify:
+                text, result, self.cluster_record_ = grow_on_cluster(
+                    cluster.client, data, judges, codes, settings, notify=notify
+                )
+        self._finish(text, result, self.n_features_in_)
+        self.n_rows_, self.n_queries_ = data.plan.n_rows, data.plan.n_queries
 
     def _know(self, n_features: int, names: Sequence[str] | None) -> None:
         """What X told of its features, where it is no array."""

@@ -223,10 +223,10 @@ class AnnealedRanker(BaseRanker):
         self.relaxation_ = relaxation_from(state["relaxation"])
         result = FitResult(
             state["status"],
-            state["weights"],
-            state["sigma"],
             state["criterion"],
             state["judged_by"],
+            state["weights"],
+            state["sigma"],
             tuple(Stage(**stage) for stage in state["stages"]),
         )
         rows = self.n_features_in_ + (self.relaxation_.width == 2)

@@ -1,14 +1,14 @@
 """Which queries train and which judge, where the queries are in sources and are not moved for it.
 
-`judging.divide` cuts arrays into parts. Here every query gets a code instead: the number of the path, one fit
-of those that run beside each other, that it judges and takes no part in.
+Every query gets the code of its split (`estimator/splits.py`): the number of the path, one fit of those that
+run side by side, that it judges and takes no part in.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 from sinkprop.common.types import Floats
 from sinkprop.data.blocks import Source
 from sinkprop.estimator.selection import Selection
+from sinkprop.estimator.splits import split_queries
 from sinkprop.linear.ascent import Path
 
 __all__ = ["Arrangement", "arrange"]
-
-
-_NONE = np.int16(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,50 +42,23 @@ def arrange(
     data: Source, validation: Source | None, selection: Selection, rng: np.random.Generator
 ) -> Arrangement:
     """The arrangement that the selection asks for."""
-    n_queries = data.n_queries + (0 if validation is None else validation.n_queries)
-    if n_queries < 2:
-        return _arranged([(data, None)], 1, [(data, (0,))], "the one training query itself")
-    if selection.cross_validates(n_queries):
-        n_splits = min(selection.n_splits, n_queries)
-        order = rng.permutation(n_queries)
-        codes = np.empty(n_queries, dtype=np.int16)
-        for k in range(n_splits):
-            codes[order[k::n_splits]] = k + 1
-        pool: list[tuple[Source, NDArray[np.int16] | None]] = [(data, codes[: data.n_queries])]
-        if validation is not None:
-            pool.append((validation, codes[data.n_queries :]))
-        by_code = f"cross-validation over {n_queries} queries in {n_splits} parts"
-        return _arranged(pool, n_splits + 1, None, by_code)
-    if validation is None:
-        order = rng.permutation(data.n_queries)
-        n = max(1, min(data.n_queries - 1, round(selection.fraction * data.n_queries)))
-        codes = np.full(data.n_queries, _NONE, dtype=np.int16)
-        codes[order[:n]] = 0
-        return _arranged([(data, codes)], 1, None, f"{n} queries held out")
-    judges: list[Any] = [(data, ()), (validation, (0,))]
-    return _arranged([(data, None)], 1, judges, f"{validation.n_queries} validation queries")
-
-
-def _arranged(
-    pool: list[tuple[Source, NDArray[np.int16] | None]],
-    n_paths: int,
-    judges: list[tuple[Source, tuple[int, ...]]] | None,
-    judged_by: str,
-) -> Arrangement:
-    coded = [source if codes is None else source.with_codes(codes) for source, codes in pool]
-    parts = [(source, codes) for source, (_, codes) in zip(coded, pool, strict=True)]
+    sources = [data] if validation is None else [data, validation]
+    split = split_queries(data.n_queries, sum(s.n_queries for s in sources[1:]), selection, rng)
+    if split.codes is None:
+        return Arrangement((_path(0, [(data, None)]),), ((data, (0,)),), split.in_words, _weights([data]))
+    own = np.split(split.codes, [data.n_queries])
+    if split.n_paths == 1 and validation is not None:
+        judges = ((data, ()), (validation, (0,)))
+        return Arrangement((_path(0, [(data, None)]),), judges, split.in_words, _weights([validation]))
+    parts = [(source.with_codes(codes), codes) for source, codes in zip(sources, own, strict=False)]
     # the model's own path has no use for queries that were given to choose by
-    paths = tuple(_path(number, parts if number else parts[:1]) for number in range(n_paths))
-    if judges is not None:
-        weight = _weights([source for source, judged in judges if judged])
-        return Arrangement(paths, tuple(judges), judged_by, weight)
-    numbers = range(1, n_paths) if n_paths > 1 else range(1)
-    every = tuple((source, tuple(numbers)) for source in coded)
-    weight = _weights(coded)
+    paths = tuple(_path(number, parts if number else parts[:1]) for number in range(split.n_paths))
+    weight = _weights(sources)
     if weight is not None:
-        codes = np.concatenate([codes for _, codes in parts if codes is not None])
-        weight = np.concatenate([weight[codes == number] for number in numbers])
-    return Arrangement(paths, every, judged_by, weight if weight is None or weight.sum() > 0 else None)
+        weight = np.concatenate([weight[split.codes == number] for number in split.choosing])
+        weight = weight if weight.sum() > 0 else None
+    every = tuple((source, tuple(split.choosing)) for source, _ in parts)
+    return Arrangement(paths, every, split.in_words, weight)
 
 
 def _weights(sources: list[Source]) -> Floats | None:
@@ -102,7 +73,7 @@ def _weight(source: Source) -> Floats:
     return np.ones(source.n_queries) if source.query_weight is None else source.query_weight
 
 
-def _path(number: int, parts: list[tuple[Source, NDArray[np.int16] | None]]) -> Path:
+def _path(number: int, parts: Sequence[tuple[Source, NDArray[np.int16] | None]]) -> Path:
     sources = [source for source, _ in parts]
     chosen = [np.ones(s.n_queries, dtype=bool) if codes is None else codes != number for s, codes in parts]
     sizes = np.concatenate([s.sizes[own] for s, own in zip(sources, chosen, strict=True)])

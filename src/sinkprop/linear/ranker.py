@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from sinkprop.common.types import Floats
-from sinkprop.data.queries import Groups, group_rows
 from sinkprop.estimator.base import Ids
 from sinkprop.estimator.cluster_parameter import cloned, portable
 from sinkprop.estimator.selection import Selection
@@ -133,10 +132,13 @@ class SinkPropRanker(AnnealedRanker):
         training queries is 1; the default is that of the fit. `qid` need not be given; rows of several
         queries are then an error.
         """
-        theta, relaxation = self._theta_of_query(X), self._relaxation_at(sigma)
-        self._check_one_query(qid, len(theta), "rank_distribution")
+        rows, _ = self._rows_of_one_query(X, qid, "rank_distribution")
         return doubly_stochastic(
-            theta, ranks=ranks, relaxation=relaxation, n_iter=self.n_iter, epsilon=self.epsilon
+            self._theta(rows),
+            ranks=ranks,
+            relaxation=self._relaxation_at(sigma),
+            n_iter=self.n_iter,
+            epsilon=self.epsilon,
         )
 
     def expected_rank(
@@ -148,25 +150,15 @@ class SinkPropRanker(AnnealedRanker):
         sigma: float | None = None,
     ) -> Floats:
         """Expected rank of each row in its query, (N,): sum_k k Pi[j, k]."""
-        X = self._features(X)
-        groups = self._groups(qid, group, len(X), "expected_rank")
-        theta = self._theta(self._by_query(X, groups))
-        return self._expected_ranks(theta, groups, self._relaxation_at(sigma))
-
-    def _expected_ranks(self, theta: Floats, groups: Groups, relaxation: Relaxation) -> Floats:
+        X, groups = self._rows_in_queries(X, qid, group, "expected_rank")
         return expected_ranks(
-            theta,
+            self._theta(self._by_query(X, groups)),
             groups.codes,
-            relaxation=relaxation,
+            relaxation=self._relaxation_at(sigma),
             n_iter=self.n_iter,
             epsilon=self.epsilon,
             n_threads=self.n_threads,
         )
-
-    def _theta_of_query(self, X: ArrayLike) -> Floats:
-        X = self._features(X)
-        one = group_rows(None, len(X))
-        return self._theta(self._by_query(X, one))
 
     def _relaxation_at(self, sigma: float | None) -> Relaxation:
         check_is_fitted(self)

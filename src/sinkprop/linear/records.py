@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
+from typing import ClassVar
 
 from sinkprop.common.types import Floats
+from sinkprop.estimator.fit_record import FitRecord
 
 __all__ = ["Annealing", "FitResult", "Stage"]
 
@@ -78,34 +81,26 @@ class Stage:
     training: float | None = None
 
 
-_SENTENCES = {
-    "finished": "Every stage was run or stopped early by its criterion.",
-    "interrupted": "The fit was interrupted; the model is the best of the stages that were finished.",
-}
-
-
 @dataclass(frozen=True, eq=False)
-class FitResult:
-    """What a fit came to.
+class FitResult(FitRecord):
+    """Outcome of a linear fit.
 
-    status        "finished" or "interrupted"; `message` says it in a sentence
-    weights       (D,), or (D + 1, 2) with an intercept row for a partitioned measure, of normalized features
-    sigma         of the model, in the units of its scores; None for a partitioned measure
-    criterion     name of the criterion
-    judged_by     how: "cross-validation over 84 queries in 5 parts", ...
-    stages        every stage, in the order of their running
+    status     "finished" or "interrupted"; `message` says it in a sentence
+    criterion  name of the criterion
+    judged_by  how: "cross-validation over 84 queries in 5 parts", ...
+    weights    (D,), or (D + 1, 2) with an intercept row for a partitioned measure, of normalized features
+    sigma      of the model, in the units of its scores; None for a partitioned measure
+    stages     every stage, in the order of their running
     """
 
-    status: str
+    messages: ClassVar[Mapping[str, str]] = {
+        "finished": "Every stage was run or stopped early by its criterion.",
+        "interrupted": "The fit was interrupted; the model is the best of the stages that were finished.",
+    }
+
     weights: Floats
     sigma: float | None
-    criterion: str
-    judged_by: str
     stages: tuple[Stage, ...]
-
-    @property
-    def message(self) -> str:
-        return _SENTENCES[self.status]
 
     @property
     def evaluations(self) -> int:

@@ -33,13 +33,13 @@ from numpy.typing import ArrayLike, NDArray
 from sinkprop.common.text_forms import digits
 from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_labels
-from sinkprop.data.queries import Groups, group_rows
+from sinkprop.data.queries import Groups, Queries, group_rows
 from sinkprop.metrics.conventions import Convention, Empty, as_convention, listed
 from sinkprop.metrics.measures import ExpectedReciprocalRank, Metric, parse_metric, parse_metrics
 from sinkprop.metrics.ranked_labels import Ranked, Ties
 from sinkprop.metrics.ranking import as_one_score_a_row
 
-__all__ = ["Evaluation", "evaluate", "evaluate_blocks"]
+__all__ = ["Evaluation", "check_metric", "evaluate", "evaluate_blocks", "values_by_query"]
 
 
 class Evaluation(dict[str, float]):
@@ -93,9 +93,9 @@ class Evaluation(dict[str, float]):
 
 
 def evaluate(
-    labels: ArrayLike,
+    labels: ArrayLike | Queries,
     scores: ArrayLike,
-    qid: ArrayLike | Sequence[Hashable],
+    qid: ArrayLike | Sequence[Hashable] | None = None,
     metrics: str | Metric | Iterable[str | Metric] = ("ndcg@10",),
     convention: str | Convention = "letor",
     *,
@@ -107,9 +107,10 @@ def evaluate(
 ) -> Evaluation:
     """Metrics of the ranking of each query's documents by decreasing score, and their means over the queries.
 
-    labels        (N,) relevance, not below 0
+    labels        (N,) relevance, not below 0; or `Queries`, which have labels and query ids
     scores        (N,) finite; larger is better
-    qid           (N,) the query of each row, any hashable ids in any order; for one query, equal ids
+    qid           (N,) the query of each row, any hashable ids in any order; for one query, equal ids. Not
+                  with `Queries`
     metrics       names such as "ndcg@10" or "ndcg@1-10,map", or `Metric` values
     convention    a `Convention`, or the name of one: "letor", "letor4", "mslr", "standard", "lightgbm",
                   "xgboost", "sklearn", "trec"
@@ -125,14 +126,18 @@ def evaluate(
     """
     chosen = parse_metrics(metrics)
     convention = _with_options(convention, empty=empty, ties=ties, threshold=threshold, max_grade=max_grade)
-    if qid is None:
-        raise ValueError(
-            "qid must hold the query of each row; got None. Metrics are means over queries: for a single "
-            "query, pass equal ids, such as numpy.zeros(len(scores))."
-        )
     x = as_one_score_a_row(scores)
-    y = as_labels(labels, len(x))
-    groups = group_rows(qid, len(x))
+    if isinstance(labels, Queries):
+        if qid is not None:
+            raise ValueError("evaluate: give no qid with Queries, which have their own.")
+        y, groups = as_labels(labels.y, len(x)), labels.groups
+    else:
+        if qid is None:
+            raise ValueError(
+                "qid must hold the query of each row; got None. Metrics are means over queries: for a single "
+                "query, pass equal ids, such as numpy.zeros(len(scores))."
+            )
+        y, groups = as_labels(labels, len(x)), group_rows(qid, len(x))
     weight = _query_weights(query_weight, len(groups.queries))
     per_query = _per_query(chosen, Ranked.of(y, x, groups, convention.ties), convention)
     return _evaluation(chosen, per_query, groups.queries, convention, weight, y)
@@ -162,12 +167,22 @@ def evaluate_blocks(
         if isinstance(metric, ExpectedReciprocalRank):
             metric._highest(largest, convention)  # a label above it is an error before the work
     graded = convention if convention.max_grade is not None else replace(convention, max_grade=largest_label)
-    found = [
-        _per_query(chosen, Ranked.of(y, as_one_score_a_row(x), groups, convention.ties), graded)
-        for y, x, groups in blocks
-    ]
+    found = [values_by_query(y, x, groups, chosen, graded) for y, x, groups in blocks]
     per_query = {name: np.concatenate([block[name] for block in found]) for name in found[0]}
     return _evaluation(chosen, per_query, queries, convention, weight, largest)
+
+
+def values_by_query(
+    y: Floats, scores: Floats, groups: Groups, metrics: tuple[Metric, ...], convention: Convention
+) -> dict[str, Floats]:
+    """Each metric of each query, {name: (Q,)}, of labels and groups that have been checked."""
+    return _per_query(metrics, Ranked.of(y, as_one_score_a_row(scores), groups, convention.ties), convention)
+
+
+def check_metric(metric: str | Metric, convention: str | Convention) -> None:
+    """A ValueError where there is no such metric or convention, before the work rather than after it."""
+    parse_metrics([metric])
+    as_convention(convention)
 
 
 def _with_options(convention: str | Convention, **options: Any) -> Convention:

@@ -15,7 +15,7 @@ from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_scores
 from sinkprop.data.queries import Groups, group_rows
 
-__all__ = ["Ranking", "as_one_score_a_row", "ranking"]
+__all__ = ["Ranking", "as_one_score_a_row", "ranking", "ranks_in_order", "ranks_of", "sorted_order"]
 
 
 _LOOP_SIZE = 16  # mean documents a query from which a call a query is faster than two sorts of everything
@@ -97,6 +97,11 @@ def sorted_order(x: Floats, groups: Groups) -> Integers:
         key &= (1 << shift) - 1
         order = order[key]
     return order if rows is None else rows[order]
+
+
+def ranks_of(x: Floats, groups: Groups) -> Integers:
+    """The rank of each row in its query, 1 for the top, from scores that have been checked: (N,)."""
+    return Ranking(sorted_order(x, groups), groups.offsets, groups.queries).ranks
 
 
 def ranks_in_order(offsets: Integers) -> Integers:

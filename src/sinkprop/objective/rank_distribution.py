@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
 from sinkprop.common.arguments import threads, whole
@@ -16,7 +17,7 @@ from sinkprop.objective.expected_gain import Settings, native_settings
 from sinkprop.objective.permutation import choose_permutation
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
-__all__ = ["doubly_stochastic", "expected_ranks", "partitioned_ranks", "top_k_probability"]
+__all__ = ["chosen_ranks", "doubly_stochastic", "expected_ranks", "partitioned_ranks", "top_k_probability"]
 
 
 def expected_ranks(
@@ -97,15 +98,21 @@ def doubly_stochastic(
             x = x.clip(*relaxation.limits)
         # a difference of two distribution functions can round to just below 0
         return sinkhorn(np.maximum(pre_sinkhorn(x, relaxation), 0), n_iter, epsilon=epsilon)
-    chosen = np.atleast_1d(np.asarray(ranks))
+    chosen = chosen_ranks(ranks, n)
+    columns = np.zeros((len(chosen), n))
+    columns[np.arange(len(chosen)), chosen - 1] = 1
+    return _as_probabilities(_project(x, group_rows(None, n), columns, settings, 1), n_iter)
+
+
+def chosen_ranks(ranks: ArrayLike, n: int) -> NDArray[Any]:
+    """The ranks, one or several, checked: whole numbers from 1 to n."""
+    chosen: NDArray[Any] = np.atleast_1d(np.asarray(ranks))
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not chosen.size:
         raise ValueError(f"ranks must be whole numbers from 1 to {n}; got {ranks!r}.")
     if chosen.min() < 1 or chosen.max() > n:
         bad = chosen[(chosen < 1) | (chosen > n)][0]
         raise ValueError(f"ranks must be from 1 to {n}, the number of documents; got {bad}.")
-    columns = np.zeros((len(chosen), n))
-    columns[np.arange(len(chosen)), chosen - 1] = 1
-    return _as_probabilities(_project(x, group_rows(None, n), columns, settings, 1), n_iter)
+    return chosen
 
 
 def _as_probabilities(p: Floats, n_iter: float) -> Floats:

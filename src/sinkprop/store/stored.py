@@ -20,7 +20,7 @@ from sinkprop.common.arguments import threads as _threads
 from sinkprop.common.compressed import StrPath
 from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats, Integers
-from sinkprop.data.queries import Groups, Queries, offsets_of
+from sinkprop.data.queries import Groups, Queries, columns_of, offsets_of
 from sinkprop.store.format import Manifest, StoreError, need_pyarrow, read_manifest, sizes_schema
 from sinkprop.store.mapped import MappedPart, text_column
 
@@ -231,12 +231,8 @@ class StoredQueries:
         self, X: NDArray[Any], y: NDArray[Any], ids: NDArray[Any], sizes: Integers, docid: NDArray[Any] | None
     ) -> Queries:
         """Queries without a pass over the values, which `convert` has checked."""
-        queries = object.__new__(Queries)
         groups = Groups.of_sizes(sizes, ids)
-        fields = {"X": X, "y": y, "qid": np.repeat(ids, sizes), "docid": docid}
-        for name, value in {**fields, "feature_names": self.feature_names, "groups": groups}.items():
-            object.__setattr__(queries, name, value)
-        return queries
+        return Queries.trusted(X, y, groups, docid, self.feature_names, allow_nan=self.has_nan)
 
     def blocks(self, start: int = 0, stop: int | None = None, *, ahead: int = 2) -> Iterator[Queries]:
         """Blocks [start, stop) in order, of which a thread reads the next `ahead` while this one is used.
@@ -311,17 +307,7 @@ class StoredQueries:
 
         A ValueError where both have names, and not the same ones.
         """
-        own = self.feature_names
-        if names is None or own is None or own == tuple(names):
-            return None
-        places = {name: i for i, name in enumerate(own)}
-        lacking = [name for name in names if name not in places]
-        if lacking or len(own) != len(names):
-            first = lacking[0] if lacking else next(name for name in own if name not in set(names))
-            raise ValueError(
-                f"{self.path}: the features are not those of the model; only one of them has {str(first)!r}."
-            )
-        return [places[name] for name in names]
+        return columns_of(self.feature_names, names, str(self.path))
 
     def take(self, numbers: Sequence[int] | NDArray[Any]) -> Queries:
         """The whole queries of these numbers, from 0, in that order, copied into memory."""

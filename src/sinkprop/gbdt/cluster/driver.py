@@ -30,6 +30,8 @@ from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats
 from sinkprop.data.blocks import cut
 from sinkprop.data.queries import offsets_of
+from sinkprop.estimator.selection import Selection
+from sinkprop.estimator.splits import split_queries
 from sinkprop.gbdt.boosters import lightgbm_module
 from sinkprop.gbdt.cluster.mesh import PeerLost
 from sinkprop.gbdt.cluster.messages import JUDGING, TRAINING, ClusterRecord, Fit, Portion, Rank, Settings
@@ -84,14 +86,13 @@ def divided_codes(
         return codes, f"{sum(part.n_queries for part in judges)} validation queries"
     if not fraction:
         return codes, ""
-    n_queries = len(counted)
-    if n_queries < 2:
+    selection = Selection("validation", fraction=fraction)
+    split = split_queries(len(counted), 0, selection, np.random.default_rng([seed, 0]))
+    if split.codes is None:
         codes[counted] = TRAINING + JUDGING
-        return codes, "the one training query itself"
-    order = np.random.default_rng([seed, 0]).permutation(n_queries)
-    n = max(1, min(n_queries - 1, round(fraction * n_queries)))
-    codes[counted[order[:n]]] = JUDGING
-    return codes, f"{n} queries held out"
+    else:
+        codes[counted[split.codes == 0]] = JUDGING
+    return codes, split.in_words
 
 
 def check_lightgbm(client: Client) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats
+from sinkprop.estimator.fit_record import FitRecord
 from sinkprop.gbdt.boosters import booster_of, booster_text, lightgbm_module
 from sinkprop.gbdt.growing.bins import dataset, predicted
 from sinkprop.gbdt.growing.validation import Judgment
@@ -22,16 +23,10 @@ Value = Callable[[Floats], float]
 
 EVERY = 10  # rounds between two looks at the training queries, which take a third of a round's time
 
-_SENTENCES = {
-    "finished": "Every tree was grown.",
-    "stopped early": "The criterion had stopped rising; the trees are those up to its best round.",
-    "interrupted": "The fit was interrupted; the trees are the best of those that were grown.",
-}
-
 
 @dataclass(frozen=True)
-class BoostingFit:
-    """What a fit came to.
+class BoostingFit(FitRecord):
+    """Outcome of a fit of boosted trees.
 
     status     "finished", "stopped early" or "interrupted"; `message` says it in a sentence
     criterion  name of what judged; empty where nothing did
@@ -42,17 +37,16 @@ class BoostingFit:
     training   (number of a round, expected gain of the training queries after it) of every tenth
     """
 
-    status: str
-    criterion: str
-    judged_by: str
+    messages: ClassVar[Mapping[str, str]] = {
+        "finished": "Every tree was grown.",
+        "stopped early": "The criterion had stopped rising; the trees are those up to its best round.",
+        "interrupted": "The fit was interrupted; the trees are the best of those that were grown.",
+    }
+
     values: tuple[float, ...]
     n_rounds: int
     best: int
     training: tuple[tuple[int, float], ...] = ()
-
-    @property
-    def message(self) -> str:
-        return _SENTENCES[self.status]
 
 
 @dataclass(frozen=True, eq=False)
