@@ -1,7 +1,6 @@
 """Linear fits on stored sets: the model of the same rows in memory, bit for bit."""
 
 import pickle
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from sklearn.base import clone
 from sinkprop import Annealing, Queries, Selection, SinkPropRanker, save_letor
 from sinkprop.baselines import RegressionRanker, SmoothRankRanker
 from sinkprop.linear.ascent import Objective
-from sinkprop.linear.inputs import Places
 from sinkprop.store import StoreError, convert, open_queries
 
 pytest.importorskip("pyarrow", reason="stored sets are Arrow files")
@@ -126,13 +124,22 @@ def test_a_frame_of_a_cluster_needs_one(ranker):
         ranker.fit(FrameOfCluster(), "label", qid="qid")
 
 
-def test_rows_that_judge_are_rounded_as_those_to_train_on(sets):
+def test_rows_that_judge_are_rounded_as_those_to_train_on(sets, client):
     (train, _), (vali, _) = sets
-    with ExitStack() as stack:
-        places = Places(quick(), stack, None)
-        places.training(train.X, train.y, train.qid, None, None, None)
-        judging = places.validation([(vali.X.astype(np.float64), vali.y)], [vali.qid], None)
-        assert judging.data.X.dtype == train.X.dtype == np.float32
+    assert train.X.dtype == np.float32
+    tied = vali.X.copy()
+    tied[1::2] = tied[: len(tied) - 1 : 2]
+    finer = tied + 1e-9 * vali.y[:, None]  # parts documents that are tied when rounded to float32
+    assert_array_equal(finer.astype(np.float32), tied)
+    judged = {"selection": Selection("validation")}
+    arrays = {"y": train.y, "qid": train.qid, "eval_qid": [vali.qid]}
+    expected = quick(**judged).fit(train.X, eval_set=[(tied, vali.y)], **arrays)
+    for cluster in (None, client):
+        found = quick(**judged, cluster=cluster).fit(train.X, eval_set=[(finer, vali.y)], **arrays)
+        assert [s.criterion for s in found.fit_result_.stages] == [
+            s.criterion for s in expected.fit_result_.stages
+        ]
+        assert_array_equal(found.coef_, expected.coef_)
 
 
 def test_others_load_a_stored_set(sets):

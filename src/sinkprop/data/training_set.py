@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,11 @@ def fingerprint(settings: str, *sets: TrainingSet | None, arrays: Iterable[NDArr
         if array is not None:
             digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def with_dtype(data: TrainingSet, dtype: Any) -> TrainingSet:
+    """The same rows with features of this type."""
+    return data if data.X.dtype == dtype else replace(data, X=data.X.astype(dtype))
 
 
 def joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:

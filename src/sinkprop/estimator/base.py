@@ -10,7 +10,6 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -26,7 +25,7 @@ from sinkprop.data.checks import as_features, as_labels, as_query_weight
 from sinkprop.data.feature_scaling import Scaling, scale_by_query
 from sinkprop.data.kinds import has_own_queries, is_elsewhere, is_stored_set
 from sinkprop.data.queries import Groups, Queries, group_rows
-from sinkprop.data.training_set import TrainingSet, joined
+from sinkprop.data.training_set import TrainingSet, joined, with_dtype
 from sinkprop.estimator.external_queries import as_stored, in_memory, no_arrays, nothing_beside
 from sinkprop.estimator.fit_arguments import (
     evaluation_items,
@@ -99,10 +98,7 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             return self
         data = self._training_set(X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight)
         sets = self._evaluation_sets(eval_set, eval_qid, eval_group)
-        validation = reduce(joined, sets) if sets else None
-        if validation is not None and validation.X.dtype != data.X.dtype:
-            validation = replace(validation, X=validation.X.astype(data.X.dtype))
-        self._fit(data, validation)
+        self._fit(data, with_dtype(reduce(joined, sets), data.X.dtype) if sets else None)
         self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
         return self
 
@@ -114,6 +110,14 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         evaluation  eval_set, eval_qid and eval_group;  weights  sample_weight and query_weight, of `fit`
         """
         return False
+
+    def _know_features(self, n_features: int, names: Sequence[str] | None) -> None:
+        """Remember the number of features and their names, where X is not an array that tells them."""
+        self.n_features_in_ = int(n_features)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     @abstractmethod
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:

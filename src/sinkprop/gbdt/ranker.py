@@ -223,7 +223,7 @@ class BoostedRanker(BaseRanker):
             return self
         if (stored := as_stored(X)) is not None:
             no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
-            self._know(stored.n_features, stored.feature_names)
+            self._know_features(stored.n_features, stored.feature_names)
             data = streamed_training_set(stored, query_weight=query_weight)
         else:
             data = self._training_set(
@@ -271,7 +271,7 @@ class BoostedRanker(BaseRanker):
             if is_elsewhere(X):
                 no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight, cluster=True)
                 data = cluster.queries(X, y, qid, query_weight=query_weight)
-                self._know(data.plan.n_features, data.plan.feature_names)
+                self._know_features(data.plan.n_features, data.plan.feature_names)
             else:
                 weights = {"sample_weight": sample_weight, "query_weight": query_weight}
                 rows = self._training_set(X, y, qid, group, **weights)
@@ -303,13 +303,9 @@ class BoostedRanker(BaseRanker):
         self._finish(text, result, self.n_features_in_)
         self.n_rows_, self.n_queries_ = data.plan.n_rows, data.plan.n_queries
 
-    def _know(self, n_features: int, names: Sequence[str] | None) -> None:
-        """What X told of its features, where it is no array."""
-        self._categories, self.n_features_in_ = NO_CATEGORIES, int(n_features)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+    def _know_features(self, n_features: int, names: Sequence[str] | None) -> None:
+        super()._know_features(n_features, names)
+        self._categories = NO_CATEGORIES
 
     def _stored_judges(self, item: Any) -> TrainingSet:
         stored = as_stored(item)

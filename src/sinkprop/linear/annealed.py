@@ -8,7 +8,8 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,16 @@ from numpy.typing import NDArray
 from sinkprop.common.arguments import half_steps, numbers, whole
 from sinkprop.common.progress import progress_line
 from sinkprop.common.types import Floats, Integers
-from sinkprop.data.blocks import ArraySource, Source
+from sinkprop.data.blocks import Source
 from sinkprop.data.feature_scaling import check_kind
-from sinkprop.data.kinds import is_elsewhere, is_stored_set
+from sinkprop.data.kinds import is_stored_set
 from sinkprop.data.queries import Groups
-from sinkprop.data.training_set import TrainingSet
+from sinkprop.data.training_set import TrainingSet, joined, with_dtype
 from sinkprop.estimator.base import BaseRanker, seed_of
 from sinkprop.estimator.criteria import gain_judge
+from sinkprop.estimator.external_queries import no_arrays
 from sinkprop.estimator.selection import as_selection, selection_from, selection_record
-from sinkprop.linear.inputs import Places
+from sinkprop.linear.inputs import Sources
 from sinkprop.linear.problem import linear_scores
 from sinkprop.linear.recipe import Finished, Recipe, train
 from sinkprop.linear.records import Annealing, FitResult, Stage
@@ -57,25 +59,68 @@ class AnnealedRanker(BaseRanker):
         given = [eval_set] if is_stored_set(eval_set) else eval_set
         judges = list(given) if isinstance(given, list | tuple) else []
         cluster = getattr(self, "cluster", None)
-        if cluster is None and not is_elsewhere(X) and not any(map(is_stored_set, judges)):
+        if cluster is None and not is_stored_set(X) and not any(map(is_stored_set, judges)):
             return False
         check_kind(self.normalization)
         self._recipe(weighted=sample_weight is not None)
         with ExitStack() as stack:
-            places = Places(self, stack, cluster)
-            data = places.training(X, y, qid, group, sample_weight, query_weight)
-            validation = places.validation(given, eval_qid, eval_group)
+            by_query = self.normalization == "query"
+            sources = Sources(stack, cluster, by_query=by_query, n_threads=self.n_threads)
+            dtype = None  # of rows in this process, which those of a validation set get too
+            if sources.takes(X):
+                no_arrays(
+                    X, y=y, qid=qid, group=group, sample_weight=sample_weight, cluster=cluster is not None
+                )
+                data, names = sources.elsewhere(X, y, qid, query_weight=query_weight)
+                self._know_features(data.n_features, names)
+            else:
+                rows = self._training_set(
+                    X, y, qid, group, sample_weight=sample_weight, query_weight=query_weight
+                )
+                data, dtype = sources.of_rows(rows), rows.X.dtype
+            validation: Source | None
+            if any(map(is_stored_set, judges)):
+                validation = self._stored_validation(sources, judges, eval_qid, eval_group)
+            else:
+                validation = self._validation(sources, self._evaluation_sets(*evaluation), dtype)
             self._fit_source(data, validation)
             self.n_rows_, self.n_queries_ = data.n_rows, data.n_queries
         return True
 
+    def _stored_validation(self, sources: Sources, sets: list[Any], eval_qid: Any, eval_group: Any) -> Source:
+        if len(sets) > 1:
+            raise ValueError(
+                f"eval_set: {len(sets)} sets were given, and one of them is stored; give that one alone, "
+                "or convert all their files into one."
+            )
+        if eval_qid is not None or eval_group is not None:
+            raise ValueError("eval_qid and eval_group are for arrays: a stored eval_set has its own.")
+        source, names = sources.elsewhere(sets[0], name="eval_set ")
+        own = getattr(self, "feature_names_in_", None)
+        if source.n_features != self.n_features_in_:
+            raise ValueError(
+                f"eval_set has {source.n_features} features, but {type(self).__name__} is fitted to "
+                f"{self.n_features_in_}."
+            )
+        if own is not None and names is not None and tuple(own) != tuple(names):
+            at = next(i for i, (a, b) in enumerate(zip(own, names, strict=True)) if a != b)
+            raise ValueError(
+                f"eval_set has other features: its column {at} is {names[at]!r}, that of the training set "
+                f"{own[at]!r}."
+            )
+        return source
+
+    def _validation(self, sources: Sources, sets: list[TrainingSet], dtype: Any) -> Source | None:
+        if not sets:
+            return None
+        judging = reduce(joined, sets)
+        return sources.of_rows(judging if dtype is None else with_dtype(judging, dtype))
+
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         with ExitStack() as stack:
-
-            def source(part: TrainingSet) -> Source:
-                return stack.enter_context(closing(ArraySource(part, self.n_threads)))
-
-            self._fit_source(source(data), None if validation is None else source(validation))
+            sources = Sources(stack, None, by_query=False, n_threads=self.n_threads)
+            own = None if validation is None else sources.of_rows(validation)
+            self._fit_source(sources.of_rows(data), own)
 
     def _fit_source(self, data: Source, validation: Source | None) -> None:
         recipe = self._recipe(weighted=data.weighted_rows)
