@@ -129,7 +129,7 @@ def test_rows_that_judge_are_rounded_as_those_to_train_on(sets, client):
     assert train.X.dtype == np.float32
     tied = vali.X.copy()
     tied[1::2] = tied[: len(tied) - 1 : 2]
-    finer = tied + 1e-9 * vali.y[:, None]  # parts documents that are tied when rounded to float32
+    finer = tied * (1 + 1e-9 * vali.y[:, None])  # parts documents that are tied when rounded to float32
     assert_array_equal(finer.astype(np.float32), tied)
     judged = {"selection": Selection("validation")}
     arrays = {"y": train.y, "qid": train.qid, "eval_qid": [vali.qid]}
