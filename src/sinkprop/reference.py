@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sinkprop.common.arguments import half_steps
+from sinkprop.common.arguments import half_steps, one_of
 from sinkprop.common.types import Floats
 from sinkprop.objective.gains import Gain, as_gain
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
@@ -224,7 +224,7 @@ def smoothed_indicator_rev(phi: Array, sigma: float, kernel: str, A_bar: Array) 
 
 def _kernel_exponent(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.intp], Array, Array]:
     """The order, -ln K(t) for t[j, k] = (phi_j - phi_s[k]) / sigma, and its derivative in t."""
-    _one_of("kernel", kernel, ("gaussian", "laplace"))
+    one_of("kernel", kernel, ("gaussian", "laplace"))
     order = np.argsort(-phi.real, kind="stable")
     rank = np.argsort(order)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -279,7 +279,7 @@ def _standardized_edges(theta: Array, family: str) -> Array:
     """z[j, k] = (Q(k/n) - mu_j) / s_j at the n - 1 inner edges, Q = logit or Phi^-1."""
     from scipy import special
 
-    _one_of("family", family, ("logit-logistic", "probit", "beta"))
+    one_of("family", family, ("logit-logistic", "probit", "beta"))
     n = len(theta)
     k = np.arange(1, n)
     Q = np.log(k / (n - k)) if family == "logit-logistic" else special.ndtri(k / n)
@@ -397,11 +397,6 @@ def _family(relaxation: Relaxation) -> str:
             "such as SmoothedIndicator(sigma=1.0)."
         )
     return relaxation.family
-
-
-def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{what} must be {' or '.join(map(repr, choices))}; got {value!r}.")
 
 
 def _one_query(scores: ArrayLike, labels: ArrayLike, relaxation: Relaxation) -> tuple[Array, Floats]:

@@ -604,7 +604,7 @@ class TestErrors:
     @pytest.mark.parametrize("epsilon", [-1e-6, np.nan, np.inf, None, "small", True])
     def test_bad_epsilon(self, epsilon):
         with pytest.raises(
-            ValueError, match=exactly(f"epsilon must be a finite number of at least 0, got {epsilon!r}")
+            ValueError, match=exactly(f"epsilon must be a finite number, not below 0; got {epsilon!r}.")
         ):
             sinkhorn_vjp(np.ones((2, 2)), np.ones((2, 2)), epsilon=epsilon)
 
@@ -614,15 +614,13 @@ class TestErrors:
 
     @pytest.mark.parametrize("tol", [0, -1e-9, np.nan, np.inf, None])
     def test_bad_tol(self, tol):
-        with pytest.raises(
-            ValueError, match=exactly(f"tol must be a finite number greater than 0, got {tol!r}")
-        ):
+        with pytest.raises(ValueError, match=exactly(f"tol must be a finite number, above 0; got {tol!r}.")):
             sinkhorn_limit(np.ones((2, 2)), tol=tol)
 
     @pytest.mark.parametrize("max_iter", [0, 1.5])
     def test_bad_max_iter(self, max_iter):
         with pytest.raises(
-            ValueError, match=exactly(f"max_iter must be an integer of at least 1, got {max_iter!r}")
+            ValueError, match=rf"^max_iter must be (a whole number, )?at least 1; got {max_iter!r}\.$"
         ):
             sinkhorn_limit(np.ones((2, 2)), max_iter=max_iter)
 

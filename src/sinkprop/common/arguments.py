@@ -10,7 +10,7 @@ from numbers import Real
 
 import numpy as np
 
-__all__ = ["half_steps", "number", "numbers", "threads", "whole"]
+__all__ = ["half_steps", "number", "numbers", "one_of", "threads", "whole"]
 
 
 def whole(name: str, value: int, least: int) -> int:
@@ -26,6 +26,12 @@ def whole(name: str, value: int, least: int) -> int:
     if number >= 2**30:
         raise ValueError(f"{name} must be below 2**30; got {number}.")
     return number
+
+
+def one_of(what: str, value: object, choices: tuple[str, ...]) -> None:
+    """A ValueError where the value is none of these words."""
+    if value not in choices:
+        raise ValueError(f"{what} must be {' or '.join(map(repr, choices))}; got {value!r}.")
 
 
 def half_steps(n_iter: float) -> int:

@@ -16,7 +16,6 @@ __all__ = [
     "as_cutoff",
     "as_number",
     "digits",
-    "one_of",
     "only",
     "options_of",
     "read_number",
@@ -94,8 +93,3 @@ def as_number(what: str, value: object) -> float:
     if not isfinite(value):
         raise ValueError(f"{what} must be a finite number; got {float(value)!r}.")
     return float(value)
-
-
-def one_of(what: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{what} must be {' or '.join(map(repr, choices))}; got {value!r}.")

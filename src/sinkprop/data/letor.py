@@ -86,7 +86,7 @@ def load_letor(
     if null is not None:
         if allow_nan:
             raise ValueError(f"allow_nan keeps NULL as NaN; give no null with it. Got null={null!r}.")
-        null = _null_value(null, kind)
+        null = null_value(null, kind)
     elif allow_nan:
         null = math.nan
     source = read_source(path)
@@ -145,10 +145,10 @@ def load_letor(
     if numbers is not None:
         qid = numbers
     elif names is not None:
-        qid = _words(data, names, threads)
+        qid = words_at(data, names, threads)
     else:
         qid = _qid_of_sizes(source, group, n)
-    docid = None if docids is None else _words(data, docids, threads)
+    docid = None if docids is None else words_at(data, docids, threads)
     return Queries(X, y, qid, docid, allow_nan=allow_nan)
 
 
@@ -168,7 +168,7 @@ def _float_type(dtype: DTypeLike) -> np.dtype[Any]:
     return kind
 
 
-def _null_value(null: float, kind: np.dtype[Any]) -> float:
+def null_value(null: float, kind: np.dtype[Any]) -> float:
     if not isinstance(null, Real) or isinstance(null, bool) or not abs(float(null)) <= LARGEST[kind]:
         raise ValueError(f"null must be the finite number that NULL stands for, such as 0; got {null!r}.")
     return float(null)
@@ -182,7 +182,7 @@ def _empty(shape: tuple[int, int], kind: np.dtype[Any]) -> NDArray[Any]:
         raise MemoryError(f"{shape[0]} rows of {shape[1]} features take {size}.") from None
 
 
-def _words(data: Bytes, places: Integers, threads: int) -> NDArray[Any]:
+def words_at(data: Bytes, places: Integers, threads: int) -> NDArray[Any]:
     """The words at `places`, (N, 2) begins and ends, as an array of str."""
     lengths = places[:, 1] - places[:, 0]
     n, width = len(lengths), max(1, int(lengths.max()))

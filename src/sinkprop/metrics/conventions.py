@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Literal
 
-from sinkprop.common.text_forms import as_number, digits, one_of
+from sinkprop.common.arguments import one_of
+from sinkprop.common.text_forms import as_number, digits
 from sinkprop.metrics.ranked_labels import Ties
 
 __all__ = ["CONVENTIONS", "Convention", "as_convention"]
@@ -64,9 +65,9 @@ class Convention:
 
     def describe(self) -> str:
         """The convention in one sentence."""
-        return f"{self._title()}: {'; '.join(self._clauses())}."
+        return f"{self.title()}: {'; '.join(self.clauses())}."
 
-    def _title(self) -> str:
+    def title(self) -> str:
         known = CONVENTIONS.get(self.name)
         if known is None:
             return self.name
@@ -74,7 +75,7 @@ class Convention:
         changed = [name for name in stated if getattr(self, name) != getattr(known, name)]
         return self.name + (f", but for {listed(changed)}" if changed else "")
 
-    def _clauses(self, empty_note: str = "") -> list[str]:
+    def clauses(self, empty_note: str = "") -> list[str]:
         clauses = [f"{_GAINS[self.gain]}, {_DISCOUNTS[self.discount]}"]
         if self.short_ndcg == self.short_p == "zero":
             clauses.append("a query of fewer than k documents adds 0 to NDCG@k, DCG@k and P@k")

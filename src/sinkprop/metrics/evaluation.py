@@ -88,8 +88,8 @@ class Evaluation(dict[str, float]):
         """What the numbers rest on, in one sentence, to be printed with every table."""
         plain = dict.fromkeys(metric.kind.upper() for metric in self.metrics if not metric.full_marks)
         note = f", but 0 in {listed(plain)}" if plain and self.convention.empty == 1 else ""
-        clauses = [*self.convention._clauses(note), *self._notes]
-        return f"{self.convention._title()}: {'; '.join(clauses)}."
+        clauses = [*self.convention.clauses(note), *self._notes]
+        return f"{self.convention.title()}: {'; '.join(clauses)}."
 
 
 def evaluate(
@@ -165,7 +165,7 @@ def evaluate_blocks(
     largest = np.array([largest_label])
     for metric in chosen:
         if isinstance(metric, ExpectedReciprocalRank):
-            metric._highest(largest, convention)  # a label above it is an error before the work
+            metric.highest(largest, convention)  # a label above it is an error before the work
     graded = convention if convention.max_grade is not None else replace(convention, max_grade=largest_label)
     found = [values_by_query(y, x, groups, chosen, graded) for y, x, groups in blocks]
     per_query = {name: np.concatenate([block[name] for block in found]) for name in found[0]}
@@ -216,14 +216,14 @@ def _per_query(metrics: tuple[Metric, ...], ranked: Ranked, convention: Conventi
     """Each metric of each query: {name: (Q,)}. Those that differ only in the cutoff are computed together."""
     families: dict[tuple[object, ...], list[Metric]] = {}
     for metric in metrics:
-        families.setdefault(metric._family(), []).append(metric)
+        families.setdefault(metric.family(), []).append(metric)
     found: dict[Metric, Floats] = {}
     for family in families.values():
         one = family[0]
-        empty = ranked.count(one._positive(ranked, convention)) == 0
+        empty = ranked.count(one.positive(ranked, convention)) == 0
         worth = math.nan if convention.empty == "skip" else float(convention.empty if one.full_marks else 0)
         replaced = worth != 0 and bool(empty.any())  # where nothing is relevant, a metric is 0 of itself
-        values = one._values(ranked, convention, [metric.k for metric in family])
+        values = one.values(ranked, convention, [metric.k for metric in family])
         for metric, value in zip(family, values, strict=True):
             if replaced:
                 value = np.where(empty, worth, value)  # noqa: PLW2901
@@ -274,7 +274,7 @@ def _query_weights(query_weight: ArrayLike | None, n_queries: int) -> Floats | N
 
 
 def _grade_notes(metrics: tuple[Metric, ...], y: Floats, convention: Convention) -> list[str]:
-    highest = [m._highest(y, convention) for m in metrics if isinstance(m, ExpectedReciprocalRank)]
+    highest = [m.highest(y, convention) for m in metrics if isinstance(m, ExpectedReciprocalRank)]
     if not highest:
         return []
     return [f"the highest grade of ERR is {listed(map(digits, sorted(set(highest))))}"]

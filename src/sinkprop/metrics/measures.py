@@ -15,12 +15,12 @@ from typing import Any, ClassVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.arguments import one_of
 from sinkprop.common.text_forms import (
     FORM,
     as_cutoff,
     as_number,
     digits,
-    one_of,
     only,
     options_of,
     read_number,
@@ -66,16 +66,16 @@ class Metric(ABC):
     def _options(cls) -> list[str]:
         return [f.name for f in fields(cls) if f.kw_only]  # type: ignore[arg-type]
 
-    def _family(self) -> tuple[object, ...]:
+    def family(self) -> tuple[object, ...]:
         """Equal for metrics that differ in nothing but the cutoff."""
         return type(self), *(getattr(self, f.name) for f in fields(self) if f.name != "k")  # type: ignore[arg-type]
 
     @abstractmethod
-    def _positive(self, ranked: Ranked, convention: Convention) -> Mask:
+    def positive(self, ranked: Ranked, convention: Convention) -> Mask:
         """Which of ranked.values are labels of relevant documents."""
 
     @abstractmethod
-    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
         """The metric of each query, (Q,), at each cutoff; 0 where nothing is relevant."""
 
 
@@ -98,7 +98,7 @@ class _Discounted(Metric):
             form.gains(ranked.labels)
         return form.gains(ranked.values), form.discounts(ranked.longest)
 
-    def _positive(self, ranked: Ranked, convention: Convention) -> Mask:
+    def positive(self, ranked: Ranked, convention: Convention) -> Mask:
         return self._tables(ranked, convention)[0] > 0
 
     def _dcg(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
@@ -123,7 +123,7 @@ class NormalizedDCG(_Discounted):
     discount: Discount | None = field(default=None, kw_only=True)
     gain: LabelGain | None = field(default=None, kw_only=True)
 
-    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
         G, D = self._tables(ranked, convention)
         ideals = ranked.sums(G[ranked.ideal], D, cutoffs)
         return [_ratio(*pair) for pair in zip(self._dcg(ranked, convention, cutoffs), ideals, strict=True)]
@@ -140,7 +140,7 @@ class DCG(_Discounted):
     discount: Discount | None = field(default=None, kw_only=True)
     gain: LabelGain | None = field(default=None, kw_only=True)
 
-    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
         return self._dcg(ranked, convention, cutoffs)
 
 
@@ -155,7 +155,7 @@ class MeanNDCG(_Discounted):
     discount: Discount | None = field(default=None, kw_only=True)
     gain: LabelGain | None = field(default=None, kw_only=True)
 
-    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
         G, D = self._tables(ranked, convention)
         weights = D[ranked.ranks - 1]
         dcg = ranked.running(np.add, ranked.by_rank(G) * weights)
@@ -172,13 +172,13 @@ class _Binary(Metric):
         _check_cutoff(self)
         _as_number(self, "threshold")
 
-    def _positive(self, ranked: Ranked, convention: Convention) -> Mask:
+    def positive(self, ranked: Ranked, convention: Convention) -> Mask:
         relevant: Mask = ranked.values >= (convention.threshold if self.threshold is None else self.threshold)
         return relevant
 
     def _hits(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
         """The number of relevant documents among the first k; expected, where ties are averaged."""
-        relevance = self._positive(ranked, convention).astype(np.float64)
+        relevance = self.positive(ranked, convention).astype(np.float64)
         return ranked.sums(ranked.by_rank(relevance), None, cutoffs)
 
 
@@ -192,7 +192,7 @@ class PrecisionAt(_Binary):
     k: int
     threshold: float | None = field(default=None, kw_only=True)
 
-    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
         values = []
         for hits, k in zip(self._hits(ranked, convention, cutoffs), cast("list[int]", cutoffs), strict=True):
             if convention.short_p == "documents":
@@ -214,8 +214,8 @@ class RecallAt(_Binary):
     k: int
     threshold: float | None = field(default=None, kw_only=True)
 
-    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
-        relevant = ranked.count(self._positive(ranked, convention))
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        relevant = ranked.count(self.positive(ranked, convention))
         return [_ratio(hits, relevant) for hits in self._hits(ranked, convention, cutoffs)]
 
 
@@ -229,8 +229,8 @@ class HitAt(_Binary):
     k: int
     threshold: float | None = field(default=None, kw_only=True)
 
-    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
-        first = ranked.first_relevant(self._positive(ranked, convention), cutoffs)
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        first = ranked.first_relevant(self.positive(ranked, convention), cutoffs)
         return [np.minimum(hit, 1.0) for hit in ranked.sums(first, None, cutoffs)]
 
 
@@ -249,8 +249,8 @@ class AveragePrecision(_Binary):
     k: int | None = None
     threshold: float | None = field(default=None, kw_only=True)
 
-    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
-        positive = self._positive(ranked, convention)
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        positive = self.positive(ranked, convention)
         relevant = ranked.count(positive)
         found = positive[ranked.codes].astype(np.int64)
         above = np.cumsum(found)
@@ -279,8 +279,8 @@ class ReciprocalRank(_Binary):
     k: int | None = None
     threshold: float | None = field(default=None, kw_only=True)
 
-    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
-        first = ranked.first_relevant(self._positive(ranked, convention), cutoffs)
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        first = ranked.first_relevant(self.positive(ranked, convention), cutoffs)
         return ranked.sums(first / ranked.ranks, None, cutoffs)
 
 
@@ -301,17 +301,17 @@ class ExpectedReciprocalRank(Metric):
         _check_cutoff(self)
         _as_number(self, "max_grade")
 
-    def _positive(self, ranked: Ranked, convention: Convention) -> Mask:
+    def positive(self, ranked: Ranked, convention: Convention) -> Mask:
         positive: Mask = ranked.values > 0
         return positive
 
-    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
-        highest = self._highest(ranked.labels, convention)
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        highest = self.highest(ranked.labels, convention)
         # of powers of two, so that a grade near 1000 does not overflow
         stops = ranked.average_cascade(np.exp2(ranked.values - highest) - np.exp2(-highest), cutoffs)
         return ranked.sums(stops / ranked.ranks, None, cutoffs)
 
-    def _highest(self, labels: Floats, convention: Convention) -> float:
+    def highest(self, labels: Floats, convention: Convention) -> float:
         highest = convention.max_grade if self.max_grade is None else self.max_grade
         largest = float(labels.max())
         if highest is not None and largest > highest:
@@ -352,10 +352,10 @@ class RankBiasedPrecision(Metric):
             return ranked.values
         return (ranked.values >= self.threshold).astype(np.float64)
 
-    def _positive(self, ranked: Ranked, convention: Convention) -> Mask:
+    def positive(self, ranked: Ranked, convention: Convention) -> Mask:
         return self._utilities(ranked) > 0
 
-    def _values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
         D = RBP(self.p).discounts(ranked.longest)
         return ranked.sums(ranked.by_rank(self._utilities(ranked)), D, cutoffs)
 

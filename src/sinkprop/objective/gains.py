@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
+from sinkprop.common.arguments import one_of
 from sinkprop.common.text_forms import (
     FORM,
     as_cutoff,
     as_number,
     digits,
-    one_of,
     only,
     options_of,
     read_number,

@@ -12,8 +12,9 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from sinkprop.common.arguments import one_of, whole
 from sinkprop.common.types import Floats, Positions
-from sinkprop.objective.sinkhorn import checked_count, nonnegative_square
+from sinkprop.objective.sinkhorn import nonnegative_square
 
 __all__ = ["choose_permutation"]
 
@@ -49,10 +50,8 @@ def choose_permutation(Pi: npt.ArrayLike, method: Method = "shortcut", *, top: i
 
     """
     P = nonnegative_square(Pi, "Pi")
-    if method not in get_args(Method):
-        known = ", ".join(repr(name) for name in get_args(Method))
-        raise ValueError(f"method must be one of {known}, got {method!r}")
-    top = checked_count(top, "top", minimum=1)
+    one_of("method", method, get_args(Method))
+    top = whole("top", top, 1)
 
     if method == "hungarian":
         return _assignment(P)

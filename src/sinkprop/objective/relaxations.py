@@ -13,6 +13,8 @@ from math import inf, log
 from numbers import Real
 from typing import Any, Literal, final
 
+from sinkprop.common.arguments import one_of
+
 __all__ = [
     "RELAXATIONS",
     "PartitionedMeasure",
@@ -80,8 +82,8 @@ class SmoothedIndicator(Relaxation):
                 "the scores."
             )
         object.__setattr__(self, "sigma", float(self.sigma))
-        _one_of("SmoothedIndicator: kernel", self.kernel, ("gaussian", "laplace"))
-        _one_of("SmoothedIndicator: accuracy", self.accuracy, ("fast", "exact"))
+        one_of("SmoothedIndicator: kernel", self.kernel, ("gaussian", "laplace"))
+        one_of("SmoothedIndicator: accuracy", self.accuracy, ("fast", "exact"))
 
     @property
     def width(self) -> int:
@@ -126,7 +128,7 @@ class PartitionedMeasure(Relaxation):
         return (-1e30, -50.0), (1e30, 50.0)
 
     def __post_init__(self) -> None:
-        _one_of("PartitionedMeasure: family", self.family, ("logit-logistic", "probit", "beta"))
+        one_of("PartitionedMeasure: family", self.family, ("logit-logistic", "probit", "beta"))
 
     @property
     def width(self) -> int:
@@ -144,11 +146,6 @@ def score_weights(relaxation: Relaxation) -> tuple[float, ...]:
     if isinstance(relaxation, PartitionedMeasure):
         return (-1.0, 1.0) if relaxation.family == "beta" else (-1.0, 0.0)
     return (1.0,)
-
-
-def _one_of(what: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{what} must be {' or '.join(map(repr, choices))}; got {value!r}.")
 
 
 RELAXATIONS: dict[str, Relaxation] = {

@@ -14,14 +14,13 @@ nor underflow.
 from __future__ import annotations
 
 import math
-import operator
 from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from sinkprop.common.arguments import half_steps
+from sinkprop.common.arguments import half_steps, number
 from sinkprop.common.types import Floats
 
 __all__ = ["sinkhorn", "sinkhorn_vjp"]
@@ -252,11 +251,10 @@ def _checked(A: npt.ArrayLike, n_iter: float, epsilon: float) -> tuple[Floats, i
     """A + epsilon as a new float64 matrix that ``n_iter`` iterations are defined on, and 2 ``n_iter``."""
     B = nonnegative_square(A, "A")
     T = half_steps(n_iter)
-    if not (is_real(epsilon) and 0.0 <= epsilon < math.inf):
-        raise ValueError(f"epsilon must be a finite number of at least 0, got {epsilon!r}")
+    epsilon = number("epsilon", epsilon)
     if epsilon > 0.0:
         with np.errstate(over="ignore"):
-            B += float(epsilon)
+            B += epsilon
         if B.max() == math.inf:
             raise ValueError(
                 f"epsilon must leave A + epsilon finite, got {epsilon!r}; divide both by a constant"
@@ -282,18 +280,3 @@ def _checked_cotangent(cotangent: npt.ArrayLike, shape: tuple[int, ...]) -> Floa
             "remove or replace such entries first"
         )
     return C
-
-
-def checked_count(value: int, name: str, *, minimum: int) -> int:
-    """Integer of at least ``minimum``; a ValueError for anything else."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = minimum - 1
-    if count < minimum or isinstance(value, bool):
-        raise ValueError(f"{name} must be an integer of at least {minimum}, got {value!r}")
-    return count
-
-
-def is_real(value: object) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sinkprop.common.arguments import number, whole
 from sinkprop.common.types import Floats, Mask, Positions
 from sinkprop.objective.sinkhorn import (
     LARGE,
-    checked_count,
-    is_real,
     log_entries,
     logsumexp,
     nonnegative_square,
@@ -141,10 +140,8 @@ def sinkhorn_limit(A: npt.ArrayLike, *, tol: float = 1e-9, max_iter: int = 10_00
 
     """
     B = nonnegative_square(A, "A")
-    max_iter = checked_count(max_iter, "max_iter", minimum=1)
-    if not (is_real(tol) and 0.0 < tol < math.inf):
-        raise ValueError(f"tol must be a finite number greater than 0, got {tol!r}")
-    tol = float(tol)
+    max_iter = whole("max_iter", max_iter, 1)
+    tol = number("tol", tol, above=True)
 
     pattern = B > 0
     match = _matching(pattern)

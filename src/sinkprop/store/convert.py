@@ -16,7 +16,7 @@ import sinkprop
 from sinkprop.common.arguments import whole as _whole
 from sinkprop.common.compressed import StrPath, compression_by_name
 from sinkprop.common.progress import Notify, silent
-from sinkprop.data.letor import _null_value
+from sinkprop.data.letor import null_value
 from sinkprop.data.queries import Queries
 from sinkprop.store.chunks import Inputs
 from sinkprop.store.format import FORMAT_VERSION, INDEX, MANIFEST, StoreError, is_stored, need_pyarrow
@@ -217,7 +217,7 @@ def _check_options(
 def _checked_text(n_features: int | None, null: float | None, zero_based: bool, group: Any) -> dict[str, Any]:
     return {
         "n_features": None if n_features is None else _whole("n_features", n_features, 1),
-        "null": None if null is None else _null_value(null, np.dtype(np.float32)),
+        "null": None if null is None else null_value(null, np.dtype(np.float32)),
         "zero_based": bool(zero_based),
         "group": group,
     }

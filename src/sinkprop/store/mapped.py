@@ -141,7 +141,7 @@ def _give_back(pages: mmap.mmap, start: int, size: int) -> None:
 
 def text_column(column: pa.Array) -> NDArray[Any]:
     """Arrow's strings as an array of str."""
-    from sinkprop.data.letor import _words
+    from sinkprop.data.letor import words_at
 
     n = len(column)
     if not n:
@@ -150,4 +150,4 @@ def text_column(column: pa.Array) -> NDArray[Any]:
     ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + n + 1].astype(np.int64)
     places = np.stack([ends[:-1], ends[1:]], axis=1)
     text = np.empty(0, np.uint8) if data is None or not data.size else np.frombuffer(data, np.uint8)
-    return _words(text, places, 1)
+    return words_at(text, places, 1)

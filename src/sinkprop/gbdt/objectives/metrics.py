@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sinkprop.common.text_forms import digits, one_of, text_form
+from sinkprop.common.arguments import one_of
+from sinkprop.common.text_forms import digits, text_form
 from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_labels, as_query_weight
 from sinkprop.data.queries import Groups
