@@ -42,7 +42,7 @@ _LARGEST = {
     # what is less than half a unit past the largest float32 still rounds to it
     np.dtype(np.float32): float(np.nextafter(2.0**128 - 2.0**103, 0.0)),
 }
-_NUMBERS, _NAMES = 1, 2  # LetorIds in native/letor.hpp; 0 is none
+_NUMBERS, _NAMES = 1, 2  # LetorIds in native/letor/letor.hpp; 0 is none
 
 
 def load_letor(
@@ -196,7 +196,7 @@ def _words(data: Bytes, places: NDArray[np.int64], threads: int) -> NDArray[Any]
     return objects
 
 
-# What is wrong, in the order of LetorFault in native/letor.hpp
+# What is wrong, in the order of LetorFault in native/letor/letor.hpp
 _FAULTS = (
     "",
     "a line begins with its label, but this one with {token}",

@@ -2,7 +2,7 @@
 // diagonal where the scores lie far apart. Exact to rounding.
 #pragma once
 
-#include "kernel_sums.hpp"
+#include "exponential_sums.hpp"
 
 namespace sinkprop {
 namespace SINKPROP_ISA {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels.hpp"
+#include "kernels/kernels.hpp"
 
 namespace sinkprop {
 
@@ -35,7 +35,7 @@ void expected_gain(const Batch&, const Settings&, bool normalize, double factor,
                    double* gradient);
 
 // What trees are grown on. The expected gain is a mean over widths of the Laplace kernel, tied documents count as a
-// mean over their orders (blocks.hpp), and a document's curvature is the absolute value of its derivative, of which a
+// mean over their orders (ties.hpp), and a document's curvature is the absolute value of its derivative, of which a
 // part `blend` is taken as the mean over the query.
 struct TreeLoss {
     const double* widths;  // (n_widths,)

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "cell_tables.hpp"
-#include "kernel_sums.hpp"
+#include "exponential_sums.hpp"
 
 namespace sinkprop {
 namespace SINKPROP_ISA {

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "buffer.hpp"
-#include "cell_tables.hpp"
 #include "ideal.hpp"
+#include "kernels/cell_tables.hpp"
 #include "sorting.hpp"
 
 namespace sinkprop {

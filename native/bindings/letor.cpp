@@ -1,4 +1,6 @@
 // LETOR text in sinkprop._native: bytes in, arrays filled. Python words the errors.
+#include "letor/letor.hpp"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -7,8 +9,6 @@
 #include <limits>
 #include <optional>
 #include <string>
-
-#include "letor.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -19,7 +19,7 @@
 //   each_remembered(t, f)   f(i, m) for each block i of what is remembered under t
 //   each_document(f)        f(i, slot): where in the vectors the i-th document by score stands
 //   each_padding(f)         f(slot) for the others
-// An operator of blocks, each of several documents with the same score (see blocks.hpp), has their numbers in its mask,
+// An operator of blocks, each of several documents with the same score (see ties.hpp), has their numbers in its mask,
 // so that every vector holds the sum over a block. It offers further
 //   inverse                 1 / mask, 0 in the padding
 //   note(c, i, z, u, v)     to be called for each block of z = (A + epsilon) x, x = v * D[c]

@@ -1,11 +1,11 @@
-// Python's view of rows.hpp: products with rows of features, and sums in words.
+// Python's view of row_sums.hpp: products with rows of features, and sums in words.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
 #include <type_traits>
 #include <vector>
 
-#include "batch.hpp"
+#include "batch/batch.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

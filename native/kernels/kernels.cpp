@@ -1,15 +1,15 @@
 // The kernels of one instruction set: compiled several times, with SINKPROP_ISA naming the set.
 #include "kernels.hpp"
 
-#include "blocks.hpp"
-#include "direct.hpp"
-#include "gauss_cells.hpp"
-#include "kernel_sums.hpp"
+#include "cell_sums.hpp"
+#include "exponential_sums.hpp"
 #include "listnet.hpp"
-#include "pairs.hpp"
+#include "matrix_sums.hpp"
+#include "pairwise.hpp"
 #include "partitioned.hpp"
-#include "rows.hpp"
-#include "softrank.hpp"
+#include "rank_binomial.hpp"
+#include "row_sums.hpp"
+#include "ties.hpp"
 
 namespace sinkprop {
 namespace SINKPROP_ISA {

@@ -10,13 +10,13 @@
 #include <optional>
 #include <string>
 
-#include "batch.hpp"
+#include "batch/batch.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
-void bind_letor(nb::module_&);  // bind_letor.cpp
-void bind_rows(nb::module_&);   // bind_rows.cpp
+void bind_letor(nb::module_&);  // letor.cpp
+void bind_rows(nb::module_&);   // row_sums.cpp
 
 namespace {
 

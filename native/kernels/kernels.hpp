@@ -39,7 +39,7 @@ struct Query {
     const double* discount(std::size_t c) const { return D + present[c] * stride; }
 };
 
-// A query whose tied documents make one block each, in decreasing order of their scores; see blocks.hpp.
+// A query whose tied documents make one block each, in decreasing order of their scores; see ties.hpp.
 struct Blocks {
     std::size_t n, n_classes;
     const double *scores, *count;  // (n,)
@@ -82,7 +82,7 @@ struct Kernels {
                       double* gradient);
     double (*pairwise_loss)(const PairQuery&);
     void (*pairwise_derivatives)(const PairQuery&, double* scratch, double* gradient, double* hessian);
-    // Products with rows of features and sums in words, of rows.hpp
+    // Products with rows of features and sums in words, of row_sums.hpp
     void (*row_scores)(const double* X, std::size_t n, std::size_t d, const double* V, std::size_t k, double* out);
     void (*row_scores_single)(const float* X, std::size_t n, std::size_t d, const double* V, std::size_t k,
                               double* out);

@@ -9,7 +9,7 @@
 // and all other terms are those of the mean discount. Each document's derivative is then a line in its gain.
 #pragma once
 
-#include "kernel_sums.hpp"
+#include "exponential_sums.hpp"
 
 namespace sinkprop {
 namespace SINKPROP_ISA {
