@@ -11,6 +11,7 @@
 #include <string>
 
 #include "batch/batch.hpp"
+#include "batch/dispatch.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "batch/batch.hpp"
+#include "batch/dispatch.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
