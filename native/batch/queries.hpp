@@ -14,11 +14,11 @@ namespace sinkprop {
 
 // A thread's memory for one query at a time
 struct Workspace {
-    Buffer index, scores, gains, scratch, sorting, blocks;
+    Buffer index, scores, gains, scratch, sorting, ties;
     std::vector<std::size_t> present;
     std::vector<std::int32_t> classes, local;  // local: number of a class within the query, -1 if it is not there
     void shrink() {
-        for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &blocks}) b->shrink();
+        for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &ties}) b->shrink();
     }
 };
 

@@ -51,16 +51,16 @@ class Noise {
     std::uint64_t key_ = 0;
 };
 
-// A query's tied documents as blocks, and what is found for them
-struct BlockSpace {
-    Blocks blocks;
+// The ties of a query, and what is found for them
+struct TieSpace {
+    Ties ties;
     double *total, *own, *slope;  // (n,), (n_classes, n), (documents,)
 };
 
-BlockSpace find_blocks(const Query& query, Workspace& w) {
+TieSpace find_ties(const Query& query, Workspace& w) {
     const std::size_t n = query.n, C = query.n_classes;
     if (n > SIZE_MAX / (4 * (C + 1)) / sizeof(double)) throw std::bad_alloc();
-    double *scores = w.blocks.doubles(n * (4 + 4 * C)), *count = scores + n, *total = count + n, *slope = total + n;
+    double *scores = w.ties.doubles(n * (4 + 4 * C)), *count = scores + n, *total = count + n, *slope = total + n;
     std::size_t m = 0;
     for (std::size_t i = 0; i < n; ++i) {
         if (!i || query.scores[i] != scores[m - 1]) {
@@ -92,24 +92,24 @@ BlockSpace find_blocks(const Query& query, Workspace& w) {
     return {{m, C, scores, count, gains, D, spread}, total, own, slope};
 }
 
-// What the blocks were found to have, to their documents: slope (documents,). Documents that are all worth the same
+// What the ties were found to have, to their documents: slope (documents,). Documents that are all worth the same
 // have no derivative: what an incomplete normalization leaves them is an error, and no order is better than another.
-void distribute(const Query& query, const BlockSpace& s) {
-    const std::size_t m = s.blocks.n, C = query.n_classes;
+void distribute(const Query& query, const TieSpace& s) {
+    const std::size_t m = s.ties.n, C = query.n_classes;
     const double* last = query.gains + query.n;
     if (C == 1 && std::adjacent_find(query.gains, last, std::not_equal_to<double>()) == last) {
         std::fill(s.slope, s.slope + query.n, 0.0);
         return;
     }
     for (std::size_t b = 0, from = 0; b < m; ++b) {
-        const std::size_t to = from + std::size_t(s.blocks.count[b]);
+        const std::size_t to = from + std::size_t(s.ties.count[b]);
         double own = 0;
         for (std::size_t i = from; i < to; ++i) {
             const std::size_t c = C > 1 ? std::size_t(query.classes[i]) : 0;
             s.slope[i] = query.gains[i] / query.ideal * s.own[c * m + b];
             own += s.slope[i];
         }
-        const double shared = (s.total[b] - own) / s.blocks.count[b];
+        const double shared = (s.total[b] - own) / s.ties.count[b];
         for (std::size_t i = from; i < to; ++i) s.slope[i] += shared;
         from = to;
     }
@@ -133,14 +133,14 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
             }
             return;
         }
-        const BlockSpace s = find_blocks(query, w);
+        const TieSpace s = find_ties(query, w);
         Settings of_width = settings;
         of_width.method = method_in_use();
-        double* scratch = w.scratch.doubles(kernels.blocks_scratch(s.blocks, of_width));
+        double* scratch = w.scratch.doubles(kernels.tied_scratch(s.ties, of_width));
         const double share = 1 / double(loss.n_widths);
         for (std::size_t i = 0; i < loss.n_widths; ++i) {
             of_width.sigma = loss.widths[i];
-            per_query[q] += share * kernels.blocks_gain(s.blocks, of_width, share, scratch, s.total, s.own);
+            per_query[q] += share * kernels.tied_gain(s.ties, of_width, share, scratch, s.total, s.own);
         }
         distribute(query, s);
         double mean = 0;
