@@ -1,4 +1,5 @@
 // The beta distribution cut into bins: the masses of n equal bins of (0, 1), and their derivatives in log a and log b.
+// They are rows of the matrix A of docs/linear-time.md 7, for the family that has no location and scale.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // Gaussian sums over a dense list: the operator for queries with many documents to a width sigma.
+// docs/linear-time.md 3.3
 //
 // The sorted scores fall into cells of equal width. With a = the document's place in its cell, from -1 to 1,
 //   moments      M_b[r] = sum_(j in b) x_j a_j^r                   of every cell,

@@ -2,7 +2,8 @@
 //
 //     exp(-h^2 (2 d + a - b)^2) = sum_sr T_d[r, s] a^s b^r
 //
-// by Chebyshev interpolation in both variables with P points. Fixed numbers: made once, when first asked for.
+// by Chebyshev interpolation in both variables with P points: docs/linear-time.md 3.3. Fixed numbers, made once, when
+// the batch driver first asks for them; the kernels only read them.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,7 @@
 // Products with the smoothed indicator's matrix, A_ij = K(y_i - y_j) for sorted y, and with its derivative.
 //
-// Two operators (see scaling.hpp) that sweep the sorted scores: linear time whatever the scores are.
+// Two operators (see scaling.hpp) that sweep the sorted scores: linear time whatever the scores are. LaplaceSums is
+// docs/linear-time.md 3.1, GaussianSums is docs/linear-time.md 3.2.
 #pragma once
 
 #include "gauss_coefficients.hpp"

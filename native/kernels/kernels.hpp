@@ -1,4 +1,5 @@
-// What a compiled set of kernels offers to the batch driver: one table of functions an instruction set.
+// What a compiled set of kernels offers to the batch driver: one table of functions per instruction set
+// (docs/linear-time.md 8), and the methods among which it chooses (docs/linear-time.md 3.4).
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // Products with the smoothed indicator's matrix, its entries kept: all of them for a short query, those near the
-// diagonal where the scores lie far apart. Exact to rounding.
+// diagonal where the scores lie far apart. Exact to rounding. The matrix and the band of docs/linear-time.md 3.4, with
+// the entries of docs/linear-time.md 2.
 #pragma once
 
 #include "exponential_sums.hpp"

@@ -1,4 +1,5 @@
 // Partitioned measures: the expected gain of one query, its gradient, and the products of Pi. Dense, O(n^2).
+// docs/linear-time.md 7, by the scalings and adjoints of docs/linear-time.md 1.3
 //
 // Document j has a distribution F on (0, 1), and A_jk = F(k/n; theta_j) - F((k-1)/n; theta_j) + epsilon:
 //   logit_logistic  F(u) = sigmoid((logit(u) - mu) / s)   theta = (mu, log s)

@@ -1,6 +1,7 @@
-// Incomplete Sinkhorn normalization in scaling form, the expected gain under it, and the exact adjoint of both:
-// docs/linear-time.md 1.1 (scale), 1.2 (gain) and 1.3 (gain_rev, scale_rev), with the gradient of
-// docs/linear-time.md 2.
+// Incomplete Sinkhorn normalization in scaling form, the expected gain under it, and the exact adjoint of both.
+//   scale                   docs/linear-time.md 1.1
+//   gain                    docs/linear-time.md 1.2
+//   gain_rev, scale_rev     docs/linear-time.md 1.3, with the gradient of docs/linear-time.md 2
 //
 // In score order the matrix A is symmetric and is known only through its products. With q_0 = 1 and
 // q_(t+1) = 1 / (A q_t + epsilon sum(q_t)), T half iterations (columns, rows, columns, ...) give
@@ -41,8 +42,8 @@
 //     A.prepare(p_1);
 //     A.apply_rev(p_1, 0, p_0, [&](std::size_t i, Lanes k, Lanes dk, Lanes m, double* out) SINKPROP_LAMBDA {
 //         const Lanes q = load(q_1, i), p = -(k * q * q);
-//         p.store(out);                                                       // not to p_0, which may not be written
-//         (load(gradient, i) + (p * m + q * dk)).store(gradient + i);         // p_0 * (dA) q_0 + q_1 * (dA) p_1
+//         p.store(out);                                                // not to p_0, which need not be written
+//         (load(gradient, i) + (p * m + q * dk)).store(gradient + i);  // p_0 * (dA) q_0 + q_1 * (dA) p_1
 //     });
 //
 // An operator of ties, each of several documents with the same score (see ties.hpp), has their numbers in its mask, so

@@ -1,4 +1,5 @@
-// Vectors of W doubles and the elementary functions on them, written once for every instruction set.
+// Vectors of W doubles and the elementary functions on them, written once for every instruction set
+// (docs/linear-time.md 8).
 //
 // Everything lives in a namespace named after the instruction set of the translation unit, so that code compiled for
 // AVX2 is never linked into a path that a plainer processor takes. For the same reason nothing here instantiates a

@@ -1,4 +1,5 @@
 // Tied documents as one: the gradient of the expected gain as a mean over the orders in which they might stand.
+// docs/linear-time.md 5
 //
 // Documents with the same score have the same row of Pi, whatever their order, and the same column stands at each of
 // their ranks: the value does not depend on how ties are broken. The one-sided derivatives of the Laplace kernel do.
