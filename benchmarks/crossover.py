@@ -6,7 +6,8 @@
 Each line is one number of documents n and one width sigma, in standard deviations of the scores: microseconds
 a query with every method forced in turn, the fastest, and the time of the native layer's own choice ("auto")
 over that. Queries are measured in batches, so that the cost of a Python call does not hide the differences.
-The constants behind the choice are `Limits` in native/kernels.cpp and `most_cells` in native/gauss_cells.hpp.
+The constants behind the choice are `Limits` in native/kernels/kernels.cpp and `most_cells` in
+native/kernels/cell_sums.hpp.
 A method may be fastest where it is not accurate enough: the choice minds that too, this table does not.
 """
 

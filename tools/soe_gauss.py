@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Near-minimax sums of exponentials for a Gaussian: the generator of native/gauss_coefficients.hpp.
+"""Near-minimax sums of exponentials for a Gaussian: the generator of native/kernels/gauss_coefficients.hpp.
 
     g(t) = exp(-t^2/4)  ~  2 Re sum_{m=1..n} w_m exp(-s_m t),   t >= 0,   Re s_m > 0,   n conjugate pairs,
 
@@ -14,7 +14,7 @@ Needs numpy and gmpy2, and clang-format for --header: install them, they do not 
 takes about half a minute.
 
     python -m pip install numpy gmpy2 clang-format
-    python tools/soe_gauss.py --header native/gauss_coefficients.hpp
+    python tools/soe_gauss.py --header native/kernels/gauss_coefficients.hpp
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ EQUAL = 1.02  # largest / smallest peak at which the error counts as equioscilla
 
 HEADER_START = """\
 // exp(-t^2/4) = 2 Re sum_m w_m exp(-s_m t) on t >= 0, with value 1 and slope 0 at t = 0.
+// docs/linear-time.md 3.2
 //
 // Made by tools/soe_gauss.py (multiprecision variable projection, then Lawson reweighting).
 #pragma once
@@ -240,7 +241,7 @@ def errors_in_double(s: Complexes, w: Complexes) -> tuple[float, float]:
 
 
 def header(chosen: Sequence[tuple[Complexes, Complexes]], clang_format: str) -> str:
-    """The text of native/gauss_coefficients.hpp"""
+    """The text of native/kernels/gauss_coefficients.hpp"""
     text = HEADER_START
     for s, w in chosen:
         n, (kernel, derivative) = len(s), errors_in_double(s, w)
@@ -251,7 +252,7 @@ def header(chosen: Sequence[tuple[Complexes, Complexes]], clang_format: str) -> 
             text += f"static constexpr double {name}[{n}] = {{{numbers}}};\n"
         text += "};\n\n"
     text += "}  // namespace sinkprop\n"
-    style_of = Path(__file__).resolve().parents[1] / "native" / "gauss_coefficients.hpp"
+    style_of = Path(__file__).resolve().parents[1] / "native" / "kernels" / "gauss_coefficients.hpp"
     command = [clang_format, f"--assume-filename={style_of}"]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 

@@ -1,4 +1,9 @@
-"""The native kernels. Callers validate: nothing here checks a shape or a value."""
+"""The native kernels.
+
+Every call checks the type and the layout of its arrays, and the size of those that it writes: a `TypeError`
+says which does not fit. It does not look at what the arrays hold. Callers make sure that scores are finite,
+that offsets rise, that rows and classes are indices, and that every rank of the longest query has a discount.
+"""
 
 from typing import Any
 

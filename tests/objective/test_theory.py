@@ -117,7 +117,7 @@ def test_where_partitioned_measures_are_not_sorted(theta, epsilon, best):
 
 def test_the_coefficients_on_the_page_are_those_of_the_native_code():
     page = (ROOT / "docs" / "linear-time.md").read_text(encoding="utf-8")
-    header = (ROOT / "native" / "gauss_coefficients.hpp").read_text(encoding="utf-8")
+    header = (ROOT / "native" / "kernels" / "gauss_coefficients.hpp").read_text(encoding="utf-8")
     four = header[header.index("GaussCoefficients<4>") : header.index("GaussCoefficients<8>")]
     written = {float(x.replace(" ", "")) for x in re.findall(r"(?:- ?)?\d\.\d{12,}", page)}
     assert written == {float(x) for x in re.findall(r"-?\d\.\d{12,}e[+-]\d+", four)}

@@ -39,7 +39,7 @@ LARGEST = {
     # what is less than half a unit past the largest float32 still rounds to it
     np.dtype(np.float32): float(np.nextafter(2.0**128 - 2.0**103, 0.0)),
 }
-_NUMBERS, _NAMES = 1, 2  # LetorIds in native/letor.hpp; 0 is none
+_NUMBERS, _NAMES = 1, 2  # LetorIds in native/letor/letor.hpp; 0 is none
 
 
 def load_letor(

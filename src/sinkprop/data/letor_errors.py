@@ -11,7 +11,7 @@ from sinkprop.common.compressed import Bytes, Source, compression_by_name
 __all__ = ["FAULTS", "line_at", "raise_fault", "raise_too_sparse", "shown_line", "size_in_words"]
 
 
-# What is wrong, in the order of LetorFault in native/letor.hpp
+# What is wrong, in the order of LetorFault in native/letor/letor.hpp
 FAULTS = (
     "",
     "a line begins with its label, but this one with {token}",

@@ -26,7 +26,7 @@ __all__ = ["LetorInputs"]
 
 _THREAD_CHUNK = 1 << 18  # bytes of text that a thread takes at a time
 _LARGEST_X = 64 << 20  # bytes of features that a chunk may have: few bytes of sparse text can ask for many
-_NONE, _NUMBERS, _NAMES = 0, 1, 2  # LetorIds in native/letor.hpp
+_NONE, _NUMBERS, _NAMES = 0, 1, 2  # LetorIds in native/letor/letor.hpp
 _FIRST_LINES = {_NONE: b"0\n", _NUMBERS: b"0 qid:0\n", _NAMES: b"0 qid:a\n"}
 _KINDS = {_NONE: "no query ids", _NUMBERS: "whole numbers", _NAMES: "names"}
 _NULL_FAULT = next(i for i, text in enumerate(FAULTS) if "null=0" in text)

@@ -1,4 +1,5 @@
-// Vectors of W doubles and the elementary functions on them, written once for every instruction set.
+// Vectors of W doubles and the elementary functions on them, written once for every instruction set
+// (docs/linear-time.md 8).
 //
 // Everything lives in a namespace named after the instruction set of the translation unit, so that code compiled for
 // AVX2 is never linked into a path that a plainer processor takes. For the same reason nothing here instantiates a
@@ -58,12 +59,12 @@ struct Raw {
 
 template <int W>
 struct Vec {
-    using D = typename Raw<W>::doubles;
-    using I = typename Raw<W>::ints;
-    D v;
+    using Doubles = typename Raw<W>::doubles;
+    using Ints = typename Raw<W>::ints;
+    Doubles v;
 
     static SINKPROP_INLINE Vec load(const double* p) { return {*reinterpret_cast<const typename Raw<W>::stored*>(p)}; }
-    static SINKPROP_INLINE Vec all(double x) { return {x - D{}}; }
+    static SINKPROP_INLINE Vec all(double x) { return {x - Doubles{}}; }
     SINKPROP_INLINE void store(double* p) const { *reinterpret_cast<typename Raw<W>::stored*>(p) = v; }
     SINKPROP_INLINE double operator[](int i) const { return v[i]; }
 
@@ -75,15 +76,15 @@ struct Vec {
 
     // 2^k for the k that round_to_int left in the low bits of `magic`; -1022 <= k <= 1023.
     static SINKPROP_INLINE Vec power_of_two(Vec magic) {
-        I k = (I)magic.v;
+        Ints k = (Ints)magic.v;
         k = (k + 1023) << 52;
-        return {(D)k};
+        return {(Doubles)k};
     }
     // a where x < y, else b
     static SINKPROP_INLINE Vec where_less(Vec x, Vec y, Vec a, Vec b) { return {x.v < y.v ? a.v : b.v}; }
     // Bit `bit` of the integer that round_to_int left in `magic`, as a mask: a where it is set, else b.
     static SINKPROP_INLINE Vec where_bit(Vec magic, int bit, Vec a, Vec b) {
-        I k = ((I)magic.v >> bit) & 1;
+        Ints k = ((Ints)magic.v >> bit) & 1;
         return {k != 0 ? a.v : b.v};
     }
 };
@@ -191,7 +192,7 @@ SINKPROP_INLINE void store_sums(Vec<W> a, Vec<W> b, Vec<W> c, Vec<W> d, double* 
         Vec<4>{__builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7)}.store(out);
     } else {
         static_assert(W == 8, "widths are 2, 4 and 8");
-        auto fold = [](typename Vec<W>::D x) SINKPROP_LAMBDA -> Vec<4> {
+        auto fold = [](typename Vec<W>::Doubles x) SINKPROP_LAMBDA -> Vec<4> {
             return {__builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7)};
         };
         store_sums<4>(fold(a.v), fold(b.v), fold(c.v), fold(d.v), out);
@@ -269,6 +270,10 @@ SINKPROP_INLINE void sincos(Vec<W> x, Vec<W>& sin_x, Vec<W>& cos_x) {
     const V flipped = V::where_bit(magic, 1, c1, -c1), kept = V::where_bit(magic, 1, -c1, c1);
     cos_x = V::where_bit(magic, 0, flipped, kept);
 }
+
+// What the kernels advance by: W elements of an array, side by side in one register
+constexpr int W = native_width;
+using Lanes = Vec<W>;
 
 }  // namespace SINKPROP_ISA
 }  // namespace sinkprop

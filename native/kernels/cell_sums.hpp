@@ -1,23 +1,24 @@
 // Gaussian sums over a dense list: the operator for queries with many documents to a width sigma.
+// docs/linear-time.md 3.3
 //
 // The sorted scores fall into cells of equal width. With a = the document's place in its cell, from -1 to 1,
 //   moments      M_b[r] = sum_(j in b) x_j a_j^r                   of every cell,
 //   expansions   L_c[s] = sum_b T_(c-b)[r, s] M_b[r]               from the cells within reach (cell_tables.hpp),
 //   products     (A x)_i = sum_s L_c[s] a_i^s,  (dA x)_i = -sum_s s L_c[s] a_i^(s-1) / (sqrt(2) sigma h).
 // To remember (dA) x is to remember L.
-// About 3 P / B multiply-adds a document and product, where the sums of exponentials need a dozen and read 64 bytes of
+// About 3 P / W multiply-adds a document and product, where the sums of exponentials need a dozen and read 64 bytes of
 // decays; the price is (2 reach + 1) P^2 multiply-adds a cell.
 #pragma once
 
 #include "cell_tables.hpp"
-#include "kernel_sums.hpp"
+#include "exponential_sums.hpp"
 
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
 struct Cell {
     std::size_t first, count;     // documents
-    std::size_t begin, end;       // slots, end padded to a whole block
+    std::size_t begin, end;       // slots, end at a multiple of W
     std::int64_t segment, index;  // cells of two segments do not interact
     double origin, center;        // a = (origin - y) / unit - center
 };
@@ -43,7 +44,7 @@ struct GaussianCells {
     }
     static constexpr double half_cell(double sigma) { return sqrt2 * sigma * h; }
     static constexpr std::size_t padded(std::size_t n, std::size_t n_cells) {
-        return round_up(n + n_cells * (B - 1), 8);
+        return round_up(n + n_cells * (W - 1), 8);
     }
     static constexpr std::size_t scratch(std::size_t n, std::size_t n_cells, int T) {
         return 2 * padded(n, n_cells) + n_cells * ((std::size_t(T) + 3) * S + sizeof(Cell) / sizeof(double));
@@ -90,7 +91,7 @@ struct GaussianCells {
         for (std::size_t c = 0; c < n_cells; ++c) {
             Cell& cell = cells[c];
             cell.begin = size;
-            cell.end = size + round_up(cell.count, B);
+            cell.end = size + round_up(cell.count, W);
             for (std::size_t j = 0; j < cell.count; ++j) {
                 place[size + j] = (cell.origin - y[cell.first + j]) / unit - cell.center;
                 mask[size + j] = 1;
@@ -111,26 +112,26 @@ struct GaussianCells {
             for (std::size_t j = cells[c].begin + cells[c].count; j < cells[c].end; ++j) f(j);
     }
 
-    // M[r] += sum_j x_j a_j^r over `count` slots, terms r0 .. r0 + G - 1
-    template <int r0, int G>
+    // M[r] += sum_j x_j a_j^r over `count` slots, terms r0 .. r0 + terms - 1
+    template <int r0, int terms>
     static SINKPROP_INLINE void add_moments(const double* x, const double* a, std::size_t count, double* M) {
-        Block acc[G];
-        for (int r = 0; r < G; ++r) acc[r] = Block::all(0);
-        for (std::size_t i = 0; i < count; i += B) {
-            const Block ai = load(a, i), a2 = ai * ai;
-            Block even = load(x, i);
+        Lanes acc[terms];
+        for (int r = 0; r < terms; ++r) acc[r] = Lanes::all(0);
+        for (std::size_t i = 0; i < count; i += W) {
+            const Lanes ai = load(a, i), a2 = ai * ai;
+            Lanes even = load(x, i);
             for (int r = 0; r < r0; r += 2) even = even * a2;
-            Block odd = even * ai;
-            for (int r = 0; r < G; r += 2) {
+            Lanes odd = even * ai;
+            for (int r = 0; r < terms; r += 2) {
                 acc[r] = acc[r] + even;
                 even = even * a2;
-                if (r + 1 < G) {
+                if (r + 1 < terms) {
                     acc[r + 1] = acc[r + 1] + odd;
                     odd = odd * a2;
                 }
             }
         }
-        for (int r = 0; r < G; ++r) M[r0 + r] += sum(acc[r]);
+        for (int r = 0; r < terms; ++r) M[r0 + r] += sum(acc[r]);
     }
 
     static SINKPROP_INLINE void add_moments(const double* x, const double* a, std::size_t count, double* M) {
@@ -141,23 +142,24 @@ struct GaussianCells {
 
     // L_c = sum_b T_(c-b) M_b over the cells b in [from, to)
     SINKPROP_INLINE void interact(std::size_t c, std::size_t from, std::size_t to, double* L) const {
-        constexpr int V = (P + B - 1) / B, sets = 4 * V <= 12 ? 4 : 2;  // partial sums, to hide the latency of adding
+        constexpr int registers = (P + W - 1) / W,
+                      sets = 4 * registers <= 12 ? 4 : 2;  // partial sums, to hide the latency of adding
         static_assert(P % sets == 0, "terms are taken in sets");
-        Block acc[sets][V];
+        Lanes acc[sets][registers];
         for (int k = 0; k < sets; ++k)
-            for (int v = 0; v < V; ++v) acc[k][v] = Block::all(0);
+            for (int v = 0; v < registers; ++v) acc[k][v] = Lanes::all(0);
         for (std::size_t b = from; b < to; ++b) {
-            const double *T = table + std::size_t(cells[c].index - cells[b].index + reach) * P * S,
+            const double *T_d = table + std::size_t(cells[c].index - cells[b].index + reach) * P * S,
                          *M = moments + b * S;
-            for (int r = 0; r < P; r += sets, T += sets * S)
+            for (int r = 0; r < P; r += sets, T_d += sets * S)
                 for (int k = 0; k < sets; ++k) {
-                    const Block m = Block::all(M[r + k]);
-                    for (int v = 0; v < V; ++v) acc[k][v] = fma(Block::load(T + k * S + v * B), m, acc[k][v]);
+                    const Lanes m = Lanes::all(M[r + k]);
+                    for (int v = 0; v < registers; ++v) acc[k][v] = fma(Lanes::load(T_d + k * S + v * W), m, acc[k][v]);
                 }
         }
-        for (int v = 0; v < V; ++v) {
+        for (int v = 0; v < registers; ++v) {
             for (int k = 1; k < sets; ++k) acc[0][v] = acc[0][v] + acc[k][v];
-            acc[0][v].store(L + v * B);
+            acc[0][v].store(L + v * W);
         }
     }
 
@@ -181,19 +183,19 @@ struct GaussianCells {
         for (std::size_t i = 0; i < n_cells * S; ++i) moments[i] = 0;
     }
 
-    // Calls block(i, mask, j) for the blocks of cell c, j counting from the last call of done(i, j), which follows
-    // every `stretch` slots, while what the blocks have written is at hand.
+    // Calls lanes(i, mask, j) for every W slots of cell c, j counting from the last call of done(i, j), which follows
+    // every `stretch` slots, while what was written for them is at hand.
     static constexpr std::size_t stretch = 512;
     template <class F, class Done>
-    SINKPROP_INLINE void each_block(std::size_t c, F&& block, Done&& done) const {
-        const std::size_t last = cells[c].end - B;  // the one block that may be padded
+    SINKPROP_INLINE void each_lanes(std::size_t c, F&& lanes, Done&& done) const {
+        const std::size_t last = cells[c].end - W;  // the one place where there may be padding
         for (std::size_t from = cells[c].begin; from <= last;) {
             const std::size_t to = last - from >= stretch ? from + stretch : last;
-            for (std::size_t i = from; i < to; i += B) block(i, Block::all(1), i - from);
+            for (std::size_t i = from; i < to; i += W) lanes(i, Lanes::all(1), i - from);
             std::size_t end = to;
             if (to == last && last - from < stretch) {
-                block(last, load(mask, last), last - from);
-                end += B;
+                lanes(last, load(mask, last), last - from);
+                end += W;
             }
             done(from, end - from);
             from = end;
@@ -205,13 +207,13 @@ struct GaussianCells {
         double* L = memory + std::size_t(t) * n_cells * S;
         expand(L);
         for (std::size_t c = 0; c < n_cells; ++c, L += S) {
-            Block coefficient[P];
-            for (int s = 0; s < P; ++s) coefficient[s] = Block::all(L[s]);
-            each_block(
+            Lanes coefficient[P];
+            for (int s = 0; s < P; ++s) coefficient[s] = Lanes::all(L[s]);
+            each_lanes(
                 c,
-                [&](std::size_t i, Block real, std::size_t) SINKPROP_LAMBDA {
-                    const Block a = load(place, i);
-                    Block value = coefficient[P - 1];
+                [&](std::size_t i, Lanes real, std::size_t) SINKPROP_LAMBDA {
+                    const Lanes a = load(place, i);
+                    Lanes value = coefficient[P - 1];
                     for (int s = P - 2; s >= 0; --s) value = fma(value, a, coefficient[s]);
                     finish(i, value, real);
                 },
@@ -221,30 +223,30 @@ struct GaussianCells {
         }
     }
 
-    // What multiplies A next is needed only for its moments: it never leaves `block`.
+    // What multiplies A next is needed only for its moments: it never leaves `written`.
     template <class Finish>
     SINKPROP_INLINE void apply_rev(const double*, int t, const double* next, Finish&& finish) const {
         const double *remembered = memory + std::size_t(t) * n_cells * S, *L = expansions;
-        alignas(64) double block[stretch];
+        alignas(64) double written[stretch];
         expand(expansions);
         for (std::size_t c = 0; c < n_cells; ++c, L += S, remembered += S) {
             double slope[P], earlier[P];
             differentiate(L, slope);
             differentiate(remembered, earlier);
-            each_block(
+            each_lanes(
                 c,
-                [&](std::size_t i, Block, std::size_t j) SINKPROP_LAMBDA {
-                    const Block a = load(place, i);
-                    Block k = Block::all(L[P - 1]), dk = Block::all(slope[P - 1]), m = Block::all(earlier[P - 1]);
+                [&](std::size_t i, Lanes, std::size_t j) SINKPROP_LAMBDA {
+                    const Lanes a = load(place, i);
+                    Lanes k = Lanes::all(L[P - 1]), dk = Lanes::all(slope[P - 1]), m = Lanes::all(earlier[P - 1]);
                     for (int s = P - 2; s > 0; --s) {
-                        k = fma(k, a, Block::all(L[s]));
-                        dk = fma(dk, a, Block::all(slope[s]));
-                        m = fma(m, a, Block::all(earlier[s]));
+                        k = fma(k, a, Lanes::all(L[s]));
+                        dk = fma(dk, a, Lanes::all(slope[s]));
+                        m = fma(m, a, Lanes::all(earlier[s]));
                     }
-                    finish(i, fma(k, a, Block::all(L[0])), dk, m, block + j);
+                    finish(i, fma(k, a, Lanes::all(L[0])), dk, m, written + j);
                 },
                 [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
-                    if (next) add_moments(block, place + i, count, moments + c * S);
+                    if (next) add_moments(written, place + i, count, moments + c * S);
                 });
         }
     }
@@ -255,10 +257,10 @@ struct GaussianCells {
         for (std::size_t c = 0; c < n_cells; ++c, L += S) {
             double slope[P];
             differentiate(L, slope);
-            for (std::size_t i = cells[c].begin; i < cells[c].end; i += B) {
-                const Block a = load(place, i);
-                Block m = Block::all(slope[P - 1]);
-                for (int s = P - 2; s > 0; --s) m = fma(m, a, Block::all(slope[s]));
+            for (std::size_t i = cells[c].begin; i < cells[c].end; i += W) {
+                const Lanes a = load(place, i);
+                Lanes m = Lanes::all(slope[P - 1]);
+                for (int s = P - 2; s > 0; --s) m = fma(m, a, Lanes::all(slope[s]));
                 f(i, m);
             }
         }

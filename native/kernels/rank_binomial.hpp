@@ -1,5 +1,5 @@
 // SoftRank's rank-binomial distribution (Taylor, Guiver, Robertson and Minka 2008): the expected gain of one query, its
-// gradient, and the products of the distribution.
+// gradient, and the products of the distribution. docs/baselines/softrank.md
 //
 // Scores carry independent normal noise of standard deviation sigma, so that document i beats document j with
 // probability pi_i = Phi((s_i - s_j) / (sqrt(2) sigma)). The number of documents that beat j is taken for a sum of
@@ -33,7 +33,7 @@ struct Cut {
 };
 constexpr Cut of_gains = {13.4, 1e-40}, of_probabilities = {37, 1e-299};
 
-// Blocks lo .. hi - 1 of a state p hold what there is of it. Block hi is zero, and so is the number before block lo.
+// In units of W ranks: lo .. hi - 1 hold what there is of a state p. Unit hi is zero, and so is the number before lo.
 struct Window {
     std::size_t lo, hi;
     bool empty() const { return lo == hi; }
@@ -42,12 +42,12 @@ struct Window {
 // The arrays of one query, in the caller's scratch.
 struct Workspace {
     std::size_t n, N;             // documents, and padded
-    std::size_t blocks;           // of a state: the ranks that count
+    std::size_t units;            // of W ranks: those of a state that count
     std::size_t stride;           // of a state in memory
     std::size_t length;           // steps of a segment: the states of one are kept, and the first of every other
     double* s;                    // (N,) half the scores
     double *pi, *rest, *density;  // (N,) pi_i, 1 - pi_i and phi, for the document at hand
-    double* dots;                 // (N, B) the sums of pi_i_bar, lane by lane
+    double* dots;                 // (N, W) the sums of pi_i_bar, lane by lane
     double *l, *slope;            // (stride,), (N,): the adjoint of the state, and the gradient
     double *starts, *states;      // (segments + 1, stride), (length, stride)
     Window *start_windows, *windows;
@@ -55,7 +55,7 @@ struct Workspace {
 
     // `columns`: the ranks that count at most
     Workspace(std::size_t n_, std::size_t columns, double* scratch) : n(n_), N(round_up(n_, 8)), used(0) {
-        blocks = round_up(columns, 8) / B;
+        units = round_up(columns, 8) / W;
         stride = round_up(columns, 8) + 16;
         // A long query is stepped through once more, backward, segment by segment: n^1.5 numbers in place of n^2.
         length = n;
@@ -74,7 +74,7 @@ struct Workspace {
         pi = take(N);
         rest = take(N);
         density = take(N);
-        dots = take(N * B);
+        dots = take(N * W);
         l = take(stride);
         slope = take(N);
         starts = take((segments + 1) * stride);
@@ -100,25 +100,25 @@ struct Contest {
 };
 
 SINKPROP_INLINE void close(double* p, Window w) {
-    Block::all(0).store(p + w.hi * B);
-    Block::all(0).store(p + w.lo * B - B);
+    Lanes::all(0).store(p + w.hi * W);
+    Lanes::all(0).store(p + w.lo * W - W);
 }
 
 // One step: the state p within w, to `next`; returns the window of that
-SINKPROP_INLINE Window step(const double* p, Window w, double pi, double rest, std::size_t blocks, double nothing,
+SINKPROP_INLINE Window step(const double* p, Window w, double pi, double rest, std::size_t units, double nothing,
                             double* next) {
-    if (w.hi < blocks && p[w.hi * B - 1] * pi > nothing) ++w.hi;
-    const Block up = Block::all(pi), stay = Block::all(rest);
+    if (w.hi < units && p[w.hi * W - 1] * pi > nothing) ++w.hi;
+    const Lanes up = Lanes::all(pi), stay = Lanes::all(rest);
     for (std::size_t b = w.lo; b < w.hi; ++b)
-        fma(stay, load(p, b * B), up * Block::load(p + b * B - 1)).store(next + b * B);
+        fma(stay, load(p, b * W), up * Lanes::load(p + b * W - 1)).store(next + b * W);
     const auto fades = [&](std::size_t edge, std::size_t inner)
                            SINKPROP_LAMBDA { return next[edge] < nothing && next[edge] < next[inner]; };
-    while (w.hi - w.lo > 1 && fades(w.lo * B + B - 1, w.lo * B + B)) ++w.lo;
-    while (w.hi - w.lo > 1 && fades(w.hi * B - B, w.hi * B - B - 1)) --w.hi;
+    while (w.hi - w.lo > 1 && fades(w.lo * W + W - 1, w.lo * W + W)) ++w.lo;
+    while (w.hi - w.lo > 1 && fades(w.hi * W - W, w.hi * W - W - 1)) --w.hi;
     // the last rank that counts may be left behind by all of it
-    if (w.hi == blocks && w.hi - w.lo == 1) {
+    if (w.hi == units && w.hi - w.lo == 1) {
         bool left = false;
-        for (std::size_t r = w.lo * B; r < w.hi * B; ++r) left |= next[r] >= nothing;
+        for (std::size_t r = w.lo * W; r < w.hi * W; ++r) left |= next[r] >= nothing;
         if (!left) w.lo = w.hi;
     }
     close(next, w);
@@ -132,13 +132,13 @@ inline void compare(const Workspace& m, std::size_t j, double half_width, double
     while (z(c.first) > surely) ++c.first;
     if (c.last <= j) c.last = j + 1;
     while (c.last < m.n && z(c.last) >= -surely) ++c.last;
-    const Block center = Block::all(sj), width = Block::all(half_width), zero = Block::all(0), one = Block::all(1);
-    for (std::size_t i = c.first / B * B; i < c.last; i += B) {
-        const Block t = (load(m.s, i) - center) / width;
-        Block density;
-        const Block tail = normal_tail(absolute(t), density), head = one - tail;
-        Block::where_less(t, zero, tail, head).store(m.pi + i);
-        Block::where_less(t, zero, head, tail).store(m.rest + i);
+    const Lanes center = Lanes::all(sj), width = Lanes::all(half_width), zero = Lanes::all(0), one = Lanes::all(1);
+    for (std::size_t i = c.first / W * W; i < c.last; i += W) {
+        const Lanes t = (load(m.s, i) - center) / width;
+        Lanes density;
+        const Lanes tail = normal_tail(absolute(t), density), head = one - tail;
+        Lanes::where_less(t, zero, tail, head).store(m.pi + i);
+        Lanes::where_less(t, zero, head, tail).store(m.rest + i);
         density.store(m.density + i);
     }
     m.pi[j] = 0;
@@ -148,10 +148,10 @@ inline void compare(const Workspace& m, std::size_t j, double half_width, double
 
 // The steps from `first` on, of a segment of `steps`, whose start is there already. False if nothing is left of p.
 SINKPROP_INLINE bool forward(const Workspace& m, std::size_t g, std::size_t first, std::size_t steps,
-                             std::size_t blocks) {
+                             std::size_t units) {
     for (std::size_t t = 0; t < steps; ++t) {
         const Window w = m.window(g, t, steps);
-        const Window next = step(m.state(g, t, steps), w, m.pi[first + t], m.rest[first + t], blocks, of_gains.nothing,
+        const Window next = step(m.state(g, t, steps), w, m.pi[first + t], m.rest[first + t], units, of_gains.nothing,
                                  m.state(g, t + 1, steps));
         if (next.empty()) return false;
         m.window(g, t + 1, steps) = next;
@@ -164,26 +164,26 @@ SINKPROP_INLINE void forward_rev(const Workspace& m, std::size_t g, std::size_t 
     for (std::size_t t = steps; t-- > 0;) {
         const double* p = m.state(g, t, steps);
         const Window w = m.window(g, t, steps);
-        const Block up = Block::all(m.pi[first + t]);
+        const Lanes up = Lanes::all(m.pi[first + t]);
         double* l = m.l + 8;
-        Block dot[4] = {};
-        const auto one = [&](std::size_t b, Block& total) SINKPROP_LAMBDA {
-            const Block here = load(l, b * B), change = Block::load(l + b * B + 1) - here;
-            total = fma(load(p, b * B), change, total);
-            fma(up, change, here).store(l + b * B);
+        Lanes dot[4] = {};
+        const auto one = [&](std::size_t b, Lanes& total) SINKPROP_LAMBDA {
+            const Lanes here = load(l, b * W), change = Lanes::load(l + b * W + 1) - here;
+            total = fma(load(p, b * W), change, total);
+            fma(up, change, here).store(l + b * W);
         };
         std::size_t b = w.lo;
         for (; b + 4 <= w.hi; b += 4)  // sums that do not wait for one another
             for (std::size_t k = 0; k < 4; ++k) one(b + k, dot[k]);
         for (; b < w.hi; ++b) one(b, dot[0]);
-        ((dot[0] + dot[1]) + (dot[2] + dot[3])).store(m.dots + (first + t) * B);
+        ((dot[0] + dot[1]) + (dot[2] + dot[3])).store(m.dots + (first + t) * W);
     }
 }
 
 inline void start(const Workspace& m) {
     double* p = m.state(0, 0, m.length);
     m.start_windows[0] = {0, 1};
-    Block::all(0).store(p);
+    Lanes::all(0).store(p);
     close(p, {0, 1});
     p[0] = 1;
 }
@@ -232,34 +232,34 @@ inline double gain(const Query& query, double sigma, double factor, double* scra
         compare(m, j, half_width(sigma), of_gains.surely, c);
         const std::size_t steps = c.last - c.first, end = last_column(D, c.last);
         if (end <= c.first) continue;  // surely beyond the ranks that count
-        const std::size_t blocks = round_up(end - c.first, B) / B;
+        const std::size_t units = round_up(end - c.first, W) / W;
 
         start(m);
         std::size_t g = 0, at = 0;
         bool left = true;
         for (; left && at < steps; ++g) {
             const std::size_t size = steps - at < m.length ? steps - at : m.length;
-            left = forward(m, g, c.first + at, size, blocks);
+            left = forward(m, g, c.first + at, size, units);
             at += size;
         }
         if (!left) continue;
         double* l = m.l + 8;
-        for (std::size_t r = 0; r < blocks * B + B; ++r) l[r] = c.first + r < end ? D[c.first + r] : 0;
+        for (std::size_t r = 0; r < units * W + W; ++r) l[r] = c.first + r < end ? D[c.first + r] : 0;
         const double *p = m.state(g, 0, m.length), weight = query.gains[j] / query.ideal;
         const Window w = m.start_windows[g];
-        Block dot = Block::all(0);
-        for (std::size_t b = w.lo; b < w.hi; ++b) dot = fma(load(p, b * B), load(l, b * B), dot);
+        Lanes dot = Lanes::all(0);
+        for (std::size_t b = w.lo; b < w.hi; ++b) dot = fma(load(p, b * W), load(l, b * W), dot);
         value += weight * sum(dot);
 
         for (bool last = true; g-- > 0; last = false) {
             const std::size_t first = g * m.length, size = at - first;
-            if (!last) forward(m, g, c.first + first, size, blocks);
+            if (!last) forward(m, g, c.first + first, size, units);
             forward_rev(m, g, c.first + first, size);
             at = first;
         }
         double total = 0;
         for (std::size_t i = c.first; i < c.last; ++i) {
-            const double term = weight * m.density[i] * sum(load(m.dots, i * B));
+            const double term = weight * m.density[i] * sum(load(m.dots, i * W));
             m.slope[i] += term;
             total += term;
         }
@@ -284,25 +284,25 @@ inline void project(const Query& query, double sigma, double* scratch, double* o
     Contest c = {0, 0};
     for (std::size_t j = 0; j < n; ++j) {
         compare(m, j, half_width(sigma), of_probabilities.surely, c);
-        const std::size_t steps = c.last - c.first, columns = m.blocks * B;
-        std::size_t blocks = round_up(steps, B) / B;
-        if (c.first + blocks * B > columns) blocks = columns > c.first ? round_up(columns - c.first, B) / B : 0;
+        const std::size_t steps = c.last - c.first, columns = m.units * W;
+        std::size_t units = round_up(steps, W) / W;
+        if (c.first + units * W > columns) units = columns > c.first ? round_up(columns - c.first, W) / W : 0;
         double *p = m.starts + 8, *next = p + m.stride;
         Window w = {0, 0};
-        if (blocks > 0) {
+        if (units > 0) {
             start(m);
             w = m.start_windows[0];
         }
         for (std::size_t i = c.first; i < c.last && !w.empty(); ++i) {
-            w = step(p, w, m.pi[i], m.rest[i], blocks, of_probabilities.nothing, next);
+            w = step(p, w, m.pi[i], m.rest[i], units, of_probabilities.nothing, next);
             double* swap = p;
             p = next;
             next = swap;
         }
         for (std::size_t k = 0; k < C; ++k) {
             const double* D = query.discount(k);
-            const std::size_t from = first[k] > c.first + w.lo * B ? first[k] : c.first + w.lo * B;
-            const std::size_t to = last[k] < c.first + w.hi * B ? last[k] : c.first + w.hi * B;
+            const std::size_t from = first[k] > c.first + w.lo * W ? first[k] : c.first + w.lo * W;
+            const std::size_t to = last[k] < c.first + w.hi * W ? last[k] : c.first + w.hi * W;
             double total = 0;
             for (std::size_t r = from; r < to; ++r) total += p[r - c.first] * D[r];
             out[query.rows[j] * C + k] = total;

@@ -1,27 +1,17 @@
 // LETOR text in sinkprop._native: bytes in, arrays filled. Python words the errors.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+#include "letor/letor.hpp"
+
 #include <nanobind/stl/optional.h>
 
-#include <cstdint>
-#include <limits>
-#include <optional>
-#include <string>
-
-#include "letor.hpp"
-
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "arrays.hpp"
+#include "letor/letor.hpp"
 
 namespace {
 
-template <class T, class... Extra>
-using Array = nb::ndarray<T, nb::c_contig, nb::device::cpu, Extra...>;
 using Bytes = Array<const std::uint8_t, nb::ndim<1>>;
 using Labels = Array<double, nb::ndim<1>>;
 using Ids = Array<std::int64_t, nb::ndim<1>>;
 using Words = Array<std::int64_t, nb::ndim<2>>;
-using Ends = Array<const std::int64_t, nb::ndim<1>>;
 using sinkprop::LetorLayout;
 
 sinkprop::Text text_of(const Bytes& bytes) {
@@ -46,12 +36,8 @@ nb::tuple read(const Bytes& data, const LetorLayout& layout, std::optional<Array
     require((names && words(names)) || layout.ids != sinkprop::LetorIds::names, "names");
     require(words(docids), "docids");
     const sinkprop::LetorOptions options = {zero_based, limited, null.has_value(), null.value_or(0), largest};
-    const sinkprop::LetorTable<T> table = {X ? X->data() : nullptr,
-                                           columns,
-                                           y.data(),
-                                           qid ? qid->data() : nullptr,
-                                           names ? names->data() : nullptr,
-                                           docids ? docids->data() : nullptr};
+    const sinkprop::LetorTable<T> table = {
+        data_or_null(X), columns, y.data(), data_or_null(qid), data_or_null(names), data_or_null(docids)};
     sinkprop::LetorFailure failure;
     {
         nb::gil_scoped_release release;
@@ -72,11 +58,11 @@ template <class T>
 void bind_write(nb::module_& m) {
     m.def(
         "letor_write",
-        [](const Array<const T, nb::ndim<2>>& X, const Array<const double, nb::ndim<1>>& y, const nb::bytes& qid,
-           const Ends& qid_end, const nb::bytes& docid, std::optional<Ends> docid_end, std::size_t first,
-           std::size_t last, bool sparse, int n_threads) {
+        [](const Array<const T, nb::ndim<2>>& X, const Vector& y, const nb::bytes& qid, const Index& qid_end,
+           const nb::bytes& docid, std::optional<Index> docid_end, std::size_t first, std::size_t last, bool sparse,
+           int n_threads) {
             const std::size_t rows = X.shape(0);
-            auto ends = [&](const nb::bytes& words, const Ends& end) {
+            auto ends = [&](const nb::bytes& words, const Index& end) {
                 return end.size() == rows && (rows == 0 || std::size_t(end.data()[rows - 1]) == words.size());
             };
             require(y.size() == rows, "y");
@@ -89,7 +75,7 @@ void bind_write(nb::module_& m) {
                                                   {qid.c_str(), qid.size()},
                                                   qid_end.data(),
                                                   {docid.c_str(), docid.size()},
-                                                  docid_end ? docid_end->data() : nullptr};
+                                                  data_or_null(docid_end)};
             std::string text;
             {
                 nb::gil_scoped_release release;

@@ -1,4 +1,5 @@
 // Partitioned measures: the expected gain of one query, its gradient, and the products of Pi. Dense, O(n^2).
+// docs/linear-time.md 7, by the scalings and adjoints of docs/linear-time.md 1.3
 //
 // Document j has a distribution F on (0, 1), and A_jk = F(k/n; theta_j) - F((k-1)/n; theta_j) + epsilon:
 //   logit_logistic  F(u) = sigmoid((logit(u) - mu) / s)   theta = (mu, log s)
@@ -28,8 +29,6 @@ enum class Family { logit_logistic, probit, beta };
 
 constexpr double mu_limit = 1e30, log_scale_limit = 50;
 
-// ---- The matrix and what its derivative needs, row by row
-
 // Logit-logistic and probit: z_k = (e_k - mu) / s at the edges e_k = logit((k+1)/n) or Phi^-1((k+1)/n), k = 0 .. n-2.
 struct LocationScale {
     double mu = 0, inv_s = 1;
@@ -37,7 +36,7 @@ struct LocationScale {
     explicit LocationScale(const double* theta)
         : mu(bounded(theta[0], -mu_limit, mu_limit)),
           inv_s(std::exp(-bounded(theta[1], -log_scale_limit, log_scale_limit))) {}
-    SINKPROP_INLINE Block z(Block edge) const { return (edge - Block::all(mu)) * Block::all(inv_s); }
+    SINKPROP_INLINE Lanes z(Lanes edge) const { return (edge - Lanes::all(mu)) * Lanes::all(inv_s); }
 };
 constexpr double last_edge = 1e200;  // e_k for k >= n-1: above every distribution
 
@@ -47,17 +46,17 @@ template <bool normal>
 inline void location_scale_row(const double* theta, const double* edges, std::size_t n, std::size_t N, double epsilon,
                                double* h, double* SINKPROP_RESTRICT A, double* SINKPROP_RESTRICT f) {
     const LocationScale d(theta);
-    for (std::size_t k = 0; k < N; k += B) {
-        const Block e = load(edges, k), z = absolute(d.z(e));
-        Block tail, density;
+    for (std::size_t k = 0; k < N; k += W) {
+        const Lanes e = load(edges, k), z = absolute(d.z(e));
+        Lanes tail, density;
         if constexpr (normal) {
             tail = normal_tail(z, density);
         } else {
-            const Block x = exp(-z), r = Block::all(1) / (Block::all(1) + x);
+            const Lanes x = exp(-z), r = Lanes::all(1) / (Lanes::all(1) + x);
             tail = x * r;
             density = tail * r;
         }
-        Block::where_less(e, Block::all(d.mu), tail, -tail).store(h + 8 + k);
+        Lanes::where_less(e, Lanes::all(d.mu), tail, -tail).store(h + 8 + k);
         density.store(f + k);
     }
     h[7] = 0;
@@ -70,8 +69,8 @@ inline void location_scale_row(const double* theta, const double* edges, std::si
             above = middle;
     }
     const double split = h[8 + below] - h[7 + below] + 1;
-    for (std::size_t k = 0; k < N; k += B)
-        (maximum(load(h, 8 + k) - load(h, 7 + k), Block::all(0)) + Block::all(epsilon)).store(A + k);
+    for (std::size_t k = 0; k < N; k += W)
+        (maximum(load(h, 8 + k) - load(h, 7 + k), Lanes::all(0)) + Lanes::all(epsilon)).store(A + k);
     A[below] = (split > 0 ? split : 0) + epsilon;
     if (d.inv_s < 0.01) {
         // A distribution this wide makes h_k - h_(k-1) cancel: take the integral of the density over the bin instead,
@@ -88,13 +87,11 @@ inline void location_scale_row(const double* theta, const double* edges, std::si
     for (std::size_t k = n; k < N; ++k) A[k] = 0;
 }
 
-// ---- Memory
-
 // The arrays of one evaluation, in the caller's scratch. A holds epsilon already, except in its padding.
 struct Partitioned {
     std::size_t n, N, rows;  // documents; columns and rows, padded by zeros
     Family family;
-    double *A, *K, *K2;     // (rows, N): A, and the densities at the edges or, for beta, dA / dlog a and dA / dlog b
+    double *A, *dA1, *dA2;  // (rows, N): A, and the densities at the edges or, for beta, dA / dlog a and dA / dlog b
     double *q, *p;          // (T + 1, N), (T, N): the scalings, and the adjoints p_t of the sums w_t = 1 / q_(t+1)
     double* x;              // (n_classes, N): v times the discount
     double* sums;           // (N,): sums over the rows
@@ -113,8 +110,8 @@ struct Partitioned {
             return at;
         };
         A = take(rows * N);
-        K = take(rows * N);
-        K2 = take(family == Family::beta ? rows * N : 0);
+        dA1 = take(rows * N);
+        dA2 = take(family == Family::beta ? rows * N : 0);
         q = take((T + 1) * N);
         p = take(T * N);
         x = take(n_classes * N);
@@ -136,31 +133,29 @@ inline std::size_t partitioned_scratch(std::size_t n, int T, std::size_t n_class
     return Partitioned(n, T, n_classes, family, nullptr).used + 24 * groups;
 }
 
-// ---- Passes over the rows
-
-constexpr std::size_t unroll = B == 8 ? 1 : 2;  // blocks of a row at a time
+constexpr std::size_t unroll = W == 8 ? 1 : 2;  // times W elements of a row at a time
 
 // A_j . x for the four rows from `row` on
 SINKPROP_INLINE void four_products(const double* row, std::size_t N, const double* const x[4], double out[4]) {
-    Block s[4][unroll] = {};
-    for (std::size_t k = 0; k < N; k += unroll * B)
+    Lanes s[4][unroll] = {};
+    for (std::size_t k = 0; k < N; k += unroll * W)
         for (std::size_t c = 0; c < unroll; ++c)
             for (std::size_t i = 0; i < 4; ++i)
-                s[i][c] = fma(load(row, i * N + k + c * B), load(x[i], k + c * B), s[i][c]);
+                s[i][c] = fma(load(row, i * N + k + c * W), load(x[i], k + c * W), s[i][c]);
     for (std::size_t i = 0; i < 4; ++i) out[i] = sum(unroll == 2 ? s[i][0] + s[i][unroll - 1] : s[i][0]);
 }
 
 // sums += c_j A_j over the four rows from `row` on
 SINKPROP_INLINE void add_four_rows(const double* row, std::size_t N, const double c[4], double* sums) {
-    const Block c0 = Block::all(c[0]), c1 = Block::all(c[1]), c2 = Block::all(c[2]), c3 = Block::all(c[3]);
-    for (std::size_t k = 0; k < N; k += B) {
-        const Block even = fma(c0, load(row, k), fma(c2, load(row, 2 * N + k), load(sums, k)));
+    const Lanes c0 = Lanes::all(c[0]), c1 = Lanes::all(c[1]), c2 = Lanes::all(c[2]), c3 = Lanes::all(c[3]);
+    for (std::size_t k = 0; k < N; k += W) {
+        const Lanes even = fma(c0, load(row, k), fma(c2, load(row, 2 * N + k), load(sums, k)));
         fma(c1, load(row, N + k), fma(c3, load(row, 3 * N + k), even)).store(sums + k);
     }
 }
 
 inline void set_zero(double* x, std::size_t size) {
-    for (std::size_t k = 0; k < size; k += B) Block::all(0).store(x + k);
+    for (std::size_t k = 0; k < size; k += W) Lanes::all(0).store(x + k);
 }
 
 // sums = A' c, where c_j = finish(j, (A x)_j)
@@ -211,18 +206,18 @@ inline void form_matrix(const Partitioned& m, const double* theta, double epsilo
     set_zero(m.sums, N);
     for (std::size_t j = 0; j < m.rows; j += 4) {
         for (std::size_t i = j; i < j + 4; ++i) {
-            double *A = m.A + i * N, *K = m.K + i * N, *K2 = m.K2 + i * N;
+            double *A = m.A + i * N, *dA1 = m.dA1 + i * N, *dA2 = m.dA2 + i * N;
             if (i >= n || n == 1) {
                 set_zero(A, N);
-                set_zero(K, N);
-                if (m.family == Family::beta) set_zero(K2, N);
+                set_zero(dA1, N);
+                if (m.family == Family::beta) set_zero(dA2, N);
                 if (i < n) A[0] = 1 + epsilon;
             } else if (m.family == Family::logit_logistic) {
-                location_scale_row<false>(theta + 2 * i, m.edges, n, N, epsilon, m.h, A, K);
+                location_scale_row<false>(theta + 2 * i, m.edges, n, N, epsilon, m.h, A, dA1);
             } else if (m.family == Family::probit) {
-                location_scale_row<true>(theta + 2 * i, m.edges, n, N, epsilon, m.h, A, K);
+                location_scale_row<true>(theta + 2 * i, m.edges, n, N, epsilon, m.h, A, dA1);
             } else {
-                beta_row(theta + 2 * i, bins, n, N, epsilon, A, K, K2);
+                beta_row(theta + 2 * i, bins, n, N, epsilon, A, dA1, dA2);
             }
         }
         const double ones[4] = {1, 1, 1, 1};
@@ -243,8 +238,6 @@ inline void scale_ranks(const Partitioned& m, int T) {
         columns(m.q_at(t + 2));
     }
 }
-
-// ---- The gradient
 
 // The adjoint of A is the sum of its rank-one terms left_t right_t': p_t q_t' for each product w_t = A q_t, which has
 // an odd t, q_t p_t' for w_t = A' q_t, and z_bar x_c' for the documents of class c. Its rows live in registers only.
@@ -269,26 +262,26 @@ inline void partitioned_rev(const Partitioned& m, const double* theta, const std
             d[i] = LocationScale(theta + 2 * at);
             for (int t = 0; t < T; ++t) m.left[4 * std::size_t(t) + i] = (t % 2 ? m.p_at(t) : m.q_at(t))[at];
         }
-        Block s[4] = {}, s2[4] = {};
-        for (std::size_t k = 0; k < N; k += unroll * B) {
-            Block bar[4][unroll];
+        Lanes s[4] = {}, s2[4] = {};
+        for (std::size_t k = 0; k < N; k += unroll * W) {
+            Lanes bar[4][unroll];
             for (std::size_t i = 0; i < 4; ++i)
-                for (std::size_t c = 0; c < unroll; ++c) bar[i][c] = Block::all(m.z_bar[j + i]) * load(x[i], k + c * B);
+                for (std::size_t c = 0; c < unroll; ++c) bar[i][c] = Lanes::all(m.z_bar[j + i]) * load(x[i], k + c * W);
             for (int t = 0; t < T; ++t) {
                 const double *right = (t % 2 ? m.q_at(t) : m.p_at(t)) + k, *left = m.left + 4 * t;
                 for (std::size_t i = 0; i < 4; ++i)
                     for (std::size_t c = 0; c < unroll; ++c)
-                        bar[i][c] = fma(Block::all(left[i]), load(right, c * B), bar[i][c]);
+                        bar[i][c] = fma(Lanes::all(left[i]), load(right, c * W), bar[i][c]);
             }
             for (std::size_t i = 0; i < 4; ++i)
                 for (std::size_t c = 0; c < unroll; ++c) {
-                    const std::size_t at = (j + i) * N + k + c * B;
-                    const Block term = bar[i][c] * load(m.K, at);
+                    const std::size_t at = (j + i) * N + k + c * W;
+                    const Lanes term = bar[i][c] * load(m.dA1, at);
                     s[i] = s[i] + term;
                     if constexpr (is_beta)
-                        s2[i] = fma(bar[i][c], load(m.K2, at), s2[i]);
+                        s2[i] = fma(bar[i][c], load(m.dA2, at), s2[i]);
                     else
-                        s2[i] = fma(term, d[i].z(load(m.edges, k + c * B)), s2[i]);
+                        s2[i] = fma(term, d[i].z(load(m.edges, k + c * W)), s2[i]);
                 }
         }
         for (std::size_t i = 0; i < 4 && j + i < m.n; ++i) {
@@ -339,10 +332,10 @@ inline double partitioned_gain(const double* theta, std::size_t n, Family family
             if (rows_last) m.p_at(T - 1)[j + i] = p[i] = -(z_bar[i] * z[i] * u);
         }
         for (std::size_t i = 0; i < 4; ++i) m.z_bar[j + i] = z_bar[i];
-        for (std::size_t k = 0; k < N; k += B) {
-            Block s = load(m.sums, k);
+        for (std::size_t k = 0; k < N; k += W) {
+            Lanes s = load(m.sums, k);
             for (std::size_t i = 0; i < 4; ++i) {
-                const Block bar = fma(Block::all(z_bar[i]), load(x[i], k), Block::all(p[i]) * load(v, k));
+                const Lanes bar = fma(Lanes::all(z_bar[i]), load(x[i], k), Lanes::all(p[i]) * load(v, k));
                 s = fma(load(row, i * N + k), bar, s);
             }
             s.store(m.sums + k);

@@ -1,5 +1,6 @@
 // The pairwise logistic loss of one query: of all pairs in which document i has the larger label,
-// sum_ij w_i w_j log(1 + exp(s_j - s_i)), with its gradient and the diagonal of its Hessian.
+// sum_ij w_i w_j log(1 + exp(s_j - s_i)), with its gradient and the diagonal of its Hessian. The trees of
+// docs/baselines/trees.md are grown on it.
 #pragma once
 
 #include "kernels.hpp"
@@ -8,61 +9,54 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-constexpr int pair_width = native_width;
-
 // log(1 + t) for 0 <= t <= 1: 2 atanh(z) with z = t / (2 + t) <= 1/3, by its series to 2e-18
-template <int W>
-SINKPROP_INLINE Vec<W> log_of_one_plus(Vec<W> t) {
-    using V = Vec<W>;
-    const V z = t / (V::all(2.0) + t), z2 = z * z;
-    V series = V::all(1.0 / 35.0);
-    for (int k = 33; k >= 1; k -= 2) series = fma(series, z2, V::all(1.0 / k));
-    return V::all(2.0) * z * series;
+SINKPROP_INLINE Lanes log_of_one_plus(Lanes t) {
+    const Lanes z = t / (Lanes::all(2.0) + t), z2 = z * z;
+    Lanes series = Lanes::all(1.0 / 35.0);
+    for (int k = 33; k >= 1; k -= 2) series = fma(series, z2, Lanes::all(1.0 / k));
+    return Lanes::all(2.0) * z * series;
 }
 
 // p = 1 / (1 + exp(s_i - s_j)), the probability that the lower document is ranked first, and 1 - p, each to rounding.
 //
 // Where the scores lie close enough together, exp(s_i) and exp(s_j) themselves are at hand, and a pair costs a
 // division.
-template <int W>
 struct FromPowers {
-    Vec<W> at_i;
-    SINKPROP_INLINE void operator()(Vec<W> at_j, Vec<W>& p, Vec<W>& rest) const {
-        const Vec<W> both = Vec<W>::all(1.0) / (at_i + at_j);
+    Lanes at_i;
+    SINKPROP_INLINE void operator()(Lanes at_j, Lanes& p, Lanes& rest) const {
+        const Lanes both = Lanes::all(1.0) / (at_i + at_j);
         p = at_j * both;
         rest = at_i * both;
     }
 };
 
-template <int W>
 struct FromScores {
-    Vec<W> at_i;
-    SINKPROP_INLINE void operator()(Vec<W> at_j, Vec<W>& p, Vec<W>& rest) const {
-        using V = Vec<W>;
-        const V d = at_i - at_j, t = exp(-absolute(d)), both = V::all(1.0) / (V::all(1.0) + t), none = V::all(0.0);
-        p = V::where_less(d, none, both, t * both);
-        rest = V::where_less(d, none, t * both, both);
+    Lanes at_i;
+    SINKPROP_INLINE void operator()(Lanes at_j, Lanes& p, Lanes& rest) const {
+        const Lanes d = at_i - at_j, t = exp(-absolute(d)), both = Lanes::all(1.0) / (Lanes::all(1.0) + t),
+                    none = Lanes::all(0.0);
+        p = Lanes::where_less(d, none, both, t * both);
+        rest = Lanes::where_less(d, none, t * both, both);
     }
 };
 
 // g and h (n + slack) = derivatives over w_i, the sum of all pairs' w_j p and w_j p (1 - p); g rises with the loss.
-template <template <int> class Probability>
+template <class Probability>
 SINKPROP_INLINE void add_pairs(const PairQuery& query, const double* at, double* SINKPROP_RESTRICT g,
                                double* SINKPROP_RESTRICT h) {
-    using V = Vec<pair_width>;
     const double* w = query.weight;
     for (std::size_t i = 0; i < query.n; ++i) {
-        const Probability<pair_width> probability = {V::all(at[i])};
-        const V wi = V::all(w[i]);
-        V gi = V::all(0.0), hi = V::all(0.0);
-        for (std::size_t j = query.lower[i]; j < query.n; j += pair_width) {
-            V p, rest;
-            probability(V::load(at + j), p, rest);
-            const V wj = V::load(w + j), curvature = p * rest;
+        const Probability probability = {Lanes::all(at[i])};
+        const Lanes wi = Lanes::all(w[i]);
+        Lanes gi = Lanes::all(0.0), hi = Lanes::all(0.0);
+        for (std::size_t j = query.lower[i]; j < query.n; j += W) {
+            Lanes p, rest;
+            probability(Lanes::load(at + j), p, rest);
+            const Lanes wj = Lanes::load(w + j), curvature = p * rest;
             gi = fma(wj, p, gi);
             hi = fma(wj, curvature, hi);
-            fma(wi, p, V::load(g + j)).store(g + j);
-            fma(wi, curvature, V::load(h + j)).store(h + j);
+            fma(wi, p, Lanes::load(g + j)).store(g + j);
+            fma(wi, curvature, Lanes::load(h + j)).store(h + j);
         }
         g[i] -= sum(gi);
         h[i] += sum(hi);
@@ -70,15 +64,14 @@ SINKPROP_INLINE void add_pairs(const PairQuery& query, const double* at, double*
 }
 
 inline double pairwise_loss(const PairQuery& query) {
-    using V = Vec<pair_width>;
     double total = 0;
     for (std::size_t i = 0; i < query.n; ++i) {
-        const V si = V::all(query.scores[i]);
-        V row = V::all(0.0);
-        for (std::size_t j = query.lower[i]; j < query.n; j += pair_width) {
-            const V d = si - V::load(query.scores + j);
-            const V loss = maximum(-d, V::all(0.0)) + log_of_one_plus(exp(-absolute(d)));
-            row = fma(V::load(query.weight + j), loss, row);
+        const Lanes si = Lanes::all(query.scores[i]);
+        Lanes row = Lanes::all(0.0);
+        for (std::size_t j = query.lower[i]; j < query.n; j += W) {
+            const Lanes d = si - Lanes::load(query.scores + j);
+            const Lanes loss = maximum(-d, Lanes::all(0.0)) + log_of_one_plus(exp(-absolute(d)));
+            row = fma(Lanes::load(query.weight + j), loss, row);
         }
         total += query.weight[i] * sum(row);
     }
@@ -95,9 +88,8 @@ inline void pairwise_derivatives(const PairQuery& query, double* scratch, double
     }
     for (std::size_t i = 0; i < padded; ++i) gradient[i] = hessian[i] = 0;
     if (most - least <= 600) {  // so that p, from exp(-600) on, is no denormal
-        using V = Vec<pair_width>;
-        const V middle = V::all(least + (most - least) / 2);
-        for (std::size_t i = 0; i < n; i += pair_width) exp(V::load(query.scores + i) - middle).store(scratch + i);
+        const Lanes middle = Lanes::all(least + (most - least) / 2);
+        for (std::size_t i = 0; i < n; i += W) exp(Lanes::load(query.scores + i) - middle).store(scratch + i);
         for (std::size_t i = n; i < padded; ++i) scratch[i] = 1;
         add_pairs<FromPowers>(query, scratch, gradient, hessian);
     } else {

@@ -2,7 +2,8 @@
 //
 //     exp(-h^2 (2 d + a - b)^2) = sum_sr T_d[r, s] a^s b^r
 //
-// by Chebyshev interpolation in both variables with P points. Fixed numbers: made once, when first asked for.
+// by Chebyshev interpolation in both variables with P points: docs/linear-time.md 3.3. Fixed numbers, made once, when
+// the batch driver first asks for them; the kernels only read them.
 #pragma once
 
 #include <cmath>
@@ -38,10 +39,10 @@ constexpr int cell_stride = (P + 7) / 8 * 8;
 // (2 reach + 1, P, stride), the matrix of d = -reach first
 template <int P>
 inline std::vector<double> make_cell_table() {
-    constexpr int S = cell_stride<P>, D = CellShape<P>::reach;
+    constexpr int S = cell_stride<P>, reach = CellShape<P>::reach;
     constexpr double h = CellShape<P>::h;
-    // C[s][a]: coefficient of x^s in the polynomial that is 1 at point a and 0 at the others
-    double point[P], C[P][P] = {};
+    // lagrange[s][a]: coefficient of x^s in the polynomial that is 1 at point a and 0 at the others
+    double point[P], lagrange[P][P] = {};
     for (int a = 0; a < P; ++a) point[a] = std::cos(std::acos(-1.0) * (2 * a + 1) / (2 * P));
     double chebyshev[P][P] = {};
     chebyshev[0][0] = 1;
@@ -51,25 +52,25 @@ inline std::vector<double> make_cell_table() {
     for (int a = 0; a < P; ++a)
         for (int j = 0; j < P; ++j) {
             const double c = (j ? 2.0 : 1.0) / P * std::cos(j * std::acos(point[a]));
-            for (int s = 0; s < P; ++s) C[s][a] += c * chebyshev[j][s];
+            for (int s = 0; s < P; ++s) lagrange[s][a] += c * chebyshev[j][s];
         }
-    std::vector<double> table((2 * D + 1) * P * S, 0.0);
-    for (int d = -D; d <= D; ++d) {
+    std::vector<double> table((2 * reach + 1) * P * S, 0.0);
+    for (int d = -reach; d <= reach; ++d) {
         double half[P][P];  // coefficients in a, values in b
         for (int s = 0; s < P; ++s)
             for (int b = 0; b < P; ++b) {
                 half[s][b] = 0;
                 for (int a = 0; a < P; ++a) {
                     const double t = h * (2 * d + (point[a] - point[b]));
-                    half[s][b] += C[s][a] * std::exp(-t * t);
+                    half[s][b] += lagrange[s][a] * std::exp(-t * t);
                 }
             }
         for (int r = 0; r < P; ++r)
             for (int s = 0; s < P; ++s) {
                 double t = 0;
-                for (int b = 0; b < P; ++b) t += C[r][b] * half[s][b];
+                for (int b = 0; b < P; ++b) t += lagrange[r][b] * half[s][b];
                 // a cell acts on itself evenly: the odd terms are rounding
-                table[((d + D) * P + r) * S + s] = d == 0 && (r + s) % 2 ? 0 : t;
+                table[((d + reach) * P + r) * S + s] = d == 0 && (r + s) % 2 ? 0 : t;
             }
     }
     return table;

@@ -1,6 +1,7 @@
 // Products with the smoothed indicator's matrix, A_ij = K(y_i - y_j) for sorted y, and with its derivative.
 //
-// Two operators (see scaling.hpp) that sweep the sorted scores: linear time whatever the scores are.
+// Two operators (see scaling.hpp) that sweep the sorted scores: linear time whatever the scores are. LaplaceSums is
+// docs/linear-time.md 3.1, GaussianSums is docs/linear-time.md 3.2.
 #pragma once
 
 #include "gauss_coefficients.hpp"
@@ -21,7 +22,7 @@ struct Remembering {
     template <class Finish>
     SINKPROP_INLINE void apply(const double* x, int t, const double*, Finish&& finish) const {
         double* m = memory + std::size_t(t) * self().size;
-        self().both(x, [&](std::size_t i, Block k, Block dk) SINKPROP_LAMBDA {
+        self().both(x, [&](std::size_t i, Lanes k, Lanes dk) SINKPROP_LAMBDA {
             dk.store(m + i);
             finish(i, k, load(self().mask, i));
         });
@@ -29,13 +30,13 @@ struct Remembering {
     template <class Finish>
     SINKPROP_INLINE void apply_rev(const double* p, int t, double* next, Finish&& finish) const {
         const double* m = memory + std::size_t(t) * self().size;
-        self().both(p, [&](std::size_t i, Block k, Block dk)
+        self().both(p, [&](std::size_t i, Lanes k, Lanes dk)
                            SINKPROP_LAMBDA { finish(i, k, dk, load(m, i), next ? next + i : nullptr); });
     }
     template <class F>
     SINKPROP_INLINE void each_remembered(int t, F&& f) const {
         const double* m = memory + std::size_t(t) * self().size;
-        for (std::size_t i = 0; i < self().size; i += B) f(i, load(m, i));
+        for (std::size_t i = 0; i < self().size; i += W) f(i, load(m, i));
     }
 
     template <class F>
@@ -61,10 +62,10 @@ struct Remembering {
 // work.
 template <int P>
 struct GaussianSums : Remembering<GaussianSums<P>> {
-    static constexpr int W = P < native_width ? P : native_width;
-    static constexpr int R = P / W;  // registers for the real parts of a state
-    using V = Vec<W>;
-    using C = GaussCoefficients<P>;
+    static constexpr int lanes = P < W ? P : W;  // of a state: one for each pair
+    static constexpr int registers = P / lanes;  // for the real parts of a state
+    using V = Vec<lanes>;
+    using Coefficients = GaussCoefficients<P>;
 
     std::size_t n, size;
     double unit;  // dA carries this factor
@@ -90,61 +91,63 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
             decay[c] = decay[2 * P * size + c] = 0;
             for (std::size_t i = n; i < size; ++i) decay[2 * P * i + c] = c < P ? 1 : 0;
         }
-        V s_re[R], s_im[R];
-        for (int r = 0; r < R; ++r) {
-            s_re[r] = V::load(C::s_re + r * W);
-            s_im[r] = V::load(C::s_im + r * W);
+        V s_re[registers], s_im[registers];
+        for (int r = 0; r < registers; ++r) {
+            s_re[r] = V::load(Coefficients::s_re + r * lanes);
+            s_im[r] = V::load(Coefficients::s_im + r * lanes);
         }
         for (std::size_t i = 1; i < n; ++i) {
             const double gap = sqrt2 * ((y[i - 1] - y[i]) / sigma);
             const V t = V::all(gap < t_max ? gap : t_max);
-            for (int r = 0; r < R; ++r) {
+            for (int r = 0; r < registers; ++r) {
                 V sine, cosine;
                 const V radius = exp(-(s_re[r] * t));
                 sincos(s_im[r] * t, sine, cosine);
-                (radius * cosine).store(decay + 2 * P * i + r * W);
-                (-(radius * sine)).store(decay + 2 * P * i + P + r * W);
+                (radius * cosine).store(decay + 2 * P * i + r * lanes);
+                (-(radius * sine)).store(decay + 2 * P * i + P + r * lanes);
             }
         }
     }
 
     struct Weights {
-        V k_re[R], k_im[R], m_re[R], m_im[R];
+        V k_re[registers], k_im[registers], m_re[registers], m_im[registers];
         SINKPROP_INLINE Weights() {
             double kr[P], ki[P], mr[P], mi[P];
             for (int c = 0; c < P; ++c) {
-                kr[c] = 2 * C::w_re[c];
-                ki[c] = -2 * C::w_im[c];
-                mr[c] = 2 * (C::w_re[c] * C::s_re[c] - C::w_im[c] * C::s_im[c]);
-                mi[c] = -2 * (C::w_re[c] * C::s_im[c] + C::w_im[c] * C::s_re[c]);
+                kr[c] = 2 * Coefficients::w_re[c];
+                ki[c] = -2 * Coefficients::w_im[c];
+                mr[c] =
+                    2 * (Coefficients::w_re[c] * Coefficients::s_re[c] - Coefficients::w_im[c] * Coefficients::s_im[c]);
+                mi[c] = -2 *
+                        (Coefficients::w_re[c] * Coefficients::s_im[c] + Coefficients::w_im[c] * Coefficients::s_re[c]);
             }
-            for (int r = 0; r < R; ++r) {
-                k_re[r] = V::load(kr + r * W);
-                k_im[r] = V::load(ki + r * W);
-                m_re[r] = V::load(mr + r * W);
-                m_im[r] = V::load(mi + r * W);
+            for (int r = 0; r < registers; ++r) {
+                k_re[r] = V::load(kr + r * lanes);
+                k_im[r] = V::load(ki + r * lanes);
+                m_re[r] = V::load(mr + r * lanes);
+                m_im[r] = V::load(mi + r * lanes);
             }
         }
     };
 
     struct State {
-        V re[R], im[R];
+        V re[registers], im[registers];
         SINKPROP_INLINE State() {
-            for (int r = 0; r < R; ++r) re[r] = im[r] = V::all(0);
+            for (int r = 0; r < registers; ++r) re[r] = im[r] = V::all(0);
         }
         // H = e H + x
         SINKPROP_INLINE void step(const double* e, double x) {
-            for (int r = 0; r < R; ++r) {
-                const V a = V::load(e + r * W), b = V::load(e + P + r * W);
+            for (int r = 0; r < registers; ++r) {
+                const V a = V::load(e + r * lanes), b = V::load(e + P + r * lanes);
                 const V next = fma(a, re[r], V::all(x) - b * im[r]);
                 im[r] = fma(a, im[r], b * re[r]);
                 re[r] = next;
             }
         }
         SINKPROP_INLINE void store(double* p) const {
-            for (int r = 0; r < R; ++r) {
-                re[r].store(p + r * W);
-                im[r].store(p + P + r * W);
+            for (int r = 0; r < registers; ++r) {
+                re[r].store(p + r * lanes);
+                im[r].store(p + P + r * lanes);
             }
         }
     };
@@ -153,8 +156,8 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
     // stored. `sign` is 1 if `here` came from the top.
     template <int sign>
     static SINKPROP_INLINE void join(const State& here, const double* other, const Weights& w, V& k, V& m) {
-        for (int r = 0; r < R; ++r) {
-            const V re = V::load(other + r * W), im = V::load(other + P + r * W);
+        for (int r = 0; r < registers; ++r) {
+            const V re = V::load(other + r * lanes), im = V::load(other + P + r * lanes);
             const V sum_re = here.re[r] + re, sum_im = here.im[r] + im;
             const V dif_re = sign > 0 ? here.re[r] - re : re - here.re[r];
             const V dif_im = sign > 0 ? here.im[r] - im : im - here.im[r];
@@ -199,47 +202,48 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
             store_sums(l[0], l[1], l[2], l[3], k_out + j);
             store_sums(o[0], o[1], o[2], o[3], m_out + j);
         }
-        for (std::size_t i = 0; i < N; i += B) finish(i, load(k_out, i) - load(x, i), load(m_out, i));
+        for (std::size_t i = 0; i < N; i += W) finish(i, load(k_out, i) - load(x, i), load(m_out, i));
     }
 };
 
 // K(y_i - y_j) = exp(-|y_i - y_j| / tau): one real exponential, (dA x)_i = (H_i - G_i) / tau.
 //
-// The list is cut into `lanes` stretches that advance side by side, document r of stretch c at r * lanes + c. Going up,
-// a stretch sweeps from zero and notes what it hands to the one below it; knowing what flows in from above, it then
+// The list is cut into stretches that advance side by side, document r of stretch c at r * stretches + c. Going up, a
+// stretch sweeps from zero and notes what it hands to the one below it; knowing what flows in from above, it then
 // goes down with the true state, and adds to what it found going up what flows in from below, decayed.
 struct LaplaceSums : Remembering<LaplaceSums> {
-    static constexpr int lanes = native_width < 4 ? 8 : 2 * native_width;
-    static constexpr int R = lanes / B;
+    static constexpr int stretches = W < 4 ? 8 : 2 * W;
+    static constexpr int registers = stretches / W;  // for a row of stretches
 
     std::size_t n, rows, size;
     double unit;  // dA carries this factor
     double *mask, *e, *to_end, *g;
 
-    static constexpr std::size_t padded(std::size_t n) { return round_up(n, lanes); }
-    static constexpr std::size_t scratch(std::size_t n, int T) { return (5 + std::size_t(T)) * padded(n) + lanes; }
+    static constexpr std::size_t padded(std::size_t n) { return round_up(n, stretches); }
+    static constexpr std::size_t scratch(std::size_t n, int T) { return (5 + std::size_t(T)) * padded(n) + stretches; }
 
     LaplaceSums(const double* y, std::size_t n_, double tau, int T, double* space)
-        : n(n_), rows(padded(n_) / lanes), size(padded(n_)), unit(tau) {
+        : n(n_), rows(padded(n_) / stretches), size(padded(n_)), unit(tau) {
         memory = space;
         mask = space + (std::size_t(T) + 1) * size;
         to_end = mask + size;  // decay between a document and the stretch's last
         g = to_end + size;
-        e = g + size;  // (rows + 1, lanes): decay from the document before; the last row leads into the next stretch
-        for (std::size_t c = 0; c < lanes; ++c)
+        e = g +
+            size;  // (rows + 1, stretches): decay from the document before; the last row leads into the next stretch
+        for (std::size_t c = 0; c < stretches; ++c)
             for (std::size_t r = 0; r < rows; ++r) {
                 const std::size_t i = c * rows + r;
-                mask[r * lanes + c] = i < n ? 1 : 0;
-                e[r * lanes + c] = i > 0 && i < n ? -((y[i - 1] - y[i]) / tau) : 0;
+                mask[r * stretches + c] = i < n ? 1 : 0;
+                e[r * stretches + c] = i > 0 && i < n ? -((y[i - 1] - y[i]) / tau) : 0;
             }
-        for (std::size_t i = 0; i < size; i += B) exp(Block::load(e + i)).store(e + i);
-        for (std::size_t c = 0; c < lanes; ++c) e[rows * lanes + c] = c + 1 < lanes ? e[c + 1] : 0;
+        for (std::size_t i = 0; i < size; i += W) exp(Lanes::load(e + i)).store(e + i);
+        for (std::size_t c = 0; c < stretches; ++c) e[rows * stretches + c] = c + 1 < stretches ? e[c + 1] : 0;
         e[0] = 0;
-        for (int l = 0; l < R; ++l) {
-            Block decay = Block::all(1);
+        for (int l = 0; l < registers; ++l) {
+            Lanes decay = Lanes::all(1);
             for (std::size_t r = rows; r-- > 0;) {
-                decay.store(to_end + r * lanes + l * B);
-                decay = decay * Block::load(e + r * lanes + l * B);
+                decay.store(to_end + r * stretches + l * W);
+                decay = decay * Lanes::load(e + r * stretches + l * W);
             }
         }
     }
@@ -247,11 +251,11 @@ struct LaplaceSums : Remembering<LaplaceSums> {
     template <class F>
     void each_document(F&& f) const {
         for (std::size_t c = 0, i = 0; i < n; ++c)
-            for (std::size_t r = 0; r < rows && i < n; ++r, ++i) f(i, r * lanes + c);
+            for (std::size_t r = 0; r < rows && i < n; ++r, ++i) f(i, r * stretches + c);
     }
     template <class F>
     void each_padding(F&& f) const {
-        for (std::size_t i = n; i < size; ++i) f(i % rows * lanes + i / rows);
+        for (std::size_t i = n; i < size; ++i) f(i % rows * stretches + i / rows);
     }
 
     template <class Finish>
@@ -259,44 +263,44 @@ struct LaplaceSums : Remembering<LaplaceSums> {
         const std::size_t N = size;
         const double *decay = e, *end_decay = to_end;
         double* up = g;
-        Block state[R], handed[R];
-        for (int l = 0; l < R; ++l) state[l] = handed[l] = Block::all(0);
+        Lanes state[registers], handed[registers];
+        for (int l = 0; l < registers; ++l) state[l] = handed[l] = Lanes::all(0);
         for (std::size_t i = N; i > 0;) {
-            i -= lanes;
-            for (int l = 0; l < R; ++l) {
-                const std::size_t j = i + l * B;
-                const Block xj = load(x, j);
+            i -= stretches;
+            for (int l = 0; l < registers; ++l) {
+                const std::size_t j = i + l * W;
+                const Lanes xj = load(x, j);
                 handed[l] = fma(load(end_decay, j), xj, handed[l]);
-                state[l] = fma(load(decay + lanes, j), state[l], xj);
+                state[l] = fma(load(decay + stretches, j), state[l], xj);
                 state[l].store(up + j);
             }
         }
         // carries between stretches: the state above the first document of c, and the state of the first one below its
         // last
-        double from_above[lanes], from_below[lanes], first[lanes], last[lanes];
-        for (int l = 0; l < R; ++l) {
-            state[l].store(first + l * B);
-            handed[l].store(last + l * B);
+        double from_above[stretches], from_below[stretches], first[stretches], last[stretches];
+        for (int l = 0; l < registers; ++l) {
+            state[l].store(first + l * W);
+            handed[l].store(last + l * W);
         }
         double carry = 0;
-        for (int c = 0; c < lanes; ++c) {
+        for (int c = 0; c < stretches; ++c) {
             from_above[c] = carry;
             carry = last[c] + end_decay[c] * decay[c] * carry;
         }
         carry = 0;
-        for (int c = lanes; c-- > 0;) {
+        for (int c = stretches; c-- > 0;) {
             from_below[c] = decay[N + c] * carry;
             carry = first[c] + end_decay[c] * from_below[c];
         }
-        Block below[R];
-        for (int l = 0; l < R; ++l) {
-            state[l] = Block::load(from_above + l * B);
-            below[l] = Block::load(from_below + l * B);
+        Lanes below[registers];
+        for (int l = 0; l < registers; ++l) {
+            state[l] = Lanes::load(from_above + l * W);
+            below[l] = Lanes::load(from_below + l * W);
         }
-        for (std::size_t i = 0; i < N; i += lanes)
-            for (int l = 0; l < R; ++l) {
-                const std::size_t j = i + l * B;
-                const Block xj = load(x, j), up_j = fma(load(end_decay, j), below[l], load(up, j));
+        for (std::size_t i = 0; i < N; i += stretches)
+            for (int l = 0; l < registers; ++l) {
+                const std::size_t j = i + l * W;
+                const Lanes xj = load(x, j), up_j = fma(load(end_decay, j), below[l], load(up, j));
                 state[l] = fma(load(decay, j), state[l], xj);
                 finish(j, state[l] + up_j - xj, state[l] - up_j);
             }

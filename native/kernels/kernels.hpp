@@ -1,4 +1,5 @@
-// What a compiled set of kernels offers to the batch driver: one table of functions an instruction set.
+// What a compiled set of kernels offers to the batch driver: one table of functions per instruction set
+// (docs/linear-time.md 8), and the methods among which it chooses (docs/linear-time.md 3.4).
 #pragma once
 
 #include <cstddef>
@@ -39,12 +40,12 @@ struct Query {
     const double* discount(std::size_t c) const { return D + present[c] * stride; }
 };
 
-// A query whose tied documents make one block each, in decreasing order of their scores; see blocks.hpp.
-struct Blocks {
+// A query by its ties, in decreasing order of their scores: a tie is all documents that have one score (ties.hpp).
+struct Ties {
     std::size_t n, n_classes;
     const double *scores, *count;  // (n,)
-    const double* gains;           // (n_classes, n) sum of the gains of the class's documents, over the block's count
-    const double* D;               // (n_classes, n) mean discount of the block's ranks
+    const double* gains;           // (n_classes, n) sum of the gains of the class's documents, over the tie's count
+    const double* D;               // (n_classes, n) mean discount of the tie's ranks
     const double* spread;  // (n_classes, n) mean difference of the discounts of two of its ranks, upper less lower
 };
 
@@ -70,10 +71,10 @@ struct Kernels {
     // The value; gradient (rows, width) = factor * its gradient.
     double (*expected_gain)(const Query&, const Settings&, const Plan&, double factor, double* scratch,
                             double* gradient);
-    // The value under the Laplace kernel; adds to total (n,) factor * the sum of the derivatives of a block's
-    // documents, and to own (n_classes, n) factor * how each of them grows with its gain. Takes blocks_scratch doubles.
-    double (*blocks_gain)(const Blocks&, const Settings&, double factor, double* scratch, double* total, double* own);
-    std::size_t (*blocks_scratch)(const Blocks&, const Settings&);
+    // The value under the Laplace kernel; adds to total (n,) factor * the sum of the derivatives of a tie's
+    // documents, and to own (n_classes, n) factor * how each of them grows with its gain. Takes tied_scratch doubles.
+    double (*tied_gain)(const Ties&, const Settings&, double factor, double* scratch, double* total, double* own);
+    std::size_t (*tied_scratch)(const Ties&, const Settings&);
     // out (rows, n_classes) = sum_k Pi[j, k] D[c, k]; gains and classes are not read.
     void (*project)(const Query&, const Settings&, const Plan&, double* scratch, double* out);
     // ListNet's loss of the first k places, of n documents with scores z whose target has the scores y; gradient (n,) =
@@ -82,7 +83,7 @@ struct Kernels {
                       double* gradient);
     double (*pairwise_loss)(const PairQuery&);
     void (*pairwise_derivatives)(const PairQuery&, double* scratch, double* gradient, double* hessian);
-    // Products with rows of features and sums in words, of rows.hpp
+    // Products with rows of features and sums in words, of row_sums.hpp
     void (*row_scores)(const double* X, std::size_t n, std::size_t d, const double* V, std::size_t k, double* out);
     void (*row_scores_single)(const float* X, std::size_t n, std::size_t d, const double* V, std::size_t k,
                               double* out);

@@ -1,22 +1,14 @@
-// Python's view of rows.hpp: products with rows of features, and sums in words.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
+// Python's view of row_sums.hpp: products with rows of features, and sums in words.
 #include <type_traits>
 #include <vector>
 
-#include "batch.hpp"
-
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "arrays.hpp"
+#include "batch/dispatch.hpp"
 
 namespace {
 
-template <class T, class... Extra>
-using Array = nb::ndarray<T, nb::c_contig, nb::device::cpu, Extra...>;
 template <class T>
-using Matrix = Array<const T, nb::ndim<2>>;
-using Index = Array<const std::int64_t, nb::ndim<1>>;
+using Features = Array<const T, nb::ndim<2>>;
 using Words = Array<std::int64_t, nb::ndim<3>>;
 
 void require(bool fits) {
@@ -27,7 +19,7 @@ template <class T>
 void bind_products(nb::module_& m) {
     m.def(
         "row_scores",
-        [](const Matrix<T>& X, const Matrix<double>& V, Array<double, nb::ndim<2>> out) {
+        [](const Features<T>& X, const Matrix& V, Array<double, nb::ndim<2>> out) {
             require(V.shape(1) == X.shape(1) && out.shape(0) == X.shape(0) && out.shape(1) == V.shape(0));
             nb::gil_scoped_release release;
             const auto& kernels = sinkprop::kernels_in_use();
@@ -39,8 +31,7 @@ void bind_products(nb::module_& m) {
         nb::arg("X").noconvert(), nb::arg("V").noconvert(), nb::arg("out").noconvert());
     m.def(
         "add_products",
-        [](const Matrix<T>& X, const Matrix<double>& g, const Index& offsets, const Matrix<double>& scale,
-           Words words) {
+        [](const Features<T>& X, const Matrix& g, const Index& offsets, const Matrix& scale, Words words) {
             const std::size_t d = X.shape(1), k = g.shape(1);
             require(g.shape(0) == X.shape(0) && scale.shape(0) == k && scale.shape(1) == d && words.shape(0) == 3 &&
                     words.shape(1) == k && words.shape(2) == d);
@@ -61,13 +52,12 @@ void bind_products(nb::module_& m) {
 
 }  // namespace
 
-void bind_rows(nb::module_& m) {
+void bind_row_sums(nb::module_& m) {
     bind_products<double>(m);
     bind_products<float>(m);
     m.def(
         "add_words",
-        [](const Matrix<double>& values, const Array<const double, nb::ndim<1>>& scale,
-           Array<std::int64_t, nb::ndim<2>> words) {
+        [](const Matrix& values, const Vector& scale, Array<std::int64_t, nb::ndim<2>> words) {
             require(scale.shape(0) == values.shape(1) && words.shape(0) == 3 && words.shape(1) == values.shape(1));
             nb::gil_scoped_release release;
             return sinkprop::kernels_in_use().add_rows(values.data(), values.shape(0), scale.data(), values.shape(1),

@@ -1,17 +1,18 @@
 // Products with the smoothed indicator's matrix, its entries kept: all of them for a short query, those near the
-// diagonal where the scores lie far apart. Exact to rounding.
+// diagonal where the scores lie far apart. Exact to rounding. The matrix and the band of docs/linear-time.md 3.4, with
+// the entries of docs/linear-time.md 2.
 #pragma once
 
-#include "kernel_sums.hpp"
+#include "exponential_sums.hpp"
 
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
 // K((y_i - y_j) / sigma) and -(sign) K', its derivative by y_i times sigma, for z = (y_i - y_j) / sigma
-SINKPROP_INLINE void gaussian_entry(Block z, Block& k, Block& dk) {
+SINKPROP_INLINE void gaussian_entry(Lanes z, Lanes& k, Lanes& dk) {
     // Beyond this many widths the kernel is 0 in double precision, and the square must stay finite.
-    const Block far = Block::all(1e3), t = maximum(minimum(z, far), -far);
-    k = exp(t * t * Block::all(-0.5));
+    const Lanes far = Lanes::all(1e3), t = maximum(minimum(z, far), -far);
+    k = exp(t * t * Lanes::all(-0.5));
     dk = -(t * k);
 }
 
@@ -38,21 +39,21 @@ struct DirectSums : Remembering<DirectSums> {
             mask[i] = i < n ? 1 : 0;
             padded_y[i] = i < n ? y[i] : y[n - 1];
         }
-        const Block width = Block::all(sigma);
+        const Lanes width = Lanes::all(sigma);
         for (std::size_t j = 0; j < n; ++j) {
             double *kj = K + j * stride(n), *dj = dK + j * stride(n);
-            const Block yj = Block::all(y[j]);
-            for (std::size_t i = 0; i < size; i += B) {
-                const Block z = (load(padded_y, i) - yj) / width;
-                Block k, dk;
+            const Lanes yj = Lanes::all(y[j]);
+            for (std::size_t i = 0; i < size; i += W) {
+                const Lanes z = (load(padded_y, i) - yj) / width;
+                Lanes k, dk;
                 if (gaussian) {
                     gaussian_entry(z, k, dk);
                 } else {
                     // a document above j in the order counts as above it even when the scores are tied
-                    double sign[B];
-                    for (std::size_t l = 0; l < B; ++l) sign[l] = i + l < j ? -1 : i + l > j ? 1 : 0;
+                    double sign[W];
+                    for (std::size_t l = 0; l < W; ++l) sign[l] = i + l < j ? -1 : i + l > j ? 1 : 0;
                     k = exp(-absolute(z));
-                    dk = Block::load(sign) * k;
+                    dk = Lanes::load(sign) * k;
                 }
                 k.store(kj + i);
                 dk.store(dj + i);
@@ -66,20 +67,20 @@ struct DirectSums : Remembering<DirectSums> {
 
     template <class Finish>
     SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
-        constexpr std::size_t R = 8 / B;  // a cache line of rows at a time
+        constexpr std::size_t registers = 8 / W;  // a cache line of rows at a time
         const std::size_t step = stride(n);
         for (std::size_t i = 0; i < size; i += 8) {
-            Block k[R], d[R];
-            for (std::size_t r = 0; r < R; ++r) k[r] = d[r] = Block::all(0);
+            Lanes k[registers], d[registers];
+            for (std::size_t r = 0; r < registers; ++r) k[r] = d[r] = Lanes::all(0);
             const double *kj = K + i, *dj = dK + i;
             for (std::size_t j = 0; j < n; ++j, kj += step, dj += step) {
-                const Block xj = Block::all(x[j]);
-                for (std::size_t r = 0; r < R; ++r) {
-                    k[r] = fma(load(kj, r * B), xj, k[r]);
-                    d[r] = fma(load(dj, r * B), xj, d[r]);
+                const Lanes xj = Lanes::all(x[j]);
+                for (std::size_t r = 0; r < registers; ++r) {
+                    k[r] = fma(load(kj, r * W), xj, k[r]);
+                    d[r] = fma(load(dj, r * W), xj, d[r]);
                 }
             }
-            for (std::size_t r = 0; r < R; ++r) finish(i + r * B, k[r], d[r]);
+            for (std::size_t r = 0; r < registers; ++r) finish(i + r * W, k[r], d[r]);
         }
     }
 };
@@ -119,13 +120,13 @@ struct BandedSums : Remembering<BandedSums> {
         for (std::size_t i = 0; i < (2 * band + 1) * row(n); ++i) copy[i] = 0;
         for (std::size_t o = 1; o <= band; ++o) {
             double *k = K + (o - 1) * row(n) + front, *d = dK + (o - 1) * row(n) + front;
-            for (std::size_t i = 0; i + o < n; i += B) {
-                double z[B] = {};
-                const std::size_t count = n - o - i < B ? n - o - i : B;
+            for (std::size_t i = 0; i + o < n; i += W) {
+                double z[W] = {};
+                const std::size_t count = n - o - i < W ? n - o - i : W;
                 for (std::size_t l = 0; l < count; ++l) z[l] = (y[i + l] - y[i + o + l]) / sigma;
-                Block ki, di;
-                gaussian_entry(Block::load(z), ki, di);
-                double kl[B], dl[B];
+                Lanes ki, di;
+                gaussian_entry(Lanes::load(z), ki, di);
+                double kl[W], dl[W];
                 ki.store(kl);
                 di.store(dl);
                 for (std::size_t l = 0; l < count; ++l) {
@@ -139,18 +140,18 @@ struct BandedSums : Remembering<BandedSums> {
     template <class Finish>
     SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
         double* y = copy + front;
-        for (std::size_t i = 0; i < size; i += B) load(x, i).store(y + i);
+        for (std::size_t i = 0; i < size; i += W) load(x, i).store(y + i);
         const std::size_t step = row(n), bands = band;
-        for (std::size_t i = 0; i < size; i += B) {
+        for (std::size_t i = 0; i < size; i += W) {
             // the diagonal is 1; in the padding it makes the product 1 where x is 0
-            Block k0 = load(y, i) + (Block::all(1) - load(mask, i)), k1 = Block::all(0), d0 = k1, d1 = k1;
+            Lanes k0 = load(y, i) + (Lanes::all(1) - load(mask, i)), k1 = Lanes::all(0), d0 = k1, d1 = k1;
             const double *k = K + front + i, *d = dK + front + i;
             for (std::size_t o = 1; o <= bands; ++o, k += step, d += step) {
-                const Block below = load(y + o, i), above = Block::load(y + i - o);
-                k0 = fma(Block::load(k), below, k0);
-                d0 = fma(Block::load(d), below, d0);
-                k1 = fma(Block::load(k - o), above, k1);
-                d1 = fma(Block::load(d - o), above, d1);
+                const Lanes below = load(y + o, i), above = Lanes::load(y + i - o);
+                k0 = fma(Lanes::load(k), below, k0);
+                d0 = fma(Lanes::load(d), below, d0);
+                k1 = fma(Lanes::load(k - o), above, k1);
+                d1 = fma(Lanes::load(d - o), above, d1);
             }
             finish(i, k0 + k1, d0 - d1);
         }

@@ -1,5 +1,5 @@
 // ListNet's loss of one query: the cross entropy between the Plackett-Luce models of two lists of scores over the first
-// k places, and its gradient in the model's scores.
+// k places, and its gradient in the model's scores. docs/baselines/listnet.md
 //
 // y are the scores of the target, z those of the model. A stage draws one of the documents that are left, j with
 // probability P_j = e^(y_j) / sum e^y under the target and Q_j = e^(z_j) / sum e^z under the model, and
@@ -21,20 +21,17 @@ namespace sinkprop {
 namespace SINKPROP_ISA {
 namespace listnet {
 
-using V = Vec<native_width>;
-constexpr std::size_t W = native_width;
-
 constexpr double farthest = 1e300;     // a difference of scores beyond it counts as this: sums of losses stay finite
 constexpr double nowhere = -INFINITY;  // the score of what is not there
 
-SINKPROP_INLINE V get(const double* p, std::size_t count, double fill) {
-    if (count == W) return V::load(p);
+SINKPROP_INLINE Lanes get(const double* p, std::size_t count, double fill) {
+    if (count == W) return Lanes::load(p);
     double x[W];
     for (std::size_t l = 0; l < W; ++l) x[l] = l < count ? p[l] : fill;
-    return V::load(x);
+    return Lanes::load(x);
 }
 
-SINKPROP_INLINE void put(V v, double* p, std::size_t count) {
+SINKPROP_INLINE void put(Lanes v, double* p, std::size_t count) {
     if (count == W) return v.store(p);
     double x[W];
     v.store(x);
@@ -58,9 +55,9 @@ struct TwoLargest {
     double most = nowhere, second = nowhere;
 
     TwoLargest(const double* x, std::size_t n) {
-        V first = V::all(nowhere), next = V::all(nowhere);
+        Lanes first = Lanes::all(nowhere), next = Lanes::all(nowhere);
         sweep(n, [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
-            const V v = get(x + i, count, nowhere);
+            const Lanes v = get(x + i, count, nowhere);
             next = maximum(next, minimum(first, v));
             first = maximum(first, v);
         });
@@ -76,15 +73,15 @@ struct TwoLargest {
 };
 
 // a - b, where it is above 0, at most `farthest`
-SINKPROP_INLINE V distance(V a, V b) {
-    return minimum(maximum(a - b, V::all(0)), V::all(farthest));
+SINKPROP_INLINE Lanes distance(Lanes a, Lanes b) {
+    return minimum(maximum(a - b, Lanes::all(0)), Lanes::all(farthest));
 }
 
 // -log(1 - q) for 0 <= q <= 1/2: 2 artanh(q / (2 - q)), whose series converges by a factor of 9 a term
-SINKPROP_INLINE V minus_log1m(V q) {
-    const V s = q / (V::all(2) - q), s2 = s * s;
-    V sum = V::all(1.0 / 33);
-    for (int odd = 31; odd > 0; odd -= 2) sum = fma(sum, s2, V::all(1.0 / odd));
+SINKPROP_INLINE Lanes minus_log1m(Lanes q) {
+    const Lanes s = q / (Lanes::all(2) - q), s2 = s * s;
+    Lanes sum = Lanes::all(1.0 / 33);
+    for (int odd = 31; odd > 0; odd -= 2) sum = fma(sum, s2, Lanes::all(1.0 / odd));
     return (s + s) * sum;
 }
 
@@ -100,10 +97,10 @@ struct Exponentials {
         most = largest.most;
         second = largest.second;
         for (top = 0; x[top] != most;) ++top;
-        V total = V::all(0);
-        const V shift = V::all(second), zero = V::all(0);
+        Lanes total = Lanes::all(0);
+        const Lanes shift = Lanes::all(second), zero = Lanes::all(0);
         sweep(n, [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
-            const V e = exp(minimum(get(x + i, count, nowhere) - shift, zero));
+            const Lanes e = exp(minimum(get(x + i, count, nowhere) - shift, zero));
             e.store(u + i);
             total = total + e;
         });
@@ -113,13 +110,13 @@ struct Exponentials {
         whole = 1 + ratio * rest;
     }
     // The sum without one of the others, in units of the largest
-    SINKPROP_INLINE V without(V u) const { return V::all(whole) - V::all(ratio) * u; }
+    SINKPROP_INLINE Lanes without(Lanes u) const { return Lanes::all(whole) - Lanes::all(ratio) * u; }
     double without(double u) const { return whole - ratio * u; }
 };
 
 // What a gradient is put into: g = scale * (...), or g += scale * (...)
 template <bool adds>
-SINKPROP_INLINE void give(V v, double* g, std::size_t count) {
+SINKPROP_INLINE void give(Lanes v, double* g, std::size_t count) {
     put(adds ? get(g, count, 0) + v : v, g, count);
 }
 
@@ -128,22 +125,22 @@ template <bool adds>
 double top_one(const double* z, const double* y, std::size_t n, double scale, double* scratch,
                double* SINKPROP_RESTRICT g, double* P) {
     double *u = scratch, *t = u + padded(n);
-    const V z_most = V::all(TwoLargest(z, n).most), y_most = V::all(TwoLargest(y, n).most);
-    V S = V::all(0), T = V::all(0), away = V::all(0);
+    const Lanes z_most = Lanes::all(TwoLargest(z, n).most), y_most = Lanes::all(TwoLargest(y, n).most);
+    Lanes model = Lanes::all(0), target = Lanes::all(0), away = Lanes::all(0);
     sweep(n, [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
-        const V score = get(z + i, count, nowhere);
-        const V e = exp(score - z_most), f = exp(get(y + i, count, nowhere) - y_most);
+        const Lanes score = get(z + i, count, nowhere);
+        const Lanes e = exp(score - z_most), f = exp(get(y + i, count, nowhere) - y_most);
         e.store(u + i);
         f.store(t + i);
-        S = S + e;
-        T = T + f;
+        model = model + e;
+        target = target + f;
         away = away + f * distance(z_most, score);
     });
-    const double s = sum(S), total = sum(T);
-    const V of_model = V::all(scale / s), of_target = V::all(scale / total), share = V::all(1 / total);
+    const double s = sum(model), total = sum(target);
+    const Lanes of_model = Lanes::all(scale / s), of_target = Lanes::all(scale / total), share = Lanes::all(1 / total);
     sweep(n, [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
-        const V f = V::load(t + i);
-        give<adds>(V::load(u + i) * of_model - f * of_target, g + i, count);
+        const Lanes f = Lanes::load(t + i);
+        give<adds>(Lanes::load(u + i) * of_model - f * of_target, g + i, count);
         if (P) put(f * share, P + i, count);
     });
     return std::log(s) + sum(away) / total;
@@ -164,19 +161,19 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     // What follows a document drawn first, j, is spread over the others by 1 / (sum without j): b_j = P_j / (the
     // target's sum without j), a_j = P_j / (the model's). Those of the two documents kept apart are put in by hand, but
     // a of `first` and b of `wanted`, which have other units, are 0 here.
-    V A = V::all(0), B = V::all(0), logs = V::all(0), others = V::all(0);
-    const V by_share = V::all(share), odds = V::all(model.ratio / model.whole);
+    Lanes lanes_a = Lanes::all(0), lanes_b = Lanes::all(0), logs = Lanes::all(0), others = Lanes::all(0);
+    const Lanes by_share = Lanes::all(share), odds = Lanes::all(model.ratio / model.whole);
     sweep(n, [&](std::size_t i, std::size_t) SINKPROP_LAMBDA {
-        const V ui = V::load(u + i), ti = V::load(t + i), P = by_share * ti;
-        const V ai = P / model.without(ui), bi = P / target.without(ti);
+        const Lanes ui = Lanes::load(u + i), ti = Lanes::load(t + i), P = by_share * ti;
+        const Lanes ai = P / model.without(ui), bi = P / target.without(ti);
         ai.store(a + i);
         bi.store(b + i);
-        A = A + ai;
-        B = B + bi;
+        lanes_a = lanes_a + ai;
+        lanes_b = lanes_b + bi;
         logs = logs + P * minus_log1m(odds * ui);
         others = others + P;
     });
-    double sum_a = sum(A), sum_b = sum(B), sum_logs = sum(logs), sum_others = sum(others);
+    double sum_a = sum(lanes_a), sum_b = sum(lanes_b), sum_logs = sum(logs), sum_others = sum(others);
     if (apart) {
         sum_a -= a[first];
         sum_others -= P_first;
@@ -196,17 +193,17 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     // The probabilities to be drawn second: M_i under the target and N_i under the model, after a first draw from the
     // target. Distances are from the largest score, but after `first` from the second largest.
     const double M_shared = P_wanted / target.rest, N_shared = P_first / model.rest;
-    const V z_most = V::all(model.most), z_second = V::all(model.second);
-    const V all_a = V::all(sum_a), all_b = V::all(sum_b), b_rest = V::all(sum_b - b_first);
-    const V y_ratio = V::all(target.ratio), z_ratio = V::all(model.ratio);
-    const V after_wanted = V::all(M_shared), after_wanted_far = V::all(apart ? M_shared : 0);
-    const V after_first = V::all(N_shared), by_scale = V::all(scale);
-    V away = V::all(0), after = V::all(0);
+    const Lanes z_most = Lanes::all(model.most), z_second = Lanes::all(model.second);
+    const Lanes all_a = Lanes::all(sum_a), all_b = Lanes::all(sum_b), b_rest = Lanes::all(sum_b - b_first);
+    const Lanes y_ratio = Lanes::all(target.ratio), z_ratio = Lanes::all(model.ratio);
+    const Lanes after_wanted = Lanes::all(M_shared), after_wanted_far = Lanes::all(apart ? M_shared : 0);
+    const Lanes after_first = Lanes::all(N_shared), by_scale = Lanes::all(scale);
+    Lanes away = Lanes::all(0), after = Lanes::all(0);
     sweep(n, [&](std::size_t i, std::size_t count) SINKPROP_LAMBDA {
-        const V ui = V::load(u + i), ti = V::load(t + i), bi = V::load(b + i);
-        const V score = get(z + i, count, nowhere), P = by_share * ti, Q = odds * ui;
-        const V M = ti * (y_ratio * (all_b - bi) + after_wanted);
-        const V N = ui * (z_ratio * (all_a - V::load(a + i)) + after_first);
+        const Lanes ui = Lanes::load(u + i), ti = Lanes::load(t + i), bi = Lanes::load(b + i);
+        const Lanes score = get(z + i, count, nowhere), P = by_share * ti, Q = odds * ui;
+        const Lanes M = ti * (y_ratio * (all_b - bi) + after_wanted);
+        const Lanes N = ui * (z_ratio * (all_a - Lanes::load(a + i)) + after_first);
         give<adds>(by_scale * ((Q - P) + (N - M)), g + i, count);
         away = away + distance(z_most, score) * (P + ti * (y_ratio * (b_rest - bi) + after_wanted_far));
         after = after + distance(z_second, score) * ti;

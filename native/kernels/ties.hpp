@@ -1,22 +1,24 @@
-// Tied documents as one block: the gradient of the expected gain as a mean over the orders in which they might stand.
+// Tied documents as one: the gradient of the expected gain as a mean over the orders in which they might stand.
+// docs/linear-time.md 5
 //
 // Documents with the same score have the same row of Pi, whatever their order, and the same column stands at each of
 // their ranks: the value does not depend on how ties are broken. The one-sided derivatives of the Laplace kernel do.
-// Of the terms between two documents of a block only g_j u_j v_k d_k, with j and k at two of its ranks, is other than
+// Of the terms between two documents of a tie only g_j u_j v_k d_k, with j and k at two of its ranks, is other than
 // odd when the two change places, so that of the mean over all orders there remains
-//     (1 / 2 tau) sum_k (g_j - g_k) u v * (mean over pairs of the block's ranks of the upper's discount less the
+//     (1 / 2 tau) sum_k (g_j - g_k) u v * (mean over pairs of the tie's ranks of the upper's discount less the
 //     lower's)
 // and all other terms are those of the mean discount. Each document's derivative is then a line in its gain.
 #pragma once
 
-#include "kernel_sums.hpp"
+#include "exponential_sums.hpp"
+#include "kernels.hpp"
 
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-// An operator of scaling.hpp for blocks, from one for documents
+// An operator of scaling.hpp for ties, from one for documents
 template <class Sums>
-struct OfBlocks : Sums {
+struct TiedSums : Sums {
     double *inverse, *own, *spread;  // (size,), (n_classes, size), (n_classes, size)
     int T;
 
@@ -24,36 +26,36 @@ struct OfBlocks : Sums {
         return Sums::scratch(n, T) + (2 * n_classes + 1) * Sums::padded(n);
     }
 
-    OfBlocks(const Sums& sums, const Blocks& blocks, int T_, double* space) : Sums(sums), T(T_) {
-        const std::size_t N = Sums::size, C = blocks.n_classes;
+    TiedSums(const Sums& sums, const Ties& ties, int T_, double* space) : Sums(sums), T(T_) {
+        const std::size_t N = Sums::size, C = ties.n_classes;
         inverse = space;
         own = inverse + N;
         spread = own + C * N;
         for (std::size_t i = 0; i < N; ++i) inverse[i] = 0;
         for (std::size_t i = 0; i < C * N; ++i) spread[i] = 0;
         Sums::each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA {
-            Sums::mask[slot] = blocks.count[i];
-            inverse[slot] = 1 / blocks.count[i];
+            Sums::mask[slot] = ties.count[i];
+            inverse[slot] = 1 / ties.count[i];
         });
         for (std::size_t c = 0; c < C; ++c)
             Sums::each_document([&](std::size_t i, std::size_t slot)
-                                    SINKPROP_LAMBDA { spread[c * N + slot] = blocks.spread[c * blocks.n + i]; });
+                                    SINKPROP_LAMBDA { spread[c * N + slot] = ties.spread[c * ties.n + i]; });
     }
 
     // How a document's derivative, times the unit, grows with its gain: through g u (A x), and through the step in
     // which u was made.
-    SINKPROP_INLINE void note(std::size_t c, std::size_t i, Block z, Block u, Block v) const {
+    SINKPROP_INLINE void note(std::size_t c, std::size_t i, Lanes z, Lanes u, Lanes v) const {
         const std::size_t N = Sums::size;
         const int made = T % 2 ? T - 2 : T - 1;
         u = u * load(inverse, i);
-        Block slope = fma(load(spread + c * N, i) * Block::all(0.5), v, load(Sums::memory + std::size_t(T) * N, i));
+        Lanes slope = fma(load(spread + c * N, i) * Lanes::all(0.5), v, load(Sums::memory + std::size_t(T) * N, i));
         if (made >= 0) slope = slope - z * u * load(Sums::memory + std::size_t(made) * N, i);
         (u * slope).store(own + c * N + i);
     }
 };
 
 template <class Sums>
-constexpr bool of_blocks<OfBlocks<Sums>> = true;
+constexpr bool has_ties<TiedSums<Sums>> = true;
 
 }  // namespace SINKPROP_ISA
 }  // namespace sinkprop

@@ -1,4 +1,5 @@
 // The beta distribution cut into bins: the masses of n equal bins of (0, 1), and their derivatives in log a and log b.
+// They are rows of the matrix A of docs/linear-time.md 7, for the family that has no location and scale.
 #pragma once
 
 #include <cmath>
@@ -121,41 +122,41 @@ struct BetaDensity {
 };
 
 // Integrals of a density, and of ln u and ln(1 - u) under it
-template <class T>
+template <class Number>
 struct BetaIntegrals {
-    T N, L_u, L_1u;
+    Number mass, ln_u, ln_1u;
 };
 
-SINKPROP_INLINE void add_node(const BetaDensity& d, const double* node, BetaIntegrals<Block>& sums) {
-    const Block ln_u = load(node, 0), ln_1u = load(node, 8);
-    const Block x = fma(Block::all(d.a), ln_u, fma(Block::all(d.b), ln_1u, Block::all(-d.shift)));
-    const Block e = exp(x) * load(node, 16);
-    sums.N = sums.N + e;
-    sums.L_u = fma(ln_u, e, sums.L_u);
-    sums.L_1u = fma(ln_1u, e, sums.L_1u);
+SINKPROP_INLINE void add_node(const BetaDensity& d, const double* node, BetaIntegrals<Lanes>& sums) {
+    const Lanes ln_u = load(node, 0), ln_1u = load(node, 8);
+    const Lanes x = fma(Lanes::all(d.a), ln_u, fma(Lanes::all(d.b), ln_1u, Lanes::all(-d.shift)));
+    const Lanes e = exp(x) * load(node, 16);
+    sums.mass = sums.mass + e;
+    sums.ln_u = fma(ln_u, e, sums.ln_u);
+    sums.ln_1u = fma(ln_1u, e, sums.ln_1u);
 }
 
 // Bin 0, with the tail below z = -40: the integrals of e^(a z) and z e^(a z)
 inline BetaIntegrals<double> beta_end_bin(const BetaDensity& d, const BetaBins& bins) {
-    BetaIntegrals<Block> sums[8 / B] = {};
+    BetaIntegrals<Lanes> sums[8 / W] = {};
     const double mode = std::log(d.a / (d.a + d.b));
     const double* node = bins.nodes;
     for (std::size_t i = 0; i < std::size_t(bins.n_groups[0]); ++i, node += 24) {
         if (node[0] < mode && d.exponent(node[0], node[8]) < bins.threshold) break;
-        for (int c = 0; c < 8 / B; ++c) add_node(d, node + c * B, sums[c]);
+        for (int c = 0; c < 8 / W; ++c) add_node(d, node + c * W, sums[c]);
     }
     const double tail = std::exp(-beta_cut * d.a - d.shift) / d.a;
     BetaIntegrals<double> result = {tail, tail * (-beta_cut - 1 / d.a), 0};
     for (const auto& s : sums) {
-        result.N += sum(s.N);
-        result.L_u += sum(s.L_u);
-        result.L_1u += sum(s.L_1u);
+        result.mass += sum(s.mass);
+        result.ln_u += sum(s.ln_u);
+        result.ln_1u += sum(s.ln_1u);
     }
     return result;
 }
 
-// Row of A, and of its derivatives with respect to log a and log b. With N_k, L_k the integrals over bin k,
-// A_k = N_k / sum N and dA_k / da = (L_k - A_k sum L) / sum N: B(a, b) is never needed.
+// Row of A, and of its derivatives with respect to log a and log b. With the integrals mass_k and ln_k over
+// bin k, A_k = mass_k / sum mass and dA_k / da = (ln_k - A_k sum ln) / sum mass: B(a, b) is never needed.
 inline void beta_row(const double* theta, const BetaBins& bins, std::size_t n, std::size_t N, double epsilon,
                      double* SINKPROP_RESTRICT A, double* SINKPROP_RESTRICT da, double* SINKPROP_RESTRICT db) {
     const double a = beta_parameter(theta[0]), b = beta_parameter(theta[1]);
@@ -167,34 +168,34 @@ inline void beta_row(const double* theta, const BetaBins& bins, std::size_t n, s
         // of the 8 bins, the corner nearest to the maximum
         const std::size_t corner = double(first) > mode ? first : double(first + 8) < mode ? first + 8 : 0;
         const double* at = bins.corners + corner / 4;
-        BetaIntegrals<Block> sums[8 / B] = {};
+        BetaIntegrals<Lanes> sums[8 / W] = {};
         if (corner == 0 || d.exponent(at[0], at[1]) > bins.threshold)
             for (std::size_t i = 0; i < groups; ++i)
-                for (int c = 0; c < 8 / B; ++c) add_node(d, node + 24 * i + c * B, sums[c]);
+                for (int c = 0; c < 8 / W; ++c) add_node(d, node + 24 * i + c * W, sums[c]);
         node += 24 * groups;
-        for (std::size_t c = 0; c < 8 / B; ++c) {
-            sums[c].N.store(A + first + c * B);
-            sums[c].L_u.store(da + first + c * B);
-            sums[c].L_1u.store(db + first + c * B);
+        for (std::size_t c = 0; c < 8 / W; ++c) {
+            sums[c].mass.store(A + first + c * W);
+            sums[c].ln_u.store(da + first + c * W);
+            sums[c].ln_1u.store(db + first + c * W);
         }
     }
     const BetaIntegrals<double> low = beta_end_bin(d, bins), high = beta_end_bin(BetaDensity(b, a), bins);
-    A[0] = low.N, da[0] = low.L_u, db[0] = low.L_1u;
-    A[n - 1] = high.N, da[n - 1] = high.L_1u, db[n - 1] = high.L_u;
+    A[0] = low.mass, da[0] = low.ln_u, db[0] = low.ln_1u;
+    A[n - 1] = high.mass, da[n - 1] = high.ln_1u, db[n - 1] = high.ln_u;
 
-    BetaIntegrals<Block> totals = {};
-    for (std::size_t k = 0; k < N; k += B) {
-        totals.N = totals.N + load(A, k);
-        totals.L_u = totals.L_u + load(da, k);
-        totals.L_1u = totals.L_1u + load(db, k);
+    BetaIntegrals<Lanes> totals = {};
+    for (std::size_t k = 0; k < N; k += W) {
+        totals.mass = totals.mass + load(A, k);
+        totals.ln_u = totals.ln_u + load(da, k);
+        totals.ln_1u = totals.ln_1u + load(db, k);
     }
-    const double scale = 1 / sum(totals.N);
-    const Block mean_u = Block::all(scale * sum(totals.L_u)), mean_1u = Block::all(scale * sum(totals.L_1u));
-    for (std::size_t k = 0; k < N; k += B) {
-        const Block Nk = load(A, k);
-        (Block::all(a * scale) * (load(da, k) - Nk * mean_u)).store(da + k);
-        (Block::all(b * scale) * (load(db, k) - Nk * mean_1u)).store(db + k);
-        (Nk * Block::all(scale) + Block::all(epsilon)).store(A + k);
+    const double scale = 1 / sum(totals.mass);
+    const Lanes mean_u = Lanes::all(scale * sum(totals.ln_u)), mean_1u = Lanes::all(scale * sum(totals.ln_1u));
+    for (std::size_t k = 0; k < N; k += W) {
+        const Lanes mass = load(A, k);
+        (Lanes::all(a * scale) * (load(da, k) - mass * mean_u)).store(da + k);
+        (Lanes::all(b * scale) * (load(db, k) - mass * mean_1u)).store(db + k);
+        (mass * Lanes::all(scale) + Lanes::all(epsilon)).store(A + k);
     }
     for (std::size_t k = n; k < N; ++k) A[k] = 0;
 }

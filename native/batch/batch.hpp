@@ -1,12 +1,11 @@
 // Many queries in one call: grouping, sorting, threads, the ideal gain. No mathematics of the relaxations here.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "kernels.hpp"
+#include "kernels/kernels.hpp"
 
 namespace sinkprop {
 
@@ -35,7 +34,7 @@ void expected_gain(const Batch&, const Settings&, bool normalize, double factor,
                    double* gradient);
 
 // What trees are grown on. The expected gain is a mean over widths of the Laplace kernel, tied documents count as a
-// mean over their orders (blocks.hpp), and a document's curvature is the absolute value of its derivative, of which a
+// mean over their orders (ties.hpp), and a document's curvature is the absolute value of its derivative, of which a
 // part `blend` is taken as the mean over the query.
 struct TreeLoss {
     const double* widths;  // (n_widths,)
@@ -73,17 +72,12 @@ void pairwise_loss(const PairBatch&, int n_threads, double* per_query);
 void pairwise_derivatives(const PairBatch&, int n_threads, double* gradient, double* hessian);
 
 // 2^label - 1, for 0 <= label < 960: below 2^960 no sum of gains overflows.
-double exponential_gain(double label);
+inline double exponential_gain(double label) {
+    const int whole = int(label);
+    return label == whole && whole < 63 ? double((std::int64_t(1) << whole) - 1) : std::exp2(label) - 1;
+}
 
 // Documents by decreasing score, ties in the given order; `sorted` receives the scores.
 void sort_descending(const double* scores, std::size_t n, std::size_t* order, double* sorted);
-
-// For tests and benchmarks: every later call uses this method wherever it can. False for an unknown name.
-bool use_method(const std::string& name);
-
-const Kernels& kernels_in_use();
-std::vector<std::string> instruction_sets();        // those this processor runs, plainest first
-std::string instruction_set();                      // the one in use
-bool use_instruction_set(const std::string& name);  // false where it cannot be used
 
 }  // namespace sinkprop

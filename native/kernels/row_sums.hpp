@@ -1,4 +1,5 @@
-// Rows of features times weights, and sums over queries that do not depend on the order in which they are added.
+// Rows of features times weights, and sums over queries that do not depend on the order in which they are added: what
+// docs/scale.md says under "The same bits everywhere".
 //
 // A query's contribution to a sum is computed from its own rows alone, scaled into (-1, 1) by a power of two, and cut
 // into three words of 31 bits, which are added as integers. So however the queries are cut into blocks, and whichever
@@ -51,54 +52,51 @@ inline bool add_rows(const double* values, std::size_t n, const double* scale, s
     return fine;
 }
 
-constexpr int lanes = native_width;
-using Lanes = Vec<lanes>;
-
 SINKPROP_INLINE Lanes load_row(const double* p) {
     return Lanes::load(p);
 }
 
 SINKPROP_INLINE Lanes load_row(const float* p) {
 #if SINKPROP_VECTOR_EXTENSIONS
-    typedef float singles __attribute__((vector_size(lanes * 4), aligned(4), may_alias));
-    return {__builtin_convertvector(*reinterpret_cast<const singles*>(p), Lanes::D)};
+    typedef float singles __attribute__((vector_size(W * 4), aligned(4), may_alias));
+    return {__builtin_convertvector(*reinterpret_cast<const singles*>(p), Lanes::Doubles)};
 #else
     Lanes r;
-    for (int i = 0; i < lanes; ++i) r.v[i] = double(p[i]);
+    for (int i = 0; i < W; ++i) r.v[i] = double(p[i]);
     return r;
 #endif
 }
 
 // Products of `rows` consecutive rows with v; the sum of each is formed in the same order however many there are.
-template <int rows, class T>
-SINKPROP_INLINE void dots(const T* x, const double* v, std::size_t d, double* out, std::size_t stride) {
+template <int rows, class Feature>
+SINKPROP_INLINE void dots(const Feature* x, const double* v, std::size_t d, double* out, std::size_t stride) {
     Lanes even[rows], odd[rows];
     for (int r = 0; r < rows; ++r) even[r] = odd[r] = Lanes::all(0);
     std::size_t f = 0;
-    for (; f + 2 * lanes <= d; f += 2 * lanes) {
-        const Lanes a = Lanes::load(v + f), b = Lanes::load(v + f + lanes);
+    for (; f + 2 * W <= d; f += 2 * W) {
+        const Lanes a = Lanes::load(v + f), b = Lanes::load(v + f + W);
         for (int r = 0; r < rows; ++r) {
             even[r] = even[r] + load_row(x + r * d + f) * a;
-            odd[r] = odd[r] + load_row(x + r * d + f + lanes) * b;
+            odd[r] = odd[r] + load_row(x + r * d + f + W) * b;
         }
     }
-    if (f + lanes <= d) {
+    if (f + W <= d) {
         const Lanes a = Lanes::load(v + f);
         for (int r = 0; r < rows; ++r) even[r] = even[r] + load_row(x + r * d + f) * a;
-        f += lanes;
+        f += W;
     }
     for (int r = 0; r < rows; ++r) {
         const Lanes both = even[r] + odd[r];
         double sum = 0;
-        for (int i = 0; i < lanes; ++i) sum += both[i];
+        for (int i = 0; i < W; ++i) sum += both[i];
         for (std::size_t g = f; g < d; ++g) sum += double(x[r * d + g]) * v[g];
         out[r * stride] = sum;
     }
 }
 
 // out (n, k) = X (n, d) times V (k, d) transposed
-template <class T>
-void row_scores(const T* X, std::size_t n, std::size_t d, const double* V, std::size_t k, double* out) {
+template <class Feature>
+void row_scores(const Feature* X, std::size_t n, std::size_t d, const double* V, std::size_t k, double* out) {
     for (std::size_t o = 0; o < k; ++o) {
         std::size_t i = 0;
         for (; i + 4 <= n; i += 4) dots<4>(X + i * d, V + o * d, d, out + i * k + o, k);
@@ -107,8 +105,8 @@ void row_scores(const T* X, std::size_t n, std::size_t d, const double* V, std::
 }
 
 // words (3, k, d) += for each query, g (n, k) transposed times X (n, d), scaled. A query whose g are all 0 is not read.
-template <class T>
-bool add_products(const T* X, std::size_t d, const double* g, std::size_t k, const std::int64_t* offsets,
+template <class Feature>
+bool add_products(const Feature* X, std::size_t d, const double* g, std::size_t k, const std::int64_t* offsets,
                   std::size_t n_queries, const double* scale, double* SINKPROP_RESTRICT sums, std::int64_t* words) {
     bool fine = true;
     for (std::size_t q = 0; q < n_queries; ++q) {
@@ -122,14 +120,14 @@ bool add_products(const T* X, std::size_t d, const double* g, std::size_t k, con
             std::size_t i = begin;
             for (; i + 4 <= end; i += 4) {
                 const double a = g[i * k + o], b = g[(i + 1) * k + o], c = g[(i + 2) * k + o], e = g[(i + 3) * k + o];
-                const T *SINKPROP_RESTRICT x = X + i * d, *SINKPROP_RESTRICT y = x + d, *SINKPROP_RESTRICT z = y + d,
-                                           *SINKPROP_RESTRICT w = z + d;
+                const Feature *SINKPROP_RESTRICT x = X + i * d, *SINKPROP_RESTRICT y = x + d,
+                                                 *SINKPROP_RESTRICT z = y + d, *SINKPROP_RESTRICT w = z + d;
                 for (std::size_t f = 0; f < d; ++f)
                     s[f] += (a * double(x[f]) + b * double(y[f])) + (c * double(z[f]) + e * double(w[f]));
             }
             for (; i < end; ++i) {
                 const double a = g[i * k + o];
-                const T* SINKPROP_RESTRICT x = X + i * d;
+                const Feature* SINKPROP_RESTRICT x = X + i * d;
                 for (std::size_t f = 0; f < d; ++f) s[f] += a * double(x[f]);
             }
         }

@@ -1,15 +1,15 @@
 // The kernels of one instruction set: compiled several times, with SINKPROP_ISA naming the set.
 #include "kernels.hpp"
 
-#include "blocks.hpp"
-#include "direct.hpp"
-#include "gauss_cells.hpp"
-#include "kernel_sums.hpp"
+#include "cell_sums.hpp"
+#include "exponential_sums.hpp"
 #include "listnet.hpp"
-#include "pairs.hpp"
+#include "matrix_sums.hpp"
+#include "pairwise.hpp"
 #include "partitioned.hpp"
-#include "rows.hpp"
-#include "softrank.hpp"
+#include "rank_binomial.hpp"
+#include "row_sums.hpp"
+#include "ties.hpp"
 
 namespace sinkprop {
 namespace SINKPROP_ISA {
@@ -216,25 +216,25 @@ void project_query(const Query& query, const Settings& s, const Plan& p, double*
     with_operator(query, s, p, space, [&](const auto& A, double* rest) { smoothed_project(A, query, s, rest, out); });
 }
 
-// The gain's arrays, the slopes and the products' scratch behind an operator of blocks
+// The gain's arrays, the slopes and the products' scratch behind an operator of ties
 template <class Sums>
-std::size_t blocks_scratch_of(const Blocks& blocks, const Settings& s) {
-    const std::size_t N = Sums::padded(blocks.n), C = blocks.n_classes;
-    return OfBlocks<Sums>::scratch(blocks.n, s.half_steps, C) + (2 * C + 1) * N +
+std::size_t tied_scratch_of(const Ties& ties, const Settings& s) {
+    const std::size_t N = Sums::padded(ties.n), C = ties.n_classes;
+    return TiedSums<Sums>::scratch(ties.n, s.half_steps, C) + (2 * C + 1) * N +
            expected_gain_scratch(N, s.half_steps, 1);
 }
 
 template <class Sums>
-double blocks_gain_by(const Sums& sums, const Blocks& blocks, const Settings& s, double factor, double* space,
-                      double* total, double* own) {
-    const std::size_t n = blocks.n, C = blocks.n_classes, N = sums.size;
-    const OfBlocks<Sums> A(sums, blocks, s.half_steps, space + Sums::scratch(n, s.half_steps));
-    double *g = space + OfBlocks<Sums>::scratch(n, s.half_steps, C), *D = g + C * N, *slope = D + C * N;
+double tied_gain_by(const Sums& sums, const Ties& ties, const Settings& s, double factor, double* space, double* total,
+                    double* own) {
+    const std::size_t n = ties.n, C = ties.n_classes, N = sums.size;
+    const TiedSums<Sums> A(sums, ties, s.half_steps, space + Sums::scratch(n, s.half_steps));
+    double *g = space + TiedSums<Sums>::scratch(n, s.half_steps, C), *D = g + C * N, *slope = D + C * N;
     for (std::size_t i = 0; i < 2 * C * N; ++i) g[i] = 0;
     for (std::size_t c = 0; c < C; ++c)
         A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA {
-            g[c * N + slot] = blocks.gains[c * n + i];
-            D[c * N + slot] = blocks.D[c * n + i];
+            g[c * N + slot] = ties.gains[c * n + i];
+            D[c * N + slot] = ties.D[c * n + i];
         });
     const double value = expected_gain(A, {g, D, nullptr, C}, s.half_steps, s.epsilon, slope + N, slope);
     factor /= A.unit;
@@ -245,21 +245,20 @@ double blocks_gain_by(const Sums& sums, const Blocks& blocks, const Settings& s,
     return value;
 }
 
-bool direct_for(const Blocks& blocks, const Settings& s) {
-    return s.method == Method::automatic ? blocks.n <= direct_up_to_laplace : s.method == Method::direct;
+bool direct_for(const Ties& ties, const Settings& s) {
+    return s.method == Method::automatic ? ties.n <= direct_up_to_laplace : s.method == Method::direct;
 }
 
-std::size_t blocks_scratch(const Blocks& blocks, const Settings& s) {
-    return direct_for(blocks, s) ? blocks_scratch_of<DirectSums>(blocks, s) : blocks_scratch_of<LaplaceSums>(blocks, s);
+std::size_t tied_scratch(const Ties& ties, const Settings& s) {
+    return direct_for(ties, s) ? tied_scratch_of<DirectSums>(ties, s) : tied_scratch_of<LaplaceSums>(ties, s);
 }
 
-double blocks_gain(const Blocks& blocks, const Settings& s, double factor, double* space, double* total, double* own) {
+double tied_gain(const Ties& ties, const Settings& s, double factor, double* space, double* total, double* own) {
     const int T = s.half_steps;
-    if (direct_for(blocks, s))
-        return blocks_gain_by(DirectSums(blocks.scores, blocks.n, s.sigma, false, T, space), blocks, s, factor, space,
-                              total, own);
-    return blocks_gain_by(LaplaceSums(blocks.scores, blocks.n, s.sigma, T, space), blocks, s, factor, space, total,
-                          own);
+    if (direct_for(ties, s))
+        return tied_gain_by(DirectSums(ties.scores, ties.n, s.sigma, false, T, space), ties, s, factor, space, total,
+                            own);
+    return tied_gain_by(LaplaceSums(ties.scores, ties.n, s.sigma, T, space), ties, s, factor, space, total, own);
 }
 
 }  // namespace
@@ -268,8 +267,8 @@ extern const Kernels kernels;
 const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA),
                          plan,
                          expected_gain_of_query,
-                         blocks_gain,
-                         blocks_scratch,
+                         tied_gain,
+                         tied_scratch,
                          project_query,
                          listnet::loss,
                          pairwise_loss,

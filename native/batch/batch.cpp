@@ -1,0 +1,134 @@
+#include "batch.hpp"
+
+#include <algorithm>
+
+#include "dispatch.hpp"
+#include "ideal.hpp"
+#include "kernels/cell_tables.hpp"
+#include "queries.hpp"
+
+namespace sinkprop {
+namespace {
+
+// Calls work(q, query, settings, plan, scratch, kernels) for every query
+template <class Work>
+void each_query(const Batch& batch, Settings settings, int n_threads, Work&& work) {
+    const Kernels& kernels = kernels_in_use();
+    settings.method = method_in_use();
+    settings.cells = settings.exact ? cell_table<16>() : cell_table<12>();
+    settings.fine_cells = cell_table<8>();
+    const auto none = [](std::size_t) { return [](std::size_t) { return 0.0; }; };
+    each_arranged(batch, settings, n_threads, none, [&](std::size_t q, Query& query, Workspace& w) {
+        const Plan plan = kernels.plan(query, settings);
+        work(q, query, settings, plan, w.scratch.doubles(plan.scratch), kernels);
+    });
+}
+
+// Calls work(q, query, its weight, its rows, scratch) for every query; scratch has 3 (n + slack) doubles.
+template <class Work>
+void each_pair_query(const PairBatch& batch, int n_threads, Work&& work) {
+    const std::size_t total = batch.offsets[batch.n_queries];
+    const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
+    // some ten thousand pairs at a time
+    const std::size_t piece = std::max<std::size_t>(1, 20000 / (per_query * per_query));
+    in_parallel(batch.n_queries, piece, n_threads, [&](std::size_t from, std::size_t to) {
+        Workspace& w = workspace();
+        for (std::size_t q = from; q < to; ++q) {
+            const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin;
+            const std::size_t padded = n + PairQuery::slack;
+            double *scores = w.scores.doubles(padded), *weight = w.gains.doubles(padded);
+            const double of_query = batch.query_weight ? batch.query_weight[q] : 1;
+            const std::int64_t* rows = batch.rows + begin;
+            for (std::size_t i = 0; i < n; ++i) {
+                scores[i] = batch.scores[rows[i]];
+                weight[i] = batch.sample_weight ? batch.sample_weight[rows[i]] : 1;
+            }
+            for (std::size_t i = n; i < padded; ++i) scores[i] = weight[i] = 0;
+            work(q, PairQuery{n, scores, weight, batch.lower + begin}, of_query, rows, w.scratch.doubles(3 * padded));
+        }
+        w.shrink();
+    });
+}
+
+}  // namespace
+
+void sort_descending(const double* scores, std::size_t n, std::size_t* order, double* sorted) {
+    if (!n) return;
+    sort_rows(
+        n, [&](std::size_t i) { return scores[i]; }, [](std::size_t i) { return i; }, workspace().sorting, sorted,
+        order);
+}
+
+void expected_gain(const Batch& batch, const Settings& settings, bool normalize, double factor, int n_threads,
+                   double* per_query, double* gradient) {
+    const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
+    const std::size_t width = settings.width();
+    each_query(
+        batch, settings, n_threads,
+        [&](std::size_t q, Query& query, const Settings& s, const Plan& plan, double* scratch, const Kernels& kernels) {
+            if (normalize) query.ideal = ideal(query.gains, query.n);
+            if (query.ideal == 0) {
+                per_query[q] = 0;
+                for (std::size_t i = 0; i < query.n; ++i)
+                    for (std::size_t d = 0; d < width; ++d) gradient[query.rows[i] * width + d] = 0;
+            } else {
+                per_query[q] = kernels.expected_gain(query, s, plan, factor, scratch, gradient);
+            }
+        });
+}
+
+void project(const Batch& batch, const Settings& settings, int n_threads, double* out) {
+    each_query(batch, settings, n_threads,
+               [&](std::size_t, const Query& query, const Settings& s, const Plan& plan, double* scratch,
+                   const Kernels& kernels) { kernels.project(query, s, plan, scratch, out); });
+}
+
+void listnet(const Batch& batch, int k, int n_threads, double* per_query, double* gradient) {
+    const Kernels& kernels = kernels_in_use();
+    const double factor = 1 / double(batch.n_queries);
+    if (k <= 2 && std::size_t(batch.offsets[batch.n_queries]) < 4000) n_threads = 1;
+    in_parallel(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
+        Workspace& w = workspace();
+        for (std::size_t q = from; q < to; ++q) {
+            const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin;
+            double* scratch = w.scratch.doubles(listnet_scratch(n, k));
+            if (!batch.rows) {
+                per_query[q] =
+                    kernels.listnet(batch.scores + begin, batch.gains + begin, n, k, factor, scratch, gradient + begin);
+                continue;
+            }
+            const std::int64_t* rows = batch.rows + begin;
+            double *z = w.scores.doubles(2 * n), *g = z + n, *y = w.gains.doubles(n);
+            for (std::size_t i = 0; i < n; ++i) {
+                z[i] = batch.scores[rows[i]];
+                y[i] = batch.gains[rows[i]];
+            }
+            per_query[q] = kernels.listnet(z, y, n, k, factor, scratch, g);
+            for (std::size_t i = 0; i < n; ++i) gradient[rows[i]] = g[i];
+        }
+        w.shrink();
+    });
+}
+
+void pairwise_loss(const PairBatch& batch, int n_threads, double* per_query) {
+    const Kernels& kernels = kernels_in_use();
+    each_pair_query(batch, n_threads,
+                    [&](std::size_t q, const PairQuery& query, double weight, const std::int64_t*, double*) {
+                        per_query[q] = weight * kernels.pairwise_loss(query);
+                    });
+}
+
+void pairwise_derivatives(const PairBatch& batch, int n_threads, double* gradient, double* hessian) {
+    const Kernels& kernels = kernels_in_use();
+    each_pair_query(batch, n_threads,
+                    [&](std::size_t, const PairQuery& query, double weight, const std::int64_t* rows, double* scratch) {
+                        double *g = scratch + query.n + PairQuery::slack, *h = g + query.n + PairQuery::slack;
+                        kernels.pairwise_derivatives(query, scratch, g, h);
+                        for (std::size_t i = 0; i < query.n; ++i) {
+                            gradient[rows[i]] = weight * g[i];
+                            hessian[rows[i]] = weight * h[i];
+                        }
+                    });
+}
+
+}  // namespace sinkprop

@@ -1,0 +1,106 @@
+// The loop over the queries of a batch: each query's documents in the order that the kernels want, and the memory of a
+// thread that works on them.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "batch.hpp"
+#include "buffer.hpp"
+#include "sorting.hpp"
+#include "threads.hpp"
+
+namespace sinkprop {
+
+// A thread's memory for one query at a time
+struct Workspace {
+    Buffer index, scores, gains, scratch, sorting, ties;
+    std::vector<std::size_t> present;
+    std::vector<std::int32_t> classes, local;  // local: number of a class within the query, -1 if it is not there
+    void shrink() {
+        for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &ties}) b->shrink();
+    }
+};
+
+// A thread that calls again finds its buffers as it left them, unless they are very large: to be given fresh pages
+// costs as much as a third of an evaluation.
+inline Workspace& workspace() {
+    static thread_local Workspace w;
+    return w;
+}
+
+// Documents of the longest query
+inline std::size_t longest(const Batch& batch) {
+    std::size_t n = 0;
+    for (std::size_t q = 0; q < batch.n_queries; ++q)
+        n = std::max<std::size_t>(n, batch.offsets[q + 1] - batch.offsets[q]);
+    return n;
+}
+
+// Queries to a piece. A thread is worth starting for some thousand documents; pieces small enough to share the work
+// evenly.
+inline std::size_t piece_of(const Batch& batch) {
+    const std::size_t total = batch.offsets[batch.n_queries];
+    const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
+    return std::max<std::size_t>(1, 1000 / per_query);
+}
+
+// The query's documents in the order the kernels want: by decreasing score, or as they come for a partitioned measure.
+// noise(i) is added to the score of the i-th.
+template <class Added>
+Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w, const Added& noise) {
+    const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin, width = settings.width();
+    auto row = [&](std::size_t i) { return batch.row(q, i); };
+    std::size_t* rows = static_cast<std::size_t*>(w.index.bytes(n * sizeof(std::size_t)));
+    double* scores = w.scores.doubles(n * width);
+    if (settings.partitioned()) {
+        for (std::size_t i = 0; i < n; ++i) {
+            rows[i] = row(i);
+            scores[2 * i] = batch.scores[2 * rows[i]];
+            scores[2 * i + 1] = batch.scores[2 * rows[i] + 1];
+        }
+    } else {
+        sort_rows(n, [&](std::size_t i) { return batch.scores[row(i)] + noise(i); }, row, w.sorting, scores, rows);
+    }
+    double* gains = w.gains.doubles(n);
+    if (batch.gains)
+        for (std::size_t i = 0; i < n; ++i) {
+            prefetch(batch.gains, rows, i + 16, n);
+            gains[i] = batch.exponential ? exponential_gain(batch.gains[rows[i]]) : batch.gains[rows[i]];
+        }
+    // A gain by table needs one product for each class of labels in the query; a projection wants them all.
+    w.present.clear();
+    if (batch.classes && batch.n_classes > 1) {
+        w.local.resize(batch.n_classes, -1);
+        w.classes.resize(n);
+        for (std::size_t i = 0; i < n; ++i) {
+            std::int32_t& local = w.local[batch.classes[rows[i]]];
+            if (local < 0) {
+                local = std::int32_t(w.present.size());
+                w.present.push_back(batch.classes[rows[i]]);
+            }
+            w.classes[i] = local;
+        }
+        for (std::size_t c : w.present) w.local[c] = -1;
+    } else {
+        for (std::size_t c = 0; c < batch.n_classes; ++c) w.present.push_back(c);
+    }
+    return {n, scores, rows, gains, 1, w.classes.data(), batch.D, w.present.data(), w.present.size(), batch.stride};
+}
+
+// Calls work(q, query, workspace) for every query, with noise_of(q) added to its scores
+template <class NoiseOf, class Work>
+void each_arranged(const Batch& batch, const Settings& settings, int n_threads, NoiseOf&& noise_of, Work&& work) {
+    const bool cubic = settings.relaxation == Relaxation::rank_binomial;
+    if (batch.offsets[batch.n_queries] < 4000 && settings.smoothed()) n_threads = 1;
+    in_parallel(batch.n_queries, cubic ? 1 : piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
+        Workspace& w = workspace();
+        for (std::size_t q = from; q < to; ++q) {
+            Query query = arrange(batch, settings, q, w, noise_of(q));
+            work(q, query, w);
+        }
+        w.shrink();
+    });
+}
+
+}  // namespace sinkprop

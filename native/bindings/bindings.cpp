@@ -1,0 +1,247 @@
+// The Python module sinkprop._native: array arguments in, plain calls to batch.hpp. Python words the errors.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "arrays.hpp"
+#include "batch/batch.hpp"
+#include "batch/dispatch.hpp"
+
+void bind_letor(nb::module_&);     // letor.cpp
+void bind_row_sums(nb::module_&);  // row_sums.cpp
+
+namespace {
+
+using Doubles = Array<double, nb::ndim<1>>;
+using Floats = Array<float, nb::ndim<1>>;
+using Rows = std::optional<Index>;
+using Classes = std::optional<Array<const std::int32_t, nb::ndim<1>>>;
+using Weights = std::optional<Vector>;
+
+sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int half_steps, double epsilon) {
+    sinkprop::Settings settings = {};
+    settings.relaxation = sinkprop::Relaxation(relaxation);
+    settings.sigma = sigma;
+    settings.exact = exact;
+    settings.half_steps = half_steps;
+    settings.epsilon = epsilon;
+    settings.method = sinkprop::Method::automatic;
+    return settings;
+}
+
+// Queries whose documents have scores alone
+sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Rows& rows) {
+    sinkprop::Batch batch = {};
+    batch.scores = scores;
+    batch.offsets = offsets.data();
+    batch.rows = data_or_null(rows);
+    batch.n_queries = offsets.shape(0) - 1;
+    return batch;
+}
+
+// Queries with a gain: its values or labels by document, and its weights (n_classes, ranks)
+sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Rows& rows, const Vector& gains,
+                           bool exponential, const Classes& classes, const Matrix& discounts) {
+    sinkprop::Batch batch = make_batch(scores, offsets, rows);
+    batch.gains = gains.data();
+    batch.exponential = exponential;
+    batch.classes = data_or_null(classes);
+    batch.D = discounts.data();
+    batch.n_classes = discounts.shape(0);
+    batch.stride = discounts.shape(1);
+    return batch;
+}
+
+// The first flat index whose value is not within [least, most]; -1 if there is none
+std::int64_t first_invalid(const Array<const double>& values, double least, double most) {
+    const double* p = values.data();
+    const std::size_t n = values.size();
+    for (std::size_t i = 0; i < n;) {
+        const std::size_t end = n - i > 512 ? i + 512 : n;
+        bool fine = true;
+        for (std::size_t j = i; j < end; ++j) fine &= p[j] >= least && p[j] <= most;
+        if (!fine)
+            for (;; ++i)
+                if (!(p[i] >= least && p[i] <= most)) return std::int64_t(i);
+        i = end;
+    }
+    return -1;
+}
+
+void exponential_gains(const Vector& labels, Doubles gains) {
+    require_size("gains", gains.size(), labels.size());
+    for (std::size_t i = 0, n = labels.shape(0); i < n; ++i)
+        gains.data()[i] = sinkprop::exponential_gain(labels.data()[i]);
+}
+
+// Where a new value begins in a sequence of query ids, with the end; whether the values only rise; the longest run
+nb::tuple runs(const Index& ids) {
+    auto* starts = new std::vector<std::int64_t>;
+    nb::capsule owner(starts, [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });
+    const std::int64_t *p = ids.data(), n = std::int64_t(ids.shape(0));
+    std::int64_t longest = 0;
+    bool rising = true;
+    starts->push_back(0);
+    for (std::int64_t i = 1; i <= n; ++i)
+        if (i == n || p[i] != p[i - 1]) {
+            rising &= i == n || p[i] > p[i - 1];
+            longest = std::max(longest, i - starts->back());
+            starts->push_back(i);
+        }
+    return nb::make_tuple(nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>>(starts->data(), {starts->size()}, owner),
+                          rising, longest);
+}
+
+void sort_descending(const Vector& scores, Array<std::int64_t, nb::ndim<1>> order, Doubles sorted) {
+    static_assert(sizeof(std::size_t) == sizeof(std::int64_t), "a 64-bit build");
+    require_size("order", order.size(), scores.size());
+    require_size("sorted", sorted.size(), scores.size());
+    nb::gil_scoped_release release;
+    sinkprop::sort_descending(scores.data(), scores.shape(0), reinterpret_cast<std::size_t*>(order.data()),
+                              sorted.data());
+}
+
+void expected_gain(const Array<const double>& scores, const Index& offsets, Rows rows, const Vector& gains,
+                   bool exponential, Classes classes, const Matrix& discounts, bool normalize, int relaxation,
+                   double sigma, bool exact, int half_steps, double epsilon, int n_threads, Doubles per_query,
+                   Array<double> gradient, std::optional<double> factor) {
+    const auto batch = make_batch(scores.data(), offsets, rows, gains, exponential, classes, discounts);
+    const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
+    require_size("scores", scores.size(), gains.size() * settings.width());
+    require_size("per_query", per_query.size(), batch.n_queries);
+    require_size("gradient", gradient.size(), scores.size());
+    if (gradient.ndim() != scores.ndim()) throw nb::type_error("gradient must have the shape of scores");
+    nb::gil_scoped_release release;
+    sinkprop::expected_gain(batch, settings, normalize, factor.value_or(1 / double(batch.n_queries)), n_threads,
+                            per_query.data(), gradient.data());
+}
+
+void project(const Array<const double>& scores, const Index& offsets, Rows rows, const Matrix& columns, int relaxation,
+             double sigma, bool exact, int half_steps, double epsilon, int n_threads, Array<double, nb::ndim<2>> out) {
+    auto batch = make_batch(scores.data(), offsets, rows);
+    batch.D = columns.data();
+    batch.n_classes = columns.shape(0);
+    batch.stride = columns.shape(1);
+    const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
+    require_size("out", out.size(), scores.size() / settings.width() * columns.shape(0));
+    nb::gil_scoped_release release;
+    sinkprop::project(batch, settings, n_threads, out.data());
+}
+
+void tree_derivatives(const Vector& scores, const Index& offsets, Rows rows, const Vector& gains, bool exponential,
+                      Classes classes, const Matrix& discounts, bool normalize, const Vector& widths, double blend,
+                      double noise, std::uint64_t seed, int half_steps, double epsilon, Weights query_weight,
+                      float least, int n_threads, Doubles per_query, Floats gradient, Floats hessian) {
+    const auto batch = make_batch(scores.data(), offsets, rows, gains, exponential, classes, discounts);
+    const auto settings = make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon);
+    const sinkprop::TreeLoss loss = {widths.data(), widths.size(), blend, noise, seed};
+    require_size("scores", scores.size(), gains.size());
+    require_size("per_query", per_query.size(), batch.n_queries);
+    require_size("gradient", gradient.size(), scores.size());
+    require_size("hessian", hessian.size(), scores.size());
+    if (query_weight) require_size("query_weight", query_weight->size(), batch.n_queries);
+    nb::gil_scoped_release release;
+    sinkprop::tree_derivatives(batch, settings, loss, normalize, data_or_null(query_weight), least, n_threads,
+                               per_query.data(), gradient.data(), hessian.data());
+}
+
+void listnet(const Vector& scores, const Index& offsets, Rows rows, const Vector& target, int k, int n_threads,
+             Doubles per_query, Doubles gradient) {
+    auto batch = make_batch(scores.data(), offsets, rows);
+    batch.gains = target.data();
+    require_size("target", target.size(), scores.size());
+    require_size("per_query", per_query.size(), batch.n_queries);
+    require_size("gradient", gradient.size(), scores.size());
+    nb::gil_scoped_release release;
+    sinkprop::listnet(batch, k, n_threads, per_query.data(), gradient.data());
+}
+
+sinkprop::PairBatch make_pair_batch(const Vector& scores, const Index& offsets, const Index& rows, const Index& lower,
+                                    const Weights& sample_weight, const Weights& query_weight) {
+    require_size("scores", scores.size(), rows.size());
+    return {scores.data(),
+            offsets.data(),
+            rows.data(),
+            lower.data(),
+            offsets.shape(0) - 1,
+            data_or_null(sample_weight),
+            data_or_null(query_weight)};
+}
+
+void pairwise_loss(const Vector& scores, const Index& offsets, const Index& rows, const Index& lower,
+                   Weights sample_weight, Weights query_weight, int n_threads, Doubles per_query) {
+    const auto batch = make_pair_batch(scores, offsets, rows, lower, sample_weight, query_weight);
+    require_size("per_query", per_query.size(), batch.n_queries);
+    nb::gil_scoped_release release;
+    sinkprop::pairwise_loss(batch, n_threads, per_query.data());
+}
+
+void pairwise_derivatives(const Vector& scores, const Index& offsets, const Index& rows, const Index& lower,
+                          Weights sample_weight, Weights query_weight, int n_threads, Doubles gradient,
+                          Doubles hessian) {
+    const auto batch = make_pair_batch(scores, offsets, rows, lower, sample_weight, query_weight);
+    require_size("gradient", gradient.size(), scores.size());
+    require_size("hessian", hessian.size(), scores.size());
+    nb::gil_scoped_release release;
+    sinkprop::pairwise_derivatives(batch, n_threads, gradient.data(), hessian.data());
+}
+
+void use_method(const std::string& name) {
+    if (!sinkprop::use_method(name))
+        throw nb::value_error("method must be auto, direct, banded, cells, fine cells or sums");
+}
+
+void bind_labels_and_queries(nb::module_& m) {
+    m.def("first_invalid", &first_invalid, "values"_a, "least"_a, "most"_a);
+    m.def("exponential_gains", &exponential_gains, "labels"_a, nb::arg("gains").noconvert());
+    m.def("runs", &runs, "ids"_a);
+    m.def("sort_descending", &sort_descending, "scores"_a, nb::arg("order").noconvert(), nb::arg("sorted").noconvert());
+}
+
+void bind_objectives(nb::module_& m) {
+    m.def("expected_gain", &expected_gain, "scores"_a, "offsets"_a, nb::arg("rows").none(), "gains"_a, "exponential"_a,
+          nb::arg("classes").none(), "discounts"_a, "normalize"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a,
+          "epsilon"_a, "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(),
+          "factor"_a = nb::none());
+    m.def("project", &project, "scores"_a, "offsets"_a, nb::arg("rows").none(), "columns"_a, "relaxation"_a, "sigma"_a,
+          "exact"_a, "half_steps"_a, "epsilon"_a, "n_threads"_a, nb::arg("out").noconvert());
+    m.def("tree_derivatives", &tree_derivatives, "scores"_a, "offsets"_a, nb::arg("rows").none(), "gains"_a,
+          "exponential"_a, nb::arg("classes").none(), "discounts"_a, "normalize"_a, "widths"_a, "blend"_a, "noise"_a,
+          "seed"_a, "half_steps"_a, "epsilon"_a, nb::arg("query_weight").none(), "least"_a, "n_threads"_a,
+          nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert());
+}
+
+void bind_losses_of_rivals(nb::module_& m) {
+    m.def("listnet", &listnet, "scores"_a, "offsets"_a, nb::arg("rows").none(), "target"_a, "k"_a, "n_threads"_a,
+          nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert());
+    m.def("pairwise_loss", &pairwise_loss, "scores"_a, "offsets"_a, "rows"_a, "lower"_a,
+          nb::arg("sample_weight").none(), nb::arg("query_weight").none(), "n_threads"_a,
+          nb::arg("per_query").noconvert());
+    m.def("pairwise_derivatives", &pairwise_derivatives, "scores"_a, "offsets"_a, "rows"_a, "lower"_a,
+          nb::arg("sample_weight").none(), nb::arg("query_weight").none(), "n_threads"_a,
+          nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert());
+}
+
+void bind_dispatch(nb::module_& m) {
+    m.def("use_method", &use_method, "name"_a);
+    m.def("instruction_sets", &sinkprop::instruction_sets);
+    m.def("instruction_set", &sinkprop::instruction_set);
+    m.def("use_instruction_set", &sinkprop::use_instruction_set, "name"_a);
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    m.doc() = "Native kernels of sinkprop";
+    sinkprop::instruction_set();  // a wrong SINKPROP_ISA fails the import, not a later call
+    bind_labels_and_queries(m);
+    bind_objectives(m);
+    bind_losses_of_rivals(m);
+    bind_row_sums(m);
+    bind_letor(m);
+    bind_dispatch(m);
+}

@@ -1,0 +1,262 @@
+// Incomplete Sinkhorn normalization in scaling form, the expected gain under it, and the exact adjoint of both.
+//   scale                   docs/linear-time.md 1.1
+//   gain                    docs/linear-time.md 1.2
+//   gain_rev, scale_rev     docs/linear-time.md 1.3, with the gradient of docs/linear-time.md 2
+//
+// In score order the matrix A is symmetric and is known only through its products. With q_0 = 1 and
+// q_(t+1) = 1 / (A q_t + epsilon sum(q_t)), T half iterations (columns, rows, columns, ...) give
+// Pi = diag(u) (A + epsilon) diag(v), where u and v are the two last q: u = q_T and v = q_(T-1) for an even T.
+//
+// An operator offers
+//   size                    padded length of every vector, a multiple of W
+//   mask                    1 where a vector's element belongs to a document, 0 where it pads
+//   unit                    a length: with it, (dA)_ij = unit * dA_ij / dy_i
+//   prepare(x)              to be called before a product with x, unless x was the `next` of the product before
+//   apply(x, t, next, finish)
+//                           finish(i, k, mask) for the lanes from every i on of k = A x; remembers (dA) x under the
+//                           number t. `next`, if not null, is what finish writes, and multiplies A next
+//   apply_rev(p, t, next, finish)
+//                           finish(i, k, dk, m, out) for the lanes from every i on of k = A p, dk = (dA) p and the m
+//                           remembered under t. `next`, if not null, says that finish writes to `out` the lanes of
+//                           what multiplies A next; they may or may not be stored in `next`
+//   each_remembered(t, f)   f(i, m) for the lanes from every i on of what is remembered under t
+//   each_document(f)        f(i, slot): where in the vectors the i-th document by score stands
+//   each_padding(f)         f(slot) for the others
+// For a positive x the products are positive in the padding too, so that mask / k is 0 there.
+//
+// The product never exists as a vector: what is to become of its elements is a function, `finish`, which the operator
+// calls with W of them at a time, while they are in a register. To write q_1 = 1 / (A q_0), and then q_2 = 1 / (A q_1):
+//
+//     A.prepare(q_0);
+//     A.apply(q_0, 0, q_1, [&](std::size_t i, Lanes k, Lanes mask) SINKPROP_LAMBDA {
+//         (mask / k).store(q_1 + i);  // elements i .. i + W - 1 of q_1
+//     });
+//     A.apply(q_1, 1, nullptr, [&](std::size_t i, Lanes k, Lanes mask) SINKPROP_LAMBDA {
+//         (mask / k).store(q_2 + i);  // no prepare(q_1): the first call was told that q_1 comes next
+//     });
+//
+// Afterwards (dA) q_0 is remembered under 0 and (dA) q_1 under 1. GaussianCells takes the moments of q_1 in the call
+// that makes it, while it is in the cache: that is what `next` is for. In the reverse pass the operator may even do
+// without storing it. Here is p_0 = -(A p_1) * q_1^2 from p_1, and the part of the gradient that both have:
+//
+//     A.prepare(p_1);
+//     A.apply_rev(p_1, 0, p_0, [&](std::size_t i, Lanes k, Lanes dk, Lanes m, double* out) SINKPROP_LAMBDA {
+//         const Lanes q = load(q_1, i), p = -(k * q * q);
+//         p.store(out);                                                // not to p_0, which need not be written
+//         (load(gradient, i) + (p * m + q * dk)).store(gradient + i);  // p_0 * (dA) q_0 + q_1 * (dA) p_1
+//     });
+//
+// An operator of ties, each of several documents with the same score (see ties.hpp), has their numbers in its mask, so
+// that every vector holds the sum over a tie. It offers further
+//   inverse                 1 / mask, 0 in the padding
+//   note(c, i, z, u, v)     to be called for the lanes from every i on of z = (A + epsilon) x, x = v * D[c]
+#pragma once
+
+#include "simd.hpp"
+
+namespace sinkprop {
+namespace SINKPROP_ISA {
+
+constexpr std::size_t round_up(std::size_t n, std::size_t to) {
+    return (n + to - 1) / to * to;
+}
+
+SINKPROP_INLINE Lanes load(const double* p, std::size_t i) {
+    return Lanes::load(p + i);
+}
+
+template <class Operator>
+constexpr bool has_ties = false;
+
+// A gain sum_jk g_j D[c_j, k] Pi_jk. A separable gain has one class of documents, and D is its discount.
+// The arrays are in the operator's order, padded like its vectors.
+struct GainView {
+    const double* g;              // (size,); (n_classes, size) for ties, the mean of each class's documents
+    const double* D;              // (n_classes, size); for ties, the mean of their ranks
+    const std::int32_t* classes;  // (size,); read only if there are several classes, and not for ties
+    std::size_t n_classes;
+};
+
+// q_0 .. q_T (T + 1, size)
+template <class Operator>
+inline void scale(const Operator& A, int T, double epsilon, double* q) {
+    const std::size_t N = A.size;
+    Lanes total = Lanes::all(0);
+    for (std::size_t i = 0; i < N; i += W) {
+        const Lanes x = load(A.mask, i);
+        x.store(q + i);
+        total = total + x;
+    }
+    if (T) A.prepare(q);
+    for (int t = 0; t < T; ++t) {
+        double* next = q + (t + 1) * N;
+        const Lanes shift = Lanes::all(epsilon * sum(total));
+        total = Lanes::all(0);
+        A.apply(q + t * N, t, t + 1 < T ? next : nullptr, [&](std::size_t i, Lanes k, Lanes mask) SINKPROP_LAMBDA {
+            const Lanes r = mask / (k + shift);
+            r.store(next + i);
+            total = total + r;
+        });
+    }
+}
+
+// The two last q, as factors of Pi's rows and columns
+struct Factors {
+    const double *u, *v;
+    Factors(const double* q, int T, std::size_t N) {
+        const double *last = q + T * N, *before = T ? last - N : last;
+        u = T % 2 ? before : last;
+        v = T % 2 ? last : before;
+    }
+};
+
+// The vectors (size,) of one evaluation besides q, in the caller's scratch
+struct Adjoints {
+    double *u_bar, *v_bar;     // the adjoints of u and v as the gain uses them, summed over classes
+    double *x, *z_bar;         // v * d of the class at hand, and the adjoint of z = (A + epsilon) x
+    double *p_next, *g_class;  // scratch of scale_rev; the gains of one class, if there are several
+    explicit Adjoints(double* space, std::size_t N)
+        : u_bar(space), v_bar(u_bar + N), x(v_bar + N), z_bar(x + N), p_next(z_bar + N), g_class(p_next + N) {}
+};
+
+constexpr std::size_t expected_gain_scratch(std::size_t size, int T, std::size_t n_classes) {
+    return (std::size_t(T) + (n_classes > 1 ? 7 : 6)) * size;
+}
+
+// f = g' (u * z), z = (A + epsilon) x, x = v * d, for the documents of class c. As z is not kept, u_bar += g * z, which
+// belongs to the reverse pass, is taken here.
+template <class Operator>
+SINKPROP_INLINE double gain(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
+                            const Factors& pi, const Adjoints& a) {
+    Lanes total = Lanes::all(0), f = Lanes::all(0);
+    for (std::size_t i = 0; i < A.size; i += W) {
+        const Lanes x = load(pi.v, i) * load(d, i);
+        x.store(a.x + i);
+        total = total + x;
+    }
+    const Lanes shift = Lanes::all(epsilon * sum(total));
+    A.prepare(a.x);
+    A.apply(a.x, T, nullptr, [&](std::size_t i, Lanes k, Lanes) SINKPROP_LAMBDA {
+        const Lanes z = k + shift, gi = load(g, i);
+        f = fma(gi * load(pi.u, i), z, f);
+        fma(gi, z, load(a.u_bar, i)).store(a.u_bar + i);
+        if constexpr (has_ties<Operator>) A.note(c, i, z, load(pi.u, i), load(pi.v, i));
+    });
+    return sum(f);
+}
+
+// z_bar = g * u; v_bar += d * x_bar, x_bar = (A + epsilon) z_bar; and the term z_bar x' of the adjoint of A
+template <class Operator>
+SINKPROP_INLINE void gain_rev(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
+                              const Factors& pi, const Adjoints& a, double* SINKPROP_RESTRICT gradient) {
+    Lanes total = Lanes::all(0);
+    for (std::size_t i = 0; i < A.size; i += W) {
+        const Lanes z_bar = load(g, i) * load(pi.u, i);
+        z_bar.store(a.z_bar + i);
+        total = total + z_bar;
+    }
+    const Lanes shift = Lanes::all(epsilon * sum(total));
+    A.prepare(a.z_bar);
+    A.apply_rev(a.z_bar, T, nullptr, [&](std::size_t i, Lanes k, Lanes dk, Lanes m, double*) SINKPROP_LAMBDA {
+        fma(load(d, i), k + shift, load(a.v_bar, i)).store(a.v_bar + i);
+        const Lanes term = load(a.z_bar, i) * m + load(a.x, i) * dk;
+        (c ? load(gradient, i) + term : term).store(gradient + i);
+    });
+}
+
+// How r = mask / w changes with w: -r^2 / mask
+template <class Operator>
+SINKPROP_INLINE Lanes squared(const Operator& A, Lanes r, std::size_t i) {
+    if constexpr (has_ties<Operator>) return r * r * load(A.inverse, i);
+    return r * r;
+}
+
+// q_(t+1) = 1 / w_t, so p_t = w_bar = -q_bar q_(t+1)^2, with q_bar = (A + epsilon) p_(t+1); q_T and q_(T-1) are u and
+// v, which the gain uses too. A term p_t * (dA) q_t is taken when p_t is made, and q_t * (dA) p_t with the product that
+// makes p_(t-1). T > 0.
+template <class Operator>
+SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const double* q, const Adjoints& a,
+                               double* SINKPROP_RESTRICT gradient) {
+    const std::size_t N = A.size;
+    const double *last = q + T * N, *last_bar = T % 2 ? a.v_bar : a.u_bar, *before_bar = T % 2 ? a.u_bar : a.v_bar;
+    double *p = a.z_bar, *p_next = a.p_next;
+    Lanes total = Lanes::all(0);
+    A.each_remembered(T - 1, [&](std::size_t i, Lanes m) SINKPROP_LAMBDA {
+        const Lanes pi = -(load(last_bar, i) * squared(A, load(last, i), i));
+        pi.store(p + i);
+        (load(gradient, i) + pi * m).store(gradient + i);
+        total = total + pi;
+    });
+    A.prepare(p);
+    for (int t = T - 1; t > 0; --t) {
+        const double* qt = q + t * N;
+        const Lanes shift = Lanes::all(epsilon * sum(total));
+        const bool direct = t == T - 1;
+        total = Lanes::all(0);
+        A.apply_rev(p, t - 1, p_next, [&](std::size_t i, Lanes k, Lanes dk, Lanes m, double* out) SINKPROP_LAMBDA {
+            const Lanes r = load(qt, i);
+            Lanes q_bar = k + shift;
+            if (direct) q_bar = q_bar + load(before_bar, i);
+            const Lanes next = -(q_bar * squared(A, r, i));
+            next.store(out);
+            (load(gradient, i) + (next * m + r * dk)).store(gradient + i);
+            total = total + next;
+        });
+        double* swap = p;
+        p = p_next;
+        p_next = swap;
+    }
+    A.apply_rev(p, 0, nullptr, [&](std::size_t i, Lanes, Lanes dk, Lanes, double*) SINKPROP_LAMBDA {
+        (load(gradient, i) + load(q, i) * dk).store(gradient + i);
+    });
+}
+
+// The value; its gradient with respect to the sorted scores, times the operator's unit, is written to `gradient`.
+//
+// Every product w = A q contributes the rank-one term p q' to the adjoint of A, p = w_bar, and so
+// p * (dA) q + q * (dA) p to the gradient: A is symmetric, and y_i moves both its row and its column.
+template <class Operator>
+inline double expected_gain(const Operator& A, const GainView& view, int T, double epsilon, double* scratch,
+                            double* SINKPROP_RESTRICT gradient) {
+    const std::size_t N = A.size;
+    double* q = scratch;
+    const Adjoints a(q + (T + 1) * N, N);
+    scale(A, T, epsilon, q);
+    const Factors pi(q, T, N);
+    for (std::size_t i = 0; i < 2 * N; i += W) Lanes::all(0).store(a.u_bar + i);
+    double value = 0;
+    for (std::size_t c = 0; c < view.n_classes; ++c) {
+        const double *d = view.D + c * N, *g = view.g;
+        if constexpr (has_ties<Operator>) {
+            g += c * N;
+        } else if (view.n_classes > 1) {
+            for (std::size_t i = 0; i < N; ++i) a.g_class[i] = view.classes[i] == std::int32_t(c) ? view.g[i] : 0;
+            g = a.g_class;
+        }
+        value += gain(A, c, g, d, T, epsilon, pi, a);
+        gain_rev(A, c, g, d, T, epsilon, pi, a, gradient);
+    }
+    if (T > 0) scale_rev(A, T, epsilon, q, a, gradient);
+    return value;
+}
+
+// Pi x = u * ((A + epsilon) (v * x)), from the q that scale() left at `q`; `y` is scratch.
+template <class Operator>
+inline void project(const Operator& A, const double* x, int T, double epsilon, const double* q, double* y,
+                    double* out) {
+    const std::size_t N = A.size;
+    const Factors pi(q, T, N);
+    Lanes total = Lanes::all(0);
+    for (std::size_t i = 0; i < N; i += W) {
+        const Lanes yi = load(pi.v, i) * load(x, i);
+        yi.store(y + i);
+        total = total + yi;
+    }
+    const Lanes shift = Lanes::all(epsilon * sum(total));
+    A.prepare(y);
+    A.apply(y, T, nullptr,
+            [&](std::size_t i, Lanes k, Lanes) SINKPROP_LAMBDA { (load(pi.u, i) * (k + shift)).store(out + i); });
+}
+
+}  // namespace SINKPROP_ISA
+}  // namespace sinkprop
