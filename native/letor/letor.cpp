@@ -325,7 +325,7 @@ class LineReader {
                 if (!after) return fail_value(token, p);
             }
             p = after;
-            if (!(std::fabs(value) <= options_.largest)) return fail(LetorFault::value_overflow, token);
+            if (std::fabs(value) > options_.largest) return fail(LetorFault::value_overflow, token);  // NULL may be NaN
             if (x && column < columns) {
                 for (; next < column; ++next) x[next] = 0;
                 x[column] = T(value);

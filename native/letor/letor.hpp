@@ -67,7 +67,7 @@ struct LetorOptions {
     bool zero_based;    // whether ids count from 0
     bool limited;       // whether an id past the last column is a fault
     bool null_allowed;  // whether NULL may stand for a value
-    double null;        // and which
+    double null;        // and which; NaN keeps it as missing
     double largest;     // the largest value that the type of X holds
 };
 

@@ -261,3 +261,23 @@ def test_parquet_without_pyarrow(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r'^load_parquet needs pyarrow: pip install "sinkprop\[parquet\]"$'):
         load_parquet(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_missing_values_are_kept_as_nan(kind):
+    columns = {"qid": [1, 1], "label": [0, 1], "a": [1.5, None], "b": [3, None], "c": [1, 2]}
+    package = pytest.importorskip(kind, reason=f"frames of {kind}")
+    frame = package.table(columns) if kind == "pyarrow" else package.DataFrame(columns)
+    q = load_frame(frame, allow_nan=True)
+    np.testing.assert_array_equal(q.X, [[1.5, 3, 1], [np.nan, np.nan, 2]])
+    assert q.allow_nan
+    for values, message in (
+        ([float("inf"), None], "holds inf in row 0"),
+        (["1", None], "has no value in row 1"),
+    ):
+        bad = {**columns, "a": values}
+        frame = package.table(bad) if kind == "pyarrow" else package.DataFrame(bad)
+        with pytest.raises(ValueError, match=message):
+            load_frame(frame, allow_nan=True)
+    with pytest.raises(ValueError, match=r"'a' .*has no value in row 1"):
+        load_frame(package.table(columns) if kind == "pyarrow" else package.DataFrame(columns))

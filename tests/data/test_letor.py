@@ -1248,7 +1248,7 @@ class Failing:
 
     calls: int = 0
 
-    def __call__(self, *arguments: object) -> bytes:
+    def __call__(self, *arguments: object, **named: object) -> bytes:
         self.calls += 1
         if self.calls == 2:
             raise OSError("No space left on device")
@@ -1342,3 +1342,18 @@ def test_the_example_in_the_documentation(tmp_path: pathlib.Path, monkeypatch: p
         exec(compile(example_, "data.md", "exec"), {})
     expected = [line.strip()[2:] for line in example_.splitlines() if line.strip().startswith("# ")]
     assert printed.getvalue().splitlines() == expected
+
+
+def test_missing_values_are_kept_as_nan():
+    text = "1 qid:1 1:NULL 2:3\n0 qid:1 1:4 2:NULL\n0 qid:1 2:0\n"
+    for kind in (np.float64, np.float32):
+        q = load_letor(io.StringIO(text), allow_nan=True, dtype=kind)
+        np.testing.assert_array_equal(q.X, np.array([[np.nan, 3], [4, np.nan], [0, 0]], kind))
+        assert q.allow_nan
+        assert q.X.dtype == kind
+    with pytest.raises(ValueError, match="'1:NULL'"):
+        load_letor(io.StringIO(text))
+    with pytest.raises(ValueError, match="allow_nan keeps NULL as NaN; give no null with it"):
+        load_letor(io.StringIO(text), allow_nan=True, null=0)
+    with pytest.raises(ValueError, match="too large for float32"):
+        load_letor(io.StringIO("1 qid:1 1:NULL 2:1e39\n"), allow_nan=True, dtype=np.float32)

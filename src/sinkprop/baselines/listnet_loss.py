@@ -118,7 +118,16 @@ def evaluate_listnet(
     per_query, gradient = np.empty(len(groups.queries)), np.empty_like(x)
     # past the longest query there is nothing left to draw
     k = min(k, groups.longest)
-    _native.listnet(x, groups.offsets, groups.rows, target, k, n_threads, per_query, gradient)
+    _native.listnet(
+        x,
+        offsets=groups.offsets,
+        rows=groups.rows,
+        target=target,
+        k=k,
+        n_threads=n_threads,
+        per_query=per_query,
+        gradient=gradient,
+    )
     return per_query, gradient
 
 

@@ -10,6 +10,7 @@ Burges et al., *Learning to Rank using Gradient Descent*, ICML 2005. Time is lin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -67,17 +68,23 @@ class PairwiseLogistic:
     def values(self, scores: Floats, *, n_threads: int = 1) -> Floats:
         """(Q,) the loss of each query, times its weight."""
         out = np.empty(len(self.offsets) - 1)
-        _native.pairwise_loss(*self._arguments(scores), n_threads, out)
+        _native.pairwise_loss(**self._arguments(scores), n_threads=n_threads, per_query=out)
         return out
 
     def derivatives(self, scores: Floats, *, n_threads: int = 1) -> tuple[Floats, Floats]:
         """(N,) and (N,): the first and second derivatives, by each score, of the sum of the values."""
         gradient, hessian = np.empty(len(self.y)), np.empty(len(self.y))
-        _native.pairwise_derivatives(*self._arguments(scores), n_threads, gradient, hessian)
+        _native.pairwise_derivatives(
+            **self._arguments(scores), n_threads=n_threads, gradient=gradient, hessian=hessian
+        )
         return gradient, hessian
 
-    def _arguments(
-        self, scores: Floats
-    ) -> tuple[Floats, Integers, Integers, Integers, Floats | None, Floats | None]:
-        scores = np.ascontiguousarray(scores, dtype=np.float64)
-        return scores, self.offsets, self._rows, self._lower, self.sample_weight, self.query_weight
+    def _arguments(self, scores: Floats) -> dict[str, Any]:
+        return {
+            "scores": np.ascontiguousarray(scores, dtype=np.float64),
+            "offsets": self.offsets,
+            "rows": self._rows,
+            "lower": self._lower,
+            "sample_weight": self.sample_weight,
+            "query_weight": self.query_weight,
+        }

@@ -26,8 +26,9 @@ from sinkprop import _native
 from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_scores
 from sinkprop.data.queries import group_rows
-from sinkprop.objective.expected_gain import ExpectedGain, Settings, native_gain
+from sinkprop.objective.expected_gain import ExpectedGain, native_gain
 from sinkprop.objective.gains import Gain, as_gain
+from sinkprop.objective.native_terms import NativeSettings
 
 __all__ = ["checked_sigma", "soft_gain", "soft_rank_distribution"]
 
@@ -84,7 +85,9 @@ def soft_rank_distribution(scores: ArrayLike, sigma: float = 1.0) -> Floats:
     x = as_scores(scores, 1)
     n = len(x)
     P, groups = np.empty((n, n)), group_rows(None, n)
-    _native.project(x, groups.offsets, groups.rows, np.eye(n), *settings, 1, P)
+    _native.project(
+        x, offsets=groups.offsets, rows=None, columns=np.eye(n), **settings._asdict(), n_threads=1, out=P
+    )
     return P
 
 
@@ -101,5 +104,5 @@ def checked_sigma(sigma: float) -> float:
     return float(sigma)
 
 
-def _settings(sigma: float) -> Settings:
-    return _RANK_BINOMIAL, checked_sigma(sigma), True, 0, 0.0
+def _settings(sigma: float) -> NativeSettings:
+    return NativeSettings(_RANK_BINOMIAL, checked_sigma(sigma), exact=True, half_steps=0, epsilon=0.0)

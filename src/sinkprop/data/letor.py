@@ -114,17 +114,17 @@ def load_letor(
     fault, *place = _native.letor_read(
         data,
         layout,
-        X,
-        columns,
-        y,
-        numbers,
-        names,
-        docids,
-        zero_based,
-        n_features is not None,
-        null,
-        LARGEST[kind],
-        threads,
+        X=X,
+        columns=columns,
+        y=y,
+        qid=numbers,
+        names=names,
+        docids=docids,
+        zero_based=zero_based,
+        limited=n_features is not None,
+        null=null,
+        largest=LARGEST[kind],
+        n_threads=threads,
     )
     if fault:
         raise_fault(source, fault, *place, n_features=n_features, zero_based=zero_based, kind=kind)
@@ -245,7 +245,18 @@ def save_letor(path: StrPath, queries: Queries, *, sparse: bool = False) -> None
     ):
         for first in range(0, len(X), step):
             last = min(len(X), first + step)
-            text = _native.letor_write(X, y, qid, qid_end, docid, docid_end, first, last, sparse, threads)
+            text = _native.letor_write(
+                X,
+                y,
+                qid=qid,
+                qid_end=qid_end,
+                docid=docid,
+                docid_end=docid_end,
+                first=first,
+                last=last,
+                sparse=sparse,
+                n_threads=threads,
+            )
             stream.write(text)
 
 

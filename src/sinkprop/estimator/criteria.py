@@ -15,8 +15,9 @@ from sinkprop.metrics.conventions import Convention, as_convention
 from sinkprop.metrics.evaluation import values_by_query
 from sinkprop.metrics.measures import parse_metrics
 from sinkprop.metrics.ranking import as_one_score_a_row, ranks_of
-from sinkprop.objective.expected_gain import grouped_gain, native_settings
+from sinkprop.objective.expected_gain import grouped_gain
 from sinkprop.objective.gains import NDCG, Gain, RankLinear
+from sinkprop.objective.native_terms import native_settings
 from sinkprop.objective.relaxations import SmoothedIndicator
 
 __all__ = ["Judge", "gain_judge", "mean_criterion", "metric_judge"]

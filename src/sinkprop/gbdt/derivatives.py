@@ -14,8 +14,8 @@ from sinkprop.common.arguments import number, numbers, threads
 from sinkprop.common.types import Floats, Integers, Singles
 from sinkprop.data.checks import as_labels, as_query_weight, as_sample_weight, as_scores
 from sinkprop.data.queries import Groups
-from sinkprop.objective.expected_gain import native_settings, native_weights
 from sinkprop.objective.gains import Gain, as_gain
+from sinkprop.objective.native_terms import native_gains, native_settings
 from sinkprop.objective.relaxations import SmoothedIndicator
 
 __all__ = ["Derivatives", "TreeLoss", "whole_of"]
@@ -115,12 +115,9 @@ class Derivatives:
         self.sample_weight = None if sample_weight is None else as_sample_weight(sample_weight, n)
         self.query_weight = None if query_weight is None else as_query_weight(query_weight, groups, n)
         gain = as_gain(loss.gain)
-        self._gains = native_weights(gain, self.labels, groups, self.sample_weight)
-        self._normalized = gain.normalized
+        self._gains = native_gains(gain, self.labels, groups, self.sample_weight)
         self._widths = np.array(loss.widths)
-        _, _, _, self._half_steps, self._epsilon = native_settings(
-            SmoothedIndicator(kernel="laplace"), loss.n_iter, loss.epsilon
-        )
+        self._settings = native_settings(SmoothedIndicator(kernel="laplace"), loss.n_iter, loss.epsilon)
         sizes = groups.sizes
         weights = np.ones(len(sizes)) if self.query_weight is None else self.query_weight
         total, mean_size = whole or whole_of(sizes, weights)
@@ -142,29 +139,24 @@ class Derivatives:
         x, n = as_scores(scores, 1), len(self.labels)
         if len(x) != n:
             raise ValueError(f"scores must have one value a row: {n} rows, but {len(x)} scores.")
-        weights, exponential, classes, discounts = self._gains
         per_query, gradient, hessian = np.empty(len(self._factors)), np.empty(n, "f4"), np.empty(n, "f4")
         _native.tree_derivatives(
             x,
-            self.groups.offsets,
-            self.groups.rows,
-            weights,
-            exponential,
-            classes,
-            discounts,
-            self._normalized,
-            self._widths,
-            self.loss.blend,
-            noise,
-            int(self.loss.seed) % 2**64,
-            self._half_steps,
-            self._epsilon,
-            self._factors,
-            _LEAST,
-            threads(self.n_threads, n),
-            per_query,
-            gradient,
-            hessian,
+            offsets=self.groups.offsets,
+            rows=self.groups.rows,
+            **self._gains._asdict(),
+            widths=self._widths,
+            blend=self.loss.blend,
+            noise=noise,
+            seed=int(self.loss.seed) % 2**64,
+            half_steps=self._settings.half_steps,
+            epsilon=self._settings.epsilon,
+            query_weight=self._factors,
+            least=_LEAST,
+            n_threads=threads(self.n_threads, n),
+            per_query=per_query,
+            gradient=gradient,
+            hessian=hessian,
         )
         if not hessian.max() < math.inf:
             raise ValueError(

@@ -23,8 +23,9 @@ from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.criteria import Judge
 from sinkprop.linear.exact_sums import ExactSum, add_products, add_rows
 from sinkprop.linear.problem import row_scores
-from sinkprop.objective.expected_gain import grouped_gain, native_settings, scale_queries
+from sinkprop.objective.expected_gain import grouped_gain, scale_queries
 from sinkprop.objective.gains import Gain
+from sinkprop.objective.native_terms import native_settings
 from sinkprop.objective.rank_distribution import partitioned_ranks
 from sinkprop.objective.relaxations import Relaxation
 

@@ -5,25 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
-from sinkprop.common.arguments import half_steps, threads
+from sinkprop.common.arguments import threads
 from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_labels, as_query_weight, as_sample_weight, as_scores
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.objective.gains import Gain, as_gain
-from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.objective.native_terms import NativeSettings, native_gains, native_settings
+from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator
 
 __all__ = ["ExpectedGain", "expected_gain"]
-
-Settings = tuple[int, float, bool, int, float]  # native: code, sigma, exact, half steps, epsilon
-
-_CODES = {"gaussian": 0, "laplace": 1, "logit-logistic": 2, "probit": 3, "beta": 4}
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ def native_gain(
     labels: ArrayLike,
     qid: ArrayLike | Sequence[Hashable] | None,
     gain: Gain,
-    settings: Settings,
+    settings: NativeSettings,
     sample_weight: ArrayLike | None,
     query_weight: ArrayLike | Mapping[Hashable, float] | None,
     n_threads: int | None,
@@ -118,7 +114,7 @@ def grouped_gain(
     y: Floats,
     groups: Groups,
     gain: Gain,
-    settings: Settings,
+    settings: NativeSettings,
     row_weights: Floats | None,
     n_threads: int | None,
     *,
@@ -129,45 +125,21 @@ def grouped_gain(
 
     Rows of x that belong to no query have the gradient 0. Their labels must be such as the gain takes.
     """
-    weights, exponential, classes, discounts = native_weights(gain, y, groups, row_weights)
+    gains = native_gains(gain, y, groups, row_weights)
     covered = groups.offsets[-1] == len(x)
     per_query, gradient = np.empty(len(groups.offsets) - 1), np.empty_like(x) if covered else np.zeros_like(x)
     _native.expected_gain(
         x,
-        groups.offsets,
-        groups.rows,
-        weights,
-        exponential,
-        classes,
-        discounts,
-        gain.normalized,
-        *settings,
-        threads(n_threads, len(x) * groups.longest ** (power - 1)),
-        per_query,
-        gradient,
-        factor,
+        offsets=groups.offsets,
+        rows=groups.rows,
+        **gains._asdict(),
+        **settings._asdict(),
+        n_threads=threads(n_threads, len(x) * groups.longest ** (power - 1)),
+        per_query=per_query,
+        gradient=gradient,
+        factor=factor,
     )
     return per_query, gradient
-
-
-def native_weights(
-    gain: Gain, y: Floats, groups: Groups, row_weights: Floats | None
-) -> tuple[Floats, bool, NDArray[np.int32] | None, Floats]:
-    """A gain of these labels in the native layer's terms.
-
-    Gains or labels (N,), whether they are labels of gain 2^r - 1, the class (N,) of each document, and the
-    discounts (classes, longest) of each class.
-    """
-    longest = groups.longest
-    if gain.separable:
-        weights, exponential = gain.native_gains(y)
-        classes, discounts = None, gain.discounts(longest).reshape(1, longest)
-    else:
-        classes, discounts = gain.class_discounts(y, longest)
-        weights, exponential = np.ones(len(y)), False
-    if row_weights is not None:
-        weights, exponential = (gain.gains(y) if gain.separable else 1.0) * row_weights, False
-    return weights, exponential, classes, discounts
 
 
 def scale_queries(gradient: Floats, factors: Floats, groups: Groups) -> None:
@@ -177,20 +149,3 @@ def scale_queries(gradient: Floats, factors: Floats, groups: Groups) -> None:
         gradient *= by_row
     else:
         gradient[groups.rows] *= by_row
-
-
-def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> Settings:
-    """The relaxation and the normalization in the native layer's terms."""
-    if isinstance(relaxation, SmoothedIndicator):
-        code, sigma, exact = _CODES[relaxation.kernel], relaxation.sigma, relaxation.accuracy == "exact"
-    elif isinstance(relaxation, PartitionedMeasure):
-        code, sigma, exact = _CODES[relaxation.family], 1.0, True
-    else:
-        raise TypeError(
-            f"relaxation must be a SmoothedIndicator or a PartitionedMeasure; got {relaxation!r}."
-        )
-    if not isinstance(epsilon, Real) or isinstance(epsilon, bool) or not 0 <= epsilon < math.inf:
-        raise ValueError(f"epsilon must be a finite number, not below 0; got {epsilon!r}.")
-    if epsilon > 1e100:  # entries of A are at most 1: sums of this would overflow for nothing
-        raise ValueError(f"epsilon must be at most 1e100; got {epsilon!r}.")
-    return code, sigma, exact, half_steps(n_iter), float(epsilon)

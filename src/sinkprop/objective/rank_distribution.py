@@ -13,7 +13,7 @@ from sinkprop.common.arguments import threads, whole
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_scores
 from sinkprop.data.queries import Groups, group_rows
-from sinkprop.objective.expected_gain import Settings, native_settings
+from sinkprop.objective.native_terms import NativeSettings, native_settings
 from sinkprop.objective.permutation import choose_permutation
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
@@ -125,12 +125,20 @@ def _project(
     x: Floats,
     groups: Groups,
     columns: Floats,
-    settings: Settings,
+    settings: NativeSettings,
     n_threads: int | None,
 ) -> Floats:
     """sum_k Pi[j, k] columns[c, k] for each document and each c: (N, C)."""
     out = np.empty((len(x), len(columns)))
-    _native.project(x, groups.offsets, groups.rows, columns, *settings, threads(n_threads, len(x)), out)
+    _native.project(
+        x,
+        offsets=groups.offsets,
+        rows=groups.rows,
+        columns=columns,
+        **settings._asdict(),
+        n_threads=threads(n_threads, len(x)),
+        out=out,
+    )
     return out
 
 

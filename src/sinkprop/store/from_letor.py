@@ -13,9 +13,9 @@ from sinkprop import _native
 from sinkprop.common.arguments import threads as _threads
 from sinkprop.common.compressed import Source, StrPath
 from sinkprop.common.progress import Notify
-from sinkprop.common.types import Integers, Singles
+from sinkprop.common.types import Integers
 from sinkprop.data.letor import DENSE_LIMIT, LARGEST, LEAST_FILLED
-from sinkprop.data.letor_errors import FAULTS, line_at, raise_fault, raise_too_sparse, shown_line
+from sinkprop.data.letor_errors import line_at, raise_fault, raise_too_sparse, shown_line
 from sinkprop.data.query_sizes import raise_wrong_sizes, sizes_for
 from sinkprop.store.chunks import Chunk, Piece, Place, sizes_of, text_pieces, text_places
 
@@ -29,7 +29,6 @@ _LARGEST_X = 64 << 20  # bytes of features that a chunk may have: few bytes of s
 _NONE, _NUMBERS, _NAMES = 0, 1, 2  # LetorIds in native/letor/letor.hpp
 _FIRST_LINES = {_NONE: b"0\n", _NUMBERS: b"0 qid:0\n", _NAMES: b"0 qid:a\n"}
 _KINDS = {_NONE: "no query ids", _NUMBERS: "whole numbers", _NAMES: "names"}
-_NULL_FAULT = next(i for i, text in enumerate(FAULTS) if "null=0" in text)
 _SINGLE = np.dtype(np.float32)
 _LARGEST = LARGEST[_SINGLE]
 
@@ -56,8 +55,7 @@ class LetorInputs:
         self._given = n_features
         self._zero_based = zero_based
         self._group = group
-        self._null = null
-        self._keep_null = null is None and allow_nan
+        self._null = math.nan if null is None and allow_nan else null
         self._n_threads = n_threads
         self._before = [0, *np.cumsum(sizes_of(self.paths)).tolist()]
 
@@ -182,19 +180,21 @@ class LetorInputs:
         names = np.empty((n, 2), np.int64) if layout.ids == _NAMES else None
         docids = np.empty((n, 2), np.int64) if layout.comments else None
 
-        def read(to: Singles, null: float | None) -> tuple[int, int, int, int]:
-            return _native.letor_read(
-                data, layout, to, self.n_features, y, numbers, names, docids, self._zero_based,
-                self._given is not None, null, _LARGEST, threads,
-            )  # fmt: skip
-
-        fault, *at = read(X, self._null)
-        if fault == _NULL_FAULT and self._keep_null:
-            other = np.empty_like(X)
-            fault, *at = read(X, 0.0)
-            if not fault:
-                read(other, 1.0)
-                X[other != X] = np.nan  # no other value depends on what NULL stands for
+        fault, *at = _native.letor_read(
+            data,
+            layout,
+            X=X,
+            columns=self.n_features,
+            y=y,
+            qid=numbers,
+            names=names,
+            docids=docids,
+            zero_based=self._zero_based,
+            limited=self._given is not None,
+            null=self._null,
+            largest=_LARGEST,
+            n_threads=threads,
+        )
         if fault:
             raise_fault(
                 Source(path, data, path), fault, *at, n_features=self._given,

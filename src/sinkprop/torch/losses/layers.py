@@ -18,7 +18,7 @@ from torch import Tensor
 from sinkprop import _native
 from sinkprop.common.arguments import half_steps, number, threads, whole
 from sinkprop.common.types import Floats
-from sinkprop.objective.expected_gain import Settings, native_settings
+from sinkprop.objective.native_terms import NativeSettings, native_settings
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, as_relaxation
 from sinkprop.torch.losses import dense, pre_sinkhorn
 from sinkprop.torch.losses.batches import Layout, flat_values, layout_of
@@ -296,7 +296,7 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
         scores: Tensor,
         layout: Layout,
         column: Callable[[int], Tensor],
-        settings: Settings,
+        settings: NativeSettings,
         n_threads: int | None,
         by_torch: Callable[[Tensor], Tensor],
     ) -> Tensor:
@@ -313,7 +313,7 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
     @staticmethod
     def backward(ctx: Any, E_bar: Tensor) -> tuple[Tensor | None, ...]:
         (scores,) = ctx.saved_tensors
-        settings: Settings
+        settings: NativeSettings
         layout, column, settings, n_threads, by_torch = ctx.arguments
         # create_graph wants the result differentiated itself, is_grads_batched many E_bar in one
         again = torch.is_grad_enabled()

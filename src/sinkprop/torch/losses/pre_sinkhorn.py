@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sinkprop import _native
 from sinkprop.common.types import Floats, Integers
-from sinkprop.objective.expected_gain import native_settings
+from sinkprop.objective.native_terms import native_settings
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 from sinkprop.torch.losses.modes import call, forward_mode, in_place
 

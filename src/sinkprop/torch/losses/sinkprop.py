@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from sinkprop import _native
 from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_sample_weight
-from sinkprop.objective.expected_gain import Settings, grouped_gain, native_settings
+from sinkprop.objective.expected_gain import grouped_gain
 from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, as_gain
+from sinkprop.objective.native_terms import NativeSettings, native_settings
 from sinkprop.objective.relaxations import Relaxation, as_relaxation
 from sinkprop.torch.losses import dense
 from sinkprop.torch.losses.batches import Layout, alike, flat_values, layout_of, without_last_axis
@@ -244,7 +245,7 @@ def _native_values(
     layout: Layout,
     gain: Gain,
     width: int,
-    settings: Settings,
+    settings: NativeSettings,
     sample_weight: Tensor | None,
     n_threads: int | None,
     by_torch: Callable[[Tensor], Tensor],
