@@ -486,18 +486,3 @@ def seed_of(random_state: Any) -> int:
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def plain(value: Any, *kept: type) -> Any:
-    """A parameter's value as a model file can hold it; of what it cannot, the types `kept` stay as they are.
-
-    >>> plain({"rates": np.array([0.5, 1.0]), "levels": (np.int64(3), None)})
-    {'rates': [0.5, 1.0], 'levels': [3, None]}
-    """
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray | tuple | list):
-        return [plain(item, *kept) for item in value]
-    if isinstance(value, dict):
-        return {str(name): plain(item, *kept) for name, item in value.items()}
-    return value if value is None or isinstance(value, (bool, int, float, str, *kept)) else str(value)
