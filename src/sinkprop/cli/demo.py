@@ -169,10 +169,9 @@ class _Training:
             yield training
 
     def begin(self, name: str, ranker: Any) -> Callable[[Stage], None]:
-        from sinkprop.linear.records import Annealing
-
         self.name, self.stages = name, []
-        self.penalties, self.sigmas = sorted(ranker.penalty), (ranker.annealing or Annealing()).sigmas
+        self.penalties = sorted(ranker.penalty)
+        self.sigmas = (ranker.annealing or ranker.default_annealing).sigmas
         return self.seen
 
     def seen(self, stage: Stage) -> None:

@@ -147,6 +147,19 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         groups = self._optional_groups(qid, group, len(X))
         return self._score_rows(self._by_query(X, groups), groups)
 
+    def outputs(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
+        """Outputs of the model: one score per row, (N,), or two numbers, (N, 2), with a partitioned measure.
+
+        `qid` is needed only where features are normalized per query.
+        """
+        X = self._features(X)
+        groups = self._optional_groups(qid, group, len(X))
+        return self._theta(self._by_query(X, groups), groups)
+
+    def _theta(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        """The outputs of rows that `_by_query` has seen."""
+        return self._score_rows(X, groups)
+
     def rank(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Integers:
         """Ranks of the rows in their queries, (N,): 1 for the top. Of equal scores the earlier row wins.
 

@@ -49,6 +49,8 @@ class AnnealedRanker(BaseRanker):
     verbose, as parameters of its own or as constants of the class.
     """
 
+    default_annealing = Annealing()  # where the parameter is None
+
     def _fit_elsewhere(
         self, X: Any, y: Any, qid: Any, group: Any, evaluation: tuple[Any, Any, Any], weights: tuple[Any, Any]
     ) -> bool:
@@ -97,7 +99,7 @@ class AnnealedRanker(BaseRanker):
         self.scaling_, self.relaxation_ = scaling, recipe.at(result.sigma)
         self._set_result(result)
 
-    def _theta(self, X: NDArray[Any]) -> Floats:
+    def _theta(self, X: NDArray[Any], groups: Groups | None = None) -> Floats:
         return linear_scores(X, self._weights, self.scaling_)
 
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
@@ -121,7 +123,7 @@ class AnnealedRanker(BaseRanker):
         gain = as_gain(self.gain)
         relaxation = as_relaxation(self.relaxation)
         selection = as_selection(self.selection)
-        annealing = self._annealing()
+        annealing = self.default_annealing if self.annealing is None else self.annealing
         if not isinstance(annealing, Annealing):
             raise ValueError(f"annealing must be an Annealing or None; got {annealing!r}.")
         judge, criterion = gain_judge(gain, selection, self.convention, weighted=weighted)
@@ -144,9 +146,6 @@ class AnnealedRanker(BaseRanker):
             seed=seed_of(self.random_state),
             normalization=self.normalization,
         )
-
-    def _annealing(self) -> Annealing:
-        return Annealing() if self.annealing is None else self.annealing
 
     def _checkpointing(
         self, data: Source, validation: Source | None, recipe: Recipe
