@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import math
@@ -33,9 +34,15 @@ from sinkprop.linear.records import Annealing, FitResult, Stage
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.objective.gains import RankLinear, as_gain
 from sinkprop.objective.rank_distribution import partitioned_ranks
-from sinkprop.objective.relaxations import as_relaxation, relaxation_from, relaxation_record, score_weights
+from sinkprop.objective.relaxations import (
+    SmoothedIndicator,
+    as_relaxation,
+    relaxation_from,
+    relaxation_record,
+    score_weights,
+)
 
-__all__ = ["PENALTIES", "AnnealedRanker"]
+__all__ = ["PENALTIES", "AnnealedRanker", "least_squares_of"]
 
 
 PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -232,6 +239,17 @@ class AnnealedRanker(BaseRanker):
         if result.weights.shape != ((rows,) if self.relaxation_.width == 1 else (rows, 2)):
             raise ValueError(f"weights of shape {result.weights.shape} for {self.n_features_in_} features")
         self._set_result(result)
+
+
+def least_squares_of(ranker: AnnealedRanker) -> AnnealedRanker:
+    """The least squares at which the fit of the ranker started, as a ranker by score of the same metric."""
+    weights = ranker.fit_result_.start
+    if weights is None:
+        raise ValueError("a model that was loaded from a file does not have the weights its fit started at.")
+    start = copy.copy(ranker)
+    start.relaxation_ = SmoothedIndicator()
+    start._set_result(dataclasses.replace(ranker.fit_result_, weights=weights, sigma=None))
+    return start
 
 
 def _fingerprint(data: Source, validation: Source | None, recipe: Recipe, convention: str) -> str:

@@ -272,7 +272,7 @@ def _result(
     if sigma is not None:  # in units in which the scores' spread within queries is 1
         width = model.spread(weights) or 1.0
         weights, sigma = weights / width, sigma / width
-    return FitResult(status, weights, sigma, recipe.criterion, judged_by, tuple(stages))
+    return FitResult(status, weights, sigma, recipe.criterion, judged_by, tuple(stages), model.regression)
 
 
 def _record(finished: Finished, recipe: Recipe, criterion: float) -> Stage:

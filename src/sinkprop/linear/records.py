@@ -94,6 +94,7 @@ class FitResult:
     criterion     name of the criterion
     judged_by     how: "cross-validation over 84 queries in 5 parts", ...
     stages        every stage, in the order of their running
+    start         (D,) least-squares weights of normalized features, where the fit started; None if loaded
     """
 
     status: str
@@ -102,6 +103,7 @@ class FitResult:
     criterion: str
     judged_by: str
     stages: tuple[Stage, ...]
+    start: Floats | None = None
 
     @property
     def message(self) -> str:
