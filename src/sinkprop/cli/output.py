@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from sinkprop.common.console import say
 from sinkprop.common.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __all__ = [
     "notes_on_stderr",
     "program_name",
     "progress",
+    "say_written",
     "working",
     "write_files",
     "write_output",
@@ -53,7 +55,8 @@ def command_line() -> str | None:
 
     import click
 
-    given = click.get_current_context().find_root().obj
+    context = click.get_current_context(silent=True)
+    given = None if context is None else context.find_root().obj
     return None if given is None else shlex.join(["sinkprop", *given])
 
 
@@ -131,6 +134,13 @@ def console() -> Console:
 
     terminal = Console(highlight=False)
     return terminal if terminal.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
+
+
+def say_written(out: Console, *paths: object) -> None:
+    """A line for each file that was written."""
+    for path in paths:
+        if path is not None:
+            say(out, f"Wrote {path}")
 
 
 def counted(n: int, one: str, several: str) -> str:

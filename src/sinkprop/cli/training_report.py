@@ -7,9 +7,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.output import console, counted
+from sinkprop.cli.output import console, counted, say_written
 from sinkprop.cli.reading import Scorer
-from sinkprop.common.console import plain, print_columns, say
+from sinkprop.common.console import plain, print_columns
 from sinkprop.data.queries import Queries
 
 if TYPE_CHECKING:
@@ -124,9 +124,7 @@ def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | N
     if result is not None or boosting is not None:
         rows.append([report["method"], *(f"{values['model']:.4f}" for values in report["metrics"].values())])
     print_columns(out, [f"{report['metric']}, {report['convention']}", *report["metrics"]], rows)
-    for path in (report["model"], json_file):
-        if path is not None:
-            say(out, f"Wrote {path}")
+    say_written(out, report["model"], json_file)
 
 
 def _metric(ranker: BaseRanker, queries: Queries | StoredQueries) -> float:
