@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeVar
 
 from sinkprop.estimator.base import BaseRanker
 from sinkprop.model_files import ModelFileError, read_model
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["load_model"]
-
-R = TypeVar("R", bound="BaseRanker")
 
 
 def load_model(path: str | os.PathLike[str]) -> BaseRanker:

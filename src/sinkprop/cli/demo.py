@@ -123,8 +123,10 @@ def save_results(
     tested[0].ranker.save(out / MODEL)
     picture = out / FIGURE if figure and installed("matplotlib") else None
     if picture is not None:
+        from sinkprop.cli.demonstration_figure import draw_demonstration
+
         with working("drawing"), _quiet_matplotlib(), replacing(picture) as temporary:
-            library.plot(tested[0], results, temporary, tested_on=_queries_of(results, tested))
+            draw_demonstration(tested[0], results, temporary, tested_on=_queries_of(results, tested))
     with working("writing the report"):
         write_report(library.report(tested, texts), out / REPORT)
     return {"model": out / MODEL, "figure": picture, "report": out / REPORT}
@@ -265,17 +267,13 @@ def _print_start(screen: Console, fold: Any, n_folds: int) -> None:
 
 def _print_results(screen: Console, results: Results, tested: Sequence[Trained]) -> None:
     shown = tested[0]
-    stages = shown.ranker.fit_result_.stages
-    penalties = sorted({s.penalty for s in stages if math.isfinite(s.penalty)})
-    sigmas = sorted({s.sigma for s in stages if s.sigma is not None}, reverse=True)
-    start = stages[0].criterion
     say(screen, f"\nHow {shown.fold.name} was trained", "bold")
     say(
         screen,
         "NDCG of its validation queries, mean of @1 to @10, by penalty (rows) and sigma (columns, from "
-        f"smooth to sharp). Least squares, the start of every row, has {start:.3f}.",
+        f"smooth to sharp). Least squares, the start of every row, has {shown.stages[0].criterion:.3f}.",
     )
-    screen.print(_grid(stages, penalties, sigmas))
+    screen.print(_grid(shown.stages, shown.penalties, shown.sigmas))
     say(screen, "* the model: the best of them", "dim")
     say(screen, f"\nTest: means of {_queries_of(results, tested)}", "bold")
     rows = [[method, *(f"{x[name]:.4f}" for name in _SHOWN)] for method, x in results.means.items()]
@@ -373,7 +371,7 @@ def _record(
             {
                 "name": one.fold.name,
                 "seconds": one.seconds,
-                "stages": [dataclasses.asdict(stage) for stage in one.ranker.fit_result_.stages],
+                "stages": [dataclasses.asdict(stage) for stage in one.stages],
             }
             for one in tested
         ],
