@@ -173,6 +173,30 @@ def test_train_saves_the_model_that_python_would(files, tmp_path, run):
     assert done.out.endswith(f"Wrote {model}\n")
 
 
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("relaxation", ["gaussian", "logit-logistic"])
+def test_the_line_of_least_squares_is_the_fits_own_start(
+    files, tmp_path, run, monkeypatch, stored, relaxation
+):
+    data = files / "train.txt"
+    if stored:
+        pytest.importorskip("pyarrow", reason="stored sets are Arrow files")
+        data = tmp_path / "train.queries"
+        assert run("convert", files / "train.txt", "-o", data).status == 0
+    X, y, qid, _ = problem()
+    expected = RegressionRanker().fit(X, y, qid=qid).score(X, y, qid=qid)
+
+    def refuse(self, *arguments, **options):
+        raise AssertionError("a second model was fitted")
+
+    monkeypatch.setattr(RegressionRanker, "fit", refuse)
+    options = [*FAST, "--vali", files / "vali.txt", "--relaxation", relaxation, "--json", tmp_path / "j"]
+    done = run("train", data, "--model", tmp_path / "m.model", *options)
+    assert (done.status, done.error) == (0, "")
+    assert re.search(rf"^least squares +{expected:.4f} ", done.out, re.MULTILINE)
+    assert json.loads((tmp_path / "j").read_text())["metrics"]["training"]["regression"] == expected
+
+
 def test_train_regression(files, tmp_path, run):
     model = tmp_path / "ls.model"
     done = run("train", files / "train.txt", "--model", model, "--method", "regression", "--metric", "map")

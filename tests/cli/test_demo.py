@@ -19,6 +19,7 @@ import pytest
 import sinkprop
 from sinkprop.cli import demonstration as demo
 from sinkprop.cli.demo import FIGURE, MODEL, REPORT
+from sinkprop.cli.demonstration_figure import draw_demonstration
 from sinkprop.data import Fold, Queries
 
 PROGRAM = [sys.executable, "-c", "from sinkprop.cli import main; main()"]
@@ -146,7 +147,7 @@ def test_a_fold_without_bm25_is_refused(tested):
 def test_the_figure_is_drawn_whole(tested, tmp_path):
     image = pytest.importorskip("matplotlib.image")
     path = tmp_path / "figure.png"
-    demo.plot(tested[0], demo.compare(tested), path, tested_on="12 queries")
+    draw_demonstration(tested[0], demo.compare(tested), path, tested_on="12 queries")
     pixels = image.imread(path)
     assert pixels.shape[0] > 600
     assert pixels.shape[1] > 1500

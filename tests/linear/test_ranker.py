@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import sinkprop
 from sinkprop import Annealing, Selection, SinkPropRanker, choose_permutation, doubly_stochastic, evaluate
 from sinkprop.baselines import RegressionRanker
+from sinkprop.linear.annealed import least_squares_of
 from sinkprop.linear.ascent import Objective
 from sinkprop.model_files import ModelFileError, read_model, write_model
 
@@ -115,6 +116,37 @@ def test_coefficients_give_the_scores(fitted, data):
     X = data[0]
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     assert_allclose(fitted.predict(X), Z @ fitted.coef_ + fitted.intercept_, atol=1e-12)
+
+
+def test_outputs_are_the_scores_or_two_numbers_per_row(fitted, data):
+    X, y, qid = data
+    assert_array_equal(fitted.outputs(X), fitted.predict(X))
+    by_query = quick(normalization="query").fit(X, y, qid=qid)
+    assert_array_equal(by_query.outputs(X, qid=qid), by_query.predict(X, qid=qid))
+    two = quick(relaxation="beta").fit(X, y, qid=qid)
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    assert_allclose(two.outputs(X), Z @ two.coef_.T + two.intercept_, atol=1e-12)
+    regression = RegressionRanker().fit(X, y, qid=qid)
+    assert_array_equal(regression.outputs(X), regression.predict(X))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"normalization": "none"}, {"normalization": "query"}, {"relaxation": "beta"}]
+)
+def test_the_start_of_a_fit_ranks_as_least_squares(options, data, tmp_path):
+    X, y, qid = data
+    # with an eval_set all of the queries train; without one, some of them are held out
+    model = quick(**options).fit(X, y, qid=qid, eval_set=[(X, y)], eval_qid=[qid])
+    weights = model.coef_.copy()
+    normalization = options.get("normalization", "standard")
+    regression = RegressionRanker(normalization=normalization).fit(X, y, qid=qid)
+    start = least_squares_of(model)
+    assert_array_equal(start.rank(X, qid=qid), regression.rank(X, qid=qid))
+    assert start.score(X, y, qid=qid) == regression.score(X, y, qid=qid)
+    assert_array_equal(model.coef_, weights)
+    model.save(tmp_path / "m.model")
+    with pytest.raises(ValueError, match="loaded from a file"):
+        least_squares_of(SinkPropRanker.load(tmp_path / "m.model"))
 
 
 def test_a_single_sharp_penalty_is_the_regression():

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.plain_data import plain_data
 from sinkprop.common.progress import progress_line
 from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import BaseRanker, plain, seed_of
+from sinkprop.estimator.base import BaseRanker, seed_of
 from sinkprop.estimator.criteria import metric_judge
 from sinkprop.estimator.selection import Selection, as_selection, selection_from, selection_record
 from sinkprop.estimator.tuning import Candidate, Trial, TuningResult, tune
@@ -106,7 +107,8 @@ class TunedRanker(BaseRanker):
 
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = {
-            name: plain(value, Selection, RankLinear) for name, value in self.get_params(deep=False).items()
+            name: plain_data(value, Selection, RankLinear)
+            for name, value in self.get_params(deep=False).items()
         }
         saved["selection"] = selection_record(self.selection)
         if isinstance(saved.get("gain"), RankLinear):

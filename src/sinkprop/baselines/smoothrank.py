@@ -49,6 +49,7 @@ class SmoothRankRanker(AnnealedRanker):
     epsilon = 0.0
     resample = 0
     top = 1
+    default_annealing = Annealing.smoothrank()
 
     def __init__(
         self,
@@ -82,6 +83,3 @@ class SmoothRankRanker(AnnealedRanker):
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
-
-    def _annealing(self) -> Annealing:
-        return Annealing.smoothrank() if self.annealing is None else self.annealing

@@ -17,10 +17,10 @@ from sklearn.utils import Tags
 from sinkprop.baselines.base import TunedRanker
 from sinkprop.baselines.pairwise_loss import PairwiseLogistic
 from sinkprop.common.arguments import threads, whole
+from sinkprop.common.plain_data import plain_data
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import plain
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
 from sinkprop.gbdt.boosters import booster_of, booster_text, lightgbm_module, openmp_threads
@@ -338,7 +338,9 @@ class LightGBMRanker(TreeRanker):
         for name in ("loss", "params"):
             given = getattr(self, name) or {}
             # a gain of the user's own functions is not data; predictions do not need it
-            kept = {key: plain(value) for key, value in given.items() if not isinstance(value, RankLinear)}
+            kept = {
+                key: plain_data(value) for key, value in given.items() if not isinstance(value, RankLinear)
+            }
             saved[name] = None if getattr(self, name) is None else kept
         return saved
 

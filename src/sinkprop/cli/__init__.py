@@ -1,7 +1,8 @@
 """The program `sinkprop`: reads options, calls the library, prints.
 
 click and rich come with the extra "cli" and are imported when the program runs, so this package can always be
-imported. Results go to stdout, progress and errors to stderr. Each command has a module of its own.
+imported. Results go to stdout, progress and errors to stderr. Each command has a module of its own, which is
+imported when the command is asked for.
 """
 
 from __future__ import annotations
@@ -13,17 +14,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 import sinkprop
-from sinkprop.cli.bench import bench_command
-from sinkprop.cli.compare import compare_command
-from sinkprop.cli.convert import convert_command
-from sinkprop.cli.demo import demo_command
-from sinkprop.cli.evaluate import evaluate_command
-from sinkprop.cli.export import export_command
-from sinkprop.cli.options import installed
 from sinkprop.cli.output import complain
-from sinkprop.cli.predict import predict_command
-from sinkprop.cli.report import report_command
-from sinkprop.cli.train import train_command
+from sinkprop.common.packages import installed
 
 if TYPE_CHECKING:
     import click
@@ -86,46 +78,6 @@ def _abandon_stdout() -> None:
 
 def program() -> click.Group:
     """The click group with every command."""
-    import click
+    from sinkprop.cli.commands import sinkprop_program
 
-    @click.group(
-        "sinkprop",
-        invoke_without_command=True,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    )
-    @click.version_option(sinkprop.__version__, prog_name="sinkprop", message="%(prog)s %(version)s")
-    @click.pass_context
-    def sinkprop_program(context: click.Context) -> None:
-        """Learning to rank on the expected value of the metric itself, in linear time.
-
-        \b
-        sinkprop demo                                    see it work, under a minute
-        sinkprop train train.txt --model m.model         train on LETOR text or Parquet
-        sinkprop evaluate test.txt --model m.model       NDCG and others, convention stated
-        sinkprop predict m.model test.txt > scores.txt   scores, ranks or a TREC run
-        sinkprop compare OHSUMED                         methods on the folds of LETOR data
-        sinkprop report results.json -o report.html      a page for the browser, with every query
-        sinkprop convert logs.parquet -o logs.queries    data larger than memory, for every command
-        sinkprop export m.model --to onnx -o m.onnx      for ONNX, Elasticsearch, OpenSearch, Solr
-        sinkprop bench --quick                           how fast it is on this machine
-
-        Every command explains itself by examples: sinkprop train --help. Results go to stdout, progress and
-        errors to stderr; --json - is for machines. Exit codes: 0 done, 1 failed, 2 wrong use, 130
-        interrupted.
-        """  # noqa: D301 - click's mark for lines to keep
-        if context.invoked_subcommand is None:
-            click.echo(context.get_help())
-
-    for command in (
-        demo_command,
-        train_command,
-        predict_command,
-        evaluate_command,
-        compare_command,
-        report_command,
-        convert_command,
-        export_command,
-        bench_command,
-    ):
-        sinkprop_program.add_command(command())
     return sinkprop_program

@@ -4,122 +4,99 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sinkprop.cli.options import check_file, check_plot
+import click
+
+from sinkprop.cli.options import (
+    check_file,
+    check_plot,
+    comma_separated,
+    json_option,
+    output_option,
+    whole_number,
+)
 from sinkprop.cli.output import console, is_stdout, progress, write_output
-
-if TYPE_CHECKING:
-    import click
 
 __all__ = ["bench_command"]
 
 _SIZES, _QUICK_SIZES, _LARGEST_SIZE = (10, 100, 1000, 10_000, 100_000), (10, 100, 1000), 10_000_000
 
 
-def bench_command() -> click.Command:
-    import click
-
-    @click.command("bench", short_help="Time value and gradient beside other packages.")
-    @click.option(
-        "--sizes",
-        metavar="N,N,...",
-        callback=_parse_sizes,
-        help="Documents in the query, e.g. 10,100,1000.  [default: 10,100,1000,10000,100000]",
-    )
-    @click.option("--quick", is_flag=True, help="About 20 seconds: sizes 10,100,1000 and no 10^6 figures.")
-    @click.option(
-        "--figures/--no-figures",
-        default=True,
-        help="Measure the figures that the library has set itself.  [default: figures]",
-    )
-    @click.option(
-        "--peers/--no-peers",
-        default=True,
-        help="Measure torch, allRank and torchsort where installed, or only NumPy.  [default: peers]",
-    )
-    @click.option(
-        "--plot",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        callback=check_plot,
-        help="Write a log-log picture of time against n: .png, .svg or .pdf.",
-    )
-    @click.option(
-        "--json",
-        "json_file",
-        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-        metavar="FILE",
-        callback=check_file,
-        help="Write everything measured as JSON; - writes only that, to stdout.",
-    )
-    def bench(
-        sizes: tuple[int, ...] | None,
-        quick: bool,
-        figures: bool,
-        peers: bool,
-        plot: Path | None,
-        json_file: Path | None,
-    ) -> None:
-        """Time the value and gradient of one query, beside what others need for it.
-
-        Everything is measured in this run on one thread, best of several, so the ratios hold on this machine.
-        Packages that are not installed are left out and named. This is a report: the exit code is 0 also when
-        a figure is short.
-
-        \b
-        sinkprop bench --quick                           a first look, about 20 seconds
-        sinkprop bench                                   everything, one to two minutes
-        sinkprop bench --sizes 10,30,100,300,1000,3000,10000,100000 --plot times.png
-        sinkprop bench --no-peers --no-figures           only sinkprop and numpy.argsort
-        sinkprop bench --quick --json - | jq .figures    for another program
-        """  # noqa: D301
-        from sinkprop.cli.benchmark import measure
-        from sinkprop.cli.benchmark.records import FULL, QUICK, as_record
-        from sinkprop.cli.benchmark.tables import print_report
-
-        with progress() as notify:
-            report = measure(
-                sizes or (_QUICK_SIZES if quick else _SIZES),
-                budget=QUICK if quick else FULL,
-                peers=peers,
-                figures=figures,
-                million=not quick,
-                notify=notify,
-            )
-        text = json.dumps(as_record(report), indent=2, allow_nan=False) + "\n"
-        if json_file is not None:
-            write_output(json_file, text)
-        if plot is not None:
-            from sinkprop.cli.benchmark.picture import plot as draw
-
-            draw(report, plot)
-        if is_stdout(json_file):
-            return
-        out = console()
-        print_report(out, report)
-        for path in (plot, json_file):
-            if path is not None:
-                out.print(f"Wrote {path}", highlight=False, soft_wrap=True)
-
-    return bench
+def _size(text: str) -> int:
+    if whole_number(text) > _LARGEST_SIZE:
+        raise ValueError(text)
+    return int(text)
 
 
-def _parse_sizes(
-    context: click.Context, option: click.Parameter, value: str | None
-) -> tuple[int, ...] | None:
-    import click
+@click.command("bench", short_help="Time value and gradient beside other packages.")
+@click.option(
+    "--sizes",
+    metavar="N,N,...",
+    callback=comma_separated(
+        _size, f"a size; give whole numbers from 1 to {_LARGEST_SIZE}, as in 10,100,1000."
+    ),
+    help="Documents in the query, e.g. 10,100,1000.  [default: 10,100,1000,10000,100000]",
+)
+@click.option("--quick", is_flag=True, help="About 20 seconds: sizes 10,100,1000 and no 10^6 figures.")
+@click.option(
+    "--figures/--no-figures",
+    default=True,
+    help="Measure the figures that the library has set itself.  [default: figures]",
+)
+@click.option(
+    "--peers/--no-peers",
+    default=True,
+    help="Measure torch, allRank and torchsort where installed, or only NumPy.  [default: peers]",
+)
+@output_option(
+    "--plot", check=check_plot, help="Write a log-log picture of time against n: .png, .svg or .pdf."
+)
+@json_option("Write everything measured as JSON; - writes only that, to stdout.", check=check_file)
+def bench_command(
+    sizes: tuple[int, ...] | None,
+    quick: bool,
+    figures: bool,
+    peers: bool,
+    plot: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Time the value and gradient of one query, beside what others need for it.
 
-    if value is None:
-        return None
-    sizes = []
-    for part in value.split(","):
-        text = part.strip()
-        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _LARGEST_SIZE):
-            raise click.BadParameter(
-                f"{text!r} is not a size; give whole numbers from 1 to {_LARGEST_SIZE}, as in 10,100,1000.",
-                ctx=context,
-                param=option,
-            )
-        sizes.append(int(text))
-    return tuple(sorted(set(sizes)))
+    Everything is measured in this run on one thread, best of several, so the ratios hold on this machine.
+    Packages that are not installed are left out and named. This is a report: the exit code is 0 also when
+    a figure is short.
+
+    \b
+    sinkprop bench --quick                           a first look, about 20 seconds
+    sinkprop bench                                   everything, one to two minutes
+    sinkprop bench --sizes 10,30,100,300,1000,3000,10000,100000 --plot times.png
+    sinkprop bench --no-peers --no-figures           only sinkprop and numpy.argsort
+    sinkprop bench --quick --json - | jq .figures    for another program
+    """  # noqa: D301
+    from sinkprop.cli.benchmark import measure
+    from sinkprop.cli.benchmark.records import FULL, QUICK, as_record
+    from sinkprop.cli.benchmark.tables import print_report
+
+    with progress() as notify:
+        report = measure(
+            sizes or (_QUICK_SIZES if quick else _SIZES),
+            budget=QUICK if quick else FULL,
+            peers=peers,
+            figures=figures,
+            million=not quick,
+            notify=notify,
+        )
+    text = json.dumps(as_record(report), indent=2, allow_nan=False) + "\n"
+    if json_file is not None:
+        write_output(json_file, text)
+    if plot is not None:
+        from sinkprop.cli.benchmark.picture import plot as draw
+
+        draw(report, plot)
+    if is_stdout(json_file):
+        return
+    out = console()
+    print_report(out, report)
+    for path in (plot, json_file):
+        if path is not None:
+            out.print(f"Wrote {path}", highlight=False, soft_wrap=True)

@@ -12,123 +12,124 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.options import check_new_file, installed
+import click
+
+from sinkprop.cli.options import json_option, number_option
 from sinkprop.cli.output import as_json, console, is_stdout, program_name, progress, working, write_output
 from sinkprop.common.console import print_columns, say
+from sinkprop.common.packages import installed
 
 if TYPE_CHECKING:
-    import click
     from rich.console import Console, RenderableType
 
     from sinkprop.cli.demonstration import Example, Results, Trained
+    from sinkprop.data.queries import Fold
     from sinkprop.linear.records import Stage
 
-__all__ = ["demo_command"]
+__all__ = ["demo_command", "save_results", "train_folds"]
 
 MODEL, FIGURE, REPORT = "sinkprop-demo.model", "sinkprop-demo.png", "sinkprop-demo.html"
 _N_FOLDS = 5
 _SHOWN = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")
 
 
-def demo_command() -> click.Command:
-    import click
-
-    @click.command("demo", short_help="Train on the embedded data set and show what it does.")
-    @click.option(
-        "--out",
-        type=click.Path(file_okay=False, path_type=Path),
-        default=Path(),
-        metavar="DIR",
-        callback=_check_folder,
-        help=f"Where {MODEL}, {FIGURE} and {REPORT} go.  [default: the current folder]",
-    )
-    @click.option(
-        "--fold",
-        type=click.IntRange(1, _N_FOLDS),
-        metavar="N",
-        help="Only this fold, 1 to 5: a fifth of the time and of the evidence.  [default: all five]",
-    )
-    @click.option(
-        "--figure/--no-figure", default=True, help="Draw the figure; needs matplotlib.  [default: figure]"
-    )
-    @click.option(
-        "--json",
-        "json_file",
-        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-        metavar="FILE",
-        callback=check_new_file,
-        help="Write everything shown as JSON; - writes only that, to stdout.",
-    )
-    def demo(out: Path, fold: int | None, figure: bool, json_file: Path | None) -> None:
-        """Train on the data set that ships with sinkprop, and show what it does, in under a minute.
-
-        Queries such as "delete a directory tree" over the documentation of Python's standard library. Ranks
-        the test queries by BM25, least squares and SinkProp, prints NDCG and MAP with a paired test, and
-        three queries before and after; saves a model, a figure, and a report: a page for the browser in
-        which every query can be looked at.
-
-        \b
-        sinkprop demo                     everything, five folds
-        sinkprop demo --fold 1            a quick look, some ten seconds
-        sinkprop demo --out results       all files into a folder of their own
-        sinkprop demo --json - | jq .means
-        """  # noqa: D301
-        began = time.perf_counter()
-        with working("loading"):
-            from sinkprop.cli import demonstration as library
-            from sinkprop.datasets import load_pydocs, pydocs_folds, pydocs_queries
-
-            folds = pydocs_folds() if fold is None else (load_pydocs(fold),)
-            texts = pydocs_queries()
-        only_json = is_stdout(json_file)
-        screen = console()
-        if not only_json:
-            _print_start(screen, folds[0], len(folds))
-        tested: list[Trained] = []
-        with _Training.on(screen, len(folds), silent=only_json) as training:
-            for one in folds:
-                tested.append(library.run_fold(one, training.begin(one.name, library.untrained())))
-                training.end(tested[-1])
-        results = library.compare(tested)
-        out.mkdir(exist_ok=True)
-        model = out / MODEL
-        tested[0].ranker.save(model)
-        picture = None
-        if figure and installed("matplotlib"):
-            from sinkprop.common.atomic import replacing
-
-            picture = out / FIGURE
-            with working("drawing"), _quiet_matplotlib(), replacing(picture) as temporary:
-                library.plot(tested[0], results, temporary, tested_on=_queries_of(results, tested))
-        page = out / REPORT
-        with working("writing the report"):
-            from sinkprop.report import write_report
-
-            write_report(library.report(tested, texts), page)
-        if json_file is not None:
-            write_output(json_file, as_json(_record(results, tested, texts, model, picture, page)))
-        if only_json:
-            return
-        _print_results(screen, results, tested)
-        for example in results.examples:
-            _print_example(screen, example, texts)
-        say(screen, "** answers the query, * helps: the judgments of the data set.\n", "dim")
-        _print_end(
-            screen, tested[0], model, picture, page, figure=figure, seconds=time.perf_counter() - began
-        )
-
-    return demo
-
-
 def _check_folder(context: click.Context, option: click.Parameter, path: Path) -> Path:
-    import click
-
     there = path if path.exists() else path.absolute().parent
     if not there.is_dir():
-        raise click.BadParameter(f"there is no folder {str(there)!r}.", ctx=context, param=option)
+        raise click.BadParameter(f"there is no folder {str(there)!r}.")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise click.BadParameter(f"the folder {str(there)!r} cannot be written.", ctx=context, param=option)
+        raise click.BadParameter(f"the folder {str(there)!r} cannot be written.")
     return path
+
+
+@click.command("demo", short_help="Train on the embedded data set and show what it does.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    metavar="DIR",
+    callback=_check_folder,
+    help=f"Where {MODEL}, {FIGURE} and {REPORT} go.  [default: the current folder]",
+)
+@number_option(
+    "--fold",
+    most=_N_FOLDS,
+    help="Only this fold, 1 to 5: a fifth of the time and of the evidence.  [default: all five]",
+)
+@click.option(
+    "--figure/--no-figure", default=True, help="Draw the figure; needs matplotlib.  [default: figure]"
+)
+@json_option("Write everything shown as JSON; - writes only that, to stdout.")
+def demo_command(out: Path, fold: int | None, figure: bool, json_file: Path | None) -> None:
+    """Train on the data set that ships with sinkprop, and show what it does, in under a minute.
+
+    Queries such as "delete a directory tree" over the documentation of Python's standard library. Ranks
+    the test queries by BM25, least squares and SinkProp, prints NDCG and MAP with a paired test, and
+    three queries before and after; saves a model, a figure, and a report: a page for the browser in
+    which every query can be looked at.
+
+    \b
+    sinkprop demo                     everything, five folds
+    sinkprop demo --fold 1            a quick look, some ten seconds
+    sinkprop demo --out results       all files into a folder of their own
+    sinkprop demo --json - | jq .means
+    """  # noqa: D301
+    began = time.perf_counter()
+    with working("loading"):
+        from sinkprop.cli import demonstration as library
+        from sinkprop.datasets import load_pydocs, pydocs_folds, pydocs_queries
+
+        folds = pydocs_folds() if fold is None else (load_pydocs(fold),)
+        texts = pydocs_queries()
+    only_json = is_stdout(json_file)
+    screen = console()
+    if not only_json:
+        _print_start(screen, folds[0], len(folds))
+    tested = train_folds(folds, screen, silent=only_json)
+    results = library.compare(tested)
+    saved = save_results(tested, results, texts, out, figure=figure)
+    if json_file is not None:
+        write_output(json_file, as_json(_record(results, tested, texts, saved)))
+    if only_json:
+        return
+    _print_results(screen, results, tested)
+    for example in results.examples:
+        _print_example(screen, example, texts)
+    say(screen, "** answers the query, * helps: the judgments of the data set.\n", "dim")
+    _print_end(screen, tested[0], saved, figure=figure, seconds=time.perf_counter() - began)
+
+
+def train_folds(folds: Sequence[Fold], screen: Console, *, silent: bool = False) -> list[Trained]:
+    """The models of every fold, with what is shown while they train."""
+    from sinkprop.cli import demonstration as library
+
+    tested: list[Trained] = []
+    with _Training.on(screen, len(folds), silent=silent) as training:
+        for fold in folds:
+            tested.append(library.run_fold(fold, training.begin(fold.name, library.untrained())))
+            training.end(tested[-1])
+    return tested
+
+
+def save_results(
+    tested: Sequence[Trained], results: Results, texts: dict[Any, str], out: Path, *, figure: bool = True
+) -> dict[str, Path | None]:
+    """The paths of the model of the first fold, the figure and the report, written to a folder."""
+    from sinkprop.cli import demonstration as library
+    from sinkprop.common.atomic import replacing
+    from sinkprop.report import write_report
+
+    out.mkdir(exist_ok=True)
+    tested[0].ranker.save(out / MODEL)
+    picture = out / FIGURE if figure and installed("matplotlib") else None
+    if picture is not None:
+        from sinkprop.cli.demonstration_figure import draw_demonstration
+
+        with working("drawing"), _quiet_matplotlib(), replacing(picture) as temporary:
+            draw_demonstration(tested[0], results, temporary, tested_on=_queries_of(results, tested))
+    with working("writing the report"):
+        write_report(library.report(tested, texts), out / REPORT)
+    return {"model": out / MODEL, "figure": picture, "report": out / REPORT}
 
 
 @contextmanager
@@ -169,10 +170,9 @@ class _Training:
             yield training
 
     def begin(self, name: str, ranker: Any) -> Callable[[Stage], None]:
-        from sinkprop.linear.records import Annealing
-
         self.name, self.stages = name, []
-        self.penalties, self.sigmas = sorted(ranker.penalty), (ranker.annealing or Annealing()).sigmas
+        self.penalties = sorted(ranker.penalty)
+        self.sigmas = (ranker.annealing or ranker.default_annealing).sigmas
         return self.seen
 
     def seen(self, stage: Stage) -> None:
@@ -267,17 +267,13 @@ def _print_start(screen: Console, fold: Any, n_folds: int) -> None:
 
 def _print_results(screen: Console, results: Results, tested: Sequence[Trained]) -> None:
     shown = tested[0]
-    stages = shown.ranker.fit_result_.stages
-    penalties = sorted({s.penalty for s in stages if math.isfinite(s.penalty)})
-    sigmas = sorted({s.sigma for s in stages if s.sigma is not None}, reverse=True)
-    start = stages[0].criterion
     say(screen, f"\nHow {shown.fold.name} was trained", "bold")
     say(
         screen,
         "NDCG of its validation queries, mean of @1 to @10, by penalty (rows) and sigma (columns, from "
-        f"smooth to sharp). Least squares, the start of every row, has {start:.3f}.",
+        f"smooth to sharp). Least squares, the start of every row, has {shown.stages[0].criterion:.3f}.",
     )
-    screen.print(_grid(stages, penalties, sigmas))
+    screen.print(_grid(shown.stages, shown.penalties, shown.sigmas))
     say(screen, "* the model: the best of them", "dim")
     say(screen, f"\nTest: means of {_queries_of(results, tested)}", "bold")
     rows = [[method, *(f"{x[name]:.4f}" for name in _SHOWN)] for method, x in results.means.items()]
@@ -334,27 +330,20 @@ def _short(name: str, room: int, utf: bool) -> str:
 
 
 def _print_end(
-    screen: Console,
-    shown: Trained,
-    model: Path,
-    picture: Path | None,
-    page: Path,
-    *,
-    figure: bool,
-    seconds: float,
+    screen: Console, shown: Trained, saved: dict[str, Path | None], *, figure: bool, seconds: float
 ) -> None:
-    say(screen, f"Saved {model}, the model of {shown.fold.name}")
-    if picture is not None:
-        say(screen, f"Saved {picture}")
+    say(screen, f"Saved {saved['model']}, the model of {shown.fold.name}")
+    if saved["figure"] is not None:
+        say(screen, f"Saved {saved['figure']}")
     elif figure:
         say(screen, 'No figure: it needs matplotlib, pip install "sinkprop[plot]"')
-    say(screen, f"Saved {page}: open it in a browser to look at every query")
+    say(screen, f"Saved {saved['report']}: open it in a browser to look at every query")
     say(screen, f"{seconds:.0f} seconds in all")
     say(screen, "\nNext", "bold")
     say(screen, "In Python, the model again, and the data as files:")
     for line in (
         "import sinkprop",
-        f"ranker = sinkprop.load_model({str(model)!r})",
+        f"ranker = sinkprop.load_model({str(saved['model'])!r})",
         "sinkprop.datasets.write_pydocs('pydocs')",
     ):
         say(screen, f"  {line}")
@@ -370,12 +359,7 @@ def _print_end(
 
 
 def _record(
-    results: Results,
-    tested: Sequence[Trained],
-    texts: dict[Any, str],
-    model: Path,
-    picture: Path | None,
-    page: Path,
+    results: Results, tested: Sequence[Trained], texts: dict[Any, str], saved: dict[str, Path | None]
 ) -> dict[str, Any]:
     return {
         "queries": results.n_queries,
@@ -387,11 +371,9 @@ def _record(
             {
                 "name": one.fold.name,
                 "seconds": one.seconds,
-                "stages": [dataclasses.asdict(stage) for stage in one.ranker.fit_result_.stages],
+                "stages": [dataclasses.asdict(stage) for stage in one.stages],
             }
             for one in tested
         ],
-        "model": str(model),
-        "figure": None if picture is None else str(picture),
-        "report": str(page),
+        **saved,
     }

@@ -5,21 +5,29 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import numpy as np
 
-from sinkprop.cli.options import check_metrics, check_new_file, keep_apart
-from sinkprop.cli.output import as_json, complain, console, counted, is_stdout, write_output
+from sinkprop.cli.options import (
+    convention_option,
+    data_options,
+    data_path,
+    json_option,
+    keep_apart,
+    metrics_option,
+    output_option,
+)
+from sinkprop.cli.output import as_json, complain, console, counted, is_stdout, say_written, write_output
 from sinkprop.cli.reading import (
     Reading,
     Scorer,
     blocks_of,
     check_missing,
-    data_options,
-    data_path,
     document_names,
     file_name,
     query_names,
@@ -29,174 +37,160 @@ from sinkprop.cli.reading import (
 from sinkprop.common.console import print_columns, say
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Queries
-from sinkprop.metrics.conventions import CHOICES, CONVENTIONS
+from sinkprop.metrics.conventions import CHOICES
 from sinkprop.metrics.evaluation import Evaluation, evaluate_blocks
 from sinkprop.metrics.evaluation import evaluate as evaluate_ranking
 
 if TYPE_CHECKING:
-    import click
-
     from sinkprop.estimator.base import BaseRanker
     from sinkprop.store import StoredQueries
 
-__all__ = ["evaluate_command"]
-
+__all__ = ["Evaluated", "evaluate_command", "evaluated"]
 
 METRICS = "ndcg@1,ndcg@3,ndcg@5,ndcg@10,map"
 
 
-def evaluate_command() -> click.Command:
-    import click
+@click.command("evaluate", short_help="Evaluate a model, scores, a feature or a TREC run.")
+@click.argument("data", type=data_path(stored=True))
+@click.option("--model", type=data_path(stdin=False), metavar="FILE", help="Rank by a saved model.")
+@click.option(
+    "--scores", type=data_path(), metavar="FILE", help="Rank by scores, one a line as the rows of DATA."
+)
+@click.option("--feature", metavar="ID", help="Rank by a feature: its id, or its name in Parquet.")
+@click.option("--run", type=data_path(), metavar="FILE", help="Rank by the scores of a TREC run.")
+@metrics_option(default=METRICS, help=f"As ndcg@1-10,map,p@5,mrr.  [default: {METRICS}]")
+@convention_option()
+@click.option(
+    "--empty",
+    type=click.Choice(["0", "1", "skip"]),
+    help="What a query without a relevant document counts.  [default: the convention's]",
+)
+@click.option(
+    "--ties",
+    type=click.Choice(CHOICES["ties"]),
+    help="The order of documents with equal scores.  [default: the convention's]",
+)
+@click.option(
+    "--threshold", type=float, metavar="X", help="The least relevant label.  [default: the convention's]"
+)
+@click.option(
+    "--max-grade", type=float, metavar="X", help="The highest grade of ERR.  [default: the largest label]"
+)
+@click.option("--per-query", is_flag=True, help="Show every query, not only the means.")
+@json_option("Write the means, and every query with --per-query; - writes only that, to stdout.")
+@output_option(
+    "--csv",
+    "csv_file",
+    stdout=True,
+    help="Write a row a query and a column a metric; - writes only that, to stdout.",
+)
+@data_options
+def evaluate_command(
+    data: Path,
+    model: Path | None,
+    scores: Path | None,
+    feature: str | None,
+    run: Path | None,
+    empty: str | None,
+    per_query: bool,
+    json_file: Path | None,
+    csv_file: Path | None,
+    **options: Any,
+) -> None:
+    """Evaluate a ranking of the documents in DATA, with the convention stated.
 
-    @click.command("evaluate", short_help="Evaluate a model, scores, a feature or a TREC run.")
-    @click.argument("data", type=data_path(stored=True))
-    @click.option("--model", type=data_path(stdin=False), metavar="FILE", help="Rank by a saved model.")
-    @click.option(
-        "--scores", type=data_path(), metavar="FILE", help="Rank by scores, one a line as the rows of DATA."
-    )
-    @click.option("--feature", metavar="ID", help="Rank by a feature: its id, or its name in Parquet.")
-    @click.option("--run", type=data_path(), metavar="FILE", help="Rank by the scores of a TREC run.")
-    @click.option(
-        "--metrics",
-        default=METRICS,
-        metavar="NAMES",
-        callback=check_metrics,
-        help=f"As ndcg@1-10,map,p@5,mrr.  [default: {METRICS}]",
-    )
-    @click.option(
-        "--convention",
-        type=click.Choice(list(CONVENTIONS)),
-        default="letor",
-        metavar="NAME",
-        help=f"{', '.join(CONVENTIONS)}.  [default: letor]",
-    )
-    @click.option(
-        "--empty",
-        type=click.Choice(["0", "1", "skip"]),
-        help="What a query without a relevant document counts.  [default: the convention's]",
-    )
-    @click.option(
-        "--ties",
-        type=click.Choice(CHOICES["ties"]),
-        help="The order of documents with equal scores.  [default: the convention's]",
-    )
-    @click.option(
-        "--threshold", type=float, metavar="X", help="The least relevant label.  [default: the convention's]"
-    )
-    @click.option(
-        "--max-grade", type=float, metavar="X", help="The highest grade of ERR.  [default: the largest label]"
-    )
-    @click.option("--per-query", is_flag=True, help="Show every query, not only the means.")
-    @click.option(
-        "--json",
-        "json_file",
-        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-        metavar="FILE",
-        callback=check_new_file,
-        help="Write the means, and every query with --per-query; - writes only that, to stdout.",
-    )
-    @click.option(
-        "--csv",
-        "csv_file",
-        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-        metavar="FILE",
-        callback=check_new_file,
-        help="Write a row a query and a column a metric; - writes only that, to stdout.",
-    )
-    @data_options
-    @click.pass_context
-    def evaluate(
-        context: click.Context,
-        /,
-        data: Path,
-        model: Path | None,
-        scores: Path | None,
-        feature: str | None,
-        run: Path | None,
-        metrics: str,
-        convention: str,
-        empty: str | None,
-        ties: str | None,
-        threshold: float | None,
-        max_grade: float | None,
-        per_query: bool,
-        json_file: Path | None,
-        csv_file: Path | None,
-        **reading: Any,
-    ) -> None:
-        """Evaluate a ranking of the documents in DATA, with the convention stated.
+    Programs that print the same metric's name print different numbers: they differ in gain, discount,
+    and in what short queries, queries without a relevant document and ties count. --convention takes
+    another program's.
 
-        Programs that print the same metric's name print different numbers: they differ in gain, discount,
-        and in what short queries, queries without a relevant document and ties count. --convention takes
-        another program's.
+    DATA may be a stored set, which `sinkprop convert` makes and which is read a block at a time.
 
-        DATA may be a stored set, which `sinkprop convert` makes and which is read a block at a time.
+    A document of DATA that a TREC run leaves out ranks below those in it; one that DATA does not have
+    is an error.
 
-        A document of DATA that a TREC run leaves out ranks below those in it; one that DATA does not have
-        is an error.
+    \b
+    sinkprop evaluate test.txt --model m.model
+    sinkprop evaluate test.txt --scores scores.txt --metrics ndcg@1-10,map,mrr
+    sinkprop evaluate test.txt --feature 25 --convention lightgbm
+    sinkprop evaluate test.txt --run test.run --convention trec --ties average
+    sinkprop evaluate test.txt --model m.model --per-query --csv queries.csv
+    sinkprop evaluate test.txt --model m.model --json - | jq .metrics
+    sinkprop evaluate test.queries --model m.model
+    """  # noqa: D301
+    by = {"model": model, "scores": scores, "feature": feature, "run": run}
+    given = [f"--{name}" for name, value in by.items() if value is not None]
+    if len(given) != 1:
+        got = " and ".join(given) or "none of them"
+        raise click.UsageError(f"give one of --model, --scores, --feature and --run to rank by; got {got}.")
+    files = {"--model": model, "--scores": scores, "--run": run, "--group": options["group"]}
+    keep_apart({"--json": json_file, "--csv": csv_file}, {"DATA": data, **files})
+    if str(data) == "-" and "-" in (str(scores), str(run)):
+        raise click.UsageError("DATA and the scores cannot both be stdin.")
+    if is_stdout(json_file) and is_stdout(csv_file):
+        raise click.UsageError("--json and --csv cannot both be stdout.")
+    reading = Reading.taken_from(options)
+    options["empty"] = int(empty) if empty in ("0", "1") else empty
+    found = evaluated(data, reading, by, **options)
+    if json_file is not None:
+        write_output(json_file, as_json(_record(found, per_query=per_query)))
+    if csv_file is not None:
+        write_output(csv_file, _csv(found.result))
+    if not is_stdout(json_file) and not is_stdout(csv_file):
+        _print(found, per_query=per_query, wrote=[json_file, csv_file])
 
-        \b
-        sinkprop evaluate test.txt --model m.model
-        sinkprop evaluate test.txt --scores scores.txt --metrics ndcg@1-10,map,mrr
-        sinkprop evaluate test.txt --feature 25 --convention lightgbm
-        sinkprop evaluate test.txt --run test.run --convention trec --ties average
-        sinkprop evaluate test.txt --model m.model --per-query --csv queries.csv
-        sinkprop evaluate test.txt --model m.model --json - | jq .metrics
-        sinkprop evaluate test.queries --model m.model
-        """  # noqa: D301
-        sources = {"--model": model, "--scores": scores, "--feature": feature, "--run": run}
-        given = [name for name, value in sources.items() if value is not None]
-        if len(given) != 1:
-            got = " and ".join(given) or "none of them"
-            raise click.UsageError(
-                f"give one of --model, --scores, --feature and --run to rank by; got {got}.", ctx=context
-            )
-        files = {"--model": model, "--scores": scores, "--run": run, "--group": reading["group"]}
-        keep_apart({"--json": json_file, "--csv": csv_file}, {"DATA": data, **files})
-        if str(data) == "-" and "-" in (str(scores), str(run)):
-            raise click.UsageError("DATA and the scores cannot both be stdin.", ctx=context)
-        if is_stdout(json_file) and is_stdout(csv_file):
-            raise click.UsageError("--json and --csv cannot both be stdout.", ctx=context)
-        ranker = None if model is None else read_model_file(model)
-        queries = read_data(data, Reading(**reading))
-        name = file_name(data)
-        if ranker is not None and model is not None:
-            check_missing(ranker, queries)
-            by, score = f"the model {model}", _by_model(ranker, file_name(model), name)
-        elif scores is not None:
-            by, score = f"the scores {file_name(scores)}", _by_rows(_read_scores(scores, len(queries), name))
-        elif run is not None:
-            known = queries if isinstance(queries, Queries) else queries.without_features()
-            by, score = f"the run {file_name(run)}", _by_rows(_read_run(run, known, name))
-        else:
-            column = _column(str(feature), queries, name, zero_based=reading["zero_based"])
-            by, score = f"the feature {feature}", _by_feature(column)
-        options: dict[str, Any] = {
-            "empty": {"0": 0, "1": 1, "skip": "skip", None: None}[empty],
-            "ties": ties,
-            "threshold": threshold,
-            "max_grade": max_grade,
-        }
-        blocks = ((block, score(block)) for block in blocks_of(queries, "evaluating"))
-        if isinstance(queries, Queries):
-            result = next(evaluate_ranking(q.y, x, q.qid, metrics, convention, **options) for q, x in blocks)
-        else:
-            result = evaluate_blocks(
-                ((block.y, x, block.groups) for block, x in blocks),
-                queries.query_ids,
-                queries.largest_label,
-                metrics,
-                convention,
-                **options,
-            )
-        if json_file is not None:
-            write_output(json_file, as_json(_record(result, name, by, per_query=per_query)))
-        if csv_file is not None:
-            write_output(csv_file, _csv(result))
-        if not is_stdout(json_file) and not is_stdout(csv_file):
-            _print(result, queries, name, by, per_query=per_query, wrote=[json_file, csv_file])
 
-    return evaluate
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """The metrics of a file's queries, with the names of the file and of what ranked its documents."""
+
+    result: Evaluation
+    queries: Queries | StoredQueries
+    name: str
+    by: str
+
+
+def evaluated(
+    data: Path,
+    reading: Reading,
+    by: Mapping[str, Any],
+    *,
+    metrics: str = METRICS,
+    convention: str = "letor",
+    **options: Any,
+) -> Evaluated:
+    """The evaluation of a file, ranked by {"model", "scores", "run" or "feature": ...}, one of them given.
+
+    `options` are those of `sinkprop.evaluate`.
+    """
+    model, scores, run = by.get("model"), by.get("scores"), by.get("run")
+    ranker = None if model is None else read_model_file(model)
+    queries = read_data(data, reading)
+    name = file_name(data)
+    if ranker is not None and model is not None:
+        check_missing(ranker, queries)
+        what, score = f"the model {model}", _by_model(ranker, file_name(model), name)
+    elif scores is not None:
+        what, score = f"the scores {file_name(scores)}", _by_rows(_read_scores(scores, len(queries), name))
+    elif run is not None:
+        known = queries if isinstance(queries, Queries) else queries.without_features()
+        what, score = f"the run {file_name(run)}", _by_rows(_read_run(run, known, name))
+    else:
+        feature = str(by["feature"])
+        what = f"the feature {feature}"
+        score = _by_feature(_column(feature, queries, name, zero_based=reading.zero_based))
+    blocks = ((block, score(block)) for block in blocks_of(queries, "evaluating"))
+    if isinstance(queries, Queries):
+        result = next(evaluate_ranking(q.y, x, q.qid, metrics, convention, **options) for q, x in blocks)
+    else:
+        result = evaluate_blocks(
+            ((block.y, x, block.groups) for block, x in blocks),
+            queries.query_ids,
+            queries.largest_label,
+            metrics,
+            convention,
+            **options,
+        )
+    return Evaluated(result, queries, name, what)
 
 
 def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[Queries], Floats]:
@@ -311,10 +305,11 @@ def _column(feature: str, queries: Queries | StoredQueries, data_name: str, *, z
     )
 
 
-def _record(result: Evaluation, data_name: str, by: str, *, per_query: bool) -> dict[str, Any]:
+def _record(found: Evaluated, *, per_query: bool) -> dict[str, Any]:
+    result = found.result
     record: dict[str, Any] = {
-        "data": data_name,
-        "ranked_by": by,
+        "data": found.name,
+        "ranked_by": found.by,
         "convention": result.convention.name,
         "description": result.describe(),
         "queries": result.n_queries,
@@ -339,18 +334,10 @@ def _csv(result: Evaluation) -> str:
     return text.getvalue()
 
 
-def _print(
-    result: Evaluation,
-    queries: Queries | StoredQueries,
-    data_name: str,
-    by: str,
-    *,
-    per_query: bool,
-    wrote: list[Path | None],
-) -> None:
-    out = console()
+def _print(found: Evaluated, *, per_query: bool, wrote: list[Path | None]) -> None:
+    out, result, queries = console(), found.result, found.queries
     size = f"{counted(len(queries), 'row', 'rows')}, {counted(queries.n_queries, 'query', 'queries')}"
-    say(out, f"{data_name}, {size}, by {by}", "bold")
+    say(out, f"{found.name}, {size}, by {found.by}", "bold")
     out.print()
     if per_query:
         rows = [
@@ -362,6 +349,4 @@ def _print(
     else:
         print_columns(out, ["metric", "mean"], [[name, f"{mean:.4f}"] for name, mean in result.items()])
     say(out, result.describe(), "dim")
-    for path in wrote:
-        if path is not None:
-            say(out, f"Wrote {path}")
+    say_written(out, *wrote)

@@ -7,177 +7,121 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.options import check_new_file, installed, keep_apart
+import click
+
+from sinkprop.cli.options import check_options_of, data_options, data_path, keep_apart, output_option
 from sinkprop.cli.output import complain, counted, is_stdout, working, write_output
-from sinkprop.cli.reading import (
-    Reading,
-    Scorer,
-    data_options,
-    data_path,
-    file_name,
-    read_model_file,
-    read_queries,
-)
+from sinkprop.cli.reading import Reading, Scorer, file_name, read_model_file, read_queries
+from sinkprop.common.packages import installed
 
 if TYPE_CHECKING:
-    import click
-
     from sinkprop.estimator.base import BaseRanker
     from sinkprop.export.write import Agreement, Export
 
-__all__ = ["export_command"]
+__all__ = ["compare_scores", "export_command", "export_ranker"]
 
 _FORMATS = ("onnx", "elasticsearch", "opensearch", "solr")
 _ENGINES = _FORMATS[1:]
 
 
-def export_command() -> click.Command:
-    import click
+@click.command("export", short_help="Write a model for ONNX, Elasticsearch, OpenSearch or Solr.")
+@click.argument("model", type=data_path(stdin=False))
+@click.option(
+    "--to", "form", type=click.Choice(_FORMATS), required=True, help="What the model is written for."
+)
+@output_option("-o", "--out", stdout=True, required=True, help="Where to write, in one step; - for stdout.")
+@click.option("--name", metavar="NAME", help="Engines: of the model.  [default: MODEL's, without its suffix]")
+@click.option(
+    "--features",
+    type=data_path(stdin=False),
+    metavar="FILE",
+    help="Names of the features in their order: one a line, or JSON, a list of names or an object that "
+    "says what each is.  [default: the model's names, or feature_1, ...]",
+)
+@output_option("--definitions", help="Engines: also write the request that defines the features.")
+@click.option("--store", metavar="NAME", help="Solr: the feature store.  [default: Solr's]")
+@click.option(
+    "--missing",
+    type=click.Choice(["zero", "nan"]),
+    help="Engines: whether a feature without a value goes where 0 goes in a tree, or where the model "
+    "sends missing values.  [default: zero; to be said where the model was trained with such]",
+)
+@click.option(
+    "--transformed",
+    is_flag=True,
+    help="Solr: its features are already sign(x) log(1 + |x|), as the network takes them.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float64", "float32"]),
+    help="ONNX: of features and scores.  [default: float64]",
+)
+@click.option(
+    "--check",
+    "data",
+    type=data_path(stored=True),
+    metavar="DATA",
+    help="Score this file by the export and by the model; nothing is written where they do not agree.",
+)
+@data_options
+def export_command(
+    model: Path,
+    form: str,
+    out: Path,
+    name: str | None,
+    features: Path | None,
+    definitions: Path | None,
+    data: Path | None,
+    **options: Any,
+) -> int:
+    """Write MODEL for where it serves.
 
-    @click.command("export", short_help="Write a model for ONNX, Elasticsearch, OpenSearch or Solr.")
-    @click.argument("model", type=data_path(stdin=False))
-    @click.option(
-        "--to",
-        "form",
-        type=click.Choice(_FORMATS),
-        required=True,
-        help="What the model is written for.",
-    )
-    @click.option(
-        "-o",
-        "--out",
-        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-        required=True,
-        metavar="FILE",
-        callback=check_new_file,
-        help="Where to write, in one step; - for stdout.",
-    )
-    @click.option(
-        "--name", metavar="NAME", help="Engines: of the model.  [default: MODEL's, without its suffix]"
-    )
-    @click.option(
-        "--features",
-        type=data_path(stdin=False),
-        metavar="FILE",
-        help="Names of the features in their order: one a line, or JSON, a list of names or an object that "
-        "says what each is.  [default: the model's names, or feature_1, ...]",
-    )
-    @click.option(
-        "--definitions",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        callback=check_new_file,
-        help="Engines: also write the request that defines the features.",
-    )
-    @click.option("--store", metavar="NAME", help="Solr: the feature store.  [default: Solr's]")
-    @click.option(
-        "--missing",
-        type=click.Choice(["zero", "nan"]),
-        help="Engines: whether a feature without a value goes where 0 goes in a tree, or where the model "
-        "sends missing values.  [default: zero; to be said where the model was trained with such]",
-    )
-    @click.option(
-        "--transformed",
-        is_flag=True,
-        help="Solr: its features are already sign(x) log(1 + |x|), as the network takes them.",
-    )
-    @click.option(
-        "--dtype",
-        type=click.Choice(["float64", "float32"]),
-        help="ONNX: of features and scores.  [default: float64]",
-    )
-    @click.option(
-        "--check",
-        "data",
-        type=data_path(stored=True),
-        metavar="DATA",
-        help="Score this file by the export and by the model; nothing is written where they do not agree.",
-    )
-    @data_options
-    def export(
-        model: Path,
-        form: str,
-        out: Path,
-        name: str | None,
-        features: Path | None,
-        definitions: Path | None,
-        data: Path | None,
-        store: str | None,
-        missing: str | None,
-        transformed: bool,
-        dtype: str | None,
-        **reading: Any,
-    ) -> int:
-        """Write MODEL for where it serves.
+    ONNX takes every ranker whose scores are a function of the document, or of the query's documents where
+    features are normalized by query; the plugin of Elasticsearch and OpenSearch takes linear models and
+    trees, Solr those and networks of rectified units. What a format cannot say is an error. Engines drop
+    constants and count in single precision.
 
-        ONNX takes every ranker whose scores are a function of the document, or of the query's documents where
-        features are normalized by query; the plugin of Elasticsearch and OpenSearch takes linear models and
-        trees, Solr those and networks of rectified units. What a format cannot say is an error. Engines drop
-        constants and count in single precision.
+    A check of ONNX is by onnxruntime. That of an engine is by its rules, in single precision, and without
+    the engine: the scores may differ by a constant, and documents with nearly equal scores may change
+    places.
 
-        A check of ONNX is by onnxruntime. That of an engine is by its rules, in single precision, and without
-        the engine: the scores may differ by a constant, and documents with nearly equal scores may change
-        places.
-
-        \b
-        sinkprop export m.model --to onnx -o m.onnx --check test.txt
-        sinkprop export m.model --to elasticsearch -o model.json --definitions features.json
-        sinkprop export m.model --to opensearch -o model.json --features names.txt --name shop
-        sinkprop export m.model --to solr -o model.json --store shop --features features.json
-        """  # noqa: D301
-        context = click.get_current_context()
-        _check_options(context, form)
-        if data is not None and form == "onnx" and not installed("onnxruntime"):
-            raise click.UsageError(
-                "--check needs onnxruntime for ONNX: pip install onnxruntime.", ctx=context
-            )
-        if form == "onnx" and not installed("onnx"):
-            raise click.UsageError('--to onnx needs onnx: pip install "sinkprop[onnx]".', ctx=context)
-        keep_apart(
-            {"--out": out, "--definitions": definitions},
-            {"MODEL": model, "--features": features, "--check": data, "--group": reading["group"]},
-        )
-        named = _read_features(features) if features is not None else None
-        ranker = read_model_file(model)
-        exported = _export(
-            context,
-            ranker,
-            format=form,
-            name=(model.stem if name is None else name) if form in _ENGINES else None,
-            features=named,
-            store=store,
-            missing=missing,
-            transformed=transformed,
-            dtype=dtype,
-        )
-        lines: list[str] = []
-        if data is not None:
-            lines, wrong = _check(exported, ranker, model, data, Reading(**reading))
-            if wrong:
-                for line in lines:
-                    complain(line, 0)
-                return complain(f"{wrong} Nothing was written.", 1)
-        if definitions is not None:
-            write_output(definitions, exported.definitions or "")
-        write_output(out, exported.content)
-        lines.insert(0, _summary(exported, ranker, out, definitions))
-        for line in lines:
-            print(line, file=sys.stderr if is_stdout(out) else sys.stdout)
-        return 0
-
-    return export
-
-
-def _check_options(context: click.Context, form: str) -> None:
-    import click
-    from click.core import ParameterSource
-
+    \b
+    sinkprop export m.model --to onnx -o m.onnx --check test.txt
+    sinkprop export m.model --to elasticsearch -o model.json --definitions features.json
+    sinkprop export m.model --to opensearch -o model.json --features names.txt --name shop
+    sinkprop export m.model --to solr -o model.json --store shop --features features.json
+    """  # noqa: D301
     from sinkprop.export.write import OPTIONS
 
-    for name, formats in {**OPTIONS, "definitions": _ENGINES}.items():
-        given = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
-        if given and form not in formats:
-            raise click.UsageError(f"--{name} is an option of --to {' or '.join(formats)}.", ctx=context)
+    check_options_of("--to", form, {**OPTIONS, "definitions": _ENGINES})
+    if data is not None and form == "onnx" and not installed("onnxruntime"):
+        raise click.UsageError("--check needs onnxruntime for ONNX: pip install onnxruntime.")
+    if form == "onnx" and not installed("onnx"):
+        raise click.UsageError('--to onnx needs onnx: pip install "sinkprop[onnx]".')
+    keep_apart(
+        {"--out": out, "--definitions": definitions},
+        {"MODEL": model, "--features": features, "--check": data, "--group": options["group"]},
+    )
+    reading = Reading.taken_from(options)
+    if form in _ENGINES:
+        options["name"] = model.stem if name is None else name
+    named = None if features is None else _read_features(features)
+    ranker = read_model_file(model)
+    exported = export_ranker(ranker, format=form, features=named, **options)
+    lines: list[str] = []
+    if data is not None:
+        lines, wrong = compare_scores(exported, ranker, model, data, reading)
+        if wrong:
+            for line in lines:
+                complain(line, 0)
+            return complain(f"{wrong} Nothing was written.", 1)
+    if definitions is not None:
+        write_output(definitions, exported.definitions or "")
+    write_output(out, exported.content)
+    lines.insert(0, _summary(exported, ranker, out, definitions))
+    for line in lines:
+        print(line, file=sys.stderr if is_stdout(out) else sys.stdout)
+    return 0
 
 
 def _read_features(path: Path) -> Any:
@@ -195,16 +139,15 @@ def _read_features(path: Path) -> Any:
     return found
 
 
-def _export(context: click.Context, ranker: BaseRanker, **options: Any) -> Export:
-    import click
-
+def export_ranker(ranker: BaseRanker, **options: Any) -> Export:
+    """What `sinkprop.export.write.export` makes. Errors speak of options, not of arguments."""
     from sinkprop.export.write import export
 
     try:
         with working("exporting"):
             return export(ranker, **options)
     except ImportError as error:
-        raise click.UsageError(f"{error}.", ctx=context) from None
+        raise click.UsageError(f"{error}.") from None
     except ValueError as error:
         # what Python takes as arguments are options here
         message = (
@@ -214,7 +157,7 @@ def _export(context: click.Context, ranker: BaseRanker, **options: Any) -> Expor
         raise ValueError(message) from None
 
 
-def _check(
+def compare_scores(
     exported: Export, ranker: BaseRanker, model: Path, data: Path, reading: Reading
 ) -> tuple[list[str], str]:
     """What to print of the export's scores of a file, and what is wrong with them, if anything is."""

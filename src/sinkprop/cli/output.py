@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import stat
 import sys
@@ -12,6 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+from sinkprop.common.console import say
+from sinkprop.common.plain_data import plain_data
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,6 +28,7 @@ __all__ = [
     "notes_on_stderr",
     "program_name",
     "progress",
+    "say_written",
     "working",
     "write_files",
     "write_output",
@@ -52,7 +55,8 @@ def command_line() -> str | None:
 
     import click
 
-    given = click.get_current_context().find_root().obj
+    context = click.get_current_context(silent=True)
+    given = None if context is None else context.find_root().obj
     return None if given is None else shlex.join(["sinkprop", *given])
 
 
@@ -121,19 +125,7 @@ def is_special(path: Path) -> bool:
 
 def as_json(record: Any) -> str:
     """JSON of plain data and NumPy numbers, with null for what is not finite."""
-    return json.dumps(_plain(record), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(x) for key, x in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(x) for x in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, bool | int | float) else str(value)
+    return json.dumps(plain_data(record, finite=True), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def console() -> Console:
@@ -142,6 +134,13 @@ def console() -> Console:
 
     terminal = Console(highlight=False)
     return terminal if terminal.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
+
+
+def say_written(out: Console, *paths: object) -> None:
+    """A line for each file that was written."""
+    for path in paths:
+        if path is not None:
+            say(out, f"Wrote {path}")
 
 
 def counted(n: int, one: str, several: str) -> str:

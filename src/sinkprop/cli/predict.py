@@ -7,17 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import numpy as np
 
-from sinkprop.cli.options import check_new_file, keep_apart
+from sinkprop.cli.options import data_options, data_path, keep_apart, output_option, parsed_by
 from sinkprop.cli.output import write_texts
 from sinkprop.cli.reading import (
     Reading,
     Scorer,
     blocks_of,
     check_missing,
-    data_options,
-    data_path,
     document_names,
     file_name,
     query_names,
@@ -27,92 +26,90 @@ from sinkprop.cli.reading import (
 from sinkprop.common.types import Floats, Integers, Singles
 
 if TYPE_CHECKING:
-    import click
-
     from sinkprop.data.queries import Groups, Queries
     from sinkprop.estimator.base import BaseRanker
 
-__all__ = ["predict_command"]
+__all__ = ["predict_command", "predictions"]
 
 # Scores of a run stay within these, with room for steps below the least: smaller ones count as 0, since some
 # who read them know no denormal numbers.
 _LARGEST, _SMALLEST = np.float32(1e38), np.float32(1e-30)
 
 
-def predict_command() -> click.Command:
-    import click
+def _check_word(name: str) -> None:
+    if name.split() != [name]:
+        raise ValueError(f"{name!r} is not one word.")
 
-    @click.command("predict", short_help="Score or rank the documents of a file, or write a TREC run.")
-    @click.argument("model", type=data_path(stdin=False))
-    @click.argument("data", type=data_path(stored=True))
-    @click.option(
-        "--out",
-        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-        metavar="FILE",
-        callback=check_new_file,
-        help="Where to write, in one step.  [default: stdout]",
-    )
-    @click.option(
-        "--format",
-        "form",
-        type=click.Choice(["scores", "trec", "ranks"]),
-        default="scores",
-        help="A score a line, a TREC run, or a rank a line.  [default: scores]",
-    )
-    @click.option(
-        "--run-name",
-        default="sinkprop",
-        metavar="NAME",
-        callback=_check_name,
-        help="The last column of a TREC run.  [default: sinkprop]",
-    )
-    @data_options
-    def predict(model: Path, data: Path, out: Path | None, form: str, run_name: str, **reading: Any) -> None:
-        """Apply MODEL to the documents in DATA.
 
-        Scores and ranks are in the order of the rows: larger scores rank higher, 1 is the top. Scores have
-        all the digits it takes to read them back. Labels in DATA are not looked at; Parquet may have none.
-        A stored set, which `sinkprop convert` makes, is read and its scores are written a block at a time.
+@click.command("predict", short_help="Score or rank the documents of a file, or write a TREC run.")
+@click.argument("model", type=data_path(stdin=False))
+@click.argument("data", type=data_path(stored=True))
+@output_option("--out", stdout=True, help="Where to write, in one step.  [default: stdout]")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["scores", "trec", "ranks"]),
+    default="scores",
+    help="A score a line, a TREC run, or a rank a line.  [default: scores]",
+)
+@click.option(
+    "--run-name",
+    default="sinkprop",
+    metavar="NAME",
+    callback=parsed_by(_check_word),
+    help="The last column of a TREC run.  [default: sinkprop]",
+)
+@data_options
+def predict_command(
+    model: Path, data: Path, out: Path | None, form: str, run_name: str, **reading: Any
+) -> None:
+    """Apply MODEL to the documents in DATA.
 
-        A TREC run has the lines of a query together, by rank: `qid Q0 docid rank score name`. A row without a
-        docid is named by its number within its query. Evaluators sort by the score alone, most of them in
-        single precision, so scores are rounded to that, and one that does not lie below the score before it
-        is lowered to the next number that does: whoever sorts them gets this ranking.
+    Scores and ranks are in the order of the rows: larger scores rank higher, 1 is the top. Scores have
+    all the digits it takes to read them back. Labels in DATA are not looked at; Parquet may have none.
+    A stored set, which `sinkprop convert` makes, is read and its scores are written a block at a time.
 
-        \b
-        sinkprop predict m.model test.txt > scores.txt
-        sinkprop predict m.model test.txt --format trec --out test.run
-        sinkprop predict m.model test.txt --format ranks --out ranks.txt
-        zcat test.txt.gz | sinkprop predict m.model - | paste - docids.txt
-        sinkprop predict m.model sparse.txt --n-features 700
-        sinkprop predict m.model logs.queries --out scores.txt
-        """  # noqa: D301
-        keep_apart({"--out": out}, {"MODEL": model, "DATA": data, "--group": reading["group"]})
-        ranker = _model_before_data(model, data)
-        queries = read_data(data, Reading(**reading), judged=False)
-        name = file_name(data)
-        check_missing(ranker, queries)
+    A TREC run has the lines of a query together, by rank: `qid Q0 docid rank score name`. A row without a
+    docid is named by its number within its query. Evaluators sort by the score alone, most of them in
+    single precision, so scores are rounded to that, and one that does not lie below the score before it
+    is lowered to the next number that does: whoever sorts them gets this ranking.
 
-        def texts() -> Iterator[str]:
-            for block in blocks_of(queries, "ranking"):
-                scorer = Scorer.of(ranker, block, model_name=file_name(model), data_name=name)
-                if form == "scores":
-                    lines = [repr(score) for score in scorer.scores().tolist()]
-                elif form == "ranks":
-                    lines = [str(rank) for rank in scorer.ranks().tolist()]
-                else:
-                    lines = run_lines(block, scorer.ranks(), scorer.scores(), run_name, data_name=name)
-                yield "\n".join(lines) + "\n"
+    \b
+    sinkprop predict m.model test.txt > scores.txt
+    sinkprop predict m.model test.txt --format trec --out test.run
+    sinkprop predict m.model test.txt --format ranks --out ranks.txt
+    zcat test.txt.gz | sinkprop predict m.model - | paste - docids.txt
+    sinkprop predict m.model sparse.txt --n-features 700
+    sinkprop predict m.model logs.queries --out scores.txt
+    """  # noqa: D301
+    keep_apart({"--out": out}, {"MODEL": model, "DATA": data, "--group": reading["group"]})
+    write_texts(out, predictions(model, data, Reading(**reading), form=form, run_name=run_name))
 
-        write_texts(out, texts())
 
-    return predict
+def predictions(
+    model: Path, data: Path, reading: Reading, *, form: str = "scores", run_name: str = "sinkprop"
+) -> Iterator[str]:
+    """The text of the predictions, a block at a time. Both files are read, or opened, before this returns."""
+    ranker = _model_before_data(model, data)
+    queries = read_data(data, reading, judged=False)
+    check_missing(ranker, queries)
+    names = {"model_name": file_name(model), "data_name": file_name(data)}
+
+    def text(block: Queries) -> str:
+        scorer = Scorer.of(ranker, block, **names)
+        if form == "scores":
+            lines = [repr(score) for score in scorer.scores().tolist()]
+        elif form == "ranks":
+            lines = [str(rank) for rank in scorer.ranks().tolist()]
+        else:
+            lines = run_lines(block, scorer.ranks(), scorer.scores(), run_name, data_name=names["data_name"])
+        return "\n".join(lines) + "\n"
+
+    return map(text, blocks_of(queries, "ranking"))
 
 
 def _model_before_data(model: Path, data: Path) -> BaseRanker:
     """The model, or a usage error where the two files have changed places."""
-    import click
-
     from sinkprop.model_files import ModelFileError, read_model
 
     try:
@@ -120,10 +117,7 @@ def _model_before_data(model: Path, data: Path) -> BaseRanker:
     except ModelFileError:
         with suppress(OSError, ModelFileError):
             read_model(data)
-            raise click.UsageError(
-                f"MODEL comes first, then DATA, and {str(data)!r} is a model.",
-                ctx=click.get_current_context(),
-            ) from None
+            raise click.UsageError(f"MODEL comes first, then DATA, and {str(data)!r} is a model.") from None
         raise
 
 
@@ -171,11 +165,3 @@ def falling(scores: Floats) -> Singles:
     places = np.minimum.accumulate(places + step) - step
     size = np.where(places == 0, 0, np.abs(places) + least)
     return np.where(places < 0, size | 0x80000000, size).astype(np.uint32).view(np.float32)
-
-
-def _check_name(context: click.Context, option: click.Parameter, name: str) -> str:
-    import click
-
-    if name.split() != [name]:
-        raise click.BadParameter(f"{name!r} is not one word.", ctx=context, param=option)
-    return name

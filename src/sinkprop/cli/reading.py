@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +20,6 @@ from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Queries
 
 if TYPE_CHECKING:
-    import click
-
     from sinkprop.estimator.base import BaseRanker
     from sinkprop.store import StoredQueries
 
@@ -30,19 +29,16 @@ __all__ = [
     "Scorer",
     "blocks_of",
     "check_missing",
-    "data_options",
-    "data_path",
     "document_names",
     "file_name",
     "matched_columns",
+    "option_of",
     "query_names",
     "read_data",
     "read_model_file",
     "read_queries",
     "with_options",
 ]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 UNNAMED = "X does not have valid feature names"  # the names are compared here, with the names of files
 
@@ -60,70 +56,42 @@ class Reading:
     docid_column: str | None = None
     feature_columns: str | None = None
 
+    @classmethod
+    def taken_from(cls, options: dict[str, Any]) -> Reading:
+        """The options of how files are read, removed from all those of a command."""
+        return cls(**{field.name: options.pop(field.name) for field in fields(cls)})
 
-def data_path(*, stdin: bool = True, stored: bool = False) -> click.Path:
-    """A file that can be read; with `stored`, also the folder of a stored set."""
-    import click
+    @property
+    def of_text(self) -> dict[str, Any]:
+        """The arguments of readers of LETOR text."""
+        return {
+            "n_features": self.n_features,
+            "null": self.null,
+            "zero_based": self.zero_based or None,
+            "group": self.group,
+        }
 
-    from sinkprop.store import is_stored
-
-    class DataPath(click.Path):
-        def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
-            path = Path(os.fsdecode(super().convert(value, param, context)))
-            if path.is_dir() and not is_stored(path):
-                self.fail(
-                    f"{str(value)!r} is a folder, and not a stored set, which `sinkprop convert` makes.",
-                    param,
-                    context,
-                )
-            return path
-
-    kind = DataPath if stored else click.Path
-    return kind(exists=True, dir_okay=stored, readable=True, allow_dash=stdin, path_type=Path)
+    @property
+    def of_columns(self) -> dict[str, Any]:
+        """The arguments of readers of tables."""
+        listed = self.feature_columns
+        return {
+            "qid": self.qid_column,
+            "label": self.label_column,
+            "docid": self.docid_column,
+            "features": None if listed is None else [name.strip() for name in listed.split(",")],
+        }
 
 
-def data_options(command: F) -> F:
-    """The options of `Reading`, for a command that takes them as **reading."""
-    import click
-
-    options = (
-        click.option(
-            "--group",
-            type=data_path(stdin=False),
-            metavar="FILE",
-            help="For text without qid: the sizes of its queries, one a line.  [default: DATA.query]",
-        ),
-        click.option(
-            "--n-features",
-            type=click.IntRange(1),
-            metavar="N",
-            help="The number of features, for sparse text whose lines may leave out the last ones.",
-        ),
-        click.option("--null", type=float, metavar="X", help="The number that NULL stands for, as 0."),
-        click.option("--zero-based", is_flag=True, help="Feature ids count from 0, not 1."),
-        *(
-            click.option(f"--{name}-column", metavar="NAME", help=f"Parquet: {what}.  [default: {name}]")
-            for name, what in (
-                ("qid", "the column with query ids"),
-                ("label", "the column with labels"),
-                ("docid", "the column with document ids"),
-            )
-        ),
-        click.option(
-            "--feature-columns",
-            metavar="NAME,NAME,...",
-            help="Parquet: the columns with features.  [default: all others]",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+def option_of(argument: str) -> str:
+    """The option for an argument of a reader: --qid-column for qid, --n-features for n_features."""
+    if argument == "features":
+        return "--feature-columns"
+    return f"--{argument.replace('_', '-')}" + ("-column" if argument in ("qid", "label", "docid") else "")
 
 
 def read_data(path: Path, reading: Reading, *, judged: bool = True) -> Queries | StoredQueries:
     """The queries of a file in memory, or a stored set, whose rows stay where they are."""
-    import click
-
     if not path.is_dir():
         return read_queries(path, reading, judged=judged)
     from sinkprop.store import open_queries
@@ -132,13 +100,12 @@ def read_data(path: Path, reading: Reading, *, judged: bool = True) -> Queries |
         if value is not None and value is not False:
             raise click.UsageError(
                 f"--{field.replace('_', '-')} says how a file is read, and {str(path)!r} is a stored set, "
-                "which is read as it was converted.",
-                ctx=click.get_current_context(silent=True),
+                "which is read as it was converted."
             )
     try:
         stored = open_queries(path)
     except ImportError as error:
-        raise click.UsageError(f"{path}: {error}.", ctx=click.get_current_context(silent=True)) from None
+        raise click.UsageError(f"{path}: {error}.") from None
     if judged:
         stored.require_labels("this command")
     return stored
@@ -169,8 +136,6 @@ def read_queries(path: Path, reading: Reading, *, judged: bool = True) -> Querie
 
     What is not to be `judged` may be Parquet without labels, which are then 0. A stored set is loaded.
     """
-    import click
-
     if path.is_dir():
         data = read_data(path, reading, judged=judged)
         with working(f"reading {path}, {len(data):,} documents"):
@@ -179,7 +144,6 @@ def read_queries(path: Path, reading: Reading, *, judged: bool = True) -> Querie
     from sinkprop.data.letor import load_letor, load_queries
 
     size = f", {path.stat().st_size / 1e6:,.0f} MB" if path.is_file() else ""
-    context = click.get_current_context(silent=True)
     options = _options(path, reading)
     if not judged and path.name.endswith(".parquet") and not {"label"} & {*options, *_columns(path)}:
         options["label"] = None
@@ -189,7 +153,7 @@ def read_queries(path: Path, reading: Reading, *, judged: bool = True) -> Querie
                 return load_letor(sys.stdin.buffer, **options)
             return load_queries(path, **options)
     except ImportError as error:
-        raise click.UsageError(f"{path}: {error}.", ctx=context) from None
+        raise click.UsageError(f"{path}: {error}.") from None
     except ValueError as error:
         raise ValueError(with_options(str(error))) from None
     except MemoryError as error:
@@ -198,31 +162,12 @@ def read_queries(path: Path, reading: Reading, *, judged: bool = True) -> Querie
 
 def _options(path: Path, reading: Reading) -> dict[str, Any]:
     """The reader's options for this kind of file; a usage error for one of the other kind."""
-    import click
-
-    text = {
-        "n_features": reading.n_features,
-        "null": reading.null,
-        "zero_based": reading.zero_based or None,
-        "group": reading.group,
-    }
-    listed = reading.feature_columns
-    columns = {
-        "qid": reading.qid_column,
-        "label": reading.label_column,
-        "docid": reading.docid_column,
-        "features": None if listed is None else [name.strip() for name in listed.split(",")],
-    }
     parquet = path.name.endswith(".parquet")
+    text, columns = reading.of_text, reading.of_columns
     for name, value in (text if parquet else columns).items():
         if value is not None:
-            option = f"--{name.replace('_', '-')}" if parquet else f"--{name.removesuffix('s')}-column"
-            option += "s" if name == "features" else ""
             kind = "LETOR text, and {} is Parquet" if parquet else "Parquet, and {} is not called .parquet"
-            raise click.UsageError(
-                f"{option} is for {kind.format(repr(str(path)))}.",
-                ctx=click.get_current_context(silent=True),
-            )
+            raise click.UsageError(f"{option_of(name)} is for {kind.format(repr(str(path)))}.")
     if parquet and reading.docid_column is None and "docid" in _columns(path):
         columns["docid"] = "docid"
     return {name: value for name, value in (columns if parquet else text).items() if value is not None}
@@ -237,9 +182,6 @@ def _columns(path: Path) -> Sequence[str]:
     return ()
 
 
-_OPTIONS = {"n_features": "--n-features", "null": "--null", "group": "--group"}
-
-
 def with_options(message: str) -> str:
     """A reader's message with its arguments written as options: null=0 as --null 0."""
     message = message.replace("zero_based=True", "--zero-based").replace(
@@ -248,23 +190,20 @@ def with_options(message: str) -> str:
     message = re.sub(r"^(.*\.parquet: )features: (?=')", r"\1--feature-columns ", message)
     message = re.sub(
         r"\b(n_features|null|group)=(?=(\w?))",
-        lambda found: _OPTIONS[found[1]] + (" " if found[2] else ""),
+        lambda found: option_of(found[1]) + (" " if found[2] else ""),
         message,
     )
     return re.sub(r"\b(qid|label|docid)=(?=')", r"--\1-column ", message)
 
 
 def read_model_file(path: Path) -> BaseRanker:
-    import click
-
     from sinkprop.registry import load_model
 
     try:
         with working(f"reading {path}"):
             return load_model(path)
     except ImportError as error:
-        context = click.get_current_context(silent=True)
-        raise click.UsageError(f"{path}: {error}.", ctx=context) from None
+        raise click.UsageError(f"{path}: {error}.") from None
 
 
 @dataclass(frozen=True, eq=False)

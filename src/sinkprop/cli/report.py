@@ -3,139 +3,111 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.options import check_metrics, check_new_file, check_page, keep_apart
-from sinkprop.cli.output import command_line, console, is_stdout, notes_on_stderr, working, write_output
-from sinkprop.cli.reading import (
-    UNNAMED,
-    Reading,
-    Scorer,
+import click
+
+from sinkprop.cli.options import (
+    check_page,
+    convention_option,
     data_options,
     data_path,
-    file_name,
-    read_model_file,
-    read_queries,
+    json_option,
+    keep_apart,
+    metrics_option,
+    output_option,
 )
-from sinkprop.common.console import say
-from sinkprop.metrics.conventions import CONVENTIONS
+from sinkprop.cli.output import (
+    command_line,
+    console,
+    is_stdout,
+    notes_on_stderr,
+    say_written,
+    working,
+    write_output,
+)
+from sinkprop.cli.reading import UNNAMED, Reading, Scorer, file_name, read_model_file, read_queries
+from sinkprop.experiment import DEFAULT_METRICS
 
 if TYPE_CHECKING:
-    import click
-
     from sinkprop.estimator.base import BaseRanker
 
-__all__ = ["report_command"]
+__all__ = ["report_command", "report_on_comparison", "report_on_models"]
 
 PAGE = Path("report.html")
 
 
-def report_command() -> click.Command:
-    import click
+@click.command("report", short_help="A page for the browser: of a comparison, or of saved models.")
+@click.argument("source", type=data_path(stored=True))
+@output_option(
+    "-o",
+    "--out",
+    check=check_page,
+    default=PAGE,
+    help=f"The page, one file that needs no network.  [default: {PAGE}]",
+)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="A saved model to apply to SOURCE, under a name; may be given several times.",
+)
+@click.option("--title", metavar="TEXT", help="The heading of the page.")
+@metrics_option(default=None, help=f"With --model: what to report.  [default: {DEFAULT_METRICS}]")
+@convention_option("With --model: ", default=None)
+@json_option("Write what the page shows as JSON, too; - writes it to stdout.")
+@data_options
+def report_command(
+    source: Path,
+    out: Path,
+    models: tuple[str, ...],
+    title: str | None,
+    metrics: str | None,
+    convention: str | None,
+    json_file: Path | None,
+    **reading: Any,
+) -> None:
+    """Write a page for the browser that shows a comparison, or what saved models do on a file.
 
-    from sinkprop.experiment import DEFAULT_METRICS
+    SOURCE is what `sinkprop compare --json` wrote, or, with --model, queries with labels. The page shows
+    the data, metrics with intervals and tests, how training went, wins and losses by query, feature
+    weights, and every query's documents in order, with each document's probabilities of ranks. It is one
+    file that needs no network.
 
-    @click.command("report", short_help="A page for the browser: of a comparison, or of saved models.")
-    @click.argument("source", type=data_path(stored=True))
-    @click.option(
-        "-o",
-        "--out",
-        type=click.Path(dir_okay=False, path_type=Path),
-        default=PAGE,
-        metavar="FILE",
-        callback=check_page,
-        help=f"The page, one file that needs no network.  [default: {PAGE}]",
-    )
-    @click.option(
-        "--model",
-        "models",
-        multiple=True,
-        metavar="[NAME=]FILE",
-        help="A saved model to apply to SOURCE, under a name; may be given several times.",
-    )
-    @click.option("--title", metavar="TEXT", help="The heading of the page.")
-    @click.option(
-        "--metrics",
-        default=None,
-        metavar="NAMES",
-        callback=check_metrics,
-        help=f"With --model: what to report.  [default: {DEFAULT_METRICS}]",
-    )
-    @click.option(
-        "--convention",
-        type=click.Choice(list(CONVENTIONS)),
-        default=None,
-        metavar="NAME",
-        help=f"With --model: {', '.join(CONVENTIONS)}.  [default: letor]",
-    )
-    @click.option(
-        "--json",
-        "json_file",
-        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-        metavar="FILE",
-        callback=check_new_file,
-        help="Write what the page shows as JSON, too; - writes it to stdout.",
-    )
-    @data_options
-    @click.pass_context
-    def report(
-        context: click.Context,
-        /,
-        source: Path,
-        out: Path,
-        models: tuple[str, ...],
-        title: str | None,
-        metrics: str | None,
-        convention: str | None,
-        json_file: Path | None,
-        **reading: Any,
-    ) -> None:
-        """Write a page for the browser that shows a comparison, or what saved models do on a file.
+    \b
+    sinkprop compare OHSUMED --json results.json && sinkprop report results.json
+    sinkprop report test.txt --model my.model -o my-model.html
+    sinkprop report test.txt --model ours=a.model --model theirs=b.model -o both.html
+    sinkprop report results.json --json - | jq .datasets[0].means
+    """  # noqa: D301
+    named = _named(models)
+    files: dict[str, Path | None] = {f"--model {path}": path for path in named.values()}
+    if str(source) != "-":  # stdin may be read while the data goes to stdout
+        files["SOURCE"] = source
+    keep_apart({"--out": out, "--json": json_file}, {"--group": reading["group"], **files})
+    if named:
+        data = report_on_models(source, named, Reading(**reading), metrics, convention, title)
+    else:
+        _refuse(metrics=metrics, convention=convention, **reading)
+        data = report_on_comparison(source, title)
+    with working("writing the report"):
+        from sinkprop.report import write_report
 
-        SOURCE is what `sinkprop compare --json` wrote, or, with --model, queries with labels. The page shows
-        the data, metrics with intervals and tests, how training went, wins and losses by query, feature
-        weights, and every query's documents in order, with each document's probabilities of ranks. It is one
-        file that needs no network.
-
-        \b
-        sinkprop compare OHSUMED --json results.json && sinkprop report results.json
-        sinkprop report test.txt --model my.model -o my-model.html
-        sinkprop report test.txt --model ours=a.model --model theirs=b.model -o both.html
-        sinkprop report results.json --json - | jq .datasets[0].means
-        """  # noqa: D301
-        named = _named(models)
-        files: dict[str, Path | None] = {f"--model {path}": path for path in named.values()}
-        if str(source) != "-":  # stdin may be read while the data goes to stdout
-            files["SOURCE"] = source
-        keep_apart({"--out": out, "--json": json_file}, {"--group": reading["group"], **files})
-        if named:
-            data = _of_models(source, named, Reading(**reading), metrics, convention, title)
-        else:
-            _refuse(context, metrics=metrics, convention=convention, **reading)
-            data = _of_comparison(source, title)
-        with working("writing the report"):
-            from sinkprop.report import write_report
-
-            write_report(data, out)
-        if json_file is not None:
-            text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-            write_output(json_file, text + "\n")
-        if not is_stdout(json_file):
-            screen = console()
-            for path in (out, json_file):
-                if path is not None:
-                    say(screen, f"Wrote {path}")
-
-    return report
+        write_report(data, out)
+    if json_file is not None:
+        text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        write_output(json_file, text + "\n")
+    if not is_stdout(json_file):
+        say_written(console(), out, json_file)
 
 
 def _named(models: Sequence[str]) -> dict[str, Path]:
     """{name: file} of what --model was given; without a name, that of the file without its ending."""
-    import click
-
-    context = click.get_current_context()
     found: dict[str, Path] = {}
     for text in models:
         name, equals, rest = text.partition("=")
@@ -145,31 +117,27 @@ def _named(models: Sequence[str]) -> dict[str, Path]:
         else:
             name = path.stem
         if not path.is_file():
-            raise click.UsageError(f"--model: there is no file {str(path)!r}.", ctx=context)
+            raise click.UsageError(f"--model: there is no file {str(path)!r}.")
         if not name.strip():
-            raise click.UsageError(f"--model {text!r}: expected NAME=FILE; the name is empty.", ctx=context)
+            raise click.UsageError(f"--model {text!r}: expected NAME=FILE; the name is empty.")
         if name in found:
             raise click.UsageError(
-                f"--model: two models are called {name!r}; give them names, as in --model other={path}.",
-                ctx=context,
+                f"--model: two models are called {name!r}; give them names, as in --model other={path}."
             )
         found[name] = path
     return found
 
 
-def _refuse(context: click.Context, **given: Any) -> None:
+def _refuse(**given: Any) -> None:
     """A usage error for options that say how to read or measure data, where a comparison is read."""
-    import click
-
     for name, value in given.items():
         if value is not None and value is not False:
             option = "--" + name.replace("_", "-")
-            raise click.UsageError(
-                f"{option} is for data with --model; a comparison has its own.", ctx=context
-            )
+            raise click.UsageError(f"{option} is for data with --model; a comparison has its own.")
 
 
-def _of_comparison(source: Path, title: str | None) -> dict[str, Any]:
+def report_on_comparison(source: Path, title: str | None = None) -> dict[str, Any]:
+    """The data of the page of a comparison that was saved as JSON."""
     from sinkprop.experiment import Comparison
     from sinkprop.report import comparison_report
 
@@ -188,8 +156,6 @@ def _of_comparison(source: Path, title: str | None) -> dict[str, Any]:
 
 
 def _text(source: Path, name: str) -> str:
-    import sys
-
     content = sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
     try:
         return content.decode("utf-8-sig")
@@ -200,16 +166,15 @@ def _text(source: Path, name: str) -> str:
         ) from None
 
 
-def _of_models(
+def report_on_models(
     source: Path,
     named: dict[str, Path],
     reading: Reading,
-    metrics: str | None,
-    convention: str | None,
-    title: str | None,
+    metrics: str | None = None,
+    convention: str | None = None,
+    title: str | None = None,
 ) -> dict[str, Any]:
-    from dataclasses import replace
-
+    """The data of the page of saved models, {name: file}, on the queries of a file."""
     from sinkprop.report import models_report
 
     rankers: dict[str, BaseRanker] = {name: read_model_file(path) for name, path in named.items()}

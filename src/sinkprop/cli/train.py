@@ -9,30 +9,38 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.options import check_metrics, check_new_file, check_saved_file, installed, keep_apart
-from sinkprop.cli.output import as_json, complain, is_stdout, notes_on_stderr, working, write_output
-from sinkprop.cli.reading import (
-    UNNAMED,
-    Reading,
-    check_missing,
+import click
+
+from sinkprop.cli.options import (
+    check_options_of,
+    check_saved_file,
+    comma_separated,
+    convention_option,
     data_options,
     data_path,
-    file_name,
-    matched_columns,
-    read_data,
+    json_option,
+    keep_apart,
+    metrics_option,
+    number_option,
+    output_option,
+    parsed_by,
+    selection_option,
 )
+from sinkprop.cli.output import as_json, complain, is_stdout, notes_on_stderr, working, write_output
+from sinkprop.cli.reading import UNNAMED, Reading, check_missing, file_name, matched_columns, read_data
 from sinkprop.cli.training_report import print_report, training_report
 from sinkprop.cluster.errors import ClusterLost
+from sinkprop.common.packages import installed
 from sinkprop.data.queries import Queries
-from sinkprop.metrics.conventions import CONVENTIONS
+from sinkprop.gbdt.parameters import DEFAULTS
+from sinkprop.metrics.measures import parse_metric
+from sinkprop.objective.gains import parse_gain
 
 if TYPE_CHECKING:
-    import click
-
     from sinkprop.estimator.base import BaseRanker
     from sinkprop.store import StoredQueries
 
-__all__ = ["train_command"]
+__all__ = ["new_ranker", "train_command", "train_on_files"]
 
 _RELAXATIONS = ("gaussian", "laplace", "logit-logistic", "probit", "beta")
 _METHODS = ("sinkprop", "boosted", "regression")
@@ -45,285 +53,200 @@ _OPTIONS_OF = {
 _INTERRUPTED = 130
 
 
-def train_command() -> click.Command:
-    import click
+def _penalty(text: str) -> float:
+    if not 0 <= float(text) < math.inf:
+        raise ValueError(text)
+    return float(text)
 
-    from sinkprop.gbdt.parameters import DEFAULTS
 
-    @click.command("train", short_help="Train a ranker on a file or a stored set and save it.")
-    @click.argument("train", type=data_path(stored=True))
-    @click.option(
-        "--model",
-        type=click.Path(dir_okay=False, path_type=Path),
-        required=True,
-        metavar="FILE",
-        callback=check_saved_file,
-        help="Where to save the model.",
-    )
-    @click.option(
-        "--vali",
-        type=data_path(stdin=False, stored=True),
-        metavar="FILE",
-        help="Queries that help to choose the model, or say how many trees are enough.",
-    )
-    @click.option(
-        "--method",
-        type=click.Choice(_METHODS),
-        default="sinkprop",
-        help="The expected metric of a linear ranker or of boosted trees, or least squares on the labels.  "
-        "[default: sinkprop]",
-    )
-    @click.option(
-        "--gain",
-        metavar="GAIN",
-        callback=_check_gain,
-        help="What is maximized: ndcg, ndcg@10, p@5, rbp@0.8.  "
-        "[default: ndcg, ndcg(discount=log2) for trees]",
-    )
-    @click.option(
-        "--relaxation",
-        type=click.Choice(_RELAXATIONS),
-        default="gaussian",
-        help="How scores become probabilities of ranks.  [default: gaussian]",
-    )
-    @click.option(
-        "--penalty",
-        metavar="X,X,...",
-        callback=_parse_penalties,
-        help="Penalties to try on the distance to least squares.  [default: 1e-6,1e-5,...,1e-1]",
-    )
-    @click.option(
-        "--normalization",
-        type=click.Choice(["standard", "query", "none"]),
-        help="Of features; part of the model.  [default: standard; none for regression]",
-    )
-    @click.option(
-        "--selection",
-        type=click.Choice(["auto", "cross-validation", "validation"]),
-        default="auto",
-        help="How penalty and sigma are chosen.  [default: auto, cross-validation up to 500 queries]",
-    )
-    @click.option(
-        "--criterion",
-        metavar="METRICS",
-        callback=check_metrics,
-        help="Metrics whose mean chooses.  [default: ndcg@1-10, or the gain if it is not NDCG]",
-    )
-    @click.option(
-        "--resample",
-        type=click.IntRange(0),
-        default=0,
-        metavar="N",
-        help="Copies of each query with its documents drawn anew; 20 in the paper.  [default: 0]",
-    )
-    @click.option(
-        "--trees",
-        type=click.IntRange(1),
-        metavar="N",
-        help=f"Boosted trees, at most.  [default: {DEFAULTS.n_estimators}]",
-    )
-    @click.option(
-        "--leaves",
-        type=click.IntRange(2),
-        metavar="N",
-        help=f"Leaves of a boosted tree, at most.  [default: {DEFAULTS.num_leaves}]",
-    )
-    @click.option(
-        "--rate",
-        type=click.FloatRange(0, min_open=True),
-        metavar="X",
-        help=f"Learning rate of boosted trees.  [default: {DEFAULTS.learning_rate}]",
-    )
-    @click.option(
-        "--metric",
-        default="ndcg@10",
-        metavar="METRIC",
-        callback=_check_metric,
-        help="What is printed, and the model's own metric.  [default: ndcg@10]",
-    )
-    @click.option(
-        "--convention",
-        type=click.Choice(list(CONVENTIONS)),
-        default="letor",
-        metavar="NAME",
-        help=f"Of the metric: {', '.join(CONVENTIONS)}.  [default: letor]",
-    )
-    @click.option(
-        "--checkpoint",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        callback=check_saved_file,
-        help="Written after every stage; the same command resumes from it. Removed when done.",
-    )
-    @click.option(
-        "--seed",
-        type=click.IntRange(0, 2**31 - 1),
-        default=0,
-        metavar="N",
-        help="Of splits and resampling.  [default: 0]",
-    )
-    @click.option(
-        "--threads", type=click.IntRange(1), metavar="N", help="The model is the same whatever their number."
-    )
-    @click.option(
-        "--cluster",
-        metavar="ADDRESS|N",
-        callback=_parse_cluster,
-        help="Train on a Dask cluster, as tcp://host:8786, or on N worker processes of this machine.",
-    )
-    @click.option(
-        "--json",
-        "json_file",
-        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-        metavar="FILE",
-        callback=check_new_file,
-        help="Write what came of it, every stage included, as JSON; - writes only that, to stdout.",
-    )
-    @click.option(
-        "--vali-group",
-        type=data_path(stdin=False),
-        metavar="FILE",
-        help="As --group, for the file of --vali.",
-    )
-    @data_options
-    @click.pass_context
-    def train(
-        context: click.Context,
-        /,
-        train: Path,
-        model: Path,
-        vali: Path | None,
-        method: str,
-        metric: str,
-        convention: str,
-        normalization: str | None,
-        checkpoint: Path | None,
-        json_file: Path | None,
-        vali_group: Path | None,
-        **options: Any,
-    ) -> int:
-        """Train a ranker on the queries in TRAIN and save it.
-
-        TRAIN is LETOR or SVMlight text, plain or compressed (.gz, .xz, .bz2), or Parquet by its suffix; - is
-        stdin; or a stored set, which `sinkprop convert` makes and which may be larger than memory. Training
-        starts at least squares on the labels and maximizes the expected metric at ever less
-        smoothing, or grows boosted trees on it. Ctrl-C ends it with the best so far, which is saved; the exit
-        code is then 130.
-
-        \b
-        sinkprop train train.txt --model m.model
-        sinkprop train train.txt.gz --vali vali.txt.gz --model m.model
-        sinkprop train train.parquet --model m.model --docid-column doc
-        sinkprop train rank.train --model m.model      with rank.train.query beside it
-        sinkprop train train.txt --model p5.model --gain p@5 --metric p@5
-        sinkprop train big.txt --model m.model --checkpoint m.check
-        sinkprop train logs.queries --model m.model --cluster tcp://host:8786
-        sinkprop train train.txt --model ls.model --method regression
-        sinkprop train train.txt --vali vali.txt.gz --model t.model --method boosted
-        sinkprop train train.txt --model m.model --json - | jq .metrics
-        """  # noqa: D301
-        if vali is None and vali_group is not None:
-            raise click.UsageError("--vali-group is for the file of --vali, which is missing.", ctx=context)
-        keep_apart(
-            {"--model": model, "--checkpoint": checkpoint, "--json": json_file},
-            {
-                "TRAIN": train,
-                "--vali": vali,
-                "--group": options["group"],
-                "--vali-group": vali_group,
-            },
+def _parse_cluster(context: click.Context, option: click.Parameter, text: str | None) -> str | int | None:
+    """An address, or a number of processes."""
+    if text is None:
+        return None
+    if not installed("distributed"):
+        raise click.BadParameter('needs Dask: pip install "sinkprop[dask]".')
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    if "://" not in text and ":" not in text:
+        raise click.BadParameter(
+            f"{text!r} is neither an address, such as tcp://host:8786, nor a number of processes."
         )
-        reading = Reading(**{field.name: options.pop(field.name) for field in dataclasses.fields(Reading)})
-        options |= {"normalization": normalization, "checkpoint": checkpoint}
-        _check_options(context, method)
-        ranker = _ranker(context, method, options, {"metric": metric, "convention": convention})
-        began = time.perf_counter()
-        data = read_data(train, reading)
-        check_missing(ranker, data)
-        validation = None
-        if vali is not None:
-            validation = read_data(vali, dataclasses.replace(reading, group=vali_group))
-            check_missing(ranker, validation)
-            validation = _like(data, validation, file_name(train), file_name(vali))
-        read = time.perf_counter()
-        if method != "boosted":
-            _check_memory(data, file_name(train))
-        try:
-            status = _fit(ranker, data, validation)
-        except ClusterLost as error:
-            kept = checkpoint is not None and checkpoint.exists()
-            resume = (
-                f" Give the same command, with any --cluster, to resume from {checkpoint}." if kept else ""
-            )
-            return complain(f"{error}{resume}", 1)
-        fitted = time.perf_counter()
-        ranker.save(model)
-        with working("evaluating"), notes_on_stderr():
-            report = training_report(
-                ranker,
-                data,
-                validation,
-                {"train": file_name(train), "vali": None if vali is None else file_name(vali)},
-                seconds={"reading": read - began, "training": fitted - read},
-            )
-        report |= {"model": str(model), "method": method, "status": status}
-        if json_file is not None:
-            write_output(json_file, as_json(report))
-        if not is_stdout(json_file):
-            print_report(report, ranker, json_file)
-        if status == "interrupted":
-            resume = f" Give the same command to resume from {checkpoint}." if checkpoint else ""
-            n, what = len(report["stages"]), "stages finished"
-            if method == "boosted":
-                n, what = report["boosting"]["n_rounds"], "trees grown"
-            return complain(f"interrupted: {model} holds the best of the {n} {what}.{resume}", _INTERRUPTED)
-        return 0
-
-    return train
+    return text
 
 
-def _check_options(context: click.Context, method: str) -> None:
-    import click
-    from click.core import ParameterSource
+@click.command("train", short_help="Train a ranker on a file or a stored set and save it.")
+@click.argument("train", type=data_path(stored=True))
+@output_option("--model", check=check_saved_file, required=True, help="Where to save the model.")
+@click.option(
+    "--vali",
+    type=data_path(stdin=False, stored=True),
+    metavar="FILE",
+    help="Queries that help to choose the model, or say how many trees are enough.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(_METHODS),
+    default="sinkprop",
+    help="The expected metric of a linear ranker or of boosted trees, or least squares on the labels.  "
+    "[default: sinkprop]",
+)
+@click.option(
+    "--gain",
+    metavar="GAIN",
+    callback=parsed_by(parse_gain),
+    help="What is maximized: ndcg, ndcg@10, p@5, rbp@0.8.  [default: ndcg, ndcg(discount=log2) for trees]",
+)
+@click.option(
+    "--relaxation",
+    type=click.Choice(_RELAXATIONS),
+    default="gaussian",
+    help="How scores become probabilities of ranks.  [default: gaussian]",
+)
+@click.option(
+    "--penalty",
+    metavar="X,X,...",
+    callback=comma_separated(_penalty, "a penalty; give numbers of 0 or more, as in 1e-5,1e-3."),
+    help="Penalties to try on the distance to least squares.  [default: 1e-6,1e-5,...,1e-1]",
+)
+@click.option(
+    "--normalization",
+    type=click.Choice(["standard", "query", "none"]),
+    help="Of features; part of the model.  [default: standard; none for regression]",
+)
+@selection_option(
+    "How penalty and sigma are chosen.  [default: auto, cross-validation up to 500 queries]", default="auto"
+)
+@metrics_option(
+    "--criterion",
+    metavar="METRICS",
+    help="Metrics whose mean chooses.  [default: ndcg@1-10, or the gain if it is not NDCG]",
+)
+@number_option(
+    "--resample",
+    0,
+    default=0,
+    help="Copies of each query with its documents drawn anew; 20 in the paper.  [default: 0]",
+)
+@number_option("--trees", help=f"Boosted trees, at most.  [default: {DEFAULTS.n_estimators}]")
+@number_option("--leaves", 2, help=f"Leaves of a boosted tree, at most.  [default: {DEFAULTS.num_leaves}]")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="X",
+    help=f"Learning rate of boosted trees.  [default: {DEFAULTS.learning_rate}]",
+)
+@click.option(
+    "--metric",
+    default="ndcg@10",
+    metavar="METRIC",
+    callback=parsed_by(parse_metric),
+    help="What is printed, and the model's own metric.  [default: ndcg@10]",
+)
+@convention_option("Of the metric: ")
+@output_option(
+    "--checkpoint",
+    check=check_saved_file,
+    help="Written after every stage; the same command resumes from it. Removed when done.",
+)
+@number_option("--seed", 0, 2**31 - 1, default=0, help="Of splits and resampling.  [default: 0]")
+@number_option("--threads", help="The model is the same whatever their number.")
+@click.option(
+    "--cluster",
+    metavar="ADDRESS|N",
+    callback=_parse_cluster,
+    help="Train on a Dask cluster, as tcp://host:8786, or on N worker processes of this machine.",
+)
+@json_option("Write what came of it, every stage included, as JSON; - writes only that, to stdout.")
+@click.option(
+    "--vali-group", type=data_path(stdin=False), metavar="FILE", help="As --group, for the file of --vali."
+)
+@data_options
+def train_command(
+    train: Path,
+    model: Path,
+    vali: Path | None,
+    method: str,
+    checkpoint: Path | None,
+    json_file: Path | None,
+    vali_group: Path | None,
+    **options: Any,
+) -> int:
+    """Train a ranker on the queries in TRAIN and save it.
 
-    for name, methods in _OPTIONS_OF.items():
-        given = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
-        if given and method not in methods:
-            raise click.UsageError(f"--{name} is an option of --method {' or '.join(methods)}.", ctx=context)
+    TRAIN is LETOR or SVMlight text, plain or compressed (.gz, .xz, .bz2), or Parquet by its suffix; - is
+    stdin; or a stored set, which `sinkprop convert` makes and which may be larger than memory. Training
+    starts at least squares on the labels and maximizes the expected metric at ever less
+    smoothing, or grows boosted trees on it. Ctrl-C ends it with the best so far, which is saved; the exit
+    code is then 130.
+
+    \b
+    sinkprop train train.txt --model m.model
+    sinkprop train train.txt.gz --vali vali.txt.gz --model m.model
+    sinkprop train train.parquet --model m.model --docid-column doc
+    sinkprop train rank.train --model m.model      with rank.train.query beside it
+    sinkprop train train.txt --model p5.model --gain p@5 --metric p@5
+    sinkprop train big.txt --model m.model --checkpoint m.check
+    sinkprop train logs.queries --model m.model --cluster tcp://host:8786
+    sinkprop train train.txt --model ls.model --method regression
+    sinkprop train train.txt --vali vali.txt.gz --model t.model --method boosted
+    sinkprop train train.txt --model m.model --json - | jq .metrics
+    """  # noqa: D301
+    if vali is None and vali_group is not None:
+        raise click.UsageError("--vali-group is for the file of --vali, which is missing.")
+    keep_apart(
+        {"--model": model, "--checkpoint": checkpoint, "--json": json_file},
+        {"TRAIN": train, "--vali": vali, "--group": options["group"], "--vali-group": vali_group},
+    )
+    reading = Reading.taken_from(options)
+    check_options_of("--method", method, _OPTIONS_OF)
+    ranker = new_ranker(method, checkpoint=checkpoint, **options)
+    try:
+        report = train_on_files(ranker, train, model, reading, vali=vali, vali_group=vali_group)
+    except ClusterLost as error:
+        kept = checkpoint is not None and checkpoint.exists()
+        resume = f" Give the same command, with any --cluster, to resume from {checkpoint}." if kept else ""
+        return complain(f"{error}{resume}", 1)
+    report |= {"model": str(model), "method": method, "status": _status(ranker)}
+    if json_file is not None:
+        write_output(json_file, as_json(report))
+    if not is_stdout(json_file):
+        print_report(report, ranker, json_file)
+    if report["status"] == "interrupted":
+        resume = f" Give the same command to resume from {checkpoint}." if checkpoint else ""
+        n, what = len(report["stages"]), "stages finished"
+        if method == "boosted":
+            n, what = report["boosting"]["n_rounds"], "trees grown"
+        return complain(f"interrupted: {model} holds the best of the {n} {what}.{resume}", _INTERRUPTED)
+    return 0
 
 
-def _ranker(
-    context: click.Context, method: str, options: dict[str, Any], shared: dict[str, Any]
+def new_ranker(
+    method: str,
+    *,
+    metric: str = "ndcg@10",
+    convention: str = "letor",
+    normalization: str | None = None,
+    **options: Any,
 ) -> BaseRanker:
-    import click
-
-    if options["normalization"] is not None:
-        shared = {**shared, "normalization": options["normalization"]}
+    """The ranker of a method with what the options of the command say, not fitted."""
+    shared: dict[str, Any] = {"metric": metric, "convention": convention}
+    if normalization is not None:
+        shared["normalization"] = normalization
     if method == "regression":
         from sinkprop.baselines import RegressionRanker
 
         return RegressionRanker(**shared)
+    of_the_fit = {
+        "random_state": options["seed"], "n_threads": options["threads"], "cluster": options["cluster"]
+    }  # fmt: skip
     if method == "boosted":
         if not installed("lightgbm"):
-            raise click.UsageError(
-                '--method boosted needs lightgbm: pip install "sinkprop[lightgbm]".', ctx=context
-            )
+            raise click.UsageError('--method boosted needs lightgbm: pip install "sinkprop[lightgbm]".')
         from sinkprop.gbdt.ranker import BoostedRanker
 
-        names = {
-            "gain": "gain",
-            "trees": "n_estimators",
-            "leaves": "num_leaves",
-            "rate": "learning_rate",
-        }
-        return BoostedRanker(
-            criterion=options["criterion"],
-            random_state=options["seed"],
-            n_threads=options["threads"],
-            cluster=options["cluster"],
-            **{name: options[option] for option, name in names.items() if options[option] is not None},
-            **shared,
-        )
+        names = {"gain": "gain", "trees": "n_estimators", "leaves": "num_leaves", "rate": "learning_rate"}
+        given = {name: options[option] for option, name in names.items() if options[option] is not None}
+        return BoostedRanker(criterion=options["criterion"], **given, **of_the_fit, **shared)
     from sinkprop.estimator.selection import Selection
     from sinkprop.linear.ranker import SinkPropRanker
 
@@ -334,18 +257,52 @@ def _ranker(
         selection=Selection(options["selection"], criterion=options["criterion"]),
         resample=options["resample"],
         checkpoint=options["checkpoint"],
-        random_state=options["seed"],
-        n_threads=options["threads"],
-        cluster=options["cluster"],
         **given,
+        **of_the_fit,
         **shared,
     )
 
 
+def train_on_files(
+    ranker: BaseRanker,
+    train: Path,
+    model: Path,
+    reading: Reading,
+    *,
+    vali: Path | None = None,
+    vali_group: Path | None = None,
+) -> dict[str, Any]:
+    """The record of a fit to the queries of a file, after the ranker was fitted and saved."""
+    from sinkprop.gbdt.ranker import BoostedRanker
+
+    began = time.perf_counter()
+    data = read_data(train, reading)
+    check_missing(ranker, data)
+    validation = None
+    if vali is not None:
+        validation = read_data(vali, dataclasses.replace(reading, group=vali_group))
+        check_missing(ranker, validation)
+        validation = _like(data, validation, file_name(train), file_name(vali))
+    read = time.perf_counter()
+    if not isinstance(ranker, BoostedRanker):  # trees do not start at least squares
+        _check_memory(data, file_name(train))
+    _fit(ranker, data, validation)
+    fitted = time.perf_counter()
+    ranker.save(model)
+    with working("evaluating"), notes_on_stderr():
+        return training_report(
+            ranker,
+            data,
+            validation,
+            {"train": file_name(train), "vali": None if vali is None else file_name(vali)},
+            seconds={"reading": read - began, "training": fitted - read},
+        )
+
+
 def _fit(
     ranker: BaseRanker, data: Queries | StoredQueries, validation: Queries | StoredQueries | None
-) -> str:
-    """The ranker fitted, with the names of its features; its status, as "finished" or "interrupted"."""
+) -> None:
+    """Fit the ranker, and give it the names of the features."""
     given: dict[str, Any] = {}
     if isinstance(validation, Queries):
         given = {"eval_set": [(validation.X, validation.y)], "eval_qid": [validation.qid]}
@@ -360,6 +317,10 @@ def _fit(
         import numpy as np
 
         ranker.feature_names_in_ = np.array(data.feature_names, dtype=object)
+
+
+def _status(ranker: BaseRanker) -> str:
+    """How the fit ended: "finished" or "interrupted"."""
     return getattr(ranker.fit_result_, "status", "finished")
 
 
@@ -398,70 +359,3 @@ def _check_memory(data: Queries | StoredQueries, name: str) -> None:
             f"{needed / 1e9:,.0f} GB of memory, and there are {there / 1e9:,.0f}. Leave out features, or map "
             "them to fewer."
         )
-
-
-def _parse_cluster(context: click.Context, option: click.Parameter, text: str | None) -> str | int | None:
-    """An address, or a number of processes."""
-    import click
-
-    if text is None:
-        return None
-    if not installed("distributed"):
-        raise click.BadParameter('needs Dask: pip install "sinkprop[dask]".', ctx=context, param=option)
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    if "://" not in text and ":" not in text:
-        raise click.BadParameter(
-            f"{text!r} is neither an address, such as tcp://host:8786, nor a number of processes.",
-            ctx=context,
-            param=option,
-        )
-    return text
-
-
-def _check_gain(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    import click
-
-    from sinkprop.objective.gains import parse_gain
-
-    try:
-        if text is not None:
-            parse_gain(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx=context, param=option) from None
-    return text
-
-
-def _check_metric(context: click.Context, option: click.Parameter, text: str) -> str:
-    import click
-
-    from sinkprop.metrics.measures import parse_metric
-
-    try:
-        parse_metric(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx=context, param=option) from None
-    return text
-
-
-def _parse_penalties(
-    context: click.Context, option: click.Parameter, value: str | None
-) -> tuple[float, ...] | None:
-    import click
-
-    if value is None:
-        return None
-    penalties = []
-    for part in value.split(","):
-        try:
-            penalty = float(part)
-        except ValueError:
-            penalty = math.nan
-        if not 0 <= penalty < math.inf:
-            raise click.BadParameter(
-                f"{part.strip()!r} is not a penalty; give numbers of 0 or more, as in 1e-5,1e-3.",
-                ctx=context,
-                param=option,
-            )
-        penalties.append(penalty)
-    return tuple(penalties)

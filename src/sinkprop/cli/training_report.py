@@ -7,9 +7,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.output import console, counted
+from sinkprop.cli.output import console, counted, say_written
 from sinkprop.cli.reading import Scorer
-from sinkprop.common.console import plain, print_columns, say
+from sinkprop.common.console import plain, print_columns
 from sinkprop.data.queries import Queries
 
 if TYPE_CHECKING:
@@ -36,28 +36,17 @@ def training_report(
     seconds: dict[str, float],
 ) -> dict[str, Any]:
     """Everything that the table and the JSON say."""
-    from sinkprop.baselines import RegressionRanker
+    from sinkprop.linear.annealed import AnnealedRanker, least_squares_of
 
-    boosting = _boosting(ranker)
-    start: BaseRanker | None = ranker
-    if boosting is not None:
-        start = None  # trees do not start at least squares
-    elif not isinstance(ranker, RegressionRanker) and not isinstance(data, Queries):
-        start = None  # it would take all rows in memory
-    elif isinstance(data, Queries) and not isinstance(ranker, RegressionRanker):
-        start = RegressionRanker(
-            normalization=ranker.normalization, metric=ranker.metric, convention=ranker.convention
-        )
-        start.fit(data.X, data.y, qid=data.qid)
-    metrics: dict[str, dict[str, float]] = {}
-    for part, queries in (("training", data), ("validation", validation)):
-        if queries is not None:
-            metrics[part] = {
-                label: _metric(one, queries)
-                for label, one in (("regression", start), ("model", ranker))
-                if one is not None
-            }
-    result = _result(ranker)
+    result, boosting = _result(ranker), _boosting(ranker)
+    start = least_squares_of(ranker) if isinstance(ranker, AnnealedRanker) else ranker
+    # trees do not start at least squares
+    rankers = {"model": ranker} if boosting is not None else {"regression": start, "model": ranker}
+    metrics = {
+        part: {label: _metric(one, queries) for label, one in rankers.items()}
+        for part, queries in (("training", data), ("validation", validation))
+        if queries is not None
+    }
     stages = () if result is None else result.stages
     judged: Any = result or boosting
     return {
@@ -135,9 +124,7 @@ def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | N
     if result is not None or boosting is not None:
         rows.append([report["method"], *(f"{values['model']:.4f}" for values in report["metrics"].values())])
     print_columns(out, [f"{report['metric']}, {report['convention']}", *report["metrics"]], rows)
-    for path in (report["model"], json_file):
-        if path is not None:
-            say(out, f"Wrote {path}")
+    say_written(out, report["model"], json_file)
 
 
 def _metric(ranker: BaseRanker, queries: Queries | StoredQueries) -> float:

@@ -141,6 +141,18 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         X, groups = self._rows(X, qid, group)
         return self._score_rows(self._by_query(X, groups), groups)
 
+    def outputs(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
+        """Outputs of the model: one score per row, (N,), or two numbers, (N, 2), with a partitioned measure.
+
+        `qid` is needed only where features are normalized per query. X may be `Queries`, without qid.
+        """
+        X, groups = self._rows(X, qid, group)
+        return self._theta(self._by_query(X, groups), groups)
+
+    def _theta(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        """The outputs of rows that `_by_query` has seen."""
+        return self._score_rows(X, groups)
+
     def rank(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Integers:
         """Ranks of the rows in their queries, (N,): 1 for the top. Of equal scores the earlier row wins.
 
@@ -502,18 +514,3 @@ def seed_of(random_state: Any) -> int:
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def plain(value: Any, *kept: type) -> Any:
-    """A parameter's value as a model file can hold it; of what it cannot, the types `kept` stay as they are.
-
-    >>> plain({"rates": np.array([0.5, 1.0]), "levels": (np.int64(3), None)})
-    {'rates': [0.5, 1.0], 'levels': [3, None]}
-    """
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray | tuple | list):
-        return [plain(item, *kept) for item in value]
-    if isinstance(value, dict):
-        return {str(name): plain(item, *kept) for name, item in value.items()}
-    return value if value is None or isinstance(value, (bool, int, float, str, *kept)) else str(value)

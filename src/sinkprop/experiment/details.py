@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.common.types import Floats, Integers
+from sinkprop.common.types import Integers
 from sinkprop.data.queries import Queries
 from sinkprop.experiment.folds import AnyQueries
 from sinkprop.experiment.rounding import rounded_scores, significant, whole_number
@@ -256,7 +256,7 @@ def _document_scores(
     parameters = None
     if isinstance(relaxation, PartitionedMeasure) and ranks is not None:
         scores = -ranks.astype(np.float64)  # an assignment, which is the order of no score
-        theta = _parameters(ranker, X, codes)
+        theta = np.asarray(ranker.outputs(X, qid=codes), dtype=np.float64)
         parameters = tuple(
             tuple((significant(a), significant(b)) for a, b in own.tolist()) for own in np.split(theta, ends)
         )
@@ -267,16 +267,6 @@ def _document_scores(
         if ranks is not None and not np.array_equal(ranking(scores, codes).ranks, ranks):
             scores = -ranks.astype(np.float64)
     return tuple(rounded_scores(own) for own in np.split(scores, ends)), parameters
-
-
-def _parameters(ranker: Any, X: NDArray[Any], codes: Integers) -> Floats:
-    """Two numbers a document, (N, 2), of a ranker with a partitioned measure, linear or neural."""
-    from sinkprop.data.queries import group_rows
-
-    groups = group_rows(codes, len(X))
-    rows = ranker._by_query(X, groups)
-    theta = ranker._theta(rows, groups) if hasattr(ranker, "module_") else ranker._theta(rows)
-    return np.asarray(theta, dtype=np.float64)
 
 
 def distribution_of(ranker: Any) -> dict[str, Any] | None:

@@ -65,7 +65,7 @@ def _of_stages(ranker: Any, result: Any) -> dict[str, Any]:
                 validation=stage.criterion,
             )
         )
-    planned = len(ranker._annealing().sigmas)
+    planned = len((ranker.annealing or ranker.default_annealing).sigmas)
     last = {path: i for i, path in enumerate(paths) if path is not None}
     stopped = [i for path, i in last.items() if paths.count(path) < planned]
     if result.status == "interrupted":

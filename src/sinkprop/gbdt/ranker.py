@@ -14,13 +14,14 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sinkprop.common.arguments import number, whole
+from sinkprop.common.plain_data import plain_data
 from sinkprop.common.progress import progress_line
 from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.kinds import is_elsewhere
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import BaseRanker, Ids, plain, seed_of
+from sinkprop.estimator.base import BaseRanker, Ids, seed_of
 from sinkprop.estimator.cluster_parameter import cloned, portable
 from sinkprop.estimator.external_queries import as_stored, no_arrays
 from sinkprop.gbdt.boosters import (
@@ -456,7 +457,7 @@ class BoostedRanker(BaseRanker):
         return found
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        saved = {name: plain(value, RankLinear) for name, value in self.get_params(deep=False).items()}
+        saved = {name: plain_data(value, RankLinear) for name, value in self.get_params(deep=False).items()}
         del saved["n_threads"], saved["cluster"]
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)

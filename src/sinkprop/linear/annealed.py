@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import math
@@ -35,9 +36,15 @@ from sinkprop.linear.records import Annealing, FitResult, Stage
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.objective.gains import RankLinear, as_gain
 from sinkprop.objective.rank_distribution import partitioned_ranks
-from sinkprop.objective.relaxations import as_relaxation, relaxation_from, relaxation_record, score_weights
+from sinkprop.objective.relaxations import (
+    SmoothedIndicator,
+    as_relaxation,
+    relaxation_from,
+    relaxation_record,
+    score_weights,
+)
 
-__all__ = ["PENALTIES", "AnnealedRanker"]
+__all__ = ["PENALTIES", "AnnealedRanker", "least_squares_of"]
 
 
 PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -50,6 +57,8 @@ class AnnealedRanker(BaseRanker):
     n_iter, epsilon, max_iter, tol, top, metric, convention, checkpoint, on_stage, n_threads, random_state and
     verbose, as parameters of its own or as constants of the class.
     """
+
+    default_annealing = Annealing()  # where the parameter is None
 
     def _fit_elsewhere(
         self, X: Any, y: Any, qid: Any, group: Any, evaluation: tuple[Any, Any, Any], weights: tuple[Any, Any]
@@ -142,7 +151,7 @@ class AnnealedRanker(BaseRanker):
         self.scaling_, self.relaxation_ = scaling, recipe.at(result.sigma)
         self._set_result(result)
 
-    def _theta(self, X: NDArray[Any]) -> Floats:
+    def _theta(self, X: NDArray[Any], groups: Groups | None = None) -> Floats:
         return linear_scores(X, self._weights, self.scaling_)
 
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
@@ -166,7 +175,7 @@ class AnnealedRanker(BaseRanker):
         gain = as_gain(self.gain)
         relaxation = as_relaxation(self.relaxation)
         selection = as_selection(self.selection)
-        annealing = self._annealing()
+        annealing = self.default_annealing if self.annealing is None else self.annealing
         if not isinstance(annealing, Annealing):
             raise ValueError(f"annealing must be an Annealing or None; got {annealing!r}.")
         judge, criterion = gain_judge(gain, selection, self.convention, weighted=weighted)
@@ -189,9 +198,6 @@ class AnnealedRanker(BaseRanker):
             seed=seed_of(self.random_state),
             normalization=self.normalization,
         )
-
-    def _annealing(self) -> Annealing:
-        return Annealing() if self.annealing is None else self.annealing
 
     def _checkpointing(
         self, data: Source, validation: Source | None, recipe: Recipe
@@ -278,6 +284,17 @@ class AnnealedRanker(BaseRanker):
         if result.weights.shape != ((rows,) if self.relaxation_.width == 1 else (rows, 2)):
             raise ValueError(f"weights of shape {result.weights.shape} for {self.n_features_in_} features")
         self._set_result(result)
+
+
+def least_squares_of(ranker: AnnealedRanker) -> AnnealedRanker:
+    """The least squares at which the fit of the ranker started, as a ranker by score of the same metric."""
+    weights = ranker.fit_result_.start
+    if weights is None:
+        raise ValueError("a model that was loaded from a file does not have the weights its fit started at.")
+    start = copy.copy(ranker)
+    start.relaxation_ = SmoothedIndicator()
+    start._set_result(dataclasses.replace(ranker.fit_result_, weights=weights, sigma=None))
+    return start
 
 
 def _fingerprint(data: Source, validation: Source | None, recipe: Recipe, convention: str) -> str:

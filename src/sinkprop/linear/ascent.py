@@ -172,7 +172,7 @@ class Objective:
         resample: int,
         seed: int,
     ) -> None:
-        self.path, self.scaling = path, scaling
+        self.path, self.scaling, self.regression = path, scaling, start.weights
         self._gain, self._n_iter, self._epsilon = gain, n_iter, epsilon
         self._resample, self._seed = resample, seed
         self._longest = max(source.longest for source in path.sources)

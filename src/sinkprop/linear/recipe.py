@@ -272,7 +272,8 @@ def _result(
     if sigma is not None:  # in units in which the scores' spread within queries is 1
         width = model.spread(weights) or 1.0
         weights, sigma = weights / width, sigma / width
-    return FitResult(status, recipe.criterion, judged_by, weights, sigma, tuple(stages))
+    summary = (status, recipe.criterion, judged_by)
+    return FitResult(*summary, weights, sigma, tuple(stages), start=model.regression)
 
 
 def _record(finished: Finished, recipe: Recipe, criterion: float) -> Stage:

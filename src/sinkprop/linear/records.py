@@ -91,6 +91,7 @@ class FitResult(FitRecord):
     weights    (D,), or (D + 1, 2) with an intercept row for a partitioned measure, of normalized features
     sigma      of the model, in the units of its scores; None for a partitioned measure
     stages     every stage, in the order of their running
+    start      (D,) least-squares weights of normalized features, where the fit started; None if loaded
     """
 
     messages: ClassVar[Mapping[str, str]] = {
@@ -101,6 +102,7 @@ class FitResult(FitRecord):
     weights: Floats
     sigma: float | None
     stages: tuple[Stage, ...]
+    start: Floats | None = None
 
     @property
     def evaluations(self) -> int:

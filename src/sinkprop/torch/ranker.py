@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import sinkprop
 from sinkprop.common.arguments import number, threads
+from sinkprop.common.plain_data import plain_data
 from sinkprop.common.progress import progress_line
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_query_weight
@@ -556,7 +557,8 @@ class NeuralRanker(BaseRanker):
 
     def _parameters_to_save(self) -> dict[str, Any]:
         of_the_run = ("checkpoint", "on_epoch", "n_threads", "distributed")
-        saved = {k: _plain(v) for k, v in self.get_params(deep=False).items() if k not in of_the_run}
+        given = {k: v for k, v in self.get_params(deep=False).items() if k not in of_the_run}
+        saved: dict[str, Any] = plain_data(given, object)
         saved["module"] = None if self.module is None else type(self.module_).__name__
         saved["loss"] = name_of(self.loss)
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
@@ -596,12 +598,3 @@ class NeuralRanker(BaseRanker):
         except RuntimeError as error:
             raise ValueError(f"its weights are not of this network: {' '.join(str(error).split())}") from None
         self._set_fitted(module, preparation, relaxation, result)
-
-
-def _plain(value: Any) -> Any:
-    """The value as a model file can hold it."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray | tuple | list):
-        return [_plain(item) for item in value]
-    return value

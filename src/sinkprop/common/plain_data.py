@@ -1,0 +1,33 @@
+"""Values of any kind as plain data, which model files and JSON can hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = ["plain_data"]
+
+
+def plain_data(value: Any, *kept: type, finite: bool = False) -> Any:
+    """None, truth values, numbers and text, and lists and dictionaries of them.
+
+    Values of the types `kept` stay as they are, and any other object becomes its text. With `finite`, as JSON
+    needs it, a number that is infinite or NaN becomes None.
+
+    >>> plain_data({"rates": np.array([0.5, 1.0]), "levels": (np.int64(3), None)})
+    {'rates': [0.5, 1.0], 'levels': [3, None]}
+    >>> plain_data([1.0, float("nan")], finite=True)
+    [1.0, None]
+    """
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, tuple | list):
+        return [plain_data(item, *kept, finite=finite) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): plain_data(item, *kept, finite=finite) for name, item in value.items()}
+    if finite and isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str, *kept)) else str(value)
