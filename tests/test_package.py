@@ -19,16 +19,24 @@ MODULES = sorted(
 )
 
 
-def loaded_after(statement: str) -> set[str]:
-    """Top-level modules that a fresh interpreter has loaded after a statement."""
+def modules_after(statement: str) -> set[str]:
+    """Modules that a fresh interpreter has loaded after a statement."""
     program = f"{statement}; import json, sys; print(json.dumps(sorted(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in json.loads(run.stdout)}
+    return set(json.loads(run.stdout))
+
+
+def loaded_after(statement: str) -> set[str]:
+    """The top-level ones of them."""
+    return {name.partition(".")[0] for name in modules_after(statement)}
 
 
 def test_import_loads_numpy_only() -> None:
-    loaded = loaded_after("import sinkprop")
+    modules = modules_after("import sinkprop")
+    loaded = {name.partition(".")[0] for name in modules}
     assert {"sinkprop", "numpy"} <= loaded
+    assert sum(name.startswith("sinkprop") for name in modules) < 32
+    assert not any(name.startswith(("sinkprop.linear.recipe", "sinkprop.store")) for name in modules)
     unasked = {
         "catboost",
         "click",
@@ -47,6 +55,43 @@ def test_import_loads_numpy_only() -> None:
 def test_the_expected_gain_loads_numpy_only() -> None:
     call = "import sinkprop; sinkprop.expected_gain([1.0, 2.0, 3.0], [0, 1, 2], ['a', 'b', 'a'])"
     assert loaded_after(call) & {"scipy", "sklearn", "torch", "matplotlib", "click", "rich"} == set()
+
+
+def test_dir_lists_public_names_only() -> None:
+    listed = dir(sinkprop)
+    packages = [
+        "cluster",
+        "experiment",
+        "export",
+        "gbdt",
+        "metrics",
+        "model_files",
+        "plot",
+        "reference",
+        "report",
+        "store",
+        "torch",
+    ]
+    assert listed == sorted({*sinkprop.__all__, *packages})
+    assert all(getattr(sinkprop, name) is not None for name in listed)
+    assert not any(
+        name.startswith("_") for package in (sinkprop.gbdt, sinkprop.report) for name in dir(package)
+    )
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "hint"),
+    [
+        ("sinkprop", "NDGC", ". Did you mean 'NDCG'?"),
+        ("sinkprop", "load_modell", ". Did you mean 'load_model'?"),
+        ("sinkprop.gbdt", "BostedRanker", ". Did you mean 'BoostedRanker'?"),
+        ("sinkprop", "qqqq", ""),
+    ],
+)
+def test_a_misspelt_name_gets_a_suggestion(package: str, name: str, hint: str) -> None:
+    with pytest.raises(AttributeError) as error:
+        getattr(importlib.import_module(package), name)
+    assert str(error.value) == f"module {package!r} has no attribute {name!r}{hint}"
 
 
 def test_public_names_are_unique() -> None:

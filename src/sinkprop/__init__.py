@@ -1,12 +1,9 @@
 """Learning to rank on the expected value of the metric itself, by Sinkhorn propagation, in linear time."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sinkprop.data.frames import load_frame, load_parquet
-from sinkprop.data.letor import load_letor, load_queries, save_letor
+from sinkprop.common.lazy import lazy_names
 from sinkprop.data.queries import Fold, Queries
-from sinkprop.data.query_sizes import load_query_sizes
 from sinkprop.estimator.selection import Selection
 from sinkprop.linear.records import Annealing, FitResult
 from sinkprop.metrics.conventions import Convention
@@ -15,11 +12,7 @@ from sinkprop.metrics.measures import Metric, parse_metric, parse_metrics
 from sinkprop.metrics.ranking import Ranking, ranking
 from sinkprop.objective.expected_gain import ExpectedGain, expected_gain
 from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, RankLinear, parse_gain
-from sinkprop.objective.permutation import choose_permutation
-from sinkprop.objective.rank_distribution import doubly_stochastic, expected_ranks, top_k_probability
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
-from sinkprop.objective.sinkhorn import sinkhorn, sinkhorn_vjp
-from sinkprop.objective.sinkhorn_limit import SinkhornLimit, SinkhornStatus, sinkhorn_limit
 
 if TYPE_CHECKING:
     from sinkprop import baselines, datasets
@@ -29,7 +22,14 @@ if TYPE_CHECKING:
     from sinkprop import report as report
     from sinkprop import store as store
     from sinkprop import torch as torch
+    from sinkprop.data.frames import load_frame, load_parquet
+    from sinkprop.data.letor import load_letor, load_queries, save_letor
+    from sinkprop.data.query_sizes import load_query_sizes
     from sinkprop.linear.ranker import SinkPropRanker
+    from sinkprop.objective.permutation import choose_permutation
+    from sinkprop.objective.rank_distribution import doubly_stochastic, expected_ranks, top_k_probability
+    from sinkprop.objective.sinkhorn import sinkhorn, sinkhorn_vjp
+    from sinkprop.objective.sinkhorn_limit import SinkhornLimit, SinkhornStatus, sinkhorn_limit
     from sinkprop.registry import load_model
     from sinkprop.store import StoredQueries, open_queries
 
@@ -83,31 +83,40 @@ __all__ = [
     "top_k_probability",
 ]
 
-# What needs scikit-learn or torch is imported when it is asked for: `import sinkprop` loads NumPy only, and
-# `from sinkprop import *` no torch.
+# Imported when they are asked for: `import sinkprop` loads NumPy only, and `from sinkprop import *` no torch.
 _LAZY = {
     "SinkPropRanker": "sinkprop.linear.ranker",
-    "load_model": "sinkprop.registry",
+    "SinkhornLimit": "sinkprop.objective.sinkhorn_limit",
+    "SinkhornStatus": "sinkprop.objective.sinkhorn_limit",
     "StoredQueries": "sinkprop.store",
-    "open_queries": "sinkprop.store",
     "baselines": "sinkprop.baselines",
+    "choose_permutation": "sinkprop.objective.permutation",
+    "cluster": "sinkprop.cluster",
     "datasets": "sinkprop.datasets",
+    "doubly_stochastic": "sinkprop.objective.rank_distribution",
+    "expected_ranks": "sinkprop.objective.rank_distribution",
     "experiment": "sinkprop.experiment",
     "export": "sinkprop.export",
     "gbdt": "sinkprop.gbdt",
+    "load_frame": "sinkprop.data.frames",
+    "load_letor": "sinkprop.data.letor",
+    "load_model": "sinkprop.registry",
+    "load_parquet": "sinkprop.data.frames",
+    "load_queries": "sinkprop.data.letor",
+    "load_query_sizes": "sinkprop.data.query_sizes",
+    "metrics": "sinkprop.metrics",
+    "model_files": "sinkprop.model_files",
+    "open_queries": "sinkprop.store",
     "plot": "sinkprop.plot",
+    "reference": "sinkprop.reference",
     "report": "sinkprop.report",
+    "save_letor": "sinkprop.data.letor",
+    "sinkhorn": "sinkprop.objective.sinkhorn",
+    "sinkhorn_limit": "sinkprop.objective.sinkhorn_limit",
+    "sinkhorn_vjp": "sinkprop.objective.sinkhorn",
     "store": "sinkprop.store",
+    "top_k_probability": "sinkprop.objective.rank_distribution",
     "torch": "sinkprop.torch",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'sinkprop' has no attribute {name!r}")
-    module = import_module(_LAZY[name])
-    return module if _LAZY[name] == f"sinkprop.{name}" else getattr(module, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

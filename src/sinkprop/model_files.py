@@ -47,6 +47,7 @@ __all__ = [
     "MAX_BYTES",
     "Model",
     "ModelFileError",
+    "holds_network",
     "model_bytes",
     "parse_model",
     "read_model",
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
+NETWORK_OPENING = b'{"__metadata__":{"sha256":"'  # after eight bytes: safetensors, with a checksum of ours
 MAX_BYTES = 2**28  # JSON is for models of thousands of numbers; this is some ten million
 
 _OPENING = re.compile(rb'\{\n  "format": "sinkprop-model",\n  "version": ([1-9][0-9]{0,8}),\n')
@@ -115,6 +117,14 @@ def write_model(
     ({'weights': array([ 0.1, -0. ])}, 'ndcg@10')
     """
     write_atomically(path, model_bytes(kind, state, {} if about is None else about))
+
+
+def holds_network(path: StrPath) -> bool:
+    """Whether the file begins as one of a network (`torch/neural/files.py`), without an import of torch."""
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as handle:
+        return handle.read(8 + len(NETWORK_OPENING))[8:] == NETWORK_OPENING
 
 
 def read_model(path: StrPath, *, kind: str | None = None) -> Model:

@@ -1,6 +1,7 @@
 """Rivals, as scikit-learn estimators with the interface of `SinkPropRanker`."""
 
 from sinkprop.baselines.adarank import AdaRankRanker
+from sinkprop.baselines.base import LinearBaseline
 from sinkprop.baselines.boltzrank import BoltzRankRanker
 from sinkprop.baselines.feature import FeatureRanker
 from sinkprop.baselines.listnet import ListNetRanker
@@ -9,12 +10,15 @@ from sinkprop.baselines.smoothrank import SmoothRankRanker
 from sinkprop.baselines.softrank import SoftRankRanker
 from sinkprop.baselines.trees import LightGBMRanker
 from sinkprop.baselines.xgboost_trees import XGBoostRanker
+from sinkprop.estimator.tuning import Candidate
 
 __all__ = [
     "AdaRankRanker",
     "BoltzRankRanker",
+    "Candidate",
     "FeatureRanker",
     "LightGBMRanker",
+    "LinearBaseline",
     "ListNetRanker",
     "RegressionRanker",
     "SmoothRankRanker",

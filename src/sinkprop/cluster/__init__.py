@@ -4,10 +4,10 @@ Users pass `cluster=` to a ranker; this package is what it then uses. Needs Dask
 "sinkprop[dask]".
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sinkprop.cluster.errors import ClusterLost
+from sinkprop.common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from sinkprop.cluster.connecting import check_workers, connected
@@ -22,12 +22,4 @@ _LAZY = {
     "connected": "sinkprop.cluster.connecting",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'sinkprop.cluster' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

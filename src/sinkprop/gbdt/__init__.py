@@ -5,9 +5,9 @@ None of the three is imported before something that needs it is called.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from sinkprop.common.lazy import lazy_names
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
 
 if TYPE_CHECKING:
@@ -43,12 +43,4 @@ _LAZY = {
     "xgboost_objective": "sinkprop.gbdt.objectives.xgboost",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'sinkprop.gbdt' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

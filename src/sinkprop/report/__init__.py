@@ -4,8 +4,9 @@
 `write_report` make the page of it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sinkprop.common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from sinkprop.report.page import report_html, write_report
@@ -21,12 +22,4 @@ _LAZY = {
     "write_report": "sinkprop.report.page",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'sinkprop.report' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

@@ -3,9 +3,10 @@
 Needs torch: pip install "sinkprop[torch]".
 """
 
-import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sinkprop.common.lazy import lazy_names
 
 if importlib.util.find_spec("torch") is None:
     raise ImportError('sinkprop.torch needs PyTorch: pip install "sinkprop[torch]".')
@@ -58,8 +59,4 @@ _LAZY = {
     "RankError": "sinkprop.torch.neural.processes",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'sinkprop.torch' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

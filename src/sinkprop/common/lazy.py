@@ -1,0 +1,38 @@
+"""Names of a package that are imported when they are asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = ["lazy_names"]
+
+
+def lazy_names(
+    package: str, modules: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package, given the module of each name that is imported late.
+
+    A name whose module is `package.name` is that module itself. `dir` lists these names and `__all__`.
+    """
+
+    def attribute(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(_unknown(package, name, listed()))
+        module = import_module(modules[name])
+        return module if modules[name] == f"{package}.{name}" else getattr(module, name)
+
+    def listed() -> list[str]:
+        return sorted({*sys.modules[package].__all__, *modules})
+
+    return attribute, listed
+
+
+def _unknown(package: str, name: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, n=1)
+    hint = f". Did you mean {close[0]!r}?" if close else ""
+    return f"module {package!r} has no attribute {name!r}{hint}"
