@@ -195,7 +195,7 @@ def test_the_numbers_shown_are_those_of_the_saved_model(shown):
     folder, out = shown
     test = sinkprop.datasets.load_pydocs(2).test
     ranker = sinkprop.load_model(folder / "new" / MODEL)
-    result = sinkprop.evaluate(test.y, ranker.predict(test.X), test.qid, "ndcg@1,ndcg@3,ndcg@5,ndcg@10,map")
+    result = sinkprop.evaluate(test, ranker.predict(test), metrics="ndcg@1,ndcg@3,ndcg@5,ndcg@10,map")
     table = [line.split() for line in out.splitlines() if line.startswith("SinkProp ")]
     assert ["SinkProp", *(f"{value:.4f}" for value in result.values())] in table
     record = json.loads((folder / "d.json").read_text("utf-8"))

@@ -194,7 +194,7 @@ class _Training:
 
         self.done += 1
         test = trained.fold.test
-        values = [f"{evaluate(test.y, trained.scores[m], test.qid, MAIN)[MAIN]:.4f}" for m in METHODS]
+        values = [f"{evaluate(test, trained.scores[m], metrics=MAIN)[MAIN]:.4f}" for m in METHODS]
         if self.silent:
             return
         if self.done == 1:

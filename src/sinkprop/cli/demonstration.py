@@ -136,7 +136,7 @@ def run_fold(fold: Fold, watch: Callable[[Stage], None] | None = None) -> Traine
     `watch` is called after each stage of the fit. An interrupt from the keyboard ends it.
     """
     began = time.perf_counter()
-    data, vali, X = fold.train, fold.vali, fold.test.X
+    data, vali = fold.train, fold.vali
     ranker = untrained(watch)
     rankers = {
         BM25: FeatureRanker(bm25_column(fold.test) + 1),
@@ -148,9 +148,9 @@ def run_fold(fold: Fold, watch: Callable[[Stage], None] | None = None) -> Traine
         before = time.perf_counter()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*The fit was interrupted")
-            own.fit(data.X, data.y, qid=data.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
+            own.fit(data, eval_set=vali)
         fitted = time.perf_counter()
-        scores[method] = own.predict(X)
+        scores[method] = own.predict(fold.test)
         fit_seconds[method], predict_seconds[method] = fitted - before, time.perf_counter() - fitted
     if ranker.fit_result_.status == "interrupted":
         raise KeyboardInterrupt
@@ -170,7 +170,7 @@ def compare(tested: Sequence[Trained], *, top: int = 5) -> Results:
     per_query: dict[str, dict[str, list[Floats]]] = {method: {} for method in METHODS}
     for one in tested:
         for method in METHODS:
-            result = evaluate(one.fold.test.y, one.scores[method], one.fold.test.qid, METRICS)
+            result = evaluate(one.fold.test, one.scores[method], metrics=METRICS)
             for name, part in result.per_query.items():
                 per_query[method].setdefault(name, []).append(part)
     values = {
@@ -221,7 +221,7 @@ def comparison(tested: Sequence[Trained]) -> Comparison:
         parts = {"train": fold.train, "vali": fold.vali, "test": fold.test}
         data[fold.name] = fold_data(parts, budget=budget)
         for method in METHODS:
-            found = evaluate(fold.test.y, one.scores[method], fold.test.qid, METRICS)
+            found = evaluate(fold.test, one.scores[method], metrics=METRICS)
             results.append(
                 Result(
                     NAME,

@@ -22,17 +22,27 @@ from sinkprop.cli.options import (
     metrics_option,
     output_option,
 )
-from sinkprop.cli.output import as_json, complain, console, counted, is_stdout, say_written, write_output
+from sinkprop.cli.output import (
+    as_json,
+    complain,
+    console,
+    counted,
+    is_stdout,
+    notes_on_stderr,
+    say_written,
+    write_output,
+)
 from sinkprop.cli.reading import (
     Reading,
-    Scorer,
     blocks_of,
     check_missing,
     document_names,
     file_name,
     query_names,
+    ranks_by_score,
     read_data,
     read_model_file,
+    with_features_of,
 )
 from sinkprop.common.console import print_columns, say
 from sinkprop.common.types import Floats
@@ -197,8 +207,9 @@ def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[
     """What ranks the documents of some queries as a model does."""
 
     def score(queries: Queries) -> Floats:
-        scorer = Scorer.of(ranker, queries, model_name=model_name, data_name=data_name)
-        return scorer.scores() if scorer.ranks_by_score else -scorer.ranks().astype(np.float64)
+        own = with_features_of(ranker, queries, model_name=model_name, data_name=data_name)
+        with notes_on_stderr():
+            return ranker.predict(own) if ranks_by_score(ranker) else -ranker.rank(own).astype(np.float64)
 
     return score
 

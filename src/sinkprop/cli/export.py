@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sinkprop.cli.options import check_options_of, data_options, data_path, keep_apart, output_option
-from sinkprop.cli.output import complain, counted, is_stdout, working, write_output
-from sinkprop.cli.reading import Reading, Scorer, file_name, read_model_file, read_queries
+from sinkprop.cli.output import complain, counted, is_stdout, notes_on_stderr, working, write_output
+from sinkprop.cli.reading import (
+    Reading,
+    file_name,
+    ranks_by_score,
+    read_model_file,
+    read_queries,
+    with_features_of,
+)
 from sinkprop.common.packages import installed
 
 if TYPE_CHECKING:
@@ -161,17 +168,15 @@ def compare_scores(
     exported: Export, ranker: BaseRanker, model: Path, data: Path, reading: Reading
 ) -> tuple[list[str], str]:
     """What to print of the export's scores of a file, and what is wrong with them, if anything is."""
-    from sinkprop.data.queries import group_rows
     from sinkprop.export.write import agreement
 
     queries = read_queries(data, reading)
-    scorer = Scorer.of(ranker, queries, model_name=file_name(model), data_name=file_name(data))
-    groups = group_rows(scorer.qid, len(scorer.X))
-    with working(f"scoring {len(queries):,} documents"):
+    queries = with_features_of(ranker, queries, model_name=file_name(model), data_name=file_name(data))
+    with working(f"scoring {len(queries):,} documents"), notes_on_stderr():
         found = agreement(
-            exported.scores(scorer.X, groups),
-            scorer.scores(),
-            groups,
+            exported.scores(queries.X, queries.groups),
+            ranker.predict(queries),
+            queries.groups,
             up_to_constant=exported.format != "onnx",
         )
     by = (
@@ -184,7 +189,7 @@ def compare_scores(
         f"{'' if exported.format == 'onnx' else ', but for a constant'}.",
         _order(found),
     ]
-    if not scorer.ranks_by_score:
+    if not ranks_by_score(ranker):
         lines.append(
             "Scores are those of predict; the model's own ranks are an assignment of two outputs a document."
         )

@@ -11,10 +11,9 @@ import click
 import numpy as np
 
 from sinkprop.cli.options import data_options, data_path, keep_apart, output_option, parsed_by
-from sinkprop.cli.output import write_texts
+from sinkprop.cli.output import notes_on_stderr, write_texts
 from sinkprop.cli.reading import (
     Reading,
-    Scorer,
     blocks_of,
     check_missing,
     document_names,
@@ -22,6 +21,7 @@ from sinkprop.cli.reading import (
     query_names,
     read_data,
     read_model_file,
+    with_features_of,
 )
 from sinkprop.common.types import Floats, Integers, Singles
 
@@ -96,13 +96,15 @@ def predictions(
     names = {"model_name": file_name(model), "data_name": file_name(data)}
 
     def text(block: Queries) -> str:
-        scorer = Scorer.of(ranker, block, **names)
-        if form == "scores":
-            lines = [repr(score) for score in scorer.scores().tolist()]
-        elif form == "ranks":
-            lines = [str(rank) for rank in scorer.ranks().tolist()]
-        else:
-            lines = run_lines(block, scorer.ranks(), scorer.scores(), run_name, data_name=names["data_name"])
+        own = with_features_of(ranker, block, **names)
+        with notes_on_stderr():
+            if form == "scores":
+                lines = [repr(score) for score in ranker.predict(own).tolist()]
+            elif form == "ranks":
+                lines = [str(rank) for rank in ranker.rank(own).tolist()]
+            else:
+                ranks, scores = ranker.rank(own), ranker.predict(own)
+                lines = run_lines(block, ranks, scores, run_name, data_name=names["data_name"])
         return "\n".join(lines) + "\n"
 
     return map(text, blocks_of(queries, "ranking"))

@@ -7,16 +7,14 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
-from sinkprop.cli.output import notes_on_stderr, progress, working
-from sinkprop.common.types import Floats, Integers
+from sinkprop.cli.output import progress, working
 from sinkprop.data.queries import Queries
 
 if TYPE_CHECKING:
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
 
 __all__ = [
-    "UNNAMED",
     "Reading",
-    "Scorer",
     "blocks_of",
     "check_missing",
     "document_names",
@@ -34,13 +30,13 @@ __all__ = [
     "matched_columns",
     "option_of",
     "query_names",
+    "ranks_by_score",
     "read_data",
     "read_model_file",
     "read_queries",
+    "with_features_of",
     "with_options",
 ]
-
-UNNAMED = "X does not have valid feature names"  # the names are compared here, with the names of files
 
 
 @dataclass(frozen=True)
@@ -206,50 +202,32 @@ def read_model_file(path: Path) -> BaseRanker:
         raise click.UsageError(f"{path}: {error}.") from None
 
 
-@dataclass(frozen=True, eq=False)
-class Scorer:
-    """A model with the rows of a file: scores and ranks of its documents."""
+def with_features_of(model: BaseRanker, queries: Queries, *, model_name: str, data_name: str) -> Queries:
+    """The queries with the model's features, found by name where both have names.
 
-    model: BaseRanker
-    X: NDArray[Any]
-    qid: NDArray[Any]
+    A ValueError says which features differ.
+    """
+    known = getattr(model, "feature_names_in_", None)
+    if known is not None and queries.feature_names is not None:
+        columns = matched_columns(known, queries.feature_names, model_name, data_name)
+        if columns == list(range(queries.n_features)):
+            return queries
+        return replace(queries, X=queries.X[:, columns], feature_names=tuple(map(str, known)))
+    if queries.n_features != model.n_features_in_:
+        hint = ""
+        if queries.n_features < model.n_features_in_:
+            hint = f" If lines of {data_name} leave out zeros, add --n-features {model.n_features_in_}."
+        raise ValueError(
+            f"{model_name} was trained on {model.n_features_in_} features, but {data_name} has "
+            f"{queries.n_features}: it takes a model trained on the same ones.{hint}"
+        )
+    return queries
 
-    @classmethod
-    def of(cls, model: BaseRanker, queries: Queries, *, model_name: str, data_name: str) -> Scorer:
-        """Where both have names, columns are matched by name; a ValueError says which features differ."""
-        X = queries.X
-        known = getattr(model, "feature_names_in_", None)
-        if known is not None and queries.feature_names is not None:
-            X = X[:, matched_columns(known, queries.feature_names, model_name, data_name)]
-        elif X.shape[1] != model.n_features_in_:
-            hint = ""
-            if X.shape[1] < model.n_features_in_:
-                hint = f" If lines of {data_name} leave out zeros, add --n-features {model.n_features_in_}."
-            raise ValueError(
-                f"{model_name} was trained on {model.n_features_in_} features, but {data_name} has "
-                f"{X.shape[1]}: it takes a model trained on the same ones.{hint}"
-            )
-        return cls(model, X, queries.qid)
 
-    def scores(self) -> Floats:
-        """What `predict` gives, one a row."""
-        with notes_on_stderr(ignore=UNNAMED):
-            return self.model.predict(self.X, qid=self.qid)
-
-    def ranks(self) -> Integers:
-        with notes_on_stderr(ignore=UNNAMED):
-            return self.model.rank(self.X, qid=self.qid)
-
-    def metric(self, y: Floats) -> float:
-        """The model's own metric of its ranking."""
-        with notes_on_stderr(ignore=UNNAMED):
-            return self.model.score(self.X, y, qid=self.qid)
-
-    @property
-    def ranks_by_score(self) -> bool:
-        """Whether the ranking is the order of the scores; a partitioned measure's is an assignment."""
-        relaxation = getattr(self.model, "relaxation_", None)
-        return relaxation is None or relaxation.width == 1
+def ranks_by_score(model: BaseRanker) -> bool:
+    """Whether the ranking is the order of the scores; a partitioned measure's is an assignment."""
+    relaxation = getattr(model, "relaxation_", None)
+    return relaxation is None or relaxation.width == 1
 
 
 def matched_columns(

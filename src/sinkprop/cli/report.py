@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from sinkprop.cli.output import (
     working,
     write_output,
 )
-from sinkprop.cli.reading import UNNAMED, Reading, Scorer, file_name, read_model_file, read_queries
+from sinkprop.cli.reading import Reading, file_name, read_model_file, read_queries, with_features_of
 from sinkprop.experiment import DEFAULT_METRICS
 
 if TYPE_CHECKING:
@@ -182,7 +181,7 @@ def report_on_models(
     name = file_name(source)
     first: Any = None
     for method, ranker in rankers.items():
-        scorer = Scorer.of(ranker, queries, model_name=file_name(named[method]), data_name=name)
+        taken = with_features_of(ranker, queries, model_name=file_name(named[method]), data_name=name)
         known = getattr(ranker, "feature_names_in_", None)
         order = None if known is None or queries.feature_names is None else tuple(map(str, known))
         if first is not None and first[1] != order:
@@ -191,10 +190,9 @@ def report_on_models(
                 "them one by one."
             )
         first = (file_name(named[method]), order)
-        taken = replace(queries, X=scorer.X, feature_names=order or queries.feature_names)
     given = {"metrics": metrics, "convention": convention}
     measured: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    with working(f"ranking {len(queries):,} documents"), notes_on_stderr(ignore=UNNAMED):
+    with working(f"ranking {len(queries):,} documents"), notes_on_stderr():
         return models_report(
             rankers,
             taken,

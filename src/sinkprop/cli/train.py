@@ -27,7 +27,7 @@ from sinkprop.cli.options import (
     selection_option,
 )
 from sinkprop.cli.output import as_json, complain, is_stdout, notes_on_stderr, working, write_output
-from sinkprop.cli.reading import UNNAMED, Reading, check_missing, file_name, matched_columns, read_data
+from sinkprop.cli.reading import Reading, check_missing, file_name, matched_columns, read_data
 from sinkprop.cli.training_report import print_report, training_report
 from sinkprop.cluster.errors import ClusterLost
 from sinkprop.common.packages import installed
@@ -302,21 +302,8 @@ def train_on_files(
 def _fit(
     ranker: BaseRanker, data: Queries | StoredQueries, validation: Queries | StoredQueries | None
 ) -> None:
-    """Fit the ranker, and give it the names of the features."""
-    given: dict[str, Any] = {}
-    if isinstance(validation, Queries):
-        given = {"eval_set": [(validation.X, validation.y)], "eval_qid": [validation.qid]}
-    elif validation is not None:
-        given = {"eval_set": [validation]}
-    with notes_on_stderr(ignore=f".*The fit was interrupted|{UNNAMED}"):
-        if isinstance(data, Queries):
-            ranker.fit(data.X, data.y, qid=data.qid, **given)
-        else:
-            ranker.fit(data, **given)
-    if data.feature_names is not None:
-        import numpy as np
-
-        ranker.feature_names_in_ = np.array(data.feature_names, dtype=object)
+    with notes_on_stderr(ignore=".*The fit was interrupted"):
+        ranker.fit(data, eval_set=validation)
 
 
 def _status(ranker: BaseRanker) -> str:

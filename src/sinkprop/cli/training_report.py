@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinkprop.cli.output import console, counted, say_written
-from sinkprop.cli.reading import Scorer
 from sinkprop.common.console import plain, print_columns
 from sinkprop.data.queries import Queries
 
@@ -43,7 +42,7 @@ def training_report(
     # trees do not start at least squares
     rankers = {"model": ranker} if boosting is not None else {"regression": start, "model": ranker}
     metrics = {
-        part: {label: _metric(one, queries) for label, one in rankers.items()}
+        part: {label: one.score(queries) for label, one in rankers.items()}
         for part, queries in (("training", data), ("validation", validation))
         if queries is not None
     }
@@ -125,12 +124,6 @@ def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | N
         rows.append([report["method"], *(f"{values['model']:.4f}" for values in report["metrics"].values())])
     print_columns(out, [f"{report['metric']}, {report['convention']}", *report["metrics"]], rows)
     say_written(out, report["model"], json_file)
-
-
-def _metric(ranker: BaseRanker, queries: Queries | StoredQueries) -> float:
-    if isinstance(queries, Queries):
-        return Scorer(ranker, queries.X, queries.qid).metric(queries.y)
-    return ranker.score(queries)
 
 
 def _chosen(stages: tuple[Stage, ...]) -> str:

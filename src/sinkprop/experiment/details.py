@@ -19,7 +19,7 @@ from sinkprop.common.types import Integers
 from sinkprop.data.queries import Queries
 from sinkprop.experiment.folds import AnyQueries
 from sinkprop.experiment.rounding import rounded_scores, significant, whole_number
-from sinkprop.experiment.scoring import predicted, taken_queries
+from sinkprop.experiment.scoring import predicted, ranked, taken_queries
 from sinkprop.experiment.trace import training_of
 from sinkprop.experiment.weights import weights_of
 from sinkprop.metrics.ranking import ranking
@@ -248,23 +248,23 @@ def _document_scores(
         return (), None
     lengths = np.array(data.lengths)[list(data.shown)]
     ends = np.cumsum(lengths)[:-1]
-    X, codes = taken_queries(test, data.shown).X, np.repeat(np.arange(len(lengths)), lengths)
+    queries = taken_queries(test, data.shown)
     relaxation = getattr(ranker, "relaxation_", None)
     ranks = None
     if callable(getattr(ranker, "rank", None)):
-        ranks = np.asarray(ranker.rank(X, qid=codes))
+        ranks = ranked(ranker, queries)
     parameters = None
     if isinstance(relaxation, PartitionedMeasure) and ranks is not None:
         scores = -ranks.astype(np.float64)  # an assignment, which is the order of no score
-        theta = np.asarray(ranker.outputs(X, qid=codes), dtype=np.float64)
+        theta = np.asarray(ranker.outputs(queries), dtype=np.float64)
         parameters = tuple(
             tuple((significant(a), significant(b)) for a, b in own.tolist()) for own in np.split(theta, ends)
         )
     elif ranks is not None and not callable(getattr(ranker, "predict", None)):
         scores = -ranks.astype(np.float64)
     else:
-        scores = predicted(ranker, X, codes)
-        if ranks is not None and not np.array_equal(ranking(scores, codes).ranks, ranks):
+        scores = predicted(ranker, queries)
+        if ranks is not None and not np.array_equal(ranking(scores, queries.qid).ranks, ranks):
             scores = -ranks.astype(np.float64)
     return tuple(rounded_scores(own) for own in np.split(scores, ends)), parameters
 

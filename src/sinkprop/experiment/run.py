@@ -397,8 +397,8 @@ def _fit(ranker: Any, parts: Fold | Parts) -> None:
     """Fit with as much as the estimator's `fit` takes."""
     from sinkprop.estimator.base import BaseRanker
 
-    if isinstance(ranker, BaseRanker) and not isinstance(parts.train, Queries):
-        ranker.fit(parts.train, **_judges(parts.vali))  # which streams, or loads it
+    if isinstance(ranker, BaseRanker):
+        ranker.fit(parts.train, eval_set=parts.vali)  # where they are stored it streams or loads them
         return
     taken = inspect.signature(ranker.fit).parameters
     train, vali = _by_query(parts.train), None if parts.vali is None else _by_query(parts.vali)
@@ -414,15 +414,6 @@ def _fit(ranker: Any, parts: Fold | Parts) -> None:
         elif "eval_group" in taken:
             given["eval_group"] = [vali.groups.sizes]
     ranker.fit(train.X, train.y, **given)
-
-
-def _judges(vali: AnyQueries | None) -> dict[str, Any]:
-    """The arguments of validation queries beside a stored set."""
-    if vali is None:
-        return {}
-    if not isinstance(vali, Queries):
-        return {"eval_set": [vali]}
-    return {"eval_set": [(vali.X, vali.y)], "eval_qid": [vali.qid]}
 
 
 def _by_query(given: AnyQueries) -> Queries:

@@ -73,7 +73,7 @@ def evaluated(
 ) -> Evaluation:
     """The metrics of the scores (N,) of all rows."""
     if isinstance(queries, Queries):
-        return evaluate(queries.y, scores, queries.qid, metrics, convention, max_grade=max_grade)
+        return evaluate(queries, scores, metrics=metrics, convention=convention, max_grade=max_grade)
     ends = np.cumsum([0, *np.diff(queries.block_rows)])
     return evaluate_blocks(
         (
@@ -90,20 +90,25 @@ def evaluated(
 
 def ranking_scores(ranker: Any, test: AnyQueries) -> Floats:
     """Scores (N,) in the order in which the ranker ranks: its ranks with a minus sign, where it has ranks."""
-    if not isinstance(test, Queries):
-        from sinkprop.estimator.base import BaseRanker
-
-        if isinstance(ranker, BaseRanker):
-            return -ranker.rank(test).astype(np.float64)
-        test = test.load()
+    if _is_ours(ranker):
+        return -ranker.rank(test).astype(np.float64)
+    test = loaded(test)
     if callable(getattr(ranker, "rank", None)):
-        return -np.asarray(ranker.rank(test.X, qid=test.qid), dtype=np.float64)
-    return np.asarray(ranker.predict(test.X), dtype=np.float64)
+        return -ranked(ranker, test).astype(np.float64)
+    return predicted(ranker, test)
 
 
-def predicted(ranker: Any, X: NDArray[Any], codes: Integers) -> Floats:
-    """What `predict` gives rows of the queries with these numbers, whatever kind of estimator it is."""
+def ranked(ranker: Any, queries: Queries) -> NDArray[Any]:
+    """Ranks (N,) by the method `rank` of a ranker, of whatever package it is."""
+    return np.asarray(ranker.rank(queries) if _is_ours(ranker) else ranker.rank(queries.X, qid=queries.qid))
+
+
+def predicted(ranker: Any, queries: Queries) -> Floats:
+    """Scores (N,) by the method `predict` of an estimator, of whatever package it is."""
+    return np.asarray(ranker.predict(queries if _is_ours(ranker) else queries.X), dtype=np.float64)
+
+
+def _is_ours(ranker: Any) -> bool:
     from sinkprop.estimator.base import BaseRanker
 
-    more = {"qid": codes} if isinstance(ranker, BaseRanker) else {}
-    return np.asarray(ranker.predict(X, **more), dtype=np.float64)
+    return isinstance(ranker, BaseRanker)

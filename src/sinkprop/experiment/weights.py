@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,8 @@ def _permuted(ranker: Any, judging: AnyQueries, *, held_out: bool) -> dict[str, 
     codes = taken.groups.codes
 
     def ndcg(X: NDArray[Any]) -> float:
-        return evaluate(y, predicted(ranker, X, codes), codes, "ndcg@10")["ndcg@10"]
+        queries = replace(taken, X=X)
+        return evaluate(queries, predicted(ranker, queries), metrics="ndcg@10")["ndcg@10"]
 
     whole, losses = ndcg(X), np.zeros(judging.n_features)
     for _ in range(max(1, min(_TIMES, _PERMUTED // X.size))):

@@ -110,7 +110,7 @@ def models_report(
         began = time.perf_counter()
         scores = ranking_scores(ranker, test)
         seconds = time.perf_counter() - began
-        found = evaluate(test.y, scores, test.qid, metrics=wanted, convention=rules)
+        found = evaluate(test, scores, metrics=wanted, convention=rules)
         statement = found.describe()
         details = details_of(ranker, test, data)
         queries = tuple(found.queries.tolist())
