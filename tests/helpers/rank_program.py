@@ -16,7 +16,7 @@ import torch.distributed as dist
 import sinkprop
 from sinkprop.torch.neural import checkpoints, feeds
 from sinkprop.torch.neural import training as fitting
-from sinkprop.torch.neural.processes import Ranks
+from sinkprop.torch.neural.processes import Processes
 from sinkprop.torch.ranker import NeuralRanker
 
 SHARD_DOCUMENTS = 30
@@ -100,7 +100,7 @@ def overflowing(ranker, data):
 
 
 def two_errors(rank):
-    with Ranks(own=False).together():
+    with Processes(own=False).together():
         raise OSError("the disk is gone") if rank else KeyboardInterrupt
 
 

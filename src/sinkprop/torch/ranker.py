@@ -46,12 +46,12 @@ from sinkprop.torch.neural.feeds import feed_of, training_moments
 from sinkprop.torch.neural.files import read_network, write_network
 from sinkprop.torch.neural.network import MLP
 from sinkprop.torch.neural.preparation import Preparation, make_preparation, transformed
-from sinkprop.torch.neural.processes import Alone, rank_here, ranks_of
+from sinkprop.torch.neural.processes import OneProcess, processes_of, rank_here
 from sinkprop.torch.neural.records import Epoch, NetworkFit
 from sinkprop.torch.neural.scoring import NetworkOverflowError, checked_scores, network_scores, takes_offsets
 from sinkprop.torch.neural.settings import DTYPES, make_plan, name_of
 from sinkprop.torch.neural.split import divided, totals
-from sinkprop.torch.neural.stored import Data, StoredSet, digest_of, sizes_of, stored_set
+from sinkprop.torch.neural.stored import Data, StoredSet, digest_of, sizes_of
 from sinkprop.torch.neural.training import fit_network
 from sinkprop.torch.neural.validation import Judgment, graded
 
@@ -99,9 +99,9 @@ class NeuralRanker(BaseRanker):
     dtype           of the network: "float32" or "float64"
     metric          of `score`, under `convention`
     checkpoint      a file to which the fit writes as it goes, and from which it resumes; removed when done
-    distributed     None: one process. "shared" or "own": all ranks of torch.distributed, each of which calls
-                    `fit`, train one network; with "shared" every rank gives the same queries, and they share
-                    the work, with "own" every rank gives queries of its own. Rank 0 writes
+    distributed     None: one process. "shared" or "own": all processes of torch.distributed, each of which
+                    calls `fit`, train one network; with "shared" every one gives the same queries, and they
+                    share the work, with "own" every one gives its own queries. Rank 0 writes
     on_epoch        a function called with the `Epoch` that was finished, while the fit goes on
     n_threads       see `expected_gain`        verbose     False: no progress line even on a terminal
     random_state    of all that is drawn. The same gives the same network, whatever the number of threads
@@ -218,7 +218,7 @@ class NeuralRanker(BaseRanker):
         sample_weight  (N,) row weights; not for stored sets
         query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
         """
-        with ranks_of(self.distributed) as ranks:
+        with processes_of(self.distributed) as processes:
             # a wrong metric or convention fails before the work rather than after it
             evaluate([1.0], [0.0], [0], metrics=[self.metric], convention=self.convention)
             data: Data
@@ -234,15 +234,15 @@ class NeuralRanker(BaseRanker):
                 )
             else:
                 data = self._stored_set(stored, query_weight)
-            self._train(data, self._evaluation_sets(eval_set, eval_qid, eval_group), ranks)
+            self._train(data, self._evaluation_sets(eval_set, eval_qid, eval_group), processes)
         return self
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
-        self._train(data, [] if validation is None else [validation], Alone())
+        self._train(data, [] if validation is None else [validation], OneProcess())
 
     def _stored_set(self, stored: StoredQueries, query_weight: Any) -> StoredSet:
         """A stored set to train on."""
-        data = stored_set(stored, type(self).__name__, self._transform_by_query)
+        data = StoredSet.of(stored, type(self).__name__, self._transform_by_query)
         self.n_features_in_ = int(stored.n_features)
         if stored.feature_names is not None:
             self.feature_names_in_ = np.array(stored.feature_names, dtype=object)
@@ -260,39 +260,39 @@ class NeuralRanker(BaseRanker):
     def _stored_judges(self, item: Any) -> StoredSet:
         stored = self._given_stored(item)
         assert stored is not None  # the path of none is an error before
-        data = stored_set(stored, type(self).__name__, self._transform_by_query)
+        data = StoredSet.of(stored, type(self).__name__, self._transform_by_query)
         columns = stored.columns_of(getattr(self, "feature_names_in_", None))
         return dataclasses.replace(data, columns=columns)
 
     @torch.inference_mode(False)  # type: ignore[untyped-decorator]  # whatever the caller's mode is
-    def _train(self, data: Data, validation: list[Data], ranks: Alone) -> None:
-        """Train a network and take it; all ranks do this together, with their own queries or the same."""
-        with ranks.together():
+    def _train(self, data: Data, validation: list[Data], processes: OneProcess) -> None:
+        """Train a network and take it; all processes do this together, with their own queries or the same."""
+        with processes.together():
             n_features = self.n_features_in_
             if data.sample_weight is not None and not data.sample_weight.sum() > 0:
                 raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
             if number("validation_fraction", self.validation_fraction) >= 1:
                 raise ValueError(f"validation_fraction must be below 1; got {self.validation_fraction!r}.")
             n_threads = threads(self.n_threads, int(sizes_of(data).sum()))
-            if self.n_threads is None and ranks.size > 1:  # those of a machine share its processors
+            if self.n_threads is None and processes.size > 1:  # those of a machine share its processors
                 n_threads = max(1, n_threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
             criterion = self._criterion(data, self.convention)[1]
             seed = seed_of(self.random_state)
             make_plan(self, 1, data.sample_weight, seed=seed, n_threads=n_threads)
             digests: list[str] = []
-            if self.checkpoint is not None or (ranks.size > 1 and not ranks.own):
+            if self.checkpoint is not None or (processes.size > 1 and not processes.own):
                 digests = [digest_of(part) for part in (data, *validation)]
-        seed = int(ranks.texts(str(seed))[0])
-        ranks.same(self._facts(data, validation, digests, criterion, ranks))
-        if ranks.own:
-            digests = ranks.texts(repr(digests))
-        n_rows, n_queries = totals(data, ranks)
+        seed = int(processes.texts(str(seed))[0])
+        processes.same(self._facts(data, validation, digests, criterion, processes))
+        if processes.own:
+            digests = processes.texts(repr(digests))
+        n_rows, n_queries = totals(data, processes)
         relaxation, plan = make_plan(self, n_rows, data.sample_weight, seed=seed, n_threads=n_threads)
-        part, judging, judged_by = divided(data, validation, self.validation_fraction, seed, ranks)
+        part, judging, judged_by = divided(data, validation, self.validation_fraction, seed, processes)
         moments = None
         if self.normalization == "standard":
-            moments = training_moments(part, n_features, self.input_transform, n_threads, ranks)
-        with ranks.together():
+            moments = training_moments(part, n_features, self.input_transform, n_threads, processes)
+        with processes.together():
             dtype = DTYPES[self.dtype]
             preparation = make_preparation(
                 self.input_transform, self.normalization, moments, n_features, dtype
@@ -301,29 +301,29 @@ class NeuralRanker(BaseRanker):
             module = self._network(first.X[: first.groups.offsets[1]], preparation, plan.n_outputs, seed)
             feed = None if part is None else feed_of(part, preparation, n_threads)
             feeds = [feed_of(each, preparation, n_threads) for each in judging]
-        ranks.same(
+        processes.same(
             {"network": repr(module), "shapes": [tuple(x.shape) for x in module.state_dict().values()]}
         )
-        ranks.adopt(module.state_dict())
+        processes.adopt(module.state_dict())
         scores = partial(self._judged_scores, preparation=preparation, relaxation=relaxation)
         mean, on_training = None, None
         if judged_by:
-            judge, _ = self._criterion(data, graded(self.criterion, self.convention, judging, ranks))
-            mean = Judgment(feeds, scores, judge, ranks)
+            judge, _ = self._criterion(data, graded(self.criterion, self.convention, judging, processes))
+            mean = Judgment(feeds, scores, judge, processes)
         if plan.n_outputs == 1:  # the assignments of a partitioned measure would take as long as an epoch
             trained = [] if part is None else [part]
-            judge, _ = self._criterion(data, graded(self.criterion, self.convention, trained, ranks))
-            on_training = Judgment([] if feed is None else [feed], scores, judge, ranks)
+            judge, _ = self._criterion(data, graded(self.criterion, self.convention, trained, processes))
+            on_training = Judgment([] if feed is None else [feed], scores, judge, processes)
         checkpoint, resumed = None, None
-        with ranks.together():
-            if self.checkpoint is not None and ranks.rank == 0:
+        with processes.together():
+            if self.checkpoint is not None and processes.rank == 0:
                 kind = f"{type(self).__name__}Checkpoint"
                 about = repr((self._settings(seed, criterion), repr(module), digests))
                 weights = [x.numpy(force=True) for x in module.state_dict().values()]
                 checkpoint = Checkpoint(self.checkpoint, kind, fingerprint(about, arrays=weights))
                 resumed = checkpoint.read()
-        resumed = shared_state(resumed, ranks)
-        leads = ranks.rank == 0
+        resumed = shared_state(resumed, processes)
+        leads = processes.rank == 0
         try:
             with progress_line(bool(self.verbose) and leads) as notify:
                 result = fit_network(
@@ -338,7 +338,7 @@ class NeuralRanker(BaseRanker):
                     notify=notify,
                     criterion=criterion if judged_by else "",
                     judged_by=judged_by,
-                    ranks=ranks,
+                    processes=processes,
                 )
         except NetworkOverflowError as error:
             if error.result is None:
@@ -357,9 +357,9 @@ class NeuralRanker(BaseRanker):
             Path(checkpoint.path).unlink(missing_ok=True)
 
     def _facts(
-        self, data: Data, validation: list[Data], digests: list[str], criterion: str, ranks: Alone
+        self, data: Data, validation: list[Data], digests: list[str], criterion: str, processes: OneProcess
     ) -> dict[str, Any]:
-        """What must be the same on all ranks, in the order in which it is compared."""
+        """What must be the same on all processes, in the order in which it is compared."""
         facts = {
             "sinkprop version": sinkprop.__version__,
             "PyTorch version": torch.__version__,
@@ -370,7 +370,7 @@ class NeuralRanker(BaseRanker):
             "sample_weight (given or not)": data.sample_weight is not None,
             "eval_set (given or not)": bool(validation),
         }
-        if not ranks.own:
+        if not processes.own:
             facts |= {
                 "number of documents": int(sizes_of(data).sum()),
                 "number of queries": data.n_queries,
@@ -522,7 +522,7 @@ class NeuralRanker(BaseRanker):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as a safetensors file with a checksum; an old file stays until the new is whole.
 
-        Of ranks that were fitted together, which all have the same network, rank 0 writes.
+        Of processes that were fitted together, which all have the same network, rank 0 writes.
         """
         check_is_fitted(self, "module_")
         if self.distributed is not None and rank_here() > 0:

@@ -9,7 +9,7 @@ import time
 
 from sinkprop.model_files import ModelFileError
 from sinkprop.torch.neural.files import read_network, write_network
-from sinkprop.torch.neural.processes import Alone
+from sinkprop.torch.neural.processes import OneProcess
 from sinkprop.torch.neural.records import Epoch, State
 
 __all__ = ["Checkpoint", "shared_state"]
@@ -56,9 +56,9 @@ class Checkpoint:
         self._next = now + _TIMES * (now - began)
 
 
-def shared_state(state: State | None, ranks: Alone) -> State | None:
-    """The state that rank 0 has read, on all ranks."""
-    if ranks.size == 1:
+def shared_state(state: State | None, processes: OneProcess) -> State | None:
+    """The state that rank 0 has read, on all processes."""
+    if processes.size == 1:
         return state
     record = None
     if state is not None:
@@ -67,7 +67,7 @@ def shared_state(state: State | None, ranks: Alone) -> State | None:
             "best": state.best,
             "steps": state.steps,
         }
-    found = ranks.state(None if state is None else state.tensors, record)
+    found = processes.state(None if state is None else state.tensors, record)
     if found is None:
         return None
     tensors, record = found

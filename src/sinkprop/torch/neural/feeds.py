@@ -25,7 +25,7 @@ from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.torch.neural.preparation import MOMENT_ROWS, Moments, Preparation
-from sinkprop.torch.neural.processes import Alone
+from sinkprop.torch.neural.processes import OneProcess
 from sinkprop.torch.neural.scoring import cut
 from sinkprop.torch.neural.stored import Data, StoredSet, sizes_of
 
@@ -246,23 +246,23 @@ def spans_of(feed: Feed) -> list[Integers]:
 
 
 def training_moments(
-    part: Data | None, n_features: int, transform: str, threads: int, ranks: Alone
+    part: Data | None, n_features: int, transform: str, threads: int, processes: OneProcess
 ) -> Moments:
-    """Those of all training rows after the transform; ranks with the same rows share the work.
+    """Those of all training rows after the transform; processes with the same rows share the work.
 
     They are taken of chunks of consecutive rows and put together in their order.
     """
     nothing = Moments(0, np.zeros(n_features), np.zeros(n_features))
-    with ranks.together():
+    with processes.together():
         n_rows = 0 if part is None else int(sizes_of(part).sum())
         n = -(-n_rows // MOMENT_ROWS)
-        mine = range(n) if ranks.own else ranks.share(n)
+        mine = range(n) if processes.own else processes.share(n)
         found = [] if part is None else _chunk_moments(part, mine, transform, threads)
-        if ranks.own:
+        if processes.own:
             n, found = 1, [reduce(add, found, nothing)]
-    most = n if ranks.own else -(-n // ranks.size)
+    most = n if processes.own else -(-n // processes.size)
     found += [nothing] * (most - len(found))
-    vectors = ranks.gather(np.stack([chunk.vector() for chunk in found]))
+    vectors = processes.gather(np.stack([chunk.vector() for chunk in found]))
     return reduce(add, map(Moments.from_vector, vectors.reshape(-1, 1 + 2 * n_features)), nothing)
 
 

@@ -27,7 +27,7 @@ from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats, Integers
 from sinkprop.torch.neural.feeds import Held, Rows, Shard, Streamed
 from sinkprop.torch.neural.network import drawing_from
-from sinkprop.torch.neural.processes import LANES, Alone
+from sinkprop.torch.neural.processes import LANES, OneProcess
 from sinkprop.torch.neural.records import Epoch, NetworkFit, Plan, State
 from sinkprop.torch.neural.scoring import (
     NetworkOverflowError,
@@ -58,7 +58,7 @@ def fit_network(
     notify: Notify = silent,
     criterion: str = "",
     judged_by: str = "",
-    ranks: Alone = Alone(),  # noqa: B008
+    processes: OneProcess = OneProcess(),  # noqa: B008
 ) -> NetworkFit:
     """Train the module, in place, and leave it in evaluation mode as it was after its best epoch.
 
@@ -68,10 +68,10 @@ def fit_network(
               the same on the training queries, for the record
     on_state  called after each epoch with its state, and once more with True where the fit is interrupted; a
               state given as `resumed` to a later call continues with the same result
-    ranks     the processes that fit together; rank 0 alone calls on_state, on_epoch and notify
+    processes those that fit together; rank 0 alone calls on_state, on_epoch and notify
     """
     with one_torch_thread(), thread_pool(plan.n_threads) as pool, torch.random.fork_rng(devices=[]):
-        trainer = _Trainer(module, feed, plan, pool, ranks)
+        trainer = _Trainer(module, feed, plan, pool, processes)
         return trainer.run(
             judge,
             judge_training,
@@ -90,9 +90,9 @@ class _Trainer:
         feed: Held | Streamed | None,
         plan: Plan,
         pool: ThreadPoolExecutor | None,
-        ranks: Alone,
+        processes: OneProcess,
     ) -> None:
-        self._module, self._plan, self._pool, self._ranks = module, plan, pool, ranks
+        self._module, self._plan, self._pool, self._processes = module, plan, pool, processes
         self._takes_offsets = takes_offsets(module)
         self._parallel: bool | None = None  # not known before the network was run once
         self._feed = feed
@@ -101,7 +101,7 @@ class _Trainer:
         self._query_weight = weight
         self._weight = np.ones(len(self._sizes)) if weight is None else weight
         totals = np.array([self._weight.sum(), float(self._sizes.sum())])
-        self._total_weight, self._documents = (ranks.total(totals) if ranks.own else totals).tolist()
+        self._total_weight, self._documents = (processes.total(totals) if processes.own else totals).tolist()
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         # One vector holds all parameters, which are views of it: a step of an optimizer moves this vector.
         self._flat = torch.cat([p.detach().reshape(-1) for p in self._parameters])
@@ -113,7 +113,7 @@ class _Trainer:
             begin += p.numel()
         self._mean, self._square = torch.zeros_like(self._flat), torch.zeros_like(self._flat)
         self._steps = 0
-        self._runs = 0  # shards since the ranks last had the same network
+        self._runs = 0  # shards since the processes last had the same network
 
     def run(
         self,
@@ -125,7 +125,7 @@ class _Trainer:
         notify: Notify,
         result: NetworkFit,
     ) -> NetworkFit:
-        plan, ranks = self._plan, self._ranks
+        plan, processes = self._plan, self._processes
         epochs: list[Epoch] = []
         best, best_tensors, status, failure = -1, self._snapshot(), "finished", None
         state: State | None = None
@@ -148,15 +148,15 @@ class _Trainer:
                 training = None
                 if judge_training is not None and (number == 0 or (number + 1) % _EVERY == 0):
                     training = judge_training(self._module)
-                # what all ranks go by is one number, whatever the last bits of their processors
-                loss, value, seconds = ranks.first(
+                # what all processes go by is one number, whatever the last bits of their processors
+                loss, value, seconds = processes.first(
                     np.array([loss, value, time.perf_counter() - began])
                 ).tolist()
                 epoch = Epoch(loss, value, sigma, seconds, training=training)
                 epochs.append(epoch)
                 if judge is None or best < 0 or value > epochs[best].criterion:
                     best, best_tensors = number, self._snapshot()
-                with ranks.together():
+                with processes.together():
                     if on_state is not None:
                         state = self._state(epochs, best, best_tensors)
                         on_state(state, False)
@@ -184,9 +184,9 @@ class _Trainer:
         return result
 
     def _settle(self) -> None:
-        """The same network on all ranks: the statistics that layers keep are averaged."""
-        self._ranks.average(dict(self._module.named_buffers()), self._runs)
-        self._ranks.adopt({"parameters": self._flat})
+        """The same network on all processes: the statistics that layers keep are averaged."""
+        self._processes.average(dict(self._module.named_buffers()), self._runs)
+        self._processes.adopt({"parameters": self._flat})
         self._runs = 0
 
     def _pass(self, number: int) -> float:
@@ -212,18 +212,18 @@ class _Trainer:
 
     def _batches(self, number: int) -> list[list[Integers]]:
         """The minibatches of an epoch, by what is read at once."""
-        ranks, budget = self._ranks, self._plan.batch_documents
+        processes, budget = self._processes, self._plan.batch_documents
         rng = np.random.default_rng([self._plan.seed, 1, number, *self._number_of_own()])
         windows = [] if self._feed is None else self._feed.windows(rng)
-        if ranks.own:
+        if processes.own:
             budget = max(1, round(budget * float(self._sizes.sum()) / self._documents))
         groups = [cut(window, self._sizes, budget) for window in windows]
-        if not ranks.own:
+        if not processes.own:
             return groups
-        # All ranks make as many steps as the one with the most minibatches; the others leave some out, here
-        # and there.
+        # All processes make as many steps as the one with the most minibatches; the others leave some out,
+        # here and there.
         n = sum(map(len, groups))
-        steps = int(ranks.gather(np.array([float(n)])).max())
+        steps = int(processes.gather(np.array([float(n)])).max())
         if not groups:
             return [[np.empty(0, np.int64)] * steps]
         at = 0
@@ -238,13 +238,13 @@ class _Trainer:
         return spread
 
     def _number_of_own(self) -> tuple[int, ...]:
-        """What tells the draws of ranks with queries of their own apart."""
-        return (self._ranks.rank,) if self._ranks.own and self._ranks.rank else ()
+        """What tells the draws of processes with queries of their own apart."""
+        return (self._processes.rank,) if self._processes.own and self._processes.rank else ()
 
     def _lanes(self, batch: Integers) -> _Lanes:
         shards = list(enumerate(_shards(batch, self._sizes, _SHARD_DOCUMENTS)))
         n = min(len(shards), LANES)
-        mine = range(n) if self._ranks.own else self._ranks.share(n)
+        mine = range(n) if self._processes.own else self._processes.share(n)
         bounds = [len(shards) * i // max(n, 1) for i in range(n + 1)]
         return _Lanes([shards[bounds[i] : bounds[i + 1]] for i in mine], n)
 
@@ -269,7 +269,7 @@ class _Trainer:
 
     def _descend(self, number: int) -> float:
         """An epoch of L-BFGS on all queries; the loss where it ended."""
-        plan, ranks = self._plan, self._ranks
+        plan, processes = self._plan, self._processes
         lanes, share = self._lanes(np.arange(len(self._sizes))), 1 / self._total_weight
         rows = None if self._feed is None else self._feed.everything()
 
@@ -281,17 +281,17 @@ class _Trainer:
             return value + penalty, gradient.double().numpy() + plan.weight_decay * decayed
 
         def asked(x: Floats) -> tuple[float, Floats]:
-            ranks.first(np.append(x, 1.0))
+            processes.first(np.append(x, 1.0))
             return loss(x)
 
-        if ranks.rank == 0:
+        if processes.rank == 0:
             x = descend(asked, self._flat.double().numpy(), max_iter=plan.max_iter, tol=1e-9)
             value = asked(x)[0]
-            ranks.first(np.zeros(len(x) + 1))
+            processes.first(np.zeros(len(x) + 1))
             return value
         # Rank 0 decides where to go; the others compute their share of the loss there until it is done.
         value, blank = math.nan, np.zeros(len(self._flat) + 1)
-        while (sent := ranks.first(blank))[-1]:
+        while (sent := processes.first(blank))[-1]:
             value = loss(sent[:-1])[0]
         return value
 
@@ -299,12 +299,12 @@ class _Trainer:
         self, lanes: _Lanes, sources: Iterator[Rows | None], share: float, epoch: int, step: int
     ) -> tuple[float, Tensor]:
         """The sum over the batch's queries of share * weight * loss, and its gradient."""
-        with self._ranks.together() as said:
+        with self._processes.together() as said:
             rows = next(sources, None)
             parts = [] if rows is None else self._of_lanes(lanes, rows, share, epoch, step)
             values = [value for value, _ in parts]
-            said.values = [math.fsum(values)] if self._ranks.own else values
-        gradient = self._ranks.gradient([part for _, part in parts], lanes.n, self._flat)
+            said.values = [math.fsum(values)] if self._processes.own else values
+        gradient = self._processes.gradient([part for _, part in parts], lanes.n, self._flat)
         return math.fsum(said.heard.ravel()), gradient
 
     def _of_lanes(
