@@ -25,7 +25,7 @@ from sinkprop.torch.losses.batches import Layout, flat_values, layout_of
 from sinkprop.torch.losses.checks import check_scores, floating
 from sinkprop.torch.losses.log_sinkhorn import LogBeginning, LogNormalization, WideNormalization, within_range
 from sinkprop.torch.losses.modes import call, tracing
-from sinkprop.torch.losses.native import Backend, as_array, native_threads, takes_native
+from sinkprop.torch.losses.native import Backend, as_array, check_backend, native_threads, takes_native
 
 __all__ = ["doubly_stochastic", "expected_ranks", "gumbel_sinkhorn", "partitioned", "sinkhorn", "top_k"]
 
@@ -257,6 +257,7 @@ def _project(
     """sum_k Pi[j, k] d_k for each document, d = column(n) the first n of numbers for the ranks."""
     relaxation = as_relaxation(relaxation)
     settings = native_settings(relaxation, *normalization)
+    check_backend(backend)
     scores, (mask, offsets, qid) = floating("scores", scores), batch
     shape, extra = scores.shape, relaxation.width > 1
     if scores.ndim > 2 + extra and not scores.is_nested:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
@@ -19,7 +18,6 @@ Backend = Literal["auto", "native", "torch"]
 
 def takes_native(scores: Tensor, backend: Backend) -> bool:
     """Whether the kernels run: on the CPU, unless the caller wants torch's operations or needs them."""
-    check_backend(backend)
     possible = scores.device.type == "cpu" and not (tracing() or forward_mode())
     if backend == "native" and not possible:
         raise ValueError(
@@ -45,35 +43,40 @@ def native_threads(n_threads: int | None) -> int | None:
     return 1 if n_threads is None and torch.get_num_threads() == 1 else n_threads
 
 
-def native_values(
-    scores: Tensor,
-    layout: Layout,
-    evaluate: Callable[[Floats], tuple[Floats, Floats]],
-    again: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """Values (Q,) of queries, differentiable in the scores.
+class Values(Protocol):
+    """Values (Q,) of a batch of queries as a function of its scores, by either way."""
 
-    evaluate  values and the gradient of their sum, from scores as float64
-    again     the same values by torch's own operations: for a second derivative, which the kernels lack
-    """
-    values: Tensor = _Native.apply(scores, layout, evaluate, again)
+    @property
+    def layout(self) -> Layout: ...
+
+    def by_kernels(self, scores: Tensor) -> tuple[Floats, Floats]:
+        """The values and the gradient of their sum, one row per document of the layout."""
+
+    def by_torch(self, scores: Tensor) -> Tensor:
+        """The same values in torch's operations: for a second derivative, which the kernels do not have."""
+
+
+def native_values(scores: Tensor, function: Values) -> Tensor:
+    """The function's values (Q,) by the kernels, differentiable in the scores."""
+    values: Tensor = _Native.apply(scores, function)
     return values
 
 
 class _Native(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, layout: Layout, evaluate: Any, again: Any) -> Tensor:
-        values, gradient = evaluate(as_array(scores))
-        ctx.layout, ctx.again = layout, again
+    def forward(ctx: Any, scores: Tensor, function: Values) -> Tensor:
+        values, gradient = function.by_kernels(scores)
+        ctx.function = function
         ctx.save_for_backward(scores, torch.from_numpy(gradient).to(scores.dtype).reshape(scores.shape))
         return torch.from_numpy(values).to(scores.dtype)
 
     @staticmethod
-    def backward(ctx: Any, values_bar: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, values_bar: Tensor) -> tuple[Tensor, None]:
         scores, gradient = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph: the result is to be differentiated itself
-            (scores_bar,) = torch.autograd.grad(ctx.again(scores), scores, values_bar, create_graph=True)
-            return scores_bar, None, None, None
-        factor = ctx.layout.spread(values_bar)
-        scores_bar = gradient * (factor if gradient.ndim == len(ctx.layout.shape) else factor[..., None])
-        return scores_bar, None, None, None
+            values = ctx.function.by_torch(scores)
+            (scores_bar,) = torch.autograd.grad(values, scores, values_bar, create_graph=True)
+            return scores_bar, None
+        layout = ctx.function.layout
+        factor = layout.spread(values_bar)
+        return gradient * (factor if gradient.ndim == len(layout.shape) else factor[..., None]), None
