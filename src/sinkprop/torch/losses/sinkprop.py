@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
 import numpy as np
@@ -38,51 +38,39 @@ _LARGEST = float(np.finfo(np.float64).max)
 @final
 @dataclass(frozen=True)
 class LossSettings:
-    """What a loss is of, whatever the batch: the arguments of `sinkprop_loss` that are not tensors, checked.
+    """The arguments of `sinkprop_loss` that are not tensors, checked when the value is made.
 
-    native  relaxation and normalization as the kernels take them
+    gain, relaxation  values; their names are taken too, and become values
+    native            relaxation and normalization as the kernels take them
     """
 
     gain: Gain
     relaxation: Relaxation
-    n_iter: float
-    epsilon: float
-    reduction: Reduction
-    padding: float
-    backend: Backend
-    n_threads: int | None
-    native: Settings
+    n_iter: float = 5
+    epsilon: float = 1e-6
+    reduction: Reduction = "mean"
+    padding: float = -1
+    backend: Backend = "auto"
+    n_threads: int | None = None
+    native: Settings = field(init=False)
 
-    @classmethod
-    def of(
-        cls,
-        gain: str | Gain,
-        relaxation: str | Relaxation,
-        n_iter: float,
-        epsilon: float,
-        reduction: Reduction,
-        padding: float,
-        backend: Backend,
-        n_threads: int | None,
-    ) -> LossSettings:
-        """The settings of these arguments; a ValueError or TypeError that names a wrong one."""
-        gain, relaxation = as_gain(gain), as_relaxation(relaxation)
-        native = native_settings(relaxation, n_iter, epsilon)
-        check_reduction(reduction)
-        check_backend(backend)
-        return cls(gain, relaxation, n_iter, epsilon, reduction, padding, backend, n_threads, native)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gain", as_gain(self.gain))
+        object.__setattr__(self, "relaxation", as_relaxation(self.relaxation))
+        object.__setattr__(self, "native", native_settings(self.relaxation, self.n_iter, self.epsilon))
+        check_reduction(self.reduction)
+        check_backend(self.backend)
 
-    def with_changes(self, **changes: Any) -> LossSettings:
-        """The same settings but for these, which are checked."""
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "native"}
-        return LossSettings.of(**{**given, **changes})
+
+def _settings(*given: Any) -> LossSettings:
+    return LossSettings(*given)
 
 
 def _setting(name: str) -> Any:
     """An attribute of the loss that is one of its settings; assigning to it checks the value."""
 
     def assign(loss: SinkPropLoss, value: Any) -> None:
-        loss.settings = loss.settings.with_changes(**{name: value})
+        loss.settings = replace(loss.settings, **{name: value})
 
     return property(lambda loss: getattr(loss.settings, name), assign)
 
@@ -126,9 +114,7 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         n_threads: int | None = None,
     ) -> None:
         super().__init__()
-        self.settings = LossSettings.of(
-            gain, relaxation, n_iter, epsilon, reduction, padding, backend, n_threads
-        )
+        self.settings = _settings(gain, relaxation, n_iter, epsilon, reduction, padding, backend, n_threads)
 
     def forward(
         self,
@@ -216,7 +202,7 @@ def sinkprop_loss(
     -0.9261
 
     """
-    make = _settings_not_compiled if _ends_graph(scores, offsets, qid) else LossSettings.of
+    make = _settings_not_compiled if _ends_graph(scores, offsets, qid) else _settings
     settings = make(gain, relaxation, n_iter, epsilon, reduction, padding, backend, n_threads)
     return batch_loss(settings, scores, labels, lengths, mask, offsets, qid, sample_weight, query_weight)
 
@@ -278,7 +264,7 @@ def _ends_graph(scores: Tensor, offsets: Tensor | None, qid: Tensor | None) -> b
 
 
 _not_compiled = torch.compiler.disable(batch_loss)
-_settings_not_compiled = torch.compiler.disable(LossSettings.of)
+_settings_not_compiled = torch.compiler.disable(_settings)
 
 
 def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reduction: str) -> Tensor:

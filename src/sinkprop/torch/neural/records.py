@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from sinkprop.torch.neural.optimizers import Optimizer
+
 __all__ = ["Epoch", "Loss", "NetworkFit", "Plan", "State"]
 
 
@@ -78,13 +80,8 @@ class Plan:
 
     loss: Loss
     sigmas: tuple[float | None, ...]
-    optimizer: str
-    learning_rate: float
-    weight_decay: float
-    schedule: str
-    clip_norm: float | None
+    optimizer: Optimizer
     batch_documents: int
-    max_iter: int
     patience: int
     seed: int
     n_threads: int

@@ -27,6 +27,7 @@ from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats, Integers
 from sinkprop.torch.neural.feeds import Held, Rows, Shard, Streamed
 from sinkprop.torch.neural.network import drawing_from
+from sinkprop.torch.neural.optimizers import LBFGS, Adam, AdamSteps
 from sinkprop.torch.neural.processes import LANES, OneProcess
 from sinkprop.torch.neural.records import Epoch, NetworkFit, Plan, State
 from sinkprop.torch.neural.scoring import (
@@ -111,8 +112,9 @@ class _Trainer:
         for p in self._parameters:
             p.data = self._flat[begin : begin + p.numel()].view(p.shape)
             begin += p.numel()
-        self._mean, self._square = torch.zeros_like(self._flat), torch.zeros_like(self._flat)
-        self._steps = 0
+        self._adam: AdamSteps | None = None
+        if isinstance(plan.optimizer, Adam):
+            self._adam = AdamSteps(plan.optimizer, self._flat, self._decayed)
         self._runs = 0  # shards since the processes last had the same network
 
     def run(
@@ -130,7 +132,7 @@ class _Trainer:
         best, best_tensors, status, failure = -1, self._snapshot(), "finished", None
         state: State | None = None
         if resumed is not None:
-            epochs, best, self._steps = list(resumed.epochs), resumed.best, resumed.steps
+            epochs, best = list(resumed.epochs), resumed.best
             best_tensors = self._continue(resumed)
             state = resumed
         try:
@@ -140,7 +142,10 @@ class _Trainer:
                     break
                 began = time.perf_counter()
                 self._module.train()
-                loss = self._descend(number) if plan.optimizer == "lbfgs" else self._pass(number)
+                if isinstance(plan.optimizer, LBFGS):
+                    loss = self._descend(number, plan.optimizer)
+                else:
+                    loss = self._pass(number, plan.optimizer)
                 self._module.eval()
                 self._settle()
                 sigma = plan.sigmas[number]
@@ -189,9 +194,9 @@ class _Trainer:
         self._processes.adopt({"parameters": self._flat})
         self._runs = 0
 
-    def _pass(self, number: int) -> float:
+    def _pass(self, number: int, adam: Adam) -> float:
         """An epoch of Adam; the mean loss."""
-        plan = self._plan
+        assert self._adam is not None
         groups = self._batches(number)
         n_batches = sum(map(len, groups))
         # A query counts the same in a minibatch of few as in one of many.
@@ -202,11 +207,7 @@ class _Trainer:
             for batch in (batch for group in lanes for batch in group):
                 loss, gradient = self._gradient(batch, sources, share, number, step)
                 total += loss
-                if plan.clip_norm is not None:
-                    norm = float(gradient.norm())
-                    if norm > plan.clip_norm:
-                        gradient *= plan.clip_norm / norm
-                self._adam(gradient, plan.learning_rate * self._rate(number + step / n_batches))
+                self._adam.step(gradient, adam.rate(number + step / n_batches, self._plan.max_epochs))
                 step += 1
         return total / n_batches
 
@@ -253,23 +254,9 @@ class _Trainer:
             return
         yield from self._feed.sources([[batch.queries for batch in group] for group in lanes])
 
-    def _rate(self, time: float) -> float:
-        if self._plan.schedule == "constant":
-            return 1.0
-        return 0.5 * (1 + math.cos(math.pi * time / self._plan.max_epochs))
-
-    def _adam(self, gradient: Tensor, rate: float) -> None:
-        self._steps += 1
-        self._mean.lerp_(gradient, 0.1)
-        self._square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-        spread = (self._square / (1 - 0.999**self._steps)).sqrt_().add_(1e-8)
-        if self._plan.weight_decay:
-            self._flat.addcmul_(self._flat, self._decayed, value=-rate * self._plan.weight_decay)
-        self._flat.addcdiv_(self._mean, spread, value=-rate / (1 - 0.9**self._steps))
-
-    def _descend(self, number: int) -> float:
+    def _descend(self, number: int, lbfgs: LBFGS) -> float:
         """An epoch of L-BFGS on all queries; the loss where it ended."""
-        plan, processes = self._plan, self._processes
+        processes = self._processes
         lanes, share = self._lanes(np.arange(len(self._sizes))), 1 / self._total_weight
         rows = None if self._feed is None else self._feed.everything()
 
@@ -277,15 +264,15 @@ class _Trainer:
             self._flat.copy_(torch.from_numpy(x))
             value, gradient = self._gradient(lanes, repeat(rows), share, number, 0)
             decayed = x * self._decayed.numpy()
-            penalty = plan.weight_decay / 2 * float(decayed @ x)
-            return value + penalty, gradient.double().numpy() + plan.weight_decay * decayed
+            penalty = lbfgs.weight_decay / 2 * float(decayed @ x)
+            return value + penalty, gradient.double().numpy() + lbfgs.weight_decay * decayed
 
         def asked(x: Floats) -> tuple[float, Floats]:
             processes.first(np.append(x, 1.0))
             return loss(x)
 
         if processes.rank == 0:
-            x = descend(asked, self._flat.double().numpy(), max_iter=plan.max_iter, tol=1e-9)
+            x = descend(asked, self._flat.double().numpy(), max_iter=lbfgs.max_iter, tol=1e-9)
             value = asked(x)[0]
             processes.first(np.zeros(len(x) + 1))
             return value
@@ -383,12 +370,9 @@ class _Trainer:
         return float(value.detach()) * counted, flat
 
     def _overflow(self, what: str, epoch: int) -> NetworkOverflowError:
-        plan = self._plan
-        advice = f"Lower learning_rate ({plan.learning_rate:g}), or set clip_norm."
-        if plan.optimizer == "lbfgs":
-            advice = f"Raise weight_decay ({plan.weight_decay:g}), or use optimizer='adam'."
         return NetworkOverflowError(
-            f"the {what} of the network became NaN or infinite in epoch {epoch + 1}. {advice}"
+            f"the {what} of the network became NaN or infinite in epoch {epoch + 1}. "
+            f"{self._plan.optimizer.advice}"
         )
 
     def _scores(self, features: Tensor, offsets: Tensor) -> Tensor:
@@ -406,9 +390,10 @@ class _Trainer:
     def _state(self, epochs: Sequence[Epoch], best: int, best_tensors: Mapping[str, Tensor]) -> State:
         tensors = {f"network.{name}": x for name, x in self._snapshot().items()}
         tensors |= {f"best.{name}": x for name, x in best_tensors.items()}
-        if self._plan.optimizer == "adam":
-            tensors |= {"mean": self._mean.clone(), "square": self._square.clone()}
-        return State(tensors, tuple(epochs), best, self._steps)
+        steps = 0
+        if self._adam is not None:
+            tensors, steps = tensors | self._adam.tensors(), self._adam.n
+        return State(tensors, tuple(epochs), best, steps)
 
     def _continue(self, state: State) -> dict[str, Tensor]:
         """Take up a state; the best network so far."""
@@ -419,9 +404,8 @@ class _Trainer:
             }
 
         self._restore(part("network."))
-        if self._plan.optimizer == "adam":
-            self._mean.copy_(state.tensors["mean"])
-            self._square.copy_(state.tensors["square"])
+        if self._adam is not None:
+            self._adam.resume(state.tensors, state.steps)
         return part("best.")
 
 
