@@ -235,14 +235,14 @@ class TestWindows:
         quick(max_epochs=2).fit(stored)
         assert 2 <= most <= 3
 
-    def test_a_minibatch_larger_than_a_window_is_read_shard_by_shard(
+    def test_a_minibatch_larger_than_a_window_is_read_shard_byshard(
         self, data, stored, streaming, monkeypatch
     ):
         monkeypatch.setattr(feeds, "WINDOW_BYTES", 10 * ROW_BYTES)
         read = []
         monkeypatch.setattr(feeds.Streamed, "windows", lambda self, rng: [rng.permutation(len(self.sizes))])
-        real = feeds.Streamed._shard
-        monkeypatch.setattr(feeds.Streamed, "_shard", lambda self, q: read.append(len(q)) or real(self, q))
+        real = feeds.Streamed.shard
+        monkeypatch.setattr(feeds.Streamed, "shard", lambda self, q: read.append(len(q)) or real(self, q))
         found = quick(optimizer=Adam(1e-2, batch_documents=10**6)).fit(stored)
         assert sum(read) >= 4 * 32
         same_fit(found, quick(optimizer=Adam(1e-2, batch_documents=10**6)).fit(data.X, data.y, qid=data.qid))

@@ -187,15 +187,8 @@ def expected_ranks(
     >>> expected_ranks(torch.tensor([0.2, 1.5, 0.3]), relaxation=SmoothedIndicator(0.5))
     tensor([2.4681, 1.0741, 2.4337])
     """
-    return _project_batch(
-        scores,
-        lambda n: torch.arange(1, n + 1, dtype=torch.float64),
-        (mask, offsets, qid),
-        relaxation,
-        (n_iter, epsilon),
-        backend,
-        n_threads,
-    )
+    batch, settings = (mask, offsets, qid), (relaxation, (n_iter, epsilon), backend, n_threads)
+    return _project_batch(scores, lambda n: torch.arange(1, n + 1, dtype=torch.float64), batch, *settings)
 
 
 def top_k(
@@ -220,15 +213,8 @@ def top_k(
     tensor([0.0266, 0.9463, 0.0430])
     """
     k = whole("k", k, 1)
-    E = _project_batch(
-        scores,
-        lambda n: (torch.arange(n) < k).double(),
-        (mask, offsets, qid),
-        relaxation,
-        (n_iter, epsilon),
-        backend,
-        n_threads,
-    )
+    batch, settings = (mask, offsets, qid), (relaxation, (n_iter, epsilon), backend, n_threads)
+    E = _project_batch(scores, lambda n: (torch.arange(n) < k).double(), batch, *settings)
     # The last digits of a sum may stray, and a cross-entropy then fails; the gradient has no need to know.
     rows_last = n_iter > 0 and n_iter == int(n_iter)
     return E + (E.clamp(0, 1 if rows_last else None) - E).detach()

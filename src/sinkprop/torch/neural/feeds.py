@@ -195,7 +195,8 @@ class Streamed:
             pass
         return _Loaded(queries, sizes, ends[:-1], features, labels)
 
-    def _shard(self, queries: Integers) -> Shard:
+    def shard(self, queries: Integers) -> Shard:
+        """These queries, read now."""
         part = self.data.take(queries)
         return Shard(self._preparation(part.X), torch.from_numpy(part.y), None)
 
@@ -228,7 +229,7 @@ class _Unread:
     feed: Streamed
 
     def shards(self, parts: Sequence[Integers]) -> Iterator[Shard]:
-        return ahead(partial(self.feed._shard, part) for part in parts)
+        return ahead(partial(self.feed.shard, part) for part in parts)
 
 
 def feed_of(data: Data, preparation: Preparation, threads: int = 1) -> Held | Streamed:

@@ -22,7 +22,7 @@ from sinkprop.estimator.selection import Selection
 from sinkprop.objective.gains import RankLinear, as_gain
 from sinkprop.objective.relaxations import Relaxation
 from sinkprop.torch.neural.checkpoints import Checkpoint, shared_state
-from sinkprop.torch.neural.feeds import feed_of, training_moments
+from sinkprop.torch.neural.feeds import Held, Streamed, feed_of, training_moments
 from sinkprop.torch.neural.network import MLP, as_network, build_module
 from sinkprop.torch.neural.optimizers import as_optimizer
 from sinkprop.torch.neural.preparation import Preparation, make_preparation
@@ -32,7 +32,7 @@ from sinkprop.torch.neural.scoring import NetworkOverflowError, Scoring
 from sinkprop.torch.neural.settings import DTYPES, make_plan, name_of
 from sinkprop.torch.neural.split import divided, totals
 from sinkprop.torch.neural.stored import Data, StoredSet, digest_of, sizes_of
-from sinkprop.torch.neural.training import fit_network
+from sinkprop.torch.neural.training import Watch, fit_network
 from sinkprop.torch.neural.validation import Judgment, graded
 
 if TYPE_CHECKING:
@@ -93,15 +93,15 @@ def fit_ranker(
     )
     processes.adopt(module.state_dict())
     scores = scoring_of(ranker, preparation, relaxation).validation_scores
-    mean, on_training = None, None
-    if judged_by:
-        convention = graded(ranker.criterion, ranker.convention, judging, processes)
-        mean = Judgment(feeds, scores, _criterion(ranker, data, convention)[0], processes)
+
+    def judgment(sets: Sequence[Data], feeds: Sequence[Held | Streamed]) -> Judgment:
+        convention = graded(ranker.criterion, ranker.convention, sets, processes)
+        return Judgment(feeds, scores, _criterion(ranker, data, convention)[0], processes)
+
+    mean = judgment(judging, feeds) if judged_by else None
+    on_training = None
     if plan.n_outputs == 1:  # the assignments of a partitioned measure would take as long as an epoch
-        trained = [] if part is None else [part]
-        convention = graded(ranker.criterion, ranker.convention, trained, processes)
-        judge = _criterion(ranker, data, convention)[0]
-        on_training = Judgment([] if feed is None else [feed], scores, judge, processes)
+        on_training = judgment([] if part is None else [part], [] if feed is None else [feed])
     checkpoint, resumed = None, None
     with processes.together():
         if ranker.checkpoint is not None and processes.rank == 0:
@@ -111,20 +111,17 @@ def fit_ranker(
     leads, overflow = processes.rank == 0, None
     try:
         with progress_line(bool(ranker.verbose) and leads) as notify:
-            result = fit_network(
-                module,
-                feed,
-                plan,
+            watch = Watch(
+                criterion=agreed.criterion if judged_by else "",
+                judged_by=judged_by,
                 judge=mean,
                 judge_training=on_training,
                 resumed=resumed,
                 on_state=checkpoint,
                 on_epoch=ranker.on_epoch if leads else None,
                 notify=notify,
-                criterion=agreed.criterion if judged_by else "",
-                judged_by=judged_by,
-                processes=processes,
             )
+            result = fit_network(module, feed, plan, watch, processes)
     except NetworkOverflowError as error:
         who, result = type(ranker).__name__, error.result
         if result is None:

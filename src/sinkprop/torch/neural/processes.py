@@ -154,7 +154,7 @@ class Processes(OneProcess):
         try:
             yield said
         except BaseException as raised:
-            if getattr(raised, "_known_to_all", False):
+            if getattr(raised, "known_to_all", False):
                 raise
             error = raised
         if error is None and self._interrupted:
@@ -178,7 +178,7 @@ class Processes(OneProcess):
             kind = kinds.get(gravest, RankError)
             line = lines[rank] if kind is RankError else lines[rank].partition(": ")[2]
             error = kind(f"rank {rank} of {self.size}: {line}")
-        error._known_to_all = True  # type: ignore[attr-defined]
+        error.known_to_all = True  # type: ignore[attr-defined]
         return error
 
     def share(self, n: int, rank: int | None = None) -> range:
@@ -286,7 +286,7 @@ class Processes(OneProcess):
                 f"rank {self.rank} of {self.size}: another rank is gone, or does not answer "
                 f"({_first_line(error)}). With checkpoint= the same fit, started again, goes on where it was."
             )
-            gone._known_to_all = True  # type: ignore[attr-defined]  # there is nobody to tell
+            gone.known_to_all = True  # type: ignore[attr-defined]  # there is nobody to tell
             raise gone from error
 
 

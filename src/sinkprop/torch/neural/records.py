@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -106,3 +107,11 @@ class State:
     epochs: tuple[Epoch, ...]
     best: int
     steps: int
+
+    def record(self) -> dict[str, Any]:
+        """All but the tensors, as plain data."""
+        return {"epochs": [asdict(epoch) for epoch in self.epochs], "best": self.best, "steps": self.steps}
+
+    @classmethod
+    def from_record(cls, tensors: dict[str, Tensor], record: dict[str, Any]) -> State:
+        return cls(tensors, tuple(Epoch(**e) for e in record["epochs"]), record["best"], record["steps"])

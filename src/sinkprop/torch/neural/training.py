@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from sinkprop.common.lbfgs import descend
-from sinkprop.common.progress import Notify, silent
+from sinkprop.common.progress import Notify
 from sinkprop.common.types import Floats, Integers
 from sinkprop.torch.neural.feeds import Held, Rows, Shard, Streamed
 from sinkprop.torch.neural.network import drawing_from
@@ -39,49 +39,44 @@ from sinkprop.torch.neural.scoring import (
     thread_pool,
 )
 
-__all__ = ["fit_network"]
+__all__ = ["Watch", "fit_network"]
 
 
 _EVERY = 4  # epochs between two looks at the training queries, which take a fifth of an epoch's time
 _SHARD_DOCUMENTS = 2048  # few enough for the caches, many enough for what a step costs beside arithmetic
 
 
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """What is done after each epoch, and with what the fit begins.
+
+    criterion, judged_by  what the record of the fit says of the choice
+    judge                 the criterion of the module; None takes the last epoch
+    judge_training        the same on the training queries, for the record
+    resumed               a state that `on_state` got in an earlier fit, which goes on with the same result
+    on_state              called with the state, and once more with True where the fit is interrupted
+    """
+
+    criterion: str
+    judged_by: str
+    judge: Callable[[nn.Module], float] | None
+    judge_training: Callable[[nn.Module], float] | None
+    resumed: State | None
+    on_state: Callable[[State, bool], None] | None
+    on_epoch: Callable[[Epoch], None] | None
+    notify: Notify
+
+
 def fit_network(
-    module: nn.Module,
-    feed: Held | Streamed | None,
-    plan: Plan,
-    *,
-    judge: Callable[[nn.Module], float] | None,
-    judge_training: Callable[[nn.Module], float] | None = None,
-    resumed: State | None = None,
-    on_state: Callable[[State, bool], None] | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
-    notify: Notify = silent,
-    criterion: str = "",
-    judged_by: str = "",
-    processes: OneProcess = OneProcess(),  # noqa: B008
+    module: nn.Module, feed: Held | Streamed | None, plan: Plan, watch: Watch, processes: OneProcess
 ) -> NetworkFit:
     """Train the module, in place, and leave it in evaluation mode as it was after its best epoch.
 
-    feed      the training queries, all of some weight; None for a rank that has none
-    judge     the criterion of the module; None takes the last epoch
-    judge_training
-              the same on the training queries, for the record
-    on_state  called after each epoch with its state, and once more with True where the fit is interrupted; a
-              state given as `resumed` to a later call continues with the same result
-    processes those that fit together; rank 0 alone calls on_state, on_epoch and notify
+    feed       the training queries, all of some weight; None for a process that has none
+    processes  those that fit together; rank 0 alone calls on_state, on_epoch and notify
     """
     with one_torch_thread(), thread_pool(plan.n_threads) as pool, torch.random.fork_rng(devices=[]):
-        trainer = _Trainer(module, feed, plan, pool, processes)
-        return trainer.run(
-            judge,
-            judge_training,
-            resumed,
-            on_state,
-            on_epoch,
-            notify,
-            NetworkFit("finished", criterion, judged_by, ()),
-        )
+        return _Trainer(module, feed, plan, pool, processes).run(watch)
 
 
 class _Trainer:
@@ -117,58 +112,30 @@ class _Trainer:
             self._adam = AdamSteps(plan.optimizer, self._flat, self._decayed)
         self._runs = 0  # shards since the processes last had the same network
 
-    def run(
-        self,
-        judge: Callable[[nn.Module], float] | None,
-        judge_training: Callable[[nn.Module], float] | None,
-        resumed: State | None,
-        on_state: Callable[[State, bool], None] | None,
-        on_epoch: Callable[[Epoch], None] | None,
-        notify: Notify,
-        result: NetworkFit,
-    ) -> NetworkFit:
-        plan, processes = self._plan, self._processes
+    def run(self, watch: Watch) -> NetworkFit:
+        plan, processes, judge, on_state = self._plan, self._processes, watch.judge, watch.on_state
         epochs: list[Epoch] = []
         best, best_tensors, status, failure = -1, self._snapshot(), "finished", None
-        state: State | None = None
-        if resumed is not None:
-            epochs, best = list(resumed.epochs), resumed.best
-            best_tensors = self._continue(resumed)
-            state = resumed
+        state = watch.resumed
+        if state is not None:
+            epochs, best = list(state.epochs), state.best
+            best_tensors = self._continue(state)
         try:
             for number in range(len(epochs), plan.max_epochs):
                 if judge is not None and epochs and number - 1 - best >= plan.patience:
                     status = "stopped early"
                     break
-                began = time.perf_counter()
-                self._module.train()
-                if isinstance(plan.optimizer, LBFGS):
-                    loss = self._descend(number, plan.optimizer)
-                else:
-                    loss = self._pass(number, plan.optimizer)
-                self._module.eval()
-                self._settle()
-                sigma = plan.sigmas[number]
-                value = math.nan if judge is None else judge(self._module)
-                training = None
-                if judge_training is not None and (number == 0 or (number + 1) % _EVERY == 0):
-                    training = judge_training(self._module)
-                # what all processes go by is one number, whatever the last bits of their processors
-                loss, value, seconds = processes.first(
-                    np.array([loss, value, time.perf_counter() - began])
-                ).tolist()
-                epoch = Epoch(loss, value, sigma, seconds, training=training)
-                epochs.append(epoch)
-                if judge is None or best < 0 or value > epochs[best].criterion:
+                epochs.append(self._epoch(number, watch))
+                if judge is None or best < 0 or epochs[-1].criterion > epochs[best].criterion:
                     best, best_tensors = number, self._snapshot()
                 with processes.together():
                     if on_state is not None:
                         state = self._state(epochs, best, best_tensors)
                         on_state(state, False)
-                    if on_epoch is not None:
-                        on_epoch(epoch)
-                    at = "" if judge is None else f", {result.criterion} {max(epochs[best].criterion, 0):.4f}"
-                    notify(number + 1, plan.max_epochs, f"epoch {number + 1}{at}")
+                    if watch.on_epoch is not None:
+                        watch.on_epoch(epochs[-1])
+                    at = "" if judge is None else f", {watch.criterion} {max(epochs[best].criterion, 0):.4f}"
+                    watch.notify(number + 1, plan.max_epochs, f"epoch {number + 1}{at}")
         except KeyboardInterrupt:
             if best < 0:
                 raise
@@ -182,11 +149,29 @@ class _Trainer:
         chosen = [replace(epoch, chosen=i == best) for i, epoch in enumerate(epochs)]
         if status == "interrupted" and on_state is not None and state is not None:
             on_state(state, True)
-        result = replace(result, status=status, epochs=tuple(chosen))
+        result = NetworkFit(status, watch.criterion, watch.judged_by, tuple(chosen))
         if failure is not None:
             failure.result = result
             raise failure
         return result
+
+    def _epoch(self, number: int, watch: Watch) -> Epoch:
+        began, optimizer = time.perf_counter(), self._plan.optimizer
+        self._module.train()
+        if isinstance(optimizer, LBFGS):
+            loss = self._descend(number, optimizer)
+        else:
+            loss = self._pass(number, optimizer)
+        self._module.eval()
+        self._settle()
+        value = math.nan if watch.judge is None else watch.judge(self._module)
+        training = None
+        if watch.judge_training is not None and (number == 0 or (number + 1) % _EVERY == 0):
+            training = watch.judge_training(self._module)
+        # what all processes go by is one number, whatever the last bits of their processors
+        mine = np.array([loss, value, time.perf_counter() - began])
+        loss, value, seconds = self._processes.first(mine).tolist()
+        return Epoch(loss, value, self._plan.sigmas[number], seconds, training=training)
 
     def _settle(self) -> None:
         """The same network on all processes: the statistics that layers keep are averaged."""
