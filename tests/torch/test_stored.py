@@ -235,7 +235,7 @@ class TestWindows:
         quick(max_epochs=2).fit(stored)
         assert 2 <= most <= 3
 
-    def test_a_minibatch_larger_than_a_window_is_read_shard_byshard(
+    def test_a_minibatch_larger_than_a_window_is_read_shard_by_shard(
         self, data, stored, streaming, monkeypatch
     ):
         monkeypatch.setattr(feeds, "WINDOW_BYTES", 10 * ROW_BYTES)
