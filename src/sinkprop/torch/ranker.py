@@ -57,32 +57,32 @@ class NeuralRanker(BaseRanker):
         labels, offsets=..., query_weight=...) that gives the mean over the queries, as all losses of
         `sinkprop.torch` do.
     gain, relaxation, n_iter, epsilon
-        Of "sinkprop": see `SinkPropRanker`.
+        Settings of the loss "sinkprop", see `SinkPropRanker`.
     sigma : float or (float, float)
-        Of the relaxation, in units of the network's scores: one for all epochs; or that of the first and of
-        the last, with those between in geometric progression.
+        Width of the relaxation in units of the network's scores: one for all epochs; or that of the first and
+        of the last, with those between in geometric progression.
     network : MLP, torch.nn.Module or function, optional
         `MLP` with its settings; an `nn.Module`, which is copied; or a function that makes one for a number of
         features. None is `MLP()`.
     input_transform : "log1p" or "none"
-        sign(x) log(1 + |x|) of each feature, or nothing. Part of the model.
+        ``sign(x) log(1 + |x|)`` of each feature, or nothing. Part of the model.
     normalization : "standard", "query" or "none"
-        Of the features after that, part of the model. With "query", `predict` needs qid.
+        Normalization of the transformed features, part of the model. With "query", `predict` needs qid.
     optimizer : Adam or LBFGS, optional
         `Adam` on minibatches, or `LBFGS` on all queries, with its settings. None is `Adam()`.
     max_epochs : int
-        Passes over the training queries; of `LBFGS`, so many times its iterations.
+        Passes over the training queries; for `LBFGS`, runs of its `max_iter` iterations.
     criterion : str or sequence of str, optional
-        Metrics whose mean over the validation queries chooses the epoch. None: see `Selection`.
+        Metrics whose mean over the validation queries chooses the epoch. None is what `Selection` does.
     patience : int
         Epochs without improvement after which the fit stops.
     validation_fraction : float
         Share of the queries held out for validation where no eval_set is given; 0 trains on all and takes the
         last epoch.
     dtype : "float32" or "float64"
-        Of the network.
+        Precision of the network.
     metric, convention : str
-        Of `score`.
+        Metric of `score`, and its convention.
     checkpoint : path, optional
         A file to which the fit writes as it goes, and from which it resumes; removed when done.
     distributed : "shared" or "own", optional
@@ -92,11 +92,11 @@ class NeuralRanker(BaseRanker):
     on_epoch : function, optional
         Called with the `Epoch` that was finished, while the fit goes on.
     n_threads : int, optional
-        See `expected_gain`.
+        Number of threads, see `expected_gain`.
     random_state : int, optional
-        Of all that is drawn. The same gives the same network, whatever the number of threads.
+        Seed of all random numbers. The same seed gives the same network for any number of threads.
     verbose : bool
-        False: no progress line even on a terminal.
+        False hides the progress line on a terminal.
 
     Attributes
     ----------
@@ -104,8 +104,10 @@ class NeuralRanker(BaseRanker):
         The network of the best epoch.
     scaling_ : Scaling
         The normalization of the features.
-    relaxation_, sigma_
-        Those of the network's scores; None where the loss has none.
+    relaxation_ : Relaxation or None
+        That of the network's scores; None where the loss has none.
+    sigma_ : float or None
+        The width of the relaxation in the best epoch.
     fit_result_ : NetworkFit
         The record of every epoch.
 
@@ -310,9 +312,21 @@ class NeuralRanker(BaseRanker):
     def load(
         cls, path: str | os.PathLike[str], *, network: nn.Module | Callable[[int], nn.Module] | None = None
     ) -> NeuralRanker:
-        """The model that `save` wrote; a damaged, newer or other file is a `ModelFileError`.
+        """The model that `save` wrote.
 
-        A network of one's own is not data: the file has its weights, and `network` what they are weights of.
+        Parameters
+        ----------
+        path : path
+            A damaged, newer or other file is a `ModelFileError`.
+        network : torch.nn.Module or function, optional
+            For a model whose network is not an `MLP`: what was given for it. Its code is not in the file,
+            which has the weights alone.
+
+        Returns
+        -------
+        NeuralRanker
+            With the parameters and the network of the model that was saved.
+
         """
         model, tensors = read_network(path, kind=cls.__name__)
         parameters, fitted = (

@@ -114,13 +114,13 @@ def doubly_stochastic(
 
     scores     (..., n), or (..., n, 2) for a partitioned measure; larger is better
     mask       (..., n) True for a document. Rows of padding and columns past the last rank are 0
-    gumbel     scale of Gumbel noise added to the scores, one draw a document: the order of the noisy scores
+    gumbel     scale of Gumbel noise added to the scores, one draw per document: the order of the noisy scores
                is a draw from the Plackett-Luce model with the weights exp(scores / gumbel), and as sigma goes
                to 0, Pi is its permutation matrix. Not for a partitioned measure, which has spreads of its own
     generator  of the random numbers; None takes torch's own
 
     Rows sum to 1; after an incomplete normalization, columns nearly (with a half iteration at the end,
-    columns to 1 and rows nearly). The graph keeps one n x n matrix a query and the scaling vectors.
+    columns to 1 and rows nearly). The graph keeps one n x n matrix per query and the scaling vectors.
 
     >>> from sinkprop import SmoothedIndicator
     >>> doubly_stochastic(torch.tensor([0.2, 1.5, 0.3]), relaxation=SmoothedIndicator(0.5))
@@ -181,7 +181,7 @@ def expected_ranks(
                   which gives the flat values. One more axis, of 2, for a partitioned measure
     mask          (..., n) True for a document; padding has rank 0
     backend       "native", on the CPU, takes linear time and memory for a smoothed indicator; "torch" runs on
-                  any device and keeps one n x n matrix a query. "auto" takes the first where it can
+                  any device and keeps one n x n matrix per query. "auto" takes the first where it can
 
     >>> from sinkprop import SmoothedIndicator
     >>> expected_ranks(torch.tensor([0.2, 1.5, 0.3]), relaxation=SmoothedIndicator(0.5))
@@ -332,7 +332,7 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
 
 
 def _as_rows(scores: Tensor, layout: Layout) -> Floats:
-    """One row a place of the layout. The scores were checked: what is not finite stands at no document."""
+    """One row per place of the layout. The scores were checked: what is not finite stands at no document."""
     x = as_array(scores)
     if layout.mask is not None:
         x = np.nan_to_num(x)

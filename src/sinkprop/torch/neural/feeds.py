@@ -51,7 +51,7 @@ class Rows(Protocol):
     """Rows that can be had by the numbers of their queries, on several threads at once."""
 
     def shards(self, parts: Sequence[Integers]) -> Iterator[Shard]:
-        """One shard a part, in their order."""
+        """One shard per part, in their order."""
 
 
 class Feed(Protocol):
@@ -65,16 +65,16 @@ class Feed(Protocol):
     weight: Floats | None
 
     def windows(self, rng: np.random.Generator) -> list[Integers]:
-        """All queries in an order drawn at random, cut where what is read at once ends."""
+        """A random order of all queries, cut into windows that are each read from disk in one go."""
 
     def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
-        """Where the rows of each set of queries of each group are had; a group is read at once."""
+        """One source of rows per set of queries, for all groups in turn; a group is read in one go."""
 
     def everything(self) -> Rows:
-        """Where the rows of all queries are had, for passes in their own order."""
+        """The source of the rows of all queries, for passes in their own order."""
 
     def spans(self, spans: Sequence[Integers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
-        """Consecutive queries, to be judged: their rows, prepared where they are a tensor, and all else."""
+        """Consecutive queries for validation: rows, prepared where they are a tensor, labels and weights."""
 
 
 def ahead(calls: Iterable[Callable[[], T]], depth: int = 1, threads: int = 1) -> Iterator[T]:

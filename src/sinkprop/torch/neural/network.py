@@ -107,18 +107,18 @@ class Perceptron(nn.Module):  # type: ignore[misc]
 class MLP:
     """A multilayer perceptron beside a linear function of the features: the network of `NeuralRanker`.
 
-    A value: calling it makes the module, with new random weights.
+    It is a value: ``MLP(...)(n_features, n_outputs=1)`` makes the module, with new random weights.
 
     Parameters
     ----------
     hidden : sequence of int
         Widths of the hidden layers; () leaves the linear function alone.
     activation : "relu", "gelu", "silu", "elu" or "tanh"
-        Of the hidden layers.
+        Activation function of the hidden layers.
     dropout : float
         The share of a hidden layer's outputs that is set to 0 in training, below 1.
     layer_normalization : "batch" or "layer", optional
-        Normalization of a hidden layer's sums; None for none.
+        Normalization of a hidden layer before its activation.
     linear : bool
         Whether the linear function of the features is added.
 

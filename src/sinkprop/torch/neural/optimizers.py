@@ -25,7 +25,7 @@ class Adam:
     Parameters
     ----------
     learning_rate : float
-        Above 0.
+        The size of a step, above 0.
     weight_decay : float
         The share by which matrices shrink at each step, times the learning rate. Biases do not.
     schedule : "constant" or "cosine"
@@ -90,7 +90,7 @@ class LBFGS:
     max_iter : int
         Iterations per epoch, at least 1.
     weight_decay : float
-        The penalty weight_decay / 2 |W|^2 on matrices that is added to the loss.
+        The penalty ``weight_decay / 2 |W|^2`` on matrices that is added to the loss.
 
     Examples
     --------

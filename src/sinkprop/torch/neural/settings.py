@@ -129,7 +129,7 @@ def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation |
 
 
 def _geometric(sigma: Any, n_epochs: int) -> tuple[float, ...]:
-    """The sigma of each epoch: one for all, or from the first to the last, each the same times the last."""
+    """The sigma of each epoch: one for all, or a geometric progression from the first to the last."""
     ends = [sigma, sigma] if isinstance(sigma, Real) else sigma
     if (
         not isinstance(ends, Sequence | np.ndarray)
