@@ -15,6 +15,8 @@ __all__ = ["Backend", "as_array", "check_backend", "native_threads", "native_val
 
 Backend = Literal["auto", "native", "torch"]
 
+_BACKENDS = get_args(Backend)
+
 
 def takes_native(scores: Tensor, backend: Backend) -> bool:
     """Whether the kernels run: on the CPU, unless the caller wants torch's operations or needs them."""
@@ -28,7 +30,7 @@ def takes_native(scores: Tensor, backend: Backend) -> bool:
 
 
 def check_backend(backend: str) -> None:
-    if backend not in get_args(Backend):
+    if backend not in _BACKENDS:
         raise ValueError(f"backend must be 'auto', 'native' or 'torch'; got {backend!r}.")
 
 

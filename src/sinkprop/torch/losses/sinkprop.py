@@ -260,7 +260,7 @@ def _ends_graph(scores: Tensor, offsets: Tensor | None, qid: Tensor | None) -> b
     The longest of flat queries is a value, on which shapes depend.
     """
     flat = offsets is not None or qid is not None
-    return bool(torch.compiler.is_compiling() and (flat or scores.is_nested))
+    return bool((flat or scores.is_nested) and torch.compiler.is_compiling())
 
 
 _not_compiled = torch.compiler.disable(batch_loss)
