@@ -63,6 +63,7 @@ class LossSettings:
 
 
 def _settings(*given: Any) -> LossSettings:
+    """The settings of arguments as users give them, with names for values."""
     return LossSettings(*given)
 
 
@@ -260,7 +261,7 @@ def _ends_graph(scores: Tensor, offsets: Tensor | None, qid: Tensor | None) -> b
     The longest of flat queries is a value, on which shapes depend.
     """
     flat = offsets is not None or qid is not None
-    return bool((flat or scores.is_nested) and torch.compiler.is_compiling())
+    return bool(torch.compiler.is_compiling() and (flat or scores.is_nested))
 
 
 _not_compiled = torch.compiler.disable(batch_loss)

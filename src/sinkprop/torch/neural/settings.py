@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import SCALINGS
 from sinkprop.objective.gains import as_gain
 from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, as_relaxation
+from sinkprop.torch.losses.rivals import LOSSES
 from sinkprop.torch.losses.sinkprop import LossSettings, SinkPropLoss, batch_loss
 from sinkprop.torch.neural.network import as_network
 from sinkprop.torch.neural.optimizers import as_optimizer
@@ -33,8 +34,6 @@ __all__ = ["DTYPES", "make_plan", "name_of"]
 
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-
-_RIVALS = ("listnet", "approxndcg", "lambdarank")
 
 
 def make_plan(
@@ -75,26 +74,25 @@ def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation |
         gain, relaxation = as_gain(ranker.gain), as_relaxation(ranker.relaxation)
         settings = LossSettings(gain, relaxation, ranker.n_iter, ranker.epsilon, n_threads=1)
 
+        @cache  # of the epoch's sigma
+        def sharpened(sigma: float | None) -> LossSettings:
+            if sigma is None or not isinstance(relaxation, SmoothedIndicator):
+                return settings
+            return dataclasses.replace(settings, relaxation=dataclasses.replace(relaxation, sigma=sigma))
+
         def sinkprop(scores: Tensor, labels: Tensor, sigma: float | None, **more: Any) -> Tensor:
-            at = settings
-            if isinstance(relaxation, SmoothedIndicator) and sigma is not None:
-                at = dataclasses.replace(settings, relaxation=dataclasses.replace(relaxation, sigma=sigma))
-            return batch_loss(at, scores, labels, **more)
+            return batch_loss(sharpened(sigma), scores, labels, **more)
 
         # what cannot be trained on fails here
         sinkprop(torch.zeros((1, 2) if relaxation.width == 2 else 1), torch.ones(1), None)
         return relaxation, sinkprop
     if isinstance(given, str):
-        if given not in _RIVALS:
+        if given not in LOSSES:
             raise ValueError(
-                f"loss must be 'sinkprop', {' or '.join(map(repr, _RIVALS))}, or a function "
+                f"loss must be 'sinkprop', {' or '.join(map(repr, LOSSES))}, or a function "
                 f"loss(scores, labels, offsets=, query_weight=); got {given!r}."
             )
-        from sinkprop.torch.losses.rivals import LOSSES
-
         given = LOSSES[given]
-        if isinstance(given, type):
-            given = given()
     elif not callable(given):
         raise ValueError(f"loss must be a name or a function; got {given!r}.")
     name, with_rows = name_of(given), False
