@@ -362,6 +362,16 @@ def test_the_kernels_read_the_tensors_own_memory():
     assert_allclose(as_array(x.reshape(1, 7).expand(3, 7)), x.repeat(3, 1).numpy())
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float16, torch.int8, torch.int64, torch.bool], ids=str
+)
+def test_labels_of_any_dtype(dtype):
+    x, labels = torch.randn(6), torch.tensor([0, 1, 1, 0, 1, 0])
+    for backend in BACKENDS:
+        found = sinkprop_loss(x, labels.to(dtype), backend=backend)
+        assert found == sinkprop_loss(x, labels.double(), backend=backend)
+
+
 def test_a_million_documents():
     g = torch.Generator().manual_seed(0)
     x = torch.randn(10**6, generator=g, requires_grad=True)

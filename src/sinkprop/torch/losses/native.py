@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Protocol, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,8 +37,9 @@ def check_backend(backend: str) -> None:
 
 def as_array(x: Tensor) -> Floats:
     """The numbers of a CPU tensor as float64: its own memory where it is that already, and contiguous."""
-    array: Floats = x.detach().to(torch.float64).contiguous().numpy()
-    return array
+    if x.dtype is torch.bfloat16:  # which NumPy does not have
+        x = x.float()
+    return np.asarray(x.numpy(force=True), dtype=np.float64, order="C")
 
 
 def native_threads(n_threads: int | None) -> int | None:
