@@ -42,17 +42,10 @@ METRICS = ("ndcg@3", "ndcg@5", "ndcg@10", "map")
 CRITERION = "ndcg@1-10"
 FOLDS = range(1, 6)
 # what is the same for all losses, chosen by the validation queries alone
-COMMON: dict[str, Any] = {
-    "activation": "relu",
-    "layer_normalization": None,
-    "input_transform": "log1p",
-    "normalization": "standard",
-    "batch_documents": None,
-    "patience": 20,
-}
+COMMON: dict[str, Any] = {"input_transform": "log1p", "normalization": "standard", "patience": 20}
 NETWORKS: dict[str, dict[str, Any]] = {
-    "default": COMMON | {"hidden": (64, 32), "dropout": 0.5, "max_epochs": 100},
-    "small": COMMON | {"hidden": (32,), "dropout": 0.0, "max_epochs": 60},
+    "default": COMMON | {"network": {"hidden": (64, 32), "dropout": 0.5}, "max_epochs": 100},
+    "small": COMMON | {"network": {"hidden": (32,), "dropout": 0.0}, "max_epochs": 60},
 }
 LEARNING_RATES = (3e-3, 1e-2)
 # two settings of each loss: its sharpness where it has one
@@ -138,10 +131,13 @@ def a_ranker(job: dict[str, Any]) -> Any:
         ranker = METHODS[job["method"].removeprefix("linear ")].make()
         given = {"n_threads": 1, "verbose": False}
         return ranker.set_params(**{k: v for k, v in given.items() if k in ranker.get_params()})
-    from sinkprop.torch import NeuralRanker
+    from sinkprop.torch import MLP, Adam, NeuralRanker
     from sinkprop.torch.losses.rivals import LOSSES as RIVALS
 
     settings = dict(job["settings"])
+    settings["network"] = MLP(**settings["network"])
+    of_adam = ("learning_rate", "weight_decay")
+    settings["optimizer"] = Adam(**{name: settings.pop(name) for name in of_adam if name in settings})
     of_the_loss = {name: settings.pop(name) for name in ("alpha", "scheme") if name in settings}
     if of_the_loss:
         settings["loss"] = partial(RIVALS[settings["loss"]], **of_the_loss)

@@ -49,12 +49,12 @@ def most_memory() -> float:
 
 def fit(folder: Path, how: str, hidden: tuple[int, ...], threads: int) -> dict[str, float]:
     """One fit, in this process; the figures of its last epoch."""
-    from sinkprop.torch import NeuralRanker
+    from sinkprop.torch import MLP, Adam, NeuralRanker
 
     clocks: list[tuple[float, float]] = []
     ranker = NeuralRanker(
-        hidden=hidden,
-        batch_documents=BATCH,
+        network=MLP(hidden),
+        optimizer=Adam(batch_documents=BATCH),
         max_epochs=3,
         on_epoch=lambda epoch: clocks.append((epoch.seconds, time.process_time())),
         n_threads=threads,

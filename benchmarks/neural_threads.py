@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from sinkprop.torch import MLP, NeuralRanker, sinkprop_loss
+from sinkprop.torch import MLP, Adam, NeuralRanker, sinkprop_loss
 
 QUERIES, SIZE, FEATURES, BATCH = 400, 100, 136, 4096
 NETWORKS = ((64, 32), (256, 128), (1024, 512, 256))
@@ -27,15 +27,19 @@ def main() -> None:
 
     def sharded(hidden: tuple[int, ...], n_threads: int) -> float:
         ranker = NeuralRanker(
-            hidden=hidden, dropout=0, batch_documents=BATCH, max_epochs=2, validation_fraction=0,
-            n_threads=n_threads, verbose=False,
-        )  # fmt: skip
+            network=MLP(hidden, dropout=0),
+            optimizer=Adam(batch_documents=BATCH),
+            max_epochs=2,
+            validation_fraction=0,
+            n_threads=n_threads,
+            verbose=False,
+        )
         return ranker.fit(X, y, qid=qid).fit_result_.epochs[-1].seconds
 
     def by_torch(hidden: tuple[int, ...]) -> float:
         before = torch.get_num_threads()
         torch.set_num_threads(2)
-        network = MLP(FEATURES, hidden)
+        network = MLP(hidden, dropout=0)(FEATURES)
         optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3)
         queries = BATCH // SIZE
         offsets = torch.arange(queries + 1) * SIZE

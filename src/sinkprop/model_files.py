@@ -45,6 +45,7 @@ from sinkprop.common.atomic import StrPath, write_atomically
 __all__ = [
     "FORMAT_VERSION",
     "MAX_BYTES",
+    "NETWORK_OPENING",
     "Model",
     "ModelFileError",
     "holds_network",

@@ -136,7 +136,7 @@ def test_solr_takes_features_that_are_logarithms_already():
 def test_solr_takes_a_perceptron_of_tanh_units_without_a_linear_part():
     X, y, qid = small()
     ranker = NeuralRanker(
-        module=lambda n: MLP(n, (6, 4), linear=False, activation="tanh"), input_transform="none", **QUICK
+        network=MLP((6, 4), linear=False, activation="tanh", dropout=0), input_transform="none", **QUICK
     ).fit(X, y, qid=qid)
     found = scores(engine_of("solr", ranker, 3), X)
     assert np.abs(found - ranker.predict(X)).max() < 1e-5
@@ -438,7 +438,7 @@ def test_names_have_to_be_different_and_as_many_as_features():
 
 def test_what_an_engine_does_not_have_is_an_error_before_anything_is_written(tmp_path):
     X, y, qid = small()
-    own = NeuralRanker(module=_own_network, input_transform="none", **QUICK).fit(X, y, qid=qid)
+    own = NeuralRanker(network=_own_network, input_transform="none", **QUICK).fit(X, y, qid=qid)
     huge = RegressionRanker().fit(X * 1e-60, y, qid=qid)
     tiny = RegressionRanker(penalty=0.1, normalization="standard").fit(X * 1e-60, y, qid=qid)
     cases = [

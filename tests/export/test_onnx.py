@@ -193,8 +193,8 @@ def test_linear_models_need_no_torch(tmp_path):
         lambda: SinkPropRanker(relaxation="beta", penalty=0.1, verbose=False),
         lambda: BoostedRanker(n_estimators=3, verbose=False),
         lambda: NeuralRanker(dtype="float64", **QUICK),
-        lambda: NeuralRanker(hidden=(1,), dtype="float64", input_transform="none", **QUICK),
-        lambda: NeuralRanker(hidden=(), layer_normalization="layer", **QUICK),
+        lambda: NeuralRanker(network=MLP((1,)), dtype="float64", input_transform="none", **QUICK),
+        lambda: NeuralRanker(network=MLP((), layer_normalization="layer"), **QUICK),
     ],
 )
 def test_one_feature(make):
@@ -300,7 +300,7 @@ def test_a_network_of_ones_own():
             return self.outer(torch.sin(self.inner(rows)))
 
     X, y, qid = small()
-    ranker = NeuralRanker(module=Own, **QUICK).fit(X, y, qid=qid)
+    ranker = NeuralRanker(network=Own, **QUICK).fit(X, y, qid=qid)
     model = to_onnx(ranker)
     for rows in (X, X[:1]):
         assert np.abs(run(model, rows)["scores"] - ranker.predict(rows)).max() < 1e-5
@@ -310,22 +310,23 @@ def test_a_network_of_ones_own():
 def test_pytorchs_older_exporter_where_the_newer_is_not_there(monkeypatch):
     X, y, qid = small()
     made = lambda n: torch.nn.Sequential(torch.nn.Linear(n, 4), torch.nn.Sigmoid(), torch.nn.Linear(4, 1))  # noqa: E731
-    ranker = NeuralRanker(module=made, **QUICK).fit(X, y, qid=qid)
+    ranker = NeuralRanker(network=made, **QUICK).fit(X, y, qid=qid)
     from sinkprop.export import onnx_models
 
     monkeypatch.setattr(onnx_models.importlib.util, "find_spec", lambda name: None)
     assert np.abs(run(to_onnx(ranker), X[:7])["scores"] - ranker.predict(X[:7])).max() < 1e-5
-    odd = NeuralRanker(module=lambda n: Odd(n, 1), **QUICK).fit(X, y, qid=qid)
+    odd = NeuralRanker(network=lambda n: Odd(n, 1), **QUICK).fit(X, y, qid=qid)
     with pytest.raises(ValueError, match=r"PyTorch cannot export the network Odd.*onnxscript"):
         to_onnx(odd)
 
 
 def test_an_mlp_of_ones_own_needs_no_exporter(monkeypatch):
     X, y, qid = small()
-    ranker = NeuralRanker(module=lambda n: MLP(n, (6,), linear=False, activation="tanh"), **QUICK)
-    ranker.fit(X, y, qid=qid)
+    made = MLP((6,), linear=False, activation="tanh", dropout=0)
     monkeypatch.setattr(torch.onnx, "export", None)
-    assert np.abs(run(to_onnx(ranker), X)["scores"] - ranker.predict(X)).max() < 1e-5
+    for network in (made, made(3), lambda n: made(n, 1)):
+        ranker = NeuralRanker(network=network, **QUICK).fit(X, y, qid=qid)
+        assert np.abs(run(to_onnx(ranker), X)["scores"] - ranker.predict(X)).max() < 1e-5
 
 
 def test_what_cannot_be_exported_is_an_error_before_anything_is_written(tmp_path):
@@ -349,8 +350,8 @@ def test_what_cannot_be_exported_is_an_error_before_anything_is_written(tmp_path
             BoltzRankRanker("pair", penalty=0.1, max_iter=2, verbose=False).fit(X, y, qid=qid),
             "potential='single'",
         ),
-        (NeuralRanker(module=lambda n: Listwise(n, 1), **QUICK).fit(X, y, qid=qid), "takes offsets"),
-        (NeuralRanker(module=lambda n: Odd(n, 1), **QUICK).fit(X, y, qid=qid), "PyTorch cannot export"),
+        (NeuralRanker(network=lambda n: Listwise(n, 1), **QUICK).fit(X, y, qid=qid), "takes offsets"),
+        (NeuralRanker(network=lambda n: Odd(n, 1), **QUICK).fit(X, y, qid=qid), "PyTorch cannot export"),
         (
             categories.fit(whole, np.arange(60) % 4 // 2, qid=qid, categorical_feature=[1]),
             "splits by category",

@@ -21,7 +21,7 @@ from sinkprop.baselines import (
 from sinkprop.estimator.base import BaseRanker
 from sinkprop.gbdt.ranker import BoostedRanker
 from sinkprop.linear.records import Annealing
-from sinkprop.torch import NeuralRanker
+from sinkprop.torch import MLP, NeuralRanker
 
 _SHORT = {"annealing": Annealing(0.5, 0.25), "penalty": 0.01, "verbose": False}
 _NETWORK = {"max_epochs": 3, "validation_fraction": 0, "verbose": False}
@@ -54,17 +54,21 @@ TREES = {
 NETWORKS = {  # that Solr can hold
     "network": lambda: NeuralRanker(**_NO_LOG),
     "network, three layers, batch": lambda: NeuralRanker(
-        hidden=(12, 8, 4), layer_normalization="batch", **_NO_LOG
+        network=MLP((12, 8, 4), layer_normalization="batch"), **_NO_LOG
     ),
-    "network, one layer, raw": lambda: NeuralRanker(hidden=(5,), normalization="none", **_NO_LOG),
-    "network, no layer": lambda: NeuralRanker(hidden=(), **_NO_LOG),
+    "network, one layer, raw": lambda: NeuralRanker(network=MLP((5,)), normalization="none", **_NO_LOG),
+    "network, no layer": lambda: NeuralRanker(network=MLP(()), **_NO_LOG),
 }
 MORE_NETWORKS = {  # that only ONNX can
     "network, log": lambda: NeuralRanker(**_NETWORK),
-    "network, gelu, layer": lambda: NeuralRanker(activation="gelu", layer_normalization="layer", **_NETWORK),
-    "network, silu, batch": lambda: NeuralRanker(activation="silu", layer_normalization="batch", **_NETWORK),
-    "network, elu": lambda: NeuralRanker(activation="elu", **_NETWORK),
-    "network, tanh": lambda: NeuralRanker(activation="tanh", **_NETWORK),
+    "network, gelu, layer": lambda: NeuralRanker(
+        network=MLP(activation="gelu", layer_normalization="layer"), **_NETWORK
+    ),
+    "network, silu, batch": lambda: NeuralRanker(
+        network=MLP(activation="silu", layer_normalization="batch"), **_NETWORK
+    ),
+    "network, elu": lambda: NeuralRanker(network=MLP(activation="elu"), **_NETWORK),
+    "network, tanh": lambda: NeuralRanker(network=MLP(activation="tanh"), **_NETWORK),
     "network, float64": lambda: NeuralRanker(dtype="float64", **_NETWORK),
     "network, listnet": lambda: NeuralRanker("listnet", **_NETWORK),
     "network, beta": lambda: NeuralRanker(relaxation="beta", **_NETWORK),

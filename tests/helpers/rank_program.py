@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ import torch
 import torch.distributed as dist
 
 import sinkprop
+from sinkprop.torch import LBFGS, MLP, Adam
 from sinkprop.torch.neural import checkpoints, feeds
 from sinkprop.torch.neural import training as fitting
-from sinkprop.torch.neural.processes import Ranks
+from sinkprop.torch.neural.processes import Processes
 from sinkprop.torch.ranker import NeuralRanker
 
 SHARD_DOCUMENTS = 30
@@ -40,28 +42,31 @@ def own_queries(rank):
     return X[mine], y[mine], qid[mine]
 
 
+ADAM = Adam(1e-2, batch_documents=150)
+
+
 def quick(**options):
-    settings = {
-        "hidden": (8,), "dropout": 0.2, "learning_rate": 1e-2, "max_epochs": 4, "batch_documents": 150
-    }  # fmt: skip
+    settings = {"network": MLP((8,), dropout=0.2), "optimizer": ADAM, "max_epochs": 4}
     return NeuralRanker(**{**settings, **options})
 
 
 # fits whose network is that of one process, to the last bit
 SHARED = {
     "adam": {},
-    "query": {"normalization": "query", "schedule": "cosine", "n_threads": 2},
+    "query": {"normalization": "query", "optimizer": replace(ADAM, schedule="cosine"), "n_threads": 2},
     "stopped early": {"max_epochs": 40, "patience": 1},
-    "lbfgs": {"optimizer": "lbfgs", "max_iter": 3, "max_epochs": 2, "weight_decay": 1e-3},
-    "small minibatches": {"batch_documents": 20, "validation_fraction": 0},
+    "lbfgs": {"optimizer": LBFGS(3, weight_decay=1e-3), "max_epochs": 2},
+    "small minibatches": {"optimizer": replace(ADAM, batch_documents=20), "validation_fraction": 0},
     "torch's dropout": {
-        "module": lambda n: torch.nn.Sequential(
+        "network": lambda n: torch.nn.Sequential(
             torch.nn.Linear(n, 8), torch.nn.Dropout(0.3), torch.nn.ReLU(), torch.nn.Linear(8, 1)
         )
     },
 }
 # one step an epoch, and nothing drawn: to rounding, the network of one process that has all queries
-WHOLE = {"batch_documents": 10**6, "dropout": 0.0, "dtype": "float64"}
+WHOLE = {
+    "network": MLP((8,), dropout=0.0), "optimizer": replace(ADAM, batch_documents=10**6), "dtype": "float64"
+}  # fmt: skip
 # a seed by which the one query of rank 1, the last of 40, is among the 8 that are held out
 IDLE = next(seed for seed in range(100) if 39 in np.random.default_rng([seed, 0]).permutation(40)[:8])
 
@@ -100,7 +105,7 @@ def overflowing(ranker, data):
 
 
 def two_errors(rank):
-    with Ranks(own=False).together():
+    with Processes(own=False).together():
         raise OSError("the disk is gone") if rank else KeyboardInterrupt
 
 
@@ -164,20 +169,22 @@ def main():
         found[f"stored, {name}"] = outcome(
             lambda ranker=ranker: ranker.fit(folder / "train.queries", eval_set=[folder / "vali.queries"])
         )
-    run("batch normalization", quick(distributed="shared", layer_normalization="batch", batch_documents=60))
+    batch, sixty = MLP((8,), dropout=0.2, layer_normalization="batch"), replace(ADAM, batch_documents=60)
+    run("batch normalization", quick(distributed="shared", network=batch, optimizer=sixty))
     torch.manual_seed(rank)
-    run("a module", quick(distributed="shared", module=torch.nn.Linear(N_FEATURES, 1), random_state=None))
+    run("a module", quick(distributed="shared", network=torch.nn.Linear(N_FEATURES, 1), random_state=None))
 
     run("own, whole", quick(distributed="own", validation_fraction=0, **WHOLE), mine)
     run("own, held out", quick(distributed="own", **WHOLE), mine)
     half = [part[vali[2] % 2 == rank] for part in vali]
     more = {"eval_set": [half[:2]], "eval_qid": [half[2]]}
     run("own, judged", quick(distributed="own", **WHOLE), mine, **more)
-    run("own, minibatches", quick(distributed="own", batch_documents=40, max_epochs=12), mine)
-    run("own, lbfgs", quick(distributed="own", optimizer="lbfgs", max_iter=3, **WHOLE), mine)
+    forty = replace(ADAM, batch_documents=40)
+    run("own, minibatches", quick(distributed="own", optimizer=forty, max_epochs=12), mine)
+    run("own, lbfgs", quick(distributed="own", **{**WHOLE, "optimizer": LBFGS(3)}), mine)
     run("own, idle", quick(distributed="own", random_state=IDLE, **WHOLE), mine)
     run("own, idle, minibatches", quick(distributed="own", random_state=IDLE), mine)
-    stored = quick(distributed="own", validation_fraction=0, batch_documents=40)
+    stored = quick(distributed="own", validation_fraction=0, optimizer=forty)
     found["own, stored"] = outcome(lambda: stored.fit(folder / ("vali.queries" if rank else "train.queries")))
 
     calls = Calls()
@@ -194,6 +201,8 @@ def main():
     run("bad data", quick(distributed="shared"), (bad if rank == 1 else X, y, qid))
     run("bad parameter", quick(distributed="shared", max_epochs=0 if rank == 1 else 4))
     run("other parameters", quick(distributed="shared", patience=3 + rank))
+    run("other network", quick(distributed="shared", network=MLP((8,), dropout=0.1 * rank)))
+    run("other optimizer", quick(distributed="shared", optimizer=Adam(0.01 * (1 + rank))))
     run("other features", quick(distributed="own"), (mine[0][:, : N_FEATURES - rank], *mine[1:]))
     run("other data", quick(distributed="shared"), (X, np.where(np.arange(len(y)) == 5, rank, y), qid))
     version = sinkprop.__version__

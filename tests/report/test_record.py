@@ -467,10 +467,10 @@ class TestTraining:
 
     def test_epochs_of_a_network(self):
         pytest.importorskip("torch", reason="NeuralRanker needs PyTorch")
-        from sinkprop.torch import NeuralRanker
+        from sinkprop.torch import MLP, Adam, NeuralRanker
 
-        own = fold(1)
-        model = fitted(NeuralRanker(max_epochs=20, learning_rate=0.03, hidden=(8,), dropout=0.0, n_threads=1))
+        own, network = fold(1), MLP((8,), dropout=0.0)
+        model = fitted(NeuralRanker(network=network, optimizer=Adam(0.03), max_epochs=20, n_threads=1))
         record = training_of(model)
         looked = [step["number"] for step in record["steps"] if step["training"] is not None]
         assert looked == [1, 4, 8, 12, 16, 20]

@@ -18,6 +18,7 @@ from torch import nn  # noqa: E402
 
 from sinkprop.baselines import RegressionRanker  # noqa: E402
 from sinkprop.model_files import ModelFileError, write_model  # noqa: E402
+from sinkprop.torch import LBFGS, MLP, Adam  # noqa: E402
 from sinkprop.torch.neural.files import read_network, write_network  # noqa: E402
 from sinkprop.torch.ranker import NeuralRanker  # noqa: E402
 
@@ -39,12 +40,16 @@ def squared(scores, labels, *, offsets, query_weight=None):
 
 MODELS = {
     "default": {},
-    "layers": {"hidden": (4, 3), "activation": "gelu", "dropout": 0.2, "layer_normalization": "layer"},
-    "running figures": {"hidden": [4], "layer_normalization": "batch", "schedule": "cosine"},
-    "linear": {"hidden": (), "clip_norm": 1.0, "n_iter": 2.5},
+    "layers": {"network": MLP((4, 3), activation="gelu", dropout=0.2, layer_normalization="layer")},
+    "running figures": {
+        "network": MLP([4], layer_normalization="batch"),
+        "optimizer": Adam(schedule="cosine"),
+    },
+    "linear": {"network": MLP(()), "optimizer": Adam(np.float32(0.01), clip_norm=1), "n_iter": 2.5},
+    "without a linear function": {"network": MLP(np.array([3]), linear=False)},
     "by query": {"normalization": "query", "input_transform": "none", "sigma": 0.5},
     "partitioned": {"relaxation": "beta", "criterion": ("ndcg@5", "map"), "gain": "p@5"},
-    "double": {"dtype": "float64", "optimizer": "lbfgs", "max_epochs": 2},
+    "double": {"dtype": "float64", "optimizer": LBFGS(3, weight_decay=0.1), "max_epochs": 2},
     "rival": {"loss": "listnet", "validation_fraction": 0},
     "own gain": {"gain": sinkprop.RankLinear(gain=np.sqrt, discount=lambda k: 1 / k)},
     "value gain": {"gain": sinkprop.NDCG(10), "random_state": np.random.RandomState(1)},
@@ -53,7 +58,7 @@ MODELS = {
 
 
 def made(**settings):
-    return NeuralRanker(**{"hidden": (4,), "max_epochs": 3, **settings})
+    return NeuralRanker(**{"network": MLP((4,)), "max_epochs": 3, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +70,7 @@ def data():
 def saved(data, tmp_path_factory):
     """A small model's file."""
     path = tmp_path_factory.mktemp("files") / "small.safetensors"
-    made(hidden=(), max_epochs=1, validation_fraction=0).fit(*data[:2], qid=data[2]).save(path)
+    made(network=MLP(()), max_epochs=1, validation_fraction=0).fit(*data[:2], qid=data[2]).save(path)
     return path
 
 
@@ -84,6 +89,8 @@ def test_a_saved_model_is_the_same_model(tmp_path, data, name):
         assert loaded.relaxation_ == model.relaxation_
         assert [repr(e) for e in loaded.fit_result_.epochs] == [repr(e) for e in model.fit_result_.epochs]
         assert loaded.fit_result_.message == model.fit_result_.message
+        assert loaded.network == (model.network or MLP())
+        assert loaded.optimizer == (model.optimizer or Adam())
         assert not loaded.module_.training
         again = tmp_path / "again.safetensors"
         loaded.save(again)
@@ -101,30 +108,30 @@ def test_a_saved_model_is_the_same_model(tmp_path, data, name):
 def test_a_module_of_ones_own_is_given_again(tmp_path, data):
     X, y, qid = data
     path = tmp_path / "m.safetensors"
-    model = made(module=own).fit(X, y, qid=qid)
+    model = made(network=own).fit(X, y, qid=qid)
     model.save(path)
     for module in (own, own(3)):
-        assert_array_equal(NeuralRanker.load(path, module=module).predict(X), model.predict(X))
+        assert_array_equal(NeuralRanker.load(path, network=module).predict(X), model.predict(X))
     for load in (NeuralRanker.load, sinkprop.load_model):
         with pytest.raises(ModelFileError, match=r"a network of one's own, Sequential; give it"):
             load(path)
     with pytest.raises(ModelFileError, match=r"weights are not of this network.*size mismatch"):
         NeuralRanker.load(
             path,
-            module=lambda n: nn.Sequential(nn.Linear(n, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 1)),
+            network=lambda n: nn.Sequential(nn.Linear(n, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 1)),
         )
     with pytest.raises(ModelFileError, match=r"weights are not of this network.*Missing key"):
-        NeuralRanker.load(path, module=nn.Linear(3, 1))
+        NeuralRanker.load(path, network=nn.Linear(3, 1))
     made().fit(X, y, qid=qid).save(path)
-    with pytest.raises(ValueError, match="give no module"):
-        NeuralRanker.load(path, module=own)
+    with pytest.raises(ValueError, match="give no network"):
+        NeuralRanker.load(path, network=own)
 
 
 def test_safetensors_reads_the_tensors(tmp_path, data):
     safetensors = pytest.importorskip("safetensors.torch", reason="the format's own reader")
     X, y, qid = data
     path = tmp_path / "m.safetensors"
-    model = made(hidden=(4, 3), layer_normalization="batch").fit(X, y, qid=qid)
+    model = made(network=MLP((4, 3), layer_normalization="batch")).fit(X, y, qid=qid)
     model.save(path)
     found, expected = safetensors.load_file(path), model.module_.state_dict()
     assert found.keys() == expected.keys()

@@ -16,6 +16,7 @@ from torch.func import grad, jacrev, vmap
 import sinkprop
 from sinkprop import NDCG, PartitionedMeasure, RankLinear, SmoothedIndicator, reference
 from sinkprop.torch import SinkPropLoss, sinkprop_loss
+from sinkprop.torch.losses import sinkprop as loss_module
 from sinkprop.torch.losses.native import as_array
 
 BACKENDS = ["native", "torch"]
@@ -361,6 +362,16 @@ def test_the_kernels_read_the_tensors_own_memory():
     assert_allclose(as_array(x.reshape(1, 7).expand(3, 7)), x.repeat(3, 1).numpy())
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float16, torch.int8, torch.int64, torch.bool], ids=str
+)
+def test_labels_of_any_dtype(dtype):
+    x, labels = torch.randn(6), torch.tensor([0, 1, 1, 0, 1, 0])
+    for backend in BACKENDS:
+        found = sinkprop_loss(x, labels.to(dtype), backend=backend)
+        assert found == sinkprop_loss(x, labels.double(), backend=backend)
+
+
 def test_a_million_documents():
     g = torch.Generator().manual_seed(0)
     x = torch.randn(10**6, generator=g, requires_grad=True)
@@ -421,6 +432,60 @@ class TestModule:
         each = loss(problem.scores[5:11], problem.labels[5:11])
         assert -each.item() / 4 == pytest.approx(metric["ndcg@6"], abs=1e-6)
 
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("gain", "p@2"),
+            ("relaxation", SmoothedIndicator(0.3, "laplace")),
+            ("n_iter", 2.5),
+            ("epsilon", 0.01),
+            ("reduction", "none"),
+            ("padding", 0.0),
+            ("backend", "torch"),
+            ("n_threads", 2),
+        ],
+    )
+    def test_a_setting_assigned_is_a_setting_given(self, name, value):
+        problem, loss = Problem(), SinkPropLoss(relaxation=EXACT)
+        setattr(loss, name, value)
+        given = {"relaxation": EXACT, name: value}
+        want = sinkprop_loss(problem.scores[None], problem.labels[None], **given)
+        assert torch.equal(loss(problem.scores[None], problem.labels[None]), want)
+        assert getattr(loss, name) == (sinkprop.Precision(2) if name == "gain" else value)
+
+    @pytest.mark.parametrize(
+        ("name", "value", "message"),
+        [
+            ("gain", "ndgc", "ndgc"),
+            ("relaxation", "gauss", "relaxation must be one of"),
+            ("n_iter", -1, "n_iter must be a number of iterations"),
+            ("epsilon", -1.0, "epsilon must be a finite number"),
+            ("reduction", "median", "reduction must be"),
+            ("backend", "cuda", "backend must be"),
+        ],
+    )
+    def test_a_wrong_setting_is_an_error_when_it_is_set(self, name, value, message):
+        with pytest.raises(ValueError, match=message):
+            SinkPropLoss(**{name: value})
+        problem, loss = Problem(), SinkPropLoss(relaxation=EXACT)
+        before = loss(problem.scores, problem.labels)
+        with pytest.raises(ValueError, match=message):
+            setattr(loss, name, value)
+        assert torch.equal(loss(problem.scores, problem.labels), before)
+
+    def test_settings_are_checked_once(self, monkeypatch):
+        problem, loss = Problem(), SinkPropLoss(relaxation=EXACT)
+        checks = []
+        for name in ("as_gain", "as_relaxation", "native_settings", "check_reduction", "check_backend"):
+            real = getattr(loss_module, name)
+            monkeypatch.setattr(
+                loss_module, name, lambda *a, real=real, name=name: checks.append(name) or real(*a)
+            )
+        loss(problem.scores, problem.labels, offsets=problem.offsets)
+        assert checks == []
+        loss.relaxation = "laplace"
+        assert len(checks) == 5
+
     def test_copies_and_pickles(self):
         loss = SinkPropLoss(NDCG(10, discount="log2"), "laplace", n_iter=2.5)
         assert not loss.state_dict()
@@ -449,7 +514,7 @@ class TestErrors:
             ),
             ([1.0, 2.0], [1.0, -2.0], {}, r"labels must be finite and not below 0; document 1 has -2"),
             ([1.0, 2.0], [1.0, float("nan")], {}, r"labels must be finite .* document 1 has nan"),
-            ([1.0, 2.0], [1.0], {}, r"labels must have one value a document, \(2,\); got \(1,\)"),
+            ([1.0, 2.0], [1.0], {}, r"labels must have one value per document, \(2,\); got \(1,\)"),
             ([[[1.0, 2.0]]], [[[1.0, 0.0]]], {}, r"scores must have the shape \(B, n\) or \(N,\)"),
             ([], [], {}, r"at least one document"),
             ([[1.0, 2.0]], [[1.0, 0.0]], {"mask": [[1, 0]]}, r"mask must be of dtype bool"),
@@ -461,15 +526,15 @@ class TestErrors:
                 r"mask must leave at least one doc",
             ),
             ([[1.0, 2.0]], [[1.0, 0.0]], {"lengths": [3]}, r"lengths must be from 0 to 2; got \[3\]"),
-            ([[1.0, 2.0]], [[1.0, 0.0]], {"lengths": [1, 2]}, r"one number a row of scores"),
-            ([1.0, 2.0], [1.0, 0.0], {"lengths": [2]}, r"one number a row of scores \(B, n\).*by qid="),
+            ([[1.0, 2.0]], [[1.0, 0.0]], {"lengths": [1, 2]}, r"one number per row of scores"),
+            ([1.0, 2.0], [1.0, 0.0], {"lengths": [2]}, r"one number per row of scores \(B, n\).*by qid="),
             ([[1.0, 2.0]], [[1.0, 0.0]], {"qid": [0, 0]}, r"qid goes with flat scores"),
             ([1.0, 2.0], [1.0, 0.0], {"qid": [0, 0], "offsets": [0, 2]}, r"not offsets and qid together"),
             ([1.0, 2.0], [1.0, 0.0], {"qid": [0.0, 0.0]}, r"qid must be whole numbers"),
             ([1.0, 2.0], [1.0, 0.0], {"qid": [0]}, r"2 documents, but 1 ids"),
             ([1.0, 2.0], [1.0, 0.0], {"offsets": [0, 1]}, r"offsets must go from 0 to .* 2"),
             ([1.0, 2.0], [1.0, 0.0], {"offsets": [0, 2, 2]}, r"every query has a document; query 1 has none"),
-            ([1.0, 2.0], [1.0, 0.0], {"query_weight": [1.0, 2.0]}, r"one weight a query, \(1,\)"),
+            ([1.0, 2.0], [1.0, 0.0], {"query_weight": [1.0, 2.0]}, r"one weight per query, \(1,\)"),
             (
                 [1.0, 2.0],
                 [1.0, 0.0],

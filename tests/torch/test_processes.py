@@ -31,6 +31,7 @@ from rank_program import (  # noqa: E402
 )
 
 from sinkprop.store import save_queries  # noqa: E402
+from sinkprop.torch import LBFGS, Adam  # noqa: E402
 from sinkprop.torch.neural import feeds  # noqa: E402
 from sinkprop.torch.neural import training as fitting  # noqa: E402
 from sinkprop.torch.ranker import NeuralRanker  # noqa: E402
@@ -143,13 +144,13 @@ class TestQueriesOfTheirOwn:
         [
             ("whole", {"validation_fraction": 0}),
             ("held out", {}),
-            ("lbfgs", {"optimizer": "lbfgs", "max_iter": 3}),
+            ("lbfgs", {"optimizer": LBFGS(3)}),
         ],
     )
     def test_gradients_and_criterion_are_means_over_all_queries(self, name, options, found):
         """One step an epoch: the fit of one process to the queries of rank 0, then those of rank 1."""
         X, y, qid = (np.concatenate(parts) for parts in zip(*map(own_queries, (0, 1)), strict=True))
-        expected = of(quick(**WHOLE, **options).fit(X, y, qid=qid))
+        expected = of(quick(**{**WHOLE, **options}).fit(X, y, qid=qid))
         for rank in found:
             near(rank[f"own, {name}"], expected)
         same(*(rank[f"own, {name}"] for rank in found))
@@ -237,6 +238,8 @@ class TestErrors:
         ("name", "line"),
         [
             ("other parameters", "all ranks must have the same parameters"),
+            ("other network", "all ranks must have the same parameters"),
+            ("other optimizer", "all ranks must have the same parameters"),
             (
                 "other features",
                 "all ranks must have the same number of features, but rank 0 has 5 and rank 1 has 4.",
@@ -289,7 +292,7 @@ class TestErrors:
 
 def test_the_program_of_the_docs(found, folder, monkeypatch):
     monkeypatch.setattr(fitting, "_SHARD_DOCUMENTS", 2048)
-    ranker = NeuralRanker(batch_documents=16_384, max_epochs=10)
+    ranker = NeuralRanker(optimizer=Adam(batch_documents=16_384), max_epochs=10)
     ranker.fit(folder / "train.queries", eval_set=[folder / "vali.queries"])
     saved = sinkprop.load_model(folder / "model.safetensors")
     for name, x in ranker.module_.state_dict().items():

@@ -18,6 +18,7 @@ pytest.importorskip("pyarrow", reason="stored sets are Arrow files")
 
 from sinkprop.model_files import ModelFileError  # noqa: E402
 from sinkprop.store import StoredQueries, StoreError, save_queries  # noqa: E402
+from sinkprop.torch import LBFGS, MLP, Adam  # noqa: E402
 from sinkprop.torch.neural import feeds, preparation  # noqa: E402
 from sinkprop.torch.neural import training as fitting  # noqa: E402
 from sinkprop.torch.neural.preparation import Moments, Preparation, make_preparation  # noqa: E402
@@ -73,8 +74,11 @@ def streaming(monkeypatch):
     monkeypatch.setattr(fitting, "_SHARD_DOCUMENTS", 30)
 
 
+ADAM = Adam(1e-2, batch_documents=70)
+
+
 def quick(**options):
-    settings = {"hidden": (8,), "dropout": 0.2, "learning_rate": 1e-2, "max_epochs": 4, "batch_documents": 70}
+    settings = {"network": MLP((8,), dropout=0.2), "optimizer": ADAM, "max_epochs": 4}
     return NeuralRanker(**{**settings, **options})
 
 
@@ -108,12 +112,12 @@ class Beside(torch.nn.Module):
 
 SETTINGS = {
     "standard": {},
-    "query": {"normalization": "query", "schedule": "cosine"},
+    "query": {"normalization": "query", "optimizer": dataclasses.replace(ADAM, schedule="cosine")},
     "none": {"normalization": "none", "input_transform": "none", "dtype": "float64"},
-    "all queries": {"validation_fraction": 0, "clip_norm": 0.01},
-    "lbfgs": {"optimizer": "lbfgs", "max_iter": 2, "weight_decay": 1e-3, "max_epochs": 2},
+    "all queries": {"validation_fraction": 0, "optimizer": dataclasses.replace(ADAM, clip_norm=0.01)},
+    "lbfgs": {"optimizer": LBFGS(2, weight_decay=1e-3), "max_epochs": 2},
     "stopped early": {"max_epochs": 40, "patience": 1},
-    "one's own module": {"module": Beside},
+    "one's own module": {"network": Beside},
     "partitioned": {"relaxation": "probit", "max_epochs": 2},
     "listnet": {"loss": "listnet", "criterion": "err@10"},
 }
@@ -237,11 +241,11 @@ class TestWindows:
         monkeypatch.setattr(feeds, "WINDOW_BYTES", 10 * ROW_BYTES)
         read = []
         monkeypatch.setattr(feeds.Streamed, "windows", lambda self, rng: [rng.permutation(len(self.sizes))])
-        real = feeds.Streamed._shard
-        monkeypatch.setattr(feeds.Streamed, "_shard", lambda self, q: read.append(len(q)) or real(self, q))
-        found = quick(batch_documents=10**6).fit(stored)
+        real = feeds.Streamed.shard
+        monkeypatch.setattr(feeds.Streamed, "shard", lambda self, q: read.append(len(q)) or real(self, q))
+        found = quick(optimizer=Adam(1e-2, batch_documents=10**6)).fit(stored)
         assert sum(read) >= 4 * 32
-        same_fit(found, quick(batch_documents=10**6).fit(data.X, data.y, qid=data.qid))
+        same_fit(found, quick(optimizer=Adam(1e-2, batch_documents=10**6)).fit(data.X, data.y, qid=data.qid))
 
 
 class TestInterruptAndResume:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Queries
@@ -90,17 +89,17 @@ def evaluated(
 
 def ranking_scores(ranker: Any, test: AnyQueries) -> Floats:
     """Scores (N,) in the order in which the ranker ranks: its ranks with a minus sign, where it has ranks."""
-    if _is_ours(ranker):
-        return -ranker.rank(test).astype(np.float64)
-    test = loaded(test)
     if callable(getattr(ranker, "rank", None)):
         return -ranked(ranker, test).astype(np.float64)
-    return predicted(ranker, test)
+    return predicted(ranker, loaded(test))
 
 
-def ranked(ranker: Any, queries: Queries) -> NDArray[Any]:
+def ranked(ranker: Any, queries: AnyQueries) -> Integers:
     """Ranks (N,) by the method `rank` of a ranker, of whatever package it is."""
-    return np.asarray(ranker.rank(queries) if _is_ours(ranker) else ranker.rank(queries.X, qid=queries.qid))
+    if _is_ours(ranker):
+        return np.asarray(ranker.rank(queries))
+    queries = loaded(queries)
+    return np.asarray(ranker.rank(queries.X, qid=queries.qid))
 
 
 def predicted(ranker: Any, queries: Queries) -> Floats:

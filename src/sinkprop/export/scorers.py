@@ -229,7 +229,7 @@ def _is(ranker: Any, module: str, name: str) -> bool:
 
 
 def _network(ranker: Any) -> NetworkScorer:
-    from sinkprop.torch.neural.network import MLP
+    from sinkprop.torch.neural.network import Perceptron
     from sinkprop.torch.neural.scoring import takes_offsets
 
     module = ranker.module_
@@ -238,7 +238,7 @@ def _network(ranker: Any) -> NetworkScorer:
             f"the network {type(module).__name__} looks at the documents of a query together (its forward "
             "takes offsets), which no format has. Export a network that scores rows one by one."
         )
-    own = type(module) is not MLP
+    own = type(module) is not Perceptron
     return NetworkScorer(
         ranker.input_transform,
         ranker.scaling_,

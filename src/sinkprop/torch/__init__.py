@@ -24,13 +24,16 @@ from sinkprop.torch.losses.sinkprop import SinkPropLoss, sinkprop_loss
 
 if TYPE_CHECKING:
     from sinkprop.torch.neural.network import MLP
+    from sinkprop.torch.neural.optimizers import LBFGS, Adam
     from sinkprop.torch.neural.processes import RankError
     from sinkprop.torch.neural.records import Epoch, NetworkFit
     from sinkprop.torch.neural.scoring import NetworkOverflowError
     from sinkprop.torch.ranker import NeuralRanker
 
 __all__ = [
+    "LBFGS",
     "MLP",
+    "Adam",
     "Epoch",
     "NetworkFit",
     "NetworkOverflowError",
@@ -51,7 +54,9 @@ __all__ = [
 
 # what needs scikit-learn
 _LAZY = {
+    "Adam": "sinkprop.torch.neural.optimizers",
     "Epoch": "sinkprop.torch.neural.records",
+    "LBFGS": "sinkprop.torch.neural.optimizers",
     "MLP": "sinkprop.torch.neural.network",
     "NetworkFit": "sinkprop.torch.neural.records",
     "NetworkOverflowError": "sinkprop.torch.neural.scoring",

@@ -22,7 +22,7 @@ NO_DOCUMENT = "mask must leave at least one document; it leaves none."
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the documents of each query stand in a tensor with one number a document, of shape `shape`.
+    """Where the documents of each query stand in a tensor with one number per document, of shape `shape`.
 
     mask     padded: (B, n), True for a document; None where there is no padding
     offsets  flat: (Q + 1,) query q has the rows offsets[q] to offsets[q + 1]; None for a padded batch
@@ -50,7 +50,7 @@ class Layout:
         if self.offsets is not None:
             offsets = self.offsets.numpy(force=True)
             rows = None if self.rows is None else self.rows.numpy(force=True)
-            return Groups(offsets, rows, np.arange(len(offsets) - 1), int(np.diff(offsets).max())), None
+            return Groups.of_sizes(np.diff(offsets), rows=rows), None
         n_queries, n = self.n_queries, self.shape[-1]
         if self.mask is None:
             ends = np.arange(n_queries + 1, dtype=np.int64) * n
@@ -62,8 +62,7 @@ class Layout:
             raise ValueError(NO_DOCUMENT)
         present = None if sizes.min() else sizes > 0
         sizes = sizes[sizes > 0]
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        return Groups(offsets, rows, np.arange(len(sizes)), int(sizes.max())), present
+        return Groups.of_sizes(sizes, rows=rows), present
 
     def pad(self, x: Tensor) -> Tensor:
         """Values of the layout's shape, or with more axes after it, as (B, n, ...); 0 where there is none."""
@@ -142,7 +141,7 @@ def layout_of(
         return _nested(scores, labels)
     shape = _document_shape(scores, width)
     if labels is not None and tuple(labels.shape) != shape:
-        raise ValueError(f"labels must have one value a document, {shape}; got {tuple(labels.shape)}.")
+        raise ValueError(f"labels must have one value per document, {shape}; got {tuple(labels.shape)}.")
     if len(shape) == 1 and (offsets is not None or qid is not None):
         if offsets is not None:
             return Layout(shape, None, _checked_offsets(offsets, shape[0], scores.device))
@@ -224,7 +223,7 @@ def _within(lengths: Any, shape: tuple[int, ...], device: torch.device) -> Tenso
     lengths = _whole_numbers("lengths", lengths, device)
     if len(shape) != 2 or len(lengths) != shape[0]:
         raise ValueError(
-            f"lengths must have one number a row of scores (B, n); got {len(lengths)} for scores of shape "
+            f"lengths must have one number per row of scores (B, n); got {len(lengths)} for scores of shape "
             f"{shape}." + (" Scores in one row have their queries by qid=." if len(shape) == 1 else "")
         )
     if not tracing() and not bool(((lengths >= 0) & (lengths <= shape[1])).all()):
@@ -249,7 +248,7 @@ def _checked_offsets(offsets: Any, n: int, device: torch.device) -> Tensor:
 def _by_id(qid: Any, n: int, device: torch.device) -> Layout:
     ids = _whole_numbers("qid", qid, device)
     if len(ids) != n:
-        raise ValueError(f"qid must have one id a document: {n} documents, but {len(ids)} ids.")
+        raise ValueError(f"qid must have one id per document: {n} documents, but {len(ids)} ids.")
     groups = group_rows(ids.numpy(force=True), n)
     rows = None if groups.rows is None else torch.from_numpy(groups.rows).to(device)
     return Layout((n,), None, torch.from_numpy(groups.offsets).to(device), rows)

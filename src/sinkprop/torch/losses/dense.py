@@ -3,7 +3,7 @@
 In the scaling form of `sinkhorn.py`, Pi = diag(u) (A + epsilon) diag(v). What is wanted of Pi are its
 products with the discounts, E[j, u] = sum_k Pi[j, k] d[u, k], and f = sum_ju g[j, u] E[j, u]. Two functions
 with reverse passes of their own lie on the way, scores -> A and A -> E. The second saves the very tensor that
-the first put out, so that a graph keeps one n x n matrix a query, and the scaling vectors.
+the first put out, so that a graph keeps one n x n matrix per query, and the scaling vectors.
 
 Queries of different lengths are padded, (B, n), with a mask. A is not masked: the scaling vectors are 0 at
 padding, and so is all that is made of them.
@@ -33,7 +33,7 @@ def expected_gain(
     half_steps: int,
     epsilon: float,
 ) -> Tensor:
-    """f_b = sum_ju gains[b, j, u] sum_k Pi_b[j, k] discounts[u, k], one value a query: (B,).
+    """f_b = sum_ju gains[b, j, u] sum_k Pi_b[j, k] discounts[u, k], one value per query: (B,).
 
     scores     (B, n), or (B, n, 2) for a partitioned measure; larger is better
     gains      (B, n, U) what each document adds under each discount, divided by the query's ideal

@@ -25,7 +25,7 @@ from sinkprop.torch.losses.batches import Layout, flat_values, layout_of
 from sinkprop.torch.losses.checks import check_scores, floating
 from sinkprop.torch.losses.log_sinkhorn import LogBeginning, LogNormalization, WideNormalization, within_range
 from sinkprop.torch.losses.modes import call, tracing
-from sinkprop.torch.losses.native import Backend, as_array, native_threads, takes_native
+from sinkprop.torch.losses.native import Backend, as_array, check_backend, native_threads, takes_native
 
 __all__ = ["doubly_stochastic", "expected_ranks", "gumbel_sinkhorn", "partitioned", "sinkhorn", "top_k"]
 
@@ -49,7 +49,7 @@ def sinkhorn(A: Tensor, n_iter: float = 5, *, epsilon: float = 0.0, log: bool = 
     if A.ndim < 2 or A.shape[-1] != A.shape[-2] or not A.shape[-1]:
         raise ValueError(f"A must hold square matrices, (..., n, n), n at least 1; got {tuple(A.shape)}.")
     T = half_steps(n_iter)
-    epsilon = native_settings(as_relaxation("gaussian"), n_iter, epsilon)[4]
+    epsilon = native_settings(as_relaxation("gaussian"), n_iter, epsilon).epsilon
     if log and epsilon:
         raise ValueError(f"epsilon goes with log=False; got epsilon={epsilon} with log=True.")
     matrices = A.reshape(-1, *A.shape[-2:])
@@ -114,13 +114,13 @@ def doubly_stochastic(
 
     scores     (..., n), or (..., n, 2) for a partitioned measure; larger is better
     mask       (..., n) True for a document. Rows of padding and columns past the last rank are 0
-    gumbel     scale of Gumbel noise added to the scores, one draw a document: the order of the noisy scores
+    gumbel     scale of Gumbel noise added to the scores, one draw per document: the order of the noisy scores
                is a draw from the Plackett-Luce model with the weights exp(scores / gumbel), and as sigma goes
                to 0, Pi is its permutation matrix. Not for a partitioned measure, which has spreads of its own
     generator  of the random numbers; None takes torch's own
 
     Rows sum to 1; after an incomplete normalization, columns nearly (with a half iteration at the end,
-    columns to 1 and rows nearly). The graph keeps one n x n matrix a query and the scaling vectors.
+    columns to 1 and rows nearly). The graph keeps one n x n matrix per query and the scaling vectors.
 
     >>> from sinkprop import SmoothedIndicator
     >>> doubly_stochastic(torch.tensor([0.2, 1.5, 0.3]), relaxation=SmoothedIndicator(0.5))
@@ -135,7 +135,9 @@ def doubly_stochastic(
         if isinstance(relaxation, PartitionedMeasure):
             raise ValueError(f"gumbel goes with a SmoothedIndicator; got {relaxation}.")
         x = x + gumbel * _gumbel(x.shape, x, generator)
-    return dense.normalized(x, m, relaxation, settings[3], settings[4]).reshape(*shape, shape[-1])
+    return dense.normalized(x, m, relaxation, settings.half_steps, settings.epsilon).reshape(
+        *shape, shape[-1]
+    )
 
 
 def partitioned(
@@ -181,21 +183,14 @@ def expected_ranks(
                   which gives the flat values. One more axis, of 2, for a partitioned measure
     mask          (..., n) True for a document; padding has rank 0
     backend       "native", on the CPU, takes linear time and memory for a smoothed indicator; "torch" runs on
-                  any device and keeps one n x n matrix a query. "auto" takes the first where it can
+                  any device and keeps one n x n matrix per query. "auto" takes the first where it can
 
     >>> from sinkprop import SmoothedIndicator
     >>> expected_ranks(torch.tensor([0.2, 1.5, 0.3]), relaxation=SmoothedIndicator(0.5))
     tensor([2.4681, 1.0741, 2.4337])
     """
-    return _project_batch(
-        scores,
-        lambda n: torch.arange(1, n + 1, dtype=torch.float64),
-        (mask, offsets, qid),
-        relaxation,
-        (n_iter, epsilon),
-        backend,
-        n_threads,
-    )
+    batch, settings = (mask, offsets, qid), (relaxation, (n_iter, epsilon), backend, n_threads)
+    return _project_batch(scores, lambda n: torch.arange(1, n + 1, dtype=torch.float64), batch, *settings)
 
 
 def top_k(
@@ -220,15 +215,8 @@ def top_k(
     tensor([0.0266, 0.9463, 0.0430])
     """
     k = whole("k", k, 1)
-    E = _project_batch(
-        scores,
-        lambda n: (torch.arange(n) < k).double(),
-        (mask, offsets, qid),
-        relaxation,
-        (n_iter, epsilon),
-        backend,
-        n_threads,
-    )
+    batch, settings = (mask, offsets, qid), (relaxation, (n_iter, epsilon), backend, n_threads)
+    E = _project_batch(scores, lambda n: (torch.arange(n) < k).double(), batch, *settings)
     # The last digits of a sum may stray, and a cross-entropy then fails; the gradient has no need to know.
     rows_last = n_iter > 0 and n_iter == int(n_iter)
     return E + (E.clamp(0, 1 if rows_last else None) - E).detach()
@@ -257,6 +245,7 @@ def _project(
     """sum_k Pi[j, k] d_k for each document, d = column(n) the first n of numbers for the ranks."""
     relaxation = as_relaxation(relaxation)
     settings = native_settings(relaxation, *normalization)
+    check_backend(backend)
     scores, (mask, offsets, qid) = floating("scores", scores), batch
     shape, extra = scores.shape, relaxation.width > 1
     if scores.ndim > 2 + extra and not scores.is_nested:
@@ -271,7 +260,9 @@ def _project(
     def by_torch(x: Tensor) -> Tensor:
         x, m = layout.pad(x), layout.padded_mask()
         D = column(x.shape[1]).to(x)[None]
-        return layout.unpad(dense.project(x, D, m, relaxation, settings[3], settings[4]).squeeze(-1))
+        return layout.unpad(
+            dense.project(x, D, m, relaxation, settings.half_steps, settings.epsilon).squeeze(-1)
+        )
 
     if takes_native(scores, backend):
         E: Tensor = _NativeProjection.apply(scores, layout, column, settings, n_threads, by_torch)
@@ -307,7 +298,15 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
         E = np.zeros((len(x), 1))  # there may be rows of no query
         columns = column(groups.longest)[None].numpy()
         n_threads = threads(native_threads(n_threads), len(x))
-        _native.project(x, groups.offsets, groups.rows, columns, *settings, n_threads, E)
+        _native.project(
+            x,
+            offsets=groups.offsets,
+            rows=groups.rows,
+            columns=columns,
+            **settings._asdict(),
+            n_threads=n_threads,
+            out=E,
+        )
         return torch.from_numpy(E).to(scores.dtype).reshape(layout.shape)
 
     @staticmethod
@@ -327,17 +326,17 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
         per_query, gradient = np.empty(len(groups.offsets) - 1), np.zeros_like(x)
         _native.expected_gain(
             x,
-            groups.offsets,
-            groups.rows,
-            as_array(E_bar).reshape(-1),
-            False,
-            None,
-            column(groups.longest)[None].numpy(),
-            False,
-            *settings,
-            threads(native_threads(n_threads), len(x)),
-            per_query,
-            gradient,
+            offsets=groups.offsets,
+            rows=groups.rows,
+            gains=as_array(E_bar).reshape(-1),
+            exponential=False,
+            classes=None,
+            discounts=column(groups.longest)[None].numpy(),
+            normalize=False,
+            **settings._asdict(),
+            n_threads=threads(native_threads(n_threads), len(x)),
+            per_query=per_query,
+            gradient=gradient,
         )
         gradient *= len(per_query)  # of their mean
         scores_bar = torch.from_numpy(gradient).to(scores.dtype).reshape(scores.shape)
@@ -345,7 +344,7 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
 
 
 def _as_rows(scores: Tensor, layout: Layout) -> Floats:
-    """One row a place of the layout. The scores were checked: what is not finite stands at no document."""
+    """One row per place of the layout. The scores were checked: what is not finite stands at no document."""
     x = as_array(scores)
     if layout.mask is not None:
         x = np.nan_to_num(x)

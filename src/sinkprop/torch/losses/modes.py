@@ -1,4 +1,4 @@
-"""What torch is about: whether it traces, takes derivatives forwards, or halves the digits of products."""
+"""Which mode torch is in: compiling or vmapping, forward-mode differentiation, autocast."""
 
 from __future__ import annotations
 

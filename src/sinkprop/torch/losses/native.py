@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,10 +16,11 @@ __all__ = ["Backend", "as_array", "check_backend", "native_threads", "native_val
 
 Backend = Literal["auto", "native", "torch"]
 
+_BACKENDS = get_args(Backend)
+
 
 def takes_native(scores: Tensor, backend: Backend) -> bool:
     """Whether the kernels run: on the CPU, unless the caller wants torch's operations or needs them."""
-    check_backend(backend)
     possible = scores.device.type == "cpu" and not (tracing() or forward_mode())
     if backend == "native" and not possible:
         raise ValueError(
@@ -30,14 +31,15 @@ def takes_native(scores: Tensor, backend: Backend) -> bool:
 
 
 def check_backend(backend: str) -> None:
-    if backend not in get_args(Backend):
+    if backend not in _BACKENDS:
         raise ValueError(f"backend must be 'auto', 'native' or 'torch'; got {backend!r}.")
 
 
 def as_array(x: Tensor) -> Floats:
     """The numbers of a CPU tensor as float64: its own memory where it is that already, and contiguous."""
-    array: Floats = x.detach().to(torch.float64).contiguous().numpy()
-    return array
+    if x.dtype is torch.bfloat16:  # which NumPy does not have
+        x = x.float()
+    return np.asarray(x.numpy(force=True), dtype=np.float64, order="C")
 
 
 def native_threads(n_threads: int | None) -> int | None:
@@ -45,35 +47,40 @@ def native_threads(n_threads: int | None) -> int | None:
     return 1 if n_threads is None and torch.get_num_threads() == 1 else n_threads
 
 
-def native_values(
-    scores: Tensor,
-    layout: Layout,
-    evaluate: Callable[[Floats], tuple[Floats, Floats]],
-    again: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """Values (Q,) of queries, differentiable in the scores.
+class Values(Protocol):
+    """Values (Q,) of a batch of queries as a function of its scores, by either way."""
 
-    evaluate  values and the gradient of their sum, from scores as float64
-    again     the same values by torch's own operations: for a second derivative, which the kernels lack
-    """
-    values: Tensor = _Native.apply(scores, layout, evaluate, again)
+    @property
+    def layout(self) -> Layout: ...
+
+    def by_kernels(self, scores: Tensor) -> tuple[Floats, Floats]:
+        """The values and the gradient of their sum, one row per document of the layout."""
+
+    def by_torch(self, scores: Tensor) -> Tensor:
+        """The same values in torch's operations: for a second derivative, which the kernels do not have."""
+
+
+def native_values(scores: Tensor, function: Values) -> Tensor:
+    """The function's values (Q,) by the kernels, differentiable in the scores."""
+    values: Tensor = _Native.apply(scores, function)
     return values
 
 
 class _Native(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, layout: Layout, evaluate: Any, again: Any) -> Tensor:
-        values, gradient = evaluate(as_array(scores))
-        ctx.layout, ctx.again = layout, again
+    def forward(ctx: Any, scores: Tensor, function: Values) -> Tensor:
+        values, gradient = function.by_kernels(scores)
+        ctx.function = function
         ctx.save_for_backward(scores, torch.from_numpy(gradient).to(scores.dtype).reshape(scores.shape))
         return torch.from_numpy(values).to(scores.dtype)
 
     @staticmethod
-    def backward(ctx: Any, values_bar: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, values_bar: Tensor) -> tuple[Tensor, None]:
         scores, gradient = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph: the result is to be differentiated itself
-            (scores_bar,) = torch.autograd.grad(ctx.again(scores), scores, values_bar, create_graph=True)
-            return scores_bar, None, None, None
-        factor = ctx.layout.spread(values_bar)
-        scores_bar = gradient * (factor if gradient.ndim == len(ctx.layout.shape) else factor[..., None])
-        return scores_bar, None, None, None
+            values = ctx.function.by_torch(scores)
+            (scores_bar,) = torch.autograd.grad(values, scores, values_bar, create_graph=True)
+            return scores_bar, None
+        layout = ctx.function.layout
+        factor = layout.spread(values_bar)
+        return gradient * (factor if gradient.ndim == len(layout.shape) else factor[..., None]), None

@@ -214,7 +214,9 @@ class _BetaMasses(torch.autograd.Function):  # type: ignore[misc]
         A = torch.zeros(mask.numel(), n, dtype=torch.float64)
         if len(rows):
             masses = np.empty((len(x), n))
-            _native.project(x, offsets, None, np.eye(n), *_BETA, 1, masses)
+            _native.project(
+                x, offsets=offsets, rows=None, columns=np.eye(n), **_BETA._asdict(), n_threads=1, out=masses
+            )
             A[rows] = torch.from_numpy(masses)
         return A.to(theta.dtype).reshape(*mask.shape, n)
 
@@ -244,7 +246,18 @@ class _BetaMassesRev(torch.autograd.Function):  # type: ignore[misc]
             per_query, gradient = np.empty(len(offsets) - 1), np.empty_like(x)
             classes = np.arange(len(x), dtype=np.int32)
             _native.expected_gain(
-                x, offsets, None, np.ones(len(x)), False, classes, D, False, *_BETA, 1, per_query, gradient
+                x,
+                offsets=offsets,
+                rows=None,
+                gains=np.ones(len(x)),
+                exponential=False,
+                classes=classes,
+                discounts=D,
+                normalize=False,
+                **_BETA._asdict(),
+                n_threads=1,
+                per_query=per_query,
+                gradient=gradient,
             )
             theta_bar[rows] = torch.from_numpy(gradient) * len(per_query)  # of their mean
         return theta_bar.to(theta.dtype).reshape(theta.shape)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sinkprop import _native
-from sinkprop.common.types import Floats
+from sinkprop.common.types import Floats, Mask
 from sinkprop.data.checks import as_sample_weight
 from sinkprop.objective.expected_gain import grouped_gain
 from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, as_gain
@@ -29,26 +29,79 @@ from sinkprop.torch.losses.native import (
     takes_native,
 )
 
-__all__ = ["SinkPropLoss", "reduced", "sinkprop_loss"]
+__all__ = ["LossSettings", "Reduction", "SinkPropLoss", "batch_loss", "reduced", "sinkprop_loss"]
 
 Reduction = Literal["mean", "sum", "none"]
 
 _LARGEST = float(np.finfo(np.float64).max)
 
 
-class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
-    """Minus the expected gain, as a module: the call is `sinkprop_loss`, which says what it takes.
+@final
+@dataclass(frozen=True)
+class LossSettings:
+    """The arguments of `sinkprop_loss` that are not tensors, checked when the value is made.
 
-    `relaxation` and `gain` may be assigned between steps: training that sharpens sets
+    gain, relaxation  values; their names are taken too, and become values
+    native            relaxation and normalization as the kernels take them
+    """
+
+    gain: Gain
+    relaxation: Relaxation
+    n_iter: float = 5
+    epsilon: float = 1e-6
+    reduction: Reduction = "mean"
+    padding: float = -1
+    backend: Backend = "auto"
+    n_threads: int | None = None
+    native: NativeSettings = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gain", as_gain(self.gain))
+        object.__setattr__(self, "relaxation", as_relaxation(self.relaxation))
+        object.__setattr__(self, "native", native_settings(self.relaxation, self.n_iter, self.epsilon))
+        check_reduction(self.reduction)
+        check_backend(self.backend)
+
+
+def _settings(*given: Any) -> LossSettings:
+    """The settings of arguments as users give them, with names for values."""
+    return LossSettings(*given)
+
+
+def _setting(name: str) -> Any:
+    """An attribute of the loss that is one of its settings; assigning to it checks the value."""
+
+    def assign(loss: SinkPropLoss, value: Any) -> None:
+        loss.settings = replace(loss.settings, **{name: value})
+
+    return property(lambda loss: getattr(loss.settings, name), assign)
+
+
+class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
+    """Minus the expected gain of a batch of queries, as a module.
+
+    The settings are checked once, when the module is made; a call takes tensors alone, those of
+    `sinkprop_loss`. A setting may be assigned between steps: training that sharpens sets
     `loss.relaxation = SmoothedIndicator(sigma)`.
 
+    Parameters
+    ----------
+    gain, relaxation, n_iter, epsilon, reduction, padding, backend, n_threads
+        As in `sinkprop_loss`.
+
+    Examples
+    --------
     >>> loss = SinkPropLoss("ndcg(discount=log2)@10", "laplace")
     >>> scores = torch.tensor([[0.2, 1.5, 0.3], [1.0, 0.0, 9.0]], requires_grad=True)
     >>> labels = torch.tensor([[2, 0, 1], [1, 0, -1]])  # -1: the second query has two documents
     >>> loss(scores, labels).backward()
     >>> scores.grad.sign().int().tolist()  # a step against it raises what is relevant
     [[-1, 1, -1], [-1, 1, 0]]
+
     """
+
+    gain, relaxation, n_iter, epsilon = map(_setting, ("gain", "relaxation", "n_iter", "epsilon"))
+    reduction, padding, backend, n_threads = map(_setting, ("reduction", "padding", "backend", "n_threads"))
 
     def __init__(
         self,
@@ -63,14 +116,7 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         n_threads: int | None = None,
     ) -> None:
         super().__init__()
-        self.gain = as_gain(gain)
-        self.relaxation = as_relaxation(relaxation)
-        self.n_iter, self.epsilon = n_iter, epsilon
-        self.reduction, self.padding = reduction, padding
-        self.backend, self.n_threads = backend, n_threads
-        native_settings(self.relaxation, n_iter, epsilon)  # what cannot be fails here
-        check_reduction(reduction)
-        check_backend(backend)
+        self.settings = _settings(gain, relaxation, n_iter, epsilon, reduction, padding, backend, n_threads)
 
     def forward(
         self,
@@ -84,23 +130,8 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         sample_weight: Tensor | None = None,
         query_weight: Tensor | None = None,
     ) -> Tensor:
-        return sinkprop_loss(
-            scores,
-            labels,
-            lengths,
-            mask=mask,
-            offsets=offsets,
-            qid=qid,
-            gain=self.gain,
-            relaxation=self.relaxation,
-            n_iter=self.n_iter,
-            epsilon=self.epsilon,
-            sample_weight=sample_weight,
-            query_weight=query_weight,
-            reduction=self.reduction,
-            padding=self.padding,
-            backend=self.backend,
-            n_threads=self.n_threads,
+        return batch_loss(
+            self.settings, scores, labels, lengths, mask, offsets, qid, sample_weight, query_weight
         )
 
     def extra_repr(self) -> str:
@@ -128,87 +159,114 @@ def sinkprop_loss(
 ) -> Tensor:
     """Minus the expected gain of a batch of queries, differentiable in the scores.
 
-    scores         (B, n) padded; (N,) flat; or nested. With one axis more, of 2, for a partitioned measure;
-                   an axis of 1, as networks end with, is dropped from (B, n, 1), and from (N, 1) with offsets
-                   or qid
-    labels         relevance, one value a document, not below 0
-    lengths        (B,) how many documents each row of a padded batch begins with; or
-    mask           (B, n) True for a document. Without either, places whose label is `padding` hold none. What
-                   stands there among the scores does not matter
-    offsets, qid   of flat scores: (Q + 1,) where each query begins, and the end; or (N,) whole numbers in any
-                   order. Without either, all are one query
-    sample_weight  like labels; query_weight (Q,), by first appearance for qid: see `expected_gain`
-    reduction      "mean" over the queries, by their weights; "sum"; or "none" for (Q,). A row of a padded
-                   batch that holds no document is no query: 0 in "none", and not counted in the mean
-    backend        "native" runs the kernels of `expected_gain`, on the CPU, in linear time; "torch" is made
-                   of torch's operations, on any device, and keeps one n x n matrix a query. "auto" takes the
-                   first where it can: the second for other devices, torch.compile and torch.func
+    Parameters
+    ----------
+    scores : Tensor
+        (B, n) padded, (N,) flat, or nested. A partitioned measure takes one more axis, of 2. An axis of 1, as
+        networks end with, is dropped from (B, n, 1), and from (N, 1) with `offsets` or `qid`.
+    labels : Tensor
+        Relevance, one value per document, not below 0.
+    lengths : Tensor, optional
+        (B,) how many documents each row of a padded batch begins with.
+    mask : Tensor, optional
+        (B, n) True for a document. Without `lengths` or `mask`, places whose label is `padding` hold none.
+        What the scores are there does not matter.
+    offsets, qid : Tensor, optional
+        Of flat scores: (Q + 1,) where each query begins, and the end; or (N,) whole numbers in any order.
+        Without either, all documents are one query.
+    gain, relaxation, n_iter, epsilon, n_threads
+        As in `expected_gain`; a relaxation may be given by its name.
+    sample_weight : Tensor, optional
+        Row weights in the shape of the labels, see `expected_gain`.
+    query_weight : Tensor, optional
+        (Q,) query weights, by first appearance for `qid`.
+    reduction : "mean", "sum" or "none"
+        The mean over the queries by their weights, their sum, or (Q,) one value per query. A row of a padded
+        batch without a document is not a query: it is 0 in "none", and is not counted in the mean.
+    padding : float
+        The label of places without a document.
+    backend : "auto", "native" or "torch"
+        "native" runs the kernels of `expected_gain`, on the CPU, in linear time; "torch" uses torch's
+        operations, on any device, and keeps one n x n matrix per query. "auto" takes the first where it can,
+        and the second for other devices, torch.compile and torch.func.
 
-    The result is of the scores' dtype, float32 for half precision. A score that is NaN or infinite is a
-    ValueError, except where torch.compile or torch.func hide it.
+    Returns
+    -------
+    Tensor
+        One number, or (Q,), of the scores' dtype, float32 for half precision. A score that is NaN or infinite
+        is a ValueError, except where torch.compile or torch.func hide it.
 
+    Examples
+    --------
     >>> scores = torch.tensor([0.2, 1.5, 0.3, 1.0, 0.0], requires_grad=True)
     >>> loss = sinkprop_loss(scores, torch.tensor([2.0, 0, 1, 1, 0]), qid=torch.tensor([7, 7, 7, 9, 9]))
     >>> round(loss.item(), 4)
     -0.9261
+
     """
-    if torch.compiler.is_compiling() and (offsets is not None or qid is not None or scores.is_nested):
-        # the longest query is a value, on which shapes depend: the graph ends before it and begins anew after
+    make = _settings_not_compiled if _ends_graph(scores, offsets, qid) else _settings
+    settings = make(gain, relaxation, n_iter, epsilon, reduction, padding, backend, n_threads)
+    return batch_loss(settings, scores, labels, lengths, mask, offsets, qid, sample_weight, query_weight)
+
+
+def batch_loss(
+    settings: LossSettings,
+    scores: Tensor,
+    labels: Tensor,
+    lengths: Tensor | None = None,
+    mask: Tensor | None = None,
+    offsets: Tensor | None = None,
+    qid: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    query_weight: Tensor | None = None,
+) -> Tensor:
+    """`sinkprop_loss` with settings that have been checked."""
+    if _ends_graph(scores, offsets, qid):
         return _not_compiled(
-            scores,
-            labels,
-            offsets=offsets,
-            qid=qid,
-            gain=gain,
-            relaxation=relaxation,
-            n_iter=n_iter,
-            epsilon=epsilon,
-            sample_weight=sample_weight,
-            query_weight=query_weight,
-            reduction=reduction,
-            backend=backend,
-            n_threads=n_threads,
+            settings, scores, labels, lengths, mask, offsets, qid, sample_weight, query_weight
         )
-    gain, relaxation = as_gain(gain), as_relaxation(relaxation)
-    settings = native_settings(relaxation, n_iter, epsilon)
-    check_reduction(reduction)
-    scores, labels = floating("scores", scores), torch.as_tensor(labels)
-    if relaxation.width == 1:
+    scores, labels, width = floating("scores", scores), torch.as_tensor(labels), settings.relaxation.width
+    if width == 1:
         scores = without_last_axis(scores, flat=offsets is not None or qid is not None)
     layout = layout_of(
         scores,
         labels,
-        width=relaxation.width,
+        width=width,
         mask=mask,
         lengths=lengths,
         offsets=offsets,
         qid=qid,
-        padding=padding,
+        padding=settings.padding,
     )
     scores, labels = flat_values(scores), flat_values(labels)
     if sample_weight is not None:
         sample_weight = flat_values(torch.as_tensor(sample_weight, device=scores.device))
         if sample_weight.shape != labels.shape:
             raise ValueError(
-                f"sample_weight must have one weight a document, {tuple(labels.shape)}; got "
+                f"sample_weight must have one weight per document, {tuple(labels.shape)}; got "
                 f"{tuple(sample_weight.shape)}."
             )
-
-    def by_torch(x: Tensor) -> Tensor:
-        return _dense_values(x, labels, layout, gain, relaxation, settings[3], epsilon, sample_weight)
-
-    if takes_native(scores, backend):
-        values = _native_values(
-            scores, labels, layout, gain, relaxation.width, settings, sample_weight, n_threads, by_torch
-        )
+    gain = _BatchGain(settings, layout, labels, sample_weight)
+    if takes_native(scores, settings.backend):
+        values = native_values(scores, gain)
     else:
         if not tracing():
             check_values(scores, labels, sample_weight, layout)
-        values = by_torch(scores)
-    return -reduced(values, layout, query_weight, reduction)
+        values = gain.by_torch(scores)
+    return -reduced(values, layout, query_weight, settings.reduction)
 
 
-_not_compiled = torch.compiler.disable(sinkprop_loss)
+def _ends_graph(scores: Tensor, offsets: Tensor | None, qid: Tensor | None) -> bool:
+    """Whether torch.compile ends its graph before the loss, and begins another after it.
+
+    The longest of flat queries is a value, on which shapes depend.
+    """
+    flat = offsets is not None or qid is not None
+    return bool(torch.compiler.is_compiling() and (flat or scores.is_nested))
+
+
+_not_compiled = torch.compiler.disable(batch_loss)
+_settings_not_compiled = torch.compiler.disable(_settings)
 
 
 def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reduction: str) -> Tensor:
@@ -218,7 +276,7 @@ def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reducti
         weight = torch.as_tensor(query_weight, device=values.device).to(values.dtype)
         if weight.shape != values.shape:
             raise ValueError(
-                f"query_weight must have one weight a query, {tuple(values.shape)}; got "
+                f"query_weight must have one weight per query, {tuple(values.shape)}; got "
                 f"{tuple(weight.shape)}."
             )
         if not tracing() and not bool((weight.isfinite() & (weight >= 0)).all()):
@@ -239,73 +297,75 @@ def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reducti
     return values.sum() / total
 
 
-def _native_values(
-    scores: Tensor,
-    labels: Tensor,
-    layout: Layout,
-    gain: Gain,
-    width: int,
-    settings: NativeSettings,
-    sample_weight: Tensor | None,
-    n_threads: int | None,
-    by_torch: Callable[[Tensor], Tensor],
-) -> Tensor:
-    groups, present = layout.groups()
-    documents = None if layout.mask is None else layout.mask.numpy(force=True).reshape(-1)
-    y, weight = as_array(labels).reshape(-1), None
-    if documents is not None:
-        y = np.where(documents, y, 0.0)
-    if _native.first_invalid(y, 0.0, _LARGEST) >= 0:
-        check_labels(labels, layout)
-    if sample_weight is not None:
-        weight = as_array(sample_weight).reshape(-1)
-        weight = as_sample_weight(weight if documents is None else np.where(documents, weight, 0.0), len(y))
+@dataclass(frozen=True, eq=False)
+class _BatchGain:
+    """The expected gain of each query of a batch, as a function of the scores."""
 
-    def evaluate(x: Floats) -> tuple[Floats, Floats]:
-        x = x.reshape(-1) if width == 1 else x.reshape(-1, width)
+    settings: LossSettings
+    layout: Layout
+    labels: Tensor
+    sample_weight: Tensor | None
+
+    def by_kernels(self, scores: Tensor) -> tuple[Floats, Floats]:
+        """Values (Q,) and the gradient of their sum, one row per document of the layout."""
+        settings, layout = self.settings, self.layout
+        groups, present = layout.groups()
+        documents = None if layout.mask is None else layout.mask.numpy(force=True).reshape(-1)
+        y, weight = _at_documents(self.labels, documents), None
+        if _native.first_invalid(y, 0.0, _LARGEST) >= 0:
+            check_labels(self.labels, layout)
+        if self.sample_weight is not None:
+            weight = as_sample_weight(_at_documents(self.sample_weight, documents), len(y))
+        width = settings.relaxation.width
+        x = as_array(scores).reshape(-1) if width == 1 else as_array(scores).reshape(-1, width)
         if _native.first_invalid(x, -_LARGEST, _LARGEST) >= 0:
             check_scores(scores, layout)  # what remains stands where there is no document
             x = np.nan_to_num(x)
+        n_threads = native_threads(settings.n_threads)
         values, gradient = grouped_gain(
-            x, y, groups, gain, settings, weight, native_threads(n_threads), power=width
+            x, y, groups, settings.gain, settings.native, weight, n_threads, power=width
         )
-        gradient *= len(values)
+        gradient *= len(values)  # grouped_gain gives that of the mean
         if present is not None:
             values, of_present = np.zeros(len(present)), values
             values[present] = of_present
         return values, gradient
 
-    return native_values(scores, layout, evaluate, by_torch)
-
-
-def _dense_values(
-    scores: Tensor,
-    labels: Tensor,
-    layout: Layout,
-    gain: Gain,
-    relaxation: Relaxation,
-    half_steps: int,
-    epsilon: float,
-    sample_weight: Tensor | None,
-) -> Tensor:
-    x, mask = layout.pad(scores), layout.padded_mask()
-    y = layout.pad(labels).to(x.dtype)
-    if mask is not None:
-        y = torch.where(mask, y, 0)
-    weight = None if sample_weight is None else layout.pad(sample_weight).to(x.dtype)
-    gains, discounts = _gain_tables(gain, y, mask, weight)
-    if mask is None or tracing():
-        return dense.expected_gain(x, gains, discounts, mask, relaxation, half_steps, epsilon)
-    parts = list(alike(mask))
-    values = torch.cat(
-        [
-            dense.expected_gain(
-                x[q, :n], gains[q, :n], discounts[:, :n], mask[q, :n], relaxation, half_steps, epsilon
+    def by_torch(self, scores: Tensor) -> Tensor:
+        """Values (Q,) in torch's operations."""
+        x, mask = self.layout.pad(scores), self.layout.padded_mask()
+        y = self.layout.pad(self.labels).to(x.dtype)
+        if mask is not None:
+            y = torch.where(mask, y, 0)
+        weight = None if self.sample_weight is None else self.layout.pad(self.sample_weight).to(x.dtype)
+        gains, discounts = _gain_tables(self.settings.gain, y, mask, weight)
+        relaxation, native = self.settings.relaxation, self.settings.native
+        if mask is None or tracing():
+            return dense.expected_gain(
+                x, gains, discounts, mask, relaxation, native.half_steps, native.epsilon
             )
-            for q, n in parts
-        ]
-    )
-    return values[torch.cat([q for q, _ in parts]).argsort()]
+        parts = list(alike(mask))
+        values = torch.cat(
+            [
+                dense.expected_gain(
+                    x[q, :n],
+                    gains[q, :n],
+                    discounts[:, :n],
+                    mask[q, :n],
+                    relaxation,
+                    native.half_steps,
+                    native.epsilon,
+                )
+                for q, n in parts
+            ]
+        )
+        return values[torch.cat([q for q, _ in parts]).argsort()]
+
+
+def _at_documents(x: Tensor, documents: Mask | None) -> Floats:
+    """The numbers of a tensor in one row, 0 where there is no document."""
+    array = as_array(x).reshape(-1)
+    return array if documents is None else np.where(documents, array, 0.0)
 
 
 def _gain_tables(

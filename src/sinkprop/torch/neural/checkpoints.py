@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import time
 
 from sinkprop.model_files import ModelFileError
 from sinkprop.torch.neural.files import read_network, write_network
-from sinkprop.torch.neural.processes import Alone
-from sinkprop.torch.neural.records import Epoch, State
+from sinkprop.torch.neural.processes import OneProcess
+from sinkprop.torch.neural.records import State
 
 __all__ = ["Checkpoint", "shared_state"]
 
@@ -36,41 +35,23 @@ class Checkpoint:
                 f"{os.fspath(self.path)}: a checkpoint of a fit with other data or parameters, left as it "
                 "is. Give another file, or remove this one."
             )
-        epochs = tuple(Epoch(**epoch) for epoch in state["epochs"])
-        self._written = len(epochs)
-        return State(tensors, epochs, state["best"], state["steps"])
+        self._written = len(state["epochs"])
+        return State.from_record(tensors, state)
 
     def __call__(self, state: State, last: bool) -> None:
         began = time.perf_counter()
         if len(state.epochs) == self._written or (began < self._next and not last):
             return
-        record = {
-            "fingerprint": self._fingerprint,
-            "epochs": [dataclasses.asdict(epoch) for epoch in state.epochs],
-            "best": state.best,
-            "steps": state.steps,
-        }
+        record = {"fingerprint": self._fingerprint, **state.record()}
         write_network(self.path, self._kind, record, state.tensors)
         self._written = len(state.epochs)
         now = time.perf_counter()
         self._next = now + _TIMES * (now - began)
 
 
-def shared_state(state: State | None, ranks: Alone) -> State | None:
-    """The state that rank 0 has read, on all ranks."""
-    if ranks.size == 1:
+def shared_state(state: State | None, processes: OneProcess) -> State | None:
+    """The state that rank 0 has read, on all processes."""
+    if processes.size == 1:
         return state
-    record = None
-    if state is not None:
-        record = {
-            "epochs": [dataclasses.asdict(epoch) for epoch in state.epochs],
-            "best": state.best,
-            "steps": state.steps,
-        }
-    found = ranks.state(None if state is None else state.tensors, record)
-    if found is None:
-        return None
-    tensors, record = found
-    return State(
-        tensors, tuple(Epoch(**epoch) for epoch in record["epochs"]), record["best"], record["steps"]
-    )
+    found = processes.state(*(None, None) if state is None else (state.tensors, state.record()))
+    return None if found is None else State.from_record(*found)

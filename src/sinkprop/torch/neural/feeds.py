@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sinkprop.common.types import Floats, Integers
-from sinkprop.data.queries import Groups
+from sinkprop.data.queries import Groups, offsets_of
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.torch.neural.preparation import MOMENT_ROWS, Moments, Preparation
-from sinkprop.torch.neural.processes import Alone
+from sinkprop.torch.neural.processes import OneProcess
 from sinkprop.torch.neural.scoring import cut
 from sinkprop.torch.neural.stored import Data, StoredSet, sizes_of
 
@@ -51,7 +51,7 @@ class Rows(Protocol):
     """Rows that can be had by the numbers of their queries, on several threads at once."""
 
     def shards(self, parts: Sequence[Integers]) -> Iterator[Shard]:
-        """One shard a part, in their order."""
+        """One shard per part, in their order."""
 
 
 class Feed(Protocol):
@@ -65,16 +65,16 @@ class Feed(Protocol):
     weight: Floats | None
 
     def windows(self, rng: np.random.Generator) -> list[Integers]:
-        """All queries in an order drawn at random, cut where what is read at once ends."""
+        """A random order of all queries, cut into windows that are each read from disk in one go."""
 
     def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
-        """Where the rows of each set of queries of each group are had; a group is read at once."""
+        """One source of rows per set of queries, for all groups in turn; a group is read in one go."""
 
     def everything(self) -> Rows:
-        """Where the rows of all queries are had, for passes in their own order."""
+        """The source of the rows of all queries, for passes in their own order."""
 
     def spans(self, spans: Sequence[Integers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
-        """Consecutive queries, to be judged: their rows, prepared where they are a tensor, and all else."""
+        """Consecutive queries for validation: rows, prepared where they are a tensor, labels and weights."""
 
 
 def ahead(calls: Iterable[Callable[[], T]], depth: int = 1, threads: int = 1) -> Iterator[T]:
@@ -128,7 +128,7 @@ class Held:
             first, last = int(span[0]), int(span[-1]) + 1
             ends = self._offsets[first : last + 1]
             rows = slice(int(ends[0]), int(ends[-1]))
-            groups = Groups(ends - ends[0], None, np.arange(last - first), int(np.diff(ends).max()))
+            groups = Groups.of_sizes(np.diff(ends))
             weight = None if self._sample_weight is None else self._sample_weight[rows]
             y = self._y[rows]
             yield self._rows[rows], TrainingSet(np.empty((len(y), 0)), y, groups, weight)
@@ -181,7 +181,7 @@ class Streamed:
         n = int(sizes.sum())
         features = torch.empty((n, self.data.n_features), dtype=self._preparation.dtype)
         labels = torch.empty(n, dtype=torch.float64)
-        ends = np.concatenate([[0], np.cumsum(sizes)])
+        ends = offsets_of(sizes)
         bounds = np.flatnonzero(np.diff(self.data.blocks[queries])) + 1
         pieces = np.split(np.arange(len(queries)), bounds) if n else []
 
@@ -195,7 +195,8 @@ class Streamed:
             pass
         return _Loaded(queries, sizes, ends[:-1], features, labels)
 
-    def _shard(self, queries: Integers) -> Shard:
+    def shard(self, queries: Integers) -> Shard:
+        """These queries, read now."""
         part = self.data.take(queries)
         return Shard(self._preparation(part.X), torch.from_numpy(part.y), None)
 
@@ -228,7 +229,7 @@ class _Unread:
     feed: Streamed
 
     def shards(self, parts: Sequence[Integers]) -> Iterator[Shard]:
-        return ahead(partial(self.feed._shard, part) for part in parts)
+        return ahead(partial(self.feed.shard, part) for part in parts)
 
 
 def feed_of(data: Data, preparation: Preparation, threads: int = 1) -> Held | Streamed:
@@ -246,29 +247,29 @@ def spans_of(feed: Feed) -> list[Integers]:
 
 
 def training_moments(
-    part: Data | None, n_features: int, transform: str, threads: int, ranks: Alone
+    part: Data | None, n_features: int, transform: str, threads: int, processes: OneProcess
 ) -> Moments:
-    """Those of all training rows after the transform; ranks with the same rows share the work.
+    """Those of all training rows after the transform; processes with the same rows share the work.
 
     They are taken of chunks of consecutive rows and put together in their order.
     """
     nothing = Moments(0, np.zeros(n_features), np.zeros(n_features))
-    with ranks.together():
+    with processes.together():
         n_rows = 0 if part is None else int(sizes_of(part).sum())
         n = -(-n_rows // MOMENT_ROWS)
-        mine = range(n) if ranks.own else ranks.share(n)
+        mine = range(n) if processes.own else processes.share(n)
         found = [] if part is None else _chunk_moments(part, mine, transform, threads)
-        if ranks.own:
+        if processes.own:
             n, found = 1, [reduce(add, found, nothing)]
-    most = n if ranks.own else -(-n // ranks.size)
+    most = n if processes.own else -(-n // processes.size)
     found += [nothing] * (most - len(found))
-    vectors = ranks.gather(np.stack([chunk.vector() for chunk in found]))
+    vectors = processes.gather(np.stack([chunk.vector() for chunk in found]))
     return reduce(add, map(Moments.from_vector, vectors.reshape(-1, 1 + 2 * n_features)), nothing)
 
 
 def _chunk_moments(data: Data, chunks: range, transform: str, threads: int) -> list[Moments]:
     """The moments of each of these chunks of consecutive rows."""
-    ends = np.concatenate([[0], np.cumsum(sizes_of(data))])
+    ends = offsets_of(sizes_of(data))
 
     def of(chunk: int) -> Moments:
         first, last = chunk * MOMENT_ROWS, min((chunk + 1) * MOMENT_ROWS, int(ends[-1]))

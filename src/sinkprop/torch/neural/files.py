@@ -26,15 +26,14 @@ import torch
 from torch import Tensor
 
 from sinkprop.common.atomic import StrPath, replacing
-from sinkprop.model_files import Model, ModelFileError, model_bytes, parse_model
+from sinkprop.model_files import NETWORK_OPENING, Model, ModelFileError, model_bytes, parse_model
 
 __all__ = ["read_network", "write_network"]
 
 FORMAT_VERSION = 1
 _MAX_HEADER = 100_000_000  # safetensors' own limit
 
-_OPENING = b'{"__metadata__":{"sha256":"'
-_DIGEST = slice(8 + len(_OPENING), 8 + len(_OPENING) + 64)
+_DIGEST = slice(8 + len(NETWORK_OPENING), 8 + len(NETWORK_OPENING) + 64)
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -119,7 +118,7 @@ def read_network(path: StrPath, *, kind: str | None = None) -> tuple[Model, dict
 
 def is_network_file(start: bytes) -> bool:
     """Whether a file that begins with these bytes, at least 40 of them, is for `read_network`."""
-    return start[8:].startswith(_OPENING)
+    return start[8:].startswith(NETWORK_OPENING)
 
 
 def _bytes_of(tensor: Tensor) -> Any:
@@ -130,7 +129,7 @@ def _bytes_of(tensor: Tensor) -> Any:
 
 def _parse_file(handle: Any) -> tuple[Model, dict[str, Tensor]]:
     found = os.fstat(handle.fileno())
-    start = handle.read(8 + len(_OPENING))
+    start = handle.read(8 + len(NETWORK_OPENING))
     if not start:
         raise ModelFileError("is empty: it is no network of sinkprop.")
     if not is_network_file(start):
@@ -138,13 +137,13 @@ def _parse_file(handle: Any) -> tuple[Model, dict[str, Tensor]]:
     length = int.from_bytes(start[:8], "little")
     if length > _MAX_HEADER or (stat.S_ISREG(found.st_mode) and 8 + length > found.st_size):
         raise ModelFileError("is damaged: it is cut off in its header, or the header's length was changed.")
-    header = start[8:] + handle.read(length - len(_OPENING))
+    header = start[8:] + handle.read(length - len(NETWORK_OPENING))
     # read before it is checked: data of a length that the header gives, and one byte more
     body = handle.read()
-    digest = hashlib.sha256(start[:8] + header[: len(_OPENING)])
-    digest.update(header[len(_OPENING) + 64 :])
+    digest = hashlib.sha256(start[:8] + header[: len(NETWORK_OPENING)])
+    digest.update(header[len(NETWORK_OPENING) + 64 :])
     digest.update(body)
-    if digest.hexdigest().encode("ascii") != header[len(_OPENING) : len(_OPENING) + 64]:
+    if digest.hexdigest().encode("ascii") != header[len(NETWORK_OPENING) : len(NETWORK_OPENING) + 64]:
         raise ModelFileError("is damaged: its bytes do not agree with its checksum. Save the model again.")
     try:
         return _contents(json.loads(header), body)

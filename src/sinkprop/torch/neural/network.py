@@ -1,19 +1,24 @@
-"""The default network of `NeuralRanker`: a multilayer perceptron beside a linear model."""
+"""The networks of `NeuralRanker`: the default one as a value, its module, and modules of the user's."""
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from sinkprop.common.arguments import whole
+from sinkprop.common.arguments import number, one_of, whole
+from sinkprop.torch.neural.preparation import Preparation
+from sinkprop.torch.neural.scoring import checked_scores, takes_offsets
 
-__all__ = ["ACTIVATIONS", "MLP", "NORMALIZATIONS", "drawing_from"]
+__all__ = ["ACTIVATIONS", "MLP", "Network", "Perceptron", "as_network", "build_module", "drawing_from"]
 
 ACTIVATIONS: dict[str, Any] = {
     "relu": nn.ReLU,
@@ -22,7 +27,6 @@ ACTIVATIONS: dict[str, Any] = {
     "elu": nn.ELU,
     "tanh": nn.Tanh,
 }
-NORMALIZATIONS = ("batch", "layer")
 
 _drawing = threading.local()
 
@@ -70,49 +74,151 @@ class BatchNorm(nn.BatchNorm1d):  # type: ignore[misc]
         return super().forward(x)
 
 
-class MLP(nn.Module):  # type: ignore[misc]
-    """Scores of rows: layers of a perceptron, plus a linear function of the features.
+NORMALIZATIONS: dict[str, Any] = {"batch": BatchNorm, "layer": nn.LayerNorm}
 
-    n_features           columns of the rows
-    hidden               widths of the hidden layers; none leaves the linear function alone
-    n_outputs            1 for scores (N,), 2 for those of a partitioned measure, (N, 2)
-    activation           "relu", "gelu", "silu", "elu" or "tanh"
-    dropout              the share of a hidden layer's outputs that is set to 0 in training
-    layer_normalization  of a hidden layer's sums: "batch", "layer" or None
-    linear               whether there is the linear function
 
-    >>> import torch
-    >>> MLP(3, (8, 4))(torch.zeros(5, 3)).shape
-    torch.Size([5])
-    """
+class Perceptron(nn.Module):  # type: ignore[misc]
+    """Scores of rows: layers of a perceptron, plus a linear function of the features. `MLP` makes it."""
 
-    def __init__(
-        self,
-        n_features: int,
-        hidden: Sequence[int] = (64, 32),
-        *,
-        n_outputs: int = 1,
-        activation: str = "relu",
-        dropout: float = 0.0,
-        layer_normalization: str | None = None,
-        linear: bool = True,
-    ) -> None:
+    def __init__(self, settings: MLP, n_features: int, n_outputs: int) -> None:
         super().__init__()
-        widths = [whole("hidden", width, 1) for width in hidden]
-        layers: list[Any] = []
-        for before, after in zip([n_features, *widths], widths, strict=False):
+        widths, layers = settings.hidden, []
+        for before, after in zip((n_features, *widths), widths, strict=False):
             layers.append(nn.Linear(before, after))
-            if layer_normalization is not None:
-                layers.append({"batch": BatchNorm, "layer": nn.LayerNorm}[layer_normalization](after))
-            layers.append(ACTIVATIONS[activation]())
-            if dropout > 0:
-                layers.append(Dropout(dropout))
+            if settings.layer_normalization is not None:
+                layers.append(NORMALIZATIONS[settings.layer_normalization](after))
+            layers.append(ACTIVATIONS[settings.activation]())
+            if settings.dropout > 0:
+                layers.append(Dropout(settings.dropout))
         if widths:
             layers.append(nn.Linear(widths[-1], n_outputs))
         self.layers = nn.Sequential(*layers) if widths else None
-        self.linear = nn.Linear(n_features, n_outputs) if linear or not widths else None
+        self.linear = nn.Linear(n_features, n_outputs) if settings.linear or not widths else None
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         parts = [part(rows) for part in (self.layers, self.linear) if part is not None]
         out = parts[0] if len(parts) == 1 else parts[0] + parts[1]
         return out.squeeze(1) if out.shape[1] == 1 else out
+
+
+@final
+@dataclass(frozen=True)
+class MLP:
+    """A multilayer perceptron beside a linear function of the features: the network of `NeuralRanker`.
+
+    It is a value: ``MLP(...)(n_features, n_outputs=1)`` makes the module, with new random weights.
+
+    Parameters
+    ----------
+    hidden : sequence of int
+        Widths of the hidden layers; () leaves the linear function alone.
+    activation : "relu", "gelu", "silu", "elu" or "tanh"
+        Activation function of the hidden layers.
+    dropout : float
+        The share of a hidden layer's outputs that is set to 0 in training, below 1.
+    layer_normalization : "batch" or "layer", optional
+        Normalization of a hidden layer before its activation.
+    linear : bool
+        Whether the linear function of the features is added.
+
+    Examples
+    --------
+    >>> MLP((8, 4))
+    MLP(hidden=(8, 4), activation='relu', dropout=0.5, layer_normalization=None, linear=True)
+    >>> module = MLP((8, 4))(n_features=3)
+    >>> module(torch.zeros(5, 3)).shape
+    torch.Size([5])
+
+    """
+
+    hidden: Sequence[int] = (64, 32)
+    _: KW_ONLY
+    activation: str = "relu"
+    dropout: float = 0.5
+    layer_normalization: str | None = None
+    linear: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence | np.ndarray):
+            raise ValueError(f"MLP: hidden must be a sequence of widths, as (64, 32); got {self.hidden!r}.")
+        object.__setattr__(self, "hidden", tuple(whole("MLP: hidden", width, 1) for width in self.hidden))
+        one_of("MLP: activation", self.activation, tuple(ACTIVATIONS))
+        if self.layer_normalization is not None and self.layer_normalization not in tuple(NORMALIZATIONS):
+            raise ValueError(
+                "MLP: layer_normalization must be 'batch' or 'layer' or None; got "
+                f"{self.layer_normalization!r}."
+            )
+        object.__setattr__(self, "dropout", number("MLP: dropout", self.dropout))
+        if self.dropout >= 1:
+            raise ValueError(f"MLP: dropout must be below 1; got {self.dropout!r}.")
+        if not isinstance(self.linear, bool):
+            raise ValueError(f"MLP: linear must be True or False; got {self.linear!r}.")
+
+    def __call__(self, n_features: int, n_outputs: int = 1) -> Perceptron:
+        """The module for rows of so many features.
+
+        Parameters
+        ----------
+        n_features : int
+            Columns of the rows (N, n_features) that the module takes.
+        n_outputs : int
+            1 for scores (N,); 2 for those of a partitioned measure, (N, 2).
+
+        Returns
+        -------
+        torch.nn.Module
+            With weights drawn from torch's generator.
+
+        """
+        return Perceptron(self, whole("n_features", n_features, 1), whole("n_outputs", n_outputs, 1))
+
+
+Network: TypeAlias = MLP | nn.Module | Callable[[int], nn.Module]
+
+
+def as_network(value: Any) -> Network:
+    """The network that a ranker's parameter stands for: None is an `MLP` with its defaults."""
+    if value is None:
+        return MLP()
+    if value is MLP or not callable(value):  # a class that makes modules is a function, but not this one
+        raise ValueError(
+            "network must be MLP(...), an nn.Module, a function that makes one for a number of features, or "
+            f"None for MLP(); got {value!r}."
+        )
+    network: Network = value
+    return network
+
+
+def build_module(
+    network: Network, rows: NDArray[Any], preparation: Preparation, n_outputs: int, seed: int
+) -> nn.Module:
+    """A module to be trained, which shares nothing with the network given; the rows are of one query."""
+    n, n_features = rows.shape
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if isinstance(network, MLP):
+            made: Any = network(n_features, n_outputs)
+        elif isinstance(network, nn.Module):
+            made = copy.deepcopy(network)
+        else:
+            made = network(n_features)
+            if not isinstance(made, nn.Module):
+                raise ValueError(f"network({n_features}) must give an nn.Module; it gave {made!r}.")
+        made = made.to(preparation.dtype)
+        # A first look at what it gives; it also makes the parameters of torch's lazy layers.
+        more = {"offsets": torch.tensor([0, n])} if takes_offsets(made) else {}
+        made.eval()
+        with torch.no_grad():
+            try:
+                scores = made(preparation(rows), **more)
+            except RuntimeError as error:
+                raise ValueError(
+                    f"network must take rows (N, {n_features}); {type(made).__name__} says: "
+                    f"{' '.join(str(error).split())}."
+                ) from error
+            checked_scores(scores, n, n_outputs)
+    if not any(p.requires_grad for p in made.parameters()):
+        raise ValueError(f"network must have parameters to train; {type(made).__name__} has none.")
+    if any(p.device.type != "cpu" for p in made.parameters()):
+        raise ValueError("network must be on the CPU, where NeuralRanker trains.")
+    return made

@@ -1,9 +1,10 @@
 """Several processes that train one network together, by torch.distributed.
 
-Every rank runs the same program. What a rank does by itself, as reading, computing gradients or calling a
-function of the user's, stands in a block `with ranks.together()`: at its end the ranks tell each other
-whether it went well, so that an error, an overflow or an interrupt on one of them ends the fit on all, and
-none waits for one that has gone. Between two such blocks there is nothing but the sending of tensors.
+Every process runs the same program and has a number, torch.distributed's rank. What a process does by itself,
+such as reading, computing gradients or calling a function of the user's, is in a block
+`with processes.together()`: at its end the processes tell each other whether it went well, so that an error,
+an overflow or an interrupt in one of them ends the fit in all, and none waits for one that has gone. Between
+two such blocks nothing happens but the sending of tensors.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from torch import Tensor
 from sinkprop.common.types import Floats
 from sinkprop.torch.neural.scoring import NetworkOverflowError
 
-__all__ = ["Alone", "RankError", "Ranks", "Said", "rank_here", "ranks_of"]
+__all__ = ["OneProcess", "Processes", "RankError", "Said", "processes_of", "rank_here"]
 
 
-LANES = 16  # parts of a minibatch whose gradients are added up by themselves; the most ranks that share one
+LANES = 16  # parts of a minibatch whose gradients are added up by themselves, and the most processes for one
 
 _SAME_INTERRUPT = 5.0  # seconds
 
@@ -43,14 +44,14 @@ class RankError(RuntimeError):
 
 
 class Said:
-    """Numbers that go along when ranks tell each other how a block went."""
+    """Numbers that go along when processes tell each other how a block went."""
 
     def __init__(self) -> None:
         self.values: Sequence[float] = ()
         self.heard: Floats = np.empty((1, 0))
 
 
-class Alone:
+class OneProcess:
     """One process: all work is its own, and there is nobody to wait for."""
 
     rank, size, own = 0, 1, False
@@ -76,11 +77,11 @@ class Alone:
         return total
 
     def gather(self, vector: Floats) -> Floats:
-        """(ranks, n) the vector of each rank; all are of one length."""
+        """(processes, n) the vector of each rank; all are of one length."""
         return vector[None]
 
     def total(self, vector: Floats) -> Floats:
-        """The sum over the ranks."""
+        """The sum over the processes."""
         return vector
 
     def first(self, vector: Floats) -> Floats:
@@ -91,10 +92,10 @@ class Alone:
         """The values of rank 0 in the place of one's own."""
 
     def average(self, tensors: Mapping[str, Tensor], weight: float) -> None:
-        """The mean over the ranks in the place of one's own."""
+        """The mean over the processes in the place of one's own."""
 
     def same(self, facts: Mapping[str, Any]) -> None:
-        """An error on all ranks that names what is not the same on all."""
+        """An error on all processes that names what is not the same on all."""
 
     def state(self, tensors: dict[str, Tensor] | None, record: Any) -> tuple[dict[str, Tensor], Any] | None:
         """What rank 0 has."""
@@ -105,8 +106,8 @@ class Alone:
         return [text]
 
 
-class Ranks(Alone):
-    """The ranks of torch.distributed's default group.
+class Processes(OneProcess):
+    """The processes of torch.distributed's default group.
 
     own  whether every rank has queries of its own; else all have the same, and share the work on them
     """
@@ -122,7 +123,7 @@ class Ranks(Alone):
 
     @contextmanager
     def deferring_interrupts(self) -> Iterator[None]:
-        """A block in which Ctrl-C waits for the end of what ranks do by themselves.
+        """A block in which Ctrl-C waits for the end of what processes do by themselves.
 
         torchrun sends it on to processes that have it from the terminal already, so one that follows at once
         is the same. A later one does not wait: what it interrupts may have hung.
@@ -153,7 +154,7 @@ class Ranks(Alone):
         try:
             yield said
         except BaseException as raised:
-            if getattr(raised, "_known_to_all", False):
+            if getattr(raised, "known_to_all", False):
                 raise
             error = raised
         if error is None and self._interrupted:
@@ -177,7 +178,7 @@ class Ranks(Alone):
             kind = kinds.get(gravest, RankError)
             line = lines[rank] if kind is RankError else lines[rank].partition(": ")[2]
             error = kind(f"rank {rank} of {self.size}: {line}")
-        error._known_to_all = True  # type: ignore[attr-defined]
+        error.known_to_all = True  # type: ignore[attr-defined]
         return error
 
     def share(self, n: int, rank: int | None = None) -> range:
@@ -261,7 +262,7 @@ class Ranks(Alone):
         return [found[r, :n].tobytes().decode() for r, n in enumerate(lengths)]
 
     def _gather(self, tensor: Tensor) -> Tensor:
-        """(ranks, ...) on the CPU."""
+        """(processes, ...) on the CPU."""
         sent = tensor.to(self._device)
         found = [torch.empty_like(sent) for _ in range(self.size)]
         self._call(self._dist.all_gather, found, sent)
@@ -285,15 +286,15 @@ class Ranks(Alone):
                 f"rank {self.rank} of {self.size}: another rank is gone, or does not answer "
                 f"({_first_line(error)}). With checkpoint= the same fit, started again, goes on where it was."
             )
-            gone._known_to_all = True  # type: ignore[attr-defined]  # there is nobody to tell
+            gone.known_to_all = True  # type: ignore[attr-defined]  # there is nobody to tell
             raise gone from error
 
 
 @contextmanager
-def ranks_of(distributed: str | None) -> Iterator[Alone]:
-    """The ranks that fit together: those of torch.distributed, which is begun where torchrun started this."""
+def processes_of(distributed: str | None) -> Iterator[OneProcess]:
+    """The processes that fit together: those of torch.distributed, begun here under torchrun."""
     if distributed is None:
-        yield Alone()
+        yield OneProcess()
         return
     if distributed not in _MODES:
         raise ValueError(
@@ -314,9 +315,9 @@ def ranks_of(distributed: str | None) -> Iterator[Alone]:
             )
         dist.init_process_group("gloo")  # training is on the CPU
         atexit.register(_end)
-    ranks = Ranks(distributed == "own")
-    with ranks.deferring_interrupts(), ranks.together():
-        yield ranks
+    processes = Processes(distributed == "own")
+    with processes.deferring_interrupts(), processes.together():
+        yield processes
 
 
 def rank_here() -> int:

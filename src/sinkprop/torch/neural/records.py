@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 from torch import Tensor
+
+from sinkprop.estimator.fit_record import FitRecord
+from sinkprop.torch.neural.optimizers import Optimizer
 
 __all__ = ["Epoch", "Loss", "NetworkFit", "Plan", "State"]
 
@@ -30,17 +34,9 @@ class Epoch:
     training: float | None = None
 
 
-_SENTENCES = {
-    "finished": "Every epoch was run.",
-    "stopped early": "The criterion had stopped rising; the network is that of its best epoch.",
-    "interrupted": "The fit was interrupted; the network is the best of the epochs that were finished.",
-    "overflowed": "The scores overflowed; the network is the best of the epochs before.",
-}
-
-
 @dataclass(frozen=True, eq=False)
-class NetworkFit:
-    """What a fit came to.
+class NetworkFit(FitRecord):
+    """Outcome of the fit of a network.
 
     status     "finished", "stopped early", "interrupted" or "overflowed"; `message` says it in a sentence
     criterion  name of the criterion
@@ -48,14 +44,14 @@ class NetworkFit:
     epochs     every epoch, in order
     """
 
-    status: str
-    criterion: str
-    judged_by: str
-    epochs: tuple[Epoch, ...]
+    messages: ClassVar[Mapping[str, str]] = {
+        "finished": "Every epoch was run.",
+        "stopped early": "The criterion had stopped rising; the network is that of its best epoch.",
+        "interrupted": "The fit was interrupted; the network is the best of the epochs that were finished.",
+        "overflowed": "The scores overflowed; the network is the best of the epochs before.",
+    }
 
-    @property
-    def message(self) -> str:
-        return _SENTENCES[self.status]
+    epochs: tuple[Epoch, ...]
 
     @property
     def chosen(self) -> Epoch:
@@ -78,13 +74,8 @@ class Plan:
 
     loss: Loss
     sigmas: tuple[float | None, ...]
-    optimizer: str
-    learning_rate: float
-    weight_decay: float
-    schedule: str
-    clip_norm: float | None
+    optimizer: Optimizer
     batch_documents: int
-    max_iter: int
     patience: int
     seed: int
     n_threads: int
@@ -109,3 +100,11 @@ class State:
     epochs: tuple[Epoch, ...]
     best: int
     steps: int
+
+    def record(self) -> dict[str, Any]:
+        """All but the tensors, as plain data."""
+        return {"epochs": [asdict(epoch) for epoch in self.epochs], "best": self.best, "steps": self.steps}
+
+    @classmethod
+    def from_record(cls, tensors: dict[str, Tensor], record: dict[str, Any]) -> State:
+        return cls(tensors, tuple(Epoch(**e) for e in record["epochs"]), record["best"], record["steps"])

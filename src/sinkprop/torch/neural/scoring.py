@@ -1,4 +1,4 @@
-"""The scores that a network gives rows, on threads of its own."""
+"""The scores that a network gives rows, on threads of its own, and the ranks they stand for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sinkprop.common.arguments import threads
 from sinkprop.common.types import Floats, Integers
+from sinkprop.data.queries import Groups
+from sinkprop.objective.rank_distribution import partitioned_ranks
+from sinkprop.objective.relaxations import Relaxation, score_weights
 from sinkprop.torch.neural.preparation import Preparation
 
 __all__ = [
     "NetworkOverflowError",
+    "Scoring",
     "checked_scores",
     "cut",
     "network_scores",
@@ -30,12 +36,74 @@ __all__ = [
 
 
 _CHUNK = 1 << 13  # rows
+_TOP = 200  # documents to which the Hungarian algorithm is applied when a partitioned measure ranks
 
 
 class NetworkOverflowError(ArithmeticError):
     """Scores of the network that are NaN or infinite; `result` is what had been done, where there was any."""
 
     result: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring:
+    """How the outputs of a network become scores and ranks.
+
+    relaxation, n_iter, epsilon  of the loss; a relaxation of None has one output per document
+    exact                        see `network_scores`
+    n_threads                    None for what the machine has
+    """
+
+    preparation: Preparation
+    relaxation: Relaxation | None
+    n_iter: float
+    epsilon: float
+    exact: bool
+    n_threads: int | None
+
+    @property
+    def n_outputs(self) -> int:
+        return 1 if self.relaxation is None else self.relaxation.width
+
+    def outputs(self, module: nn.Module, X: Any, groups: Groups | None) -> Floats:
+        """What the network gives rows that are prepared already (a tensor) or are not: (N,) or (N, 2)."""
+        rows = None if groups is None else groups.rows
+        theta = network_scores(
+            module,
+            X if rows is None else X[rows],
+            None if groups is None else groups.offsets,
+            self.preparation,
+            n_outputs=self.n_outputs,
+            exact=self.exact,
+            n_threads=threads(self.n_threads, len(X)),
+        )
+        if rows is None:
+            return theta
+        unsorted = np.empty_like(theta)
+        unsorted[rows] = theta
+        return unsorted
+
+    def scores(self, module: nn.Module, X: Any, groups: Groups | None) -> Floats:
+        """One score per row, (N,)."""
+        theta = self.outputs(module, X, groups)
+        if theta.ndim == 1 or self.relaxation is None:
+            return theta
+        scores: Floats = theta @ np.array(score_weights(self.relaxation))
+        return scores
+
+    def ranks(self, module: nn.Module, X: Any, groups: Groups) -> Integers:
+        """Ranks (N,) of the rows in their queries under a partitioned measure, which no score sorts by."""
+        assert self.relaxation is not None
+        theta = self.outputs(module, X, groups)
+        settings: dict[str, Any] = {"n_iter": self.n_iter, "epsilon": self.epsilon, "top": _TOP}
+        return partitioned_ranks(theta, groups, self.relaxation, **settings)
+
+    def validation_scores(self, module: nn.Module, rows: Any, offsets: Integers) -> Floats:
+        """Scores (N,) by whose order validation queries are evaluated; the rows are sorted by query."""
+        groups = Groups.of_sizes(np.diff(offsets))
+        if self.n_outputs == 1:
+            return self.outputs(module, rows, groups)
+        return -self.ranks(module, rows, groups).astype(np.float64)
 
 
 def network_scores(
@@ -109,7 +177,7 @@ def checked_scores(scores: Any, n: int, n_outputs: int) -> Tensor:
     kind = (
         f"a tensor of {scores.dtype}, {tuple(scores.shape)}" if isinstance(scores, Tensor) else repr(scores)
     )
-    raise ValueError(f"module must give {n} rows scores of the shape {expected}, of floats; it gave {kind}.")
+    raise ValueError(f"network must give {n} rows scores of the shape {expected}, of floats; it gave {kind}.")
 
 
 def takes_offsets(module: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""Which queries a network is trained on, and which judge it: of one process, or of ranks with their own."""
+"""Which queries a network is trained on, and which are its validation queries, in one process or several."""
 
 from __future__ import annotations
 
@@ -7,55 +7,57 @@ from collections.abc import Sequence
 import numpy as np
 
 from sinkprop.common.types import Integers
-from sinkprop.torch.neural.processes import Alone
+from sinkprop.estimator.selection import Selection
+from sinkprop.estimator.splits import split_queries
+from sinkprop.torch.neural.processes import OneProcess
 from sinkprop.torch.neural.stored import Data, sizes_of
 
 __all__ = ["divided", "totals"]
 
 
-def totals(data: Data, ranks: Alone) -> tuple[int, int]:
-    """Documents and queries of all ranks."""
+def totals(data: Data, processes: OneProcess) -> tuple[int, int]:
+    """Documents and queries of all processes."""
     mine = np.array([float(sizes_of(data).sum()), float(data.n_queries)])
-    rows, queries = (ranks.total(mine) if ranks.own else mine).astype(int).tolist()
+    rows, queries = (processes.total(mine) if processes.own else mine).astype(int).tolist()
     return rows, queries
 
 
 def divided(
-    data: Data, validation: Sequence[Data], fraction: float, seed: int, ranks: Alone
+    data: Data, validation: Sequence[Data], fraction: float, seed: int, processes: OneProcess
 ) -> tuple[Data | None, list[Data], str]:
     """The queries to train on, those that judge, and how in words.
 
-    fraction  of the queries that is held out to judge where there is no validation set. Ranks with queries of
-              their own draw from those of all, one rank after the other
+    fraction  of the queries that is held out to judge where there is no validation set. Processes with their
+              own queries draw from those of all, one process after the other
 
     Of a rank with queries of its own there may be none to train on: then they are None.
     """
     mine = np.arange(data.n_queries)
     if validation:
         n = sum(part.n_queries for part in validation)
-        n = int(ranks.total(np.array([float(n)]))[0]) if ranks.own else n
-        return _counting(data, mine, ranks), list(validation), f"{n} validation queries"
+        n = int(processes.total(np.array([float(n)]))[0]) if processes.own else n
+        return _counting(data, mine, processes), list(validation), f"{n} validation queries"
     first, n_queries = 0, data.n_queries
-    if ranks.own:
-        counts = ranks.gather(np.array([float(n_queries)]))[:, 0].astype(int)
-        first, n_queries = int(counts[: ranks.rank].sum()), int(counts.sum())
+    if processes.own:
+        counts = processes.gather(np.array([float(n_queries)]))[:, 0].astype(int)
+        first, n_queries = int(counts[: processes.rank].sum()), int(counts.sum())
     if fraction == 0:
-        return _counting(data, mine, ranks), [], ""
-    if n_queries < 2:
-        return _counting(data, mine, ranks), [data], "the one training query itself"
-    order = np.random.default_rng([seed, 0]).permutation(n_queries)
-    n = max(1, min(n_queries - 1, round(fraction * n_queries)))
-    held = np.isin(first + mine, order[:n])
+        return _counting(data, mine, processes), [], ""
+    selection = Selection("validation", fraction=fraction)
+    split = split_queries(n_queries, 0, selection, np.random.default_rng([seed, 0]))
+    if split.codes is None:
+        return _counting(data, mine, processes), [data], split.in_words
+    held = split.codes[first + mine] == 0
     judging = [data.select(mine[held])] if held.any() else []
-    return _counting(data, mine[~held], ranks), judging, f"{n} queries held out"
+    return _counting(data, mine[~held], processes), judging, split.in_words
 
 
-def _counting(data: Data, queries: Integers, ranks: Alone) -> Data | None:
+def _counting(data: Data, queries: Integers, processes: OneProcess) -> Data | None:
     """Those of the queries that have some weight; None where this rank has none of them."""
     weight = data.query_weight
     kept = queries if weight is None else queries[weight[queries] > 0]
     n = np.array([float(len(kept))])
-    if not (ranks.total(n) if ranks.own else n)[0]:
+    if not (processes.total(n) if processes.own else n)[0]:
         raise ValueError("query_weight must have a sum above 0; every weight is zero.")
     if len(kept) == data.n_queries:
         return data

@@ -19,7 +19,7 @@ from sinkprop.torch.neural.preparation import transformed
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
 
-__all__ = ["Data", "StoredSet", "digest_of", "largest_label", "sizes_of", "stored_set"]
+__all__ = ["Data", "StoredSet", "digest_of", "largest_label", "sizes_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,14 @@ class StoredSet:
     columns: list[int] | None = None
 
     sample_weight = None  # a stored set has none
+
+    @classmethod
+    def of(cls, stored: StoredQueries, who: str, by_query: str | None) -> StoredSet:
+        """All queries of a stored set; a ValueError where a network, `who`, can make nothing of it."""
+        stored.require_finite(who)
+        stored.require_labels("training")
+        stored.verify()
+        return cls(stored, np.arange(stored.n_queries), None, by_query)
 
     @property
     def n_queries(self) -> int:
@@ -79,8 +87,7 @@ class StoredSet:
         """These queries in memory, in the order given."""
         found = self.stored.take(self.numbers[queries])
         sizes = self.sizes[queries]
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        groups = Groups(offsets, None, np.arange(len(sizes)), int(sizes.max(initial=0)))
+        groups = Groups.of_sizes(sizes)
         X: NDArray[Any] = found.X if self.columns is None else found.X[:, self.columns]
         if self.by_query is not None:
             X = scale_by_query(transformed(X, self.by_query), groups)
@@ -106,14 +113,6 @@ Data = TrainingSet | StoredSet
 def sizes_of(data: Data) -> Integers:
     """(Q,) documents of each query."""
     return data.sizes if isinstance(data, StoredSet) else np.diff(data.groups.offsets)
-
-
-def stored_set(stored: StoredQueries, who: str, by_query: str | None) -> StoredSet:
-    """All queries of a stored set; a ValueError where a network, `who`, can make nothing of it."""
-    stored.require_finite(who)
-    stored.require_labels("training")
-    stored.verify()
-    return StoredSet(stored, np.arange(stored.n_queries), None, by_query)
 
 
 def largest_label(data: Data) -> float:

@@ -23,11 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from sinkprop.common.lbfgs import descend
-from sinkprop.common.progress import Notify, silent
+from sinkprop.common.progress import Notify
 from sinkprop.common.types import Floats, Integers
+from sinkprop.data.queries import offsets_of
 from sinkprop.torch.neural.feeds import Held, Rows, Shard, Streamed
 from sinkprop.torch.neural.network import drawing_from
-from sinkprop.torch.neural.processes import LANES, Alone
+from sinkprop.torch.neural.optimizers import LBFGS, Adam, AdamSteps
+from sinkprop.torch.neural.processes import LANES, OneProcess
 from sinkprop.torch.neural.records import Epoch, NetworkFit, Plan, State
 from sinkprop.torch.neural.scoring import (
     NetworkOverflowError,
@@ -38,49 +40,44 @@ from sinkprop.torch.neural.scoring import (
     thread_pool,
 )
 
-__all__ = ["fit_network"]
+__all__ = ["Watch", "fit_network"]
 
 
 _EVERY = 4  # epochs between two looks at the training queries, which take a fifth of an epoch's time
 _SHARD_DOCUMENTS = 2048  # few enough for the caches, many enough for what a step costs beside arithmetic
 
 
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """What is done after each epoch, and with what the fit begins.
+
+    criterion, judged_by  what the record of the fit says of the choice
+    judge                 the criterion of the module; None takes the last epoch
+    judge_training        the same on the training queries, for the record
+    resumed               a state that `on_state` got in an earlier fit, which goes on with the same result
+    on_state              called with the state, and once more with True where the fit is interrupted
+    """
+
+    criterion: str
+    judged_by: str
+    judge: Callable[[nn.Module], float] | None
+    judge_training: Callable[[nn.Module], float] | None
+    resumed: State | None
+    on_state: Callable[[State, bool], None] | None
+    on_epoch: Callable[[Epoch], None] | None
+    notify: Notify
+
+
 def fit_network(
-    module: nn.Module,
-    feed: Held | Streamed | None,
-    plan: Plan,
-    *,
-    judge: Callable[[nn.Module], float] | None,
-    judge_training: Callable[[nn.Module], float] | None = None,
-    resumed: State | None = None,
-    on_state: Callable[[State, bool], None] | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
-    notify: Notify = silent,
-    criterion: str = "",
-    judged_by: str = "",
-    ranks: Alone = Alone(),  # noqa: B008
+    module: nn.Module, feed: Held | Streamed | None, plan: Plan, watch: Watch, processes: OneProcess
 ) -> NetworkFit:
     """Train the module, in place, and leave it in evaluation mode as it was after its best epoch.
 
-    feed      the training queries, all of some weight; None for a rank that has none
-    judge     the criterion of the module; None takes the last epoch
-    judge_training
-              the same on the training queries, for the record
-    on_state  called after each epoch with its state, and once more with True where the fit is interrupted; a
-              state given as `resumed` to a later call continues with the same result
-    ranks     the processes that fit together; rank 0 alone calls on_state, on_epoch and notify
+    feed       the training queries, all of some weight; None for a process that has none
+    processes  those that fit together; rank 0 alone calls on_state, on_epoch and notify
     """
     with one_torch_thread(), thread_pool(plan.n_threads) as pool, torch.random.fork_rng(devices=[]):
-        trainer = _Trainer(module, feed, plan, pool, ranks)
-        return trainer.run(
-            judge,
-            judge_training,
-            resumed,
-            on_state,
-            on_epoch,
-            notify,
-            NetworkFit("finished", criterion, judged_by, ()),
-        )
+        return _Trainer(module, feed, plan, pool, processes).run(watch)
 
 
 class _Trainer:
@@ -90,9 +87,9 @@ class _Trainer:
         feed: Held | Streamed | None,
         plan: Plan,
         pool: ThreadPoolExecutor | None,
-        ranks: Alone,
+        processes: OneProcess,
     ) -> None:
-        self._module, self._plan, self._pool, self._ranks = module, plan, pool, ranks
+        self._module, self._plan, self._pool, self._processes = module, plan, pool, processes
         self._takes_offsets = takes_offsets(module)
         self._parallel: bool | None = None  # not known before the network was run once
         self._feed = feed
@@ -101,7 +98,7 @@ class _Trainer:
         self._query_weight = weight
         self._weight = np.ones(len(self._sizes)) if weight is None else weight
         totals = np.array([self._weight.sum(), float(self._sizes.sum())])
-        self._total_weight, self._documents = (ranks.total(totals) if ranks.own else totals).tolist()
+        self._total_weight, self._documents = (processes.total(totals) if processes.own else totals).tolist()
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         # One vector holds all parameters, which are views of it: a step of an optimizer moves this vector.
         self._flat = torch.cat([p.detach().reshape(-1) for p in self._parameters])
@@ -111,59 +108,35 @@ class _Trainer:
         for p in self._parameters:
             p.data = self._flat[begin : begin + p.numel()].view(p.shape)
             begin += p.numel()
-        self._mean, self._square = torch.zeros_like(self._flat), torch.zeros_like(self._flat)
-        self._steps = 0
-        self._runs = 0  # shards since the ranks last had the same network
+        self._adam: AdamSteps | None = None
+        if isinstance(plan.optimizer, Adam):
+            self._adam = AdamSteps(plan.optimizer, self._flat, self._decayed)
+        self._runs = 0  # shards since the processes last had the same network
 
-    def run(
-        self,
-        judge: Callable[[nn.Module], float] | None,
-        judge_training: Callable[[nn.Module], float] | None,
-        resumed: State | None,
-        on_state: Callable[[State, bool], None] | None,
-        on_epoch: Callable[[Epoch], None] | None,
-        notify: Notify,
-        result: NetworkFit,
-    ) -> NetworkFit:
-        plan, ranks = self._plan, self._ranks
+    def run(self, watch: Watch) -> NetworkFit:
+        plan, processes, judge, on_state = self._plan, self._processes, watch.judge, watch.on_state
         epochs: list[Epoch] = []
         best, best_tensors, status, failure = -1, self._snapshot(), "finished", None
-        state: State | None = None
-        if resumed is not None:
-            epochs, best, self._steps = list(resumed.epochs), resumed.best, resumed.steps
-            best_tensors = self._continue(resumed)
-            state = resumed
+        state = watch.resumed
+        if state is not None:
+            epochs, best = list(state.epochs), state.best
+            best_tensors = self._continue(state)
         try:
             for number in range(len(epochs), plan.max_epochs):
                 if judge is not None and epochs and number - 1 - best >= plan.patience:
                     status = "stopped early"
                     break
-                began = time.perf_counter()
-                self._module.train()
-                loss = self._descend(number) if plan.optimizer == "lbfgs" else self._pass(number)
-                self._module.eval()
-                self._settle()
-                sigma = plan.sigmas[number]
-                value = math.nan if judge is None else judge(self._module)
-                training = None
-                if judge_training is not None and (number == 0 or (number + 1) % _EVERY == 0):
-                    training = judge_training(self._module)
-                # what all ranks go by is one number, whatever the last bits of their processors
-                loss, value, seconds = ranks.first(
-                    np.array([loss, value, time.perf_counter() - began])
-                ).tolist()
-                epoch = Epoch(loss, value, sigma, seconds, training=training)
-                epochs.append(epoch)
-                if judge is None or best < 0 or value > epochs[best].criterion:
+                epochs.append(self._epoch(number, watch))
+                if judge is None or best < 0 or epochs[-1].criterion > epochs[best].criterion:
                     best, best_tensors = number, self._snapshot()
-                with ranks.together():
+                with processes.together():
                     if on_state is not None:
                         state = self._state(epochs, best, best_tensors)
                         on_state(state, False)
-                    if on_epoch is not None:
-                        on_epoch(epoch)
-                    at = "" if judge is None else f", {result.criterion} {max(epochs[best].criterion, 0):.4f}"
-                    notify(number + 1, plan.max_epochs, f"epoch {number + 1}{at}")
+                    if watch.on_epoch is not None:
+                        watch.on_epoch(epochs[-1])
+                    at = "" if judge is None else f", {watch.criterion} {max(epochs[best].criterion, 0):.4f}"
+                    watch.notify(number + 1, plan.max_epochs, f"epoch {number + 1}{at}")
         except KeyboardInterrupt:
             if best < 0:
                 raise
@@ -177,21 +150,39 @@ class _Trainer:
         chosen = [replace(epoch, chosen=i == best) for i, epoch in enumerate(epochs)]
         if status == "interrupted" and on_state is not None and state is not None:
             on_state(state, True)
-        result = replace(result, status=status, epochs=tuple(chosen))
+        result = NetworkFit(status, watch.criterion, watch.judged_by, tuple(chosen))
         if failure is not None:
             failure.result = result
             raise failure
         return result
 
+    def _epoch(self, number: int, watch: Watch) -> Epoch:
+        began, optimizer = time.perf_counter(), self._plan.optimizer
+        self._module.train()
+        if isinstance(optimizer, LBFGS):
+            loss = self._descend(number, optimizer)
+        else:
+            loss = self._pass(number, optimizer)
+        self._module.eval()
+        self._settle()
+        value = math.nan if watch.judge is None else watch.judge(self._module)
+        training = None
+        if watch.judge_training is not None and (number == 0 or (number + 1) % _EVERY == 0):
+            training = watch.judge_training(self._module)
+        # what all processes go by is one number, whatever the last bits of their processors
+        mine = np.array([loss, value, time.perf_counter() - began])
+        loss, value, seconds = self._processes.first(mine).tolist()
+        return Epoch(loss, value, self._plan.sigmas[number], seconds, training=training)
+
     def _settle(self) -> None:
-        """The same network on all ranks: the statistics that layers keep are averaged."""
-        self._ranks.average(dict(self._module.named_buffers()), self._runs)
-        self._ranks.adopt({"parameters": self._flat})
+        """The same network on all processes: the statistics that layers keep are averaged."""
+        self._processes.average(dict(self._module.named_buffers()), self._runs)
+        self._processes.adopt({"parameters": self._flat})
         self._runs = 0
 
-    def _pass(self, number: int) -> float:
+    def _pass(self, number: int, adam: Adam) -> float:
         """An epoch of Adam; the mean loss."""
-        plan = self._plan
+        assert self._adam is not None
         groups = self._batches(number)
         n_batches = sum(map(len, groups))
         # A query counts the same in a minibatch of few as in one of many.
@@ -202,28 +193,24 @@ class _Trainer:
             for batch in (batch for group in lanes for batch in group):
                 loss, gradient = self._gradient(batch, sources, share, number, step)
                 total += loss
-                if plan.clip_norm is not None:
-                    norm = float(gradient.norm())
-                    if norm > plan.clip_norm:
-                        gradient *= plan.clip_norm / norm
-                self._adam(gradient, plan.learning_rate * self._rate(number + step / n_batches))
+                self._adam.step(gradient, adam.rate(number + step / n_batches, self._plan.max_epochs))
                 step += 1
         return total / n_batches
 
     def _batches(self, number: int) -> list[list[Integers]]:
         """The minibatches of an epoch, by what is read at once."""
-        ranks, budget = self._ranks, self._plan.batch_documents
+        processes, budget = self._processes, self._plan.batch_documents
         rng = np.random.default_rng([self._plan.seed, 1, number, *self._number_of_own()])
         windows = [] if self._feed is None else self._feed.windows(rng)
-        if ranks.own:
+        if processes.own:
             budget = max(1, round(budget * float(self._sizes.sum()) / self._documents))
         groups = [cut(window, self._sizes, budget) for window in windows]
-        if not ranks.own:
+        if not processes.own:
             return groups
-        # All ranks make as many steps as the one with the most minibatches; the others leave some out, here
-        # and there.
+        # All processes make as many steps as the one with the most minibatches; the others leave some out,
+        # here and there.
         n = sum(map(len, groups))
-        steps = int(ranks.gather(np.array([float(n)])).max())
+        steps = int(processes.gather(np.array([float(n)])).max())
         if not groups:
             return [[np.empty(0, np.int64)] * steps]
         at = 0
@@ -238,13 +225,13 @@ class _Trainer:
         return spread
 
     def _number_of_own(self) -> tuple[int, ...]:
-        """What tells the draws of ranks with queries of their own apart."""
-        return (self._ranks.rank,) if self._ranks.own and self._ranks.rank else ()
+        """What tells the draws of processes with queries of their own apart."""
+        return (self._processes.rank,) if self._processes.own and self._processes.rank else ()
 
     def _lanes(self, batch: Integers) -> _Lanes:
         shards = list(enumerate(_shards(batch, self._sizes, _SHARD_DOCUMENTS)))
         n = min(len(shards), LANES)
-        mine = range(n) if self._ranks.own else self._ranks.share(n)
+        mine = range(n) if self._processes.own else self._processes.share(n)
         bounds = [len(shards) * i // max(n, 1) for i in range(n + 1)]
         return _Lanes([shards[bounds[i] : bounds[i + 1]] for i in mine], n)
 
@@ -253,23 +240,9 @@ class _Trainer:
             return
         yield from self._feed.sources([[batch.queries for batch in group] for group in lanes])
 
-    def _rate(self, time: float) -> float:
-        if self._plan.schedule == "constant":
-            return 1.0
-        return 0.5 * (1 + math.cos(math.pi * time / self._plan.max_epochs))
-
-    def _adam(self, gradient: Tensor, rate: float) -> None:
-        self._steps += 1
-        self._mean.lerp_(gradient, 0.1)
-        self._square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-        spread = (self._square / (1 - 0.999**self._steps)).sqrt_().add_(1e-8)
-        if self._plan.weight_decay:
-            self._flat.addcmul_(self._flat, self._decayed, value=-rate * self._plan.weight_decay)
-        self._flat.addcdiv_(self._mean, spread, value=-rate / (1 - 0.9**self._steps))
-
-    def _descend(self, number: int) -> float:
+    def _descend(self, number: int, lbfgs: LBFGS) -> float:
         """An epoch of L-BFGS on all queries; the loss where it ended."""
-        plan, ranks = self._plan, self._ranks
+        processes = self._processes
         lanes, share = self._lanes(np.arange(len(self._sizes))), 1 / self._total_weight
         rows = None if self._feed is None else self._feed.everything()
 
@@ -277,21 +250,21 @@ class _Trainer:
             self._flat.copy_(torch.from_numpy(x))
             value, gradient = self._gradient(lanes, repeat(rows), share, number, 0)
             decayed = x * self._decayed.numpy()
-            penalty = plan.weight_decay / 2 * float(decayed @ x)
-            return value + penalty, gradient.double().numpy() + plan.weight_decay * decayed
+            penalty = lbfgs.weight_decay / 2 * float(decayed @ x)
+            return value + penalty, gradient.double().numpy() + lbfgs.weight_decay * decayed
 
         def asked(x: Floats) -> tuple[float, Floats]:
-            ranks.first(np.append(x, 1.0))
+            processes.first(np.append(x, 1.0))
             return loss(x)
 
-        if ranks.rank == 0:
-            x = descend(asked, self._flat.double().numpy(), max_iter=plan.max_iter, tol=1e-9)
+        if processes.rank == 0:
+            x = descend(asked, self._flat.double().numpy(), max_iter=lbfgs.max_iter, tol=1e-9)
             value = asked(x)[0]
-            ranks.first(np.zeros(len(x) + 1))
+            processes.first(np.zeros(len(x) + 1))
             return value
         # Rank 0 decides where to go; the others compute their share of the loss there until it is done.
         value, blank = math.nan, np.zeros(len(self._flat) + 1)
-        while (sent := ranks.first(blank))[-1]:
+        while (sent := processes.first(blank))[-1]:
             value = loss(sent[:-1])[0]
         return value
 
@@ -299,12 +272,12 @@ class _Trainer:
         self, lanes: _Lanes, sources: Iterator[Rows | None], share: float, epoch: int, step: int
     ) -> tuple[float, Tensor]:
         """The sum over the batch's queries of share * weight * loss, and its gradient."""
-        with self._ranks.together() as said:
+        with self._processes.together() as said:
             rows = next(sources, None)
             parts = [] if rows is None else self._of_lanes(lanes, rows, share, epoch, step)
             values = [value for value, _ in parts]
-            said.values = [math.fsum(values)] if self._ranks.own else values
-        gradient = self._ranks.gradient([part for _, part in parts], lanes.n, self._flat)
+            said.values = [math.fsum(values)] if self._processes.own else values
+        gradient = self._processes.gradient([part for _, part in parts], lanes.n, self._flat)
         return math.fsum(said.heard.ravel()), gradient
 
     def _of_lanes(
@@ -352,7 +325,7 @@ class _Trainer:
         rng: np.random.Generator,
         epoch: int,
     ) -> tuple[float, Tensor]:
-        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(self._sizes[queries])]).astype(np.int64))
+        offsets = torch.from_numpy(offsets_of(self._sizes[queries]))
         seed = int(rng.integers(2**63))
         if self._parallel is False:
             # torch.manual_seed would do the same for devices that are not used, at a higher price
@@ -383,12 +356,9 @@ class _Trainer:
         return float(value.detach()) * counted, flat
 
     def _overflow(self, what: str, epoch: int) -> NetworkOverflowError:
-        plan = self._plan
-        advice = f"Lower learning_rate ({plan.learning_rate:g}), or set clip_norm."
-        if plan.optimizer == "lbfgs":
-            advice = f"Raise weight_decay ({plan.weight_decay:g}), or use optimizer='adam'."
         return NetworkOverflowError(
-            f"the {what} of the network became NaN or infinite in epoch {epoch + 1}. {advice}"
+            f"the {what} of the network became NaN or infinite in epoch {epoch + 1}. "
+            f"{self._plan.optimizer.advice}"
         )
 
     def _scores(self, features: Tensor, offsets: Tensor) -> Tensor:
@@ -406,9 +376,10 @@ class _Trainer:
     def _state(self, epochs: Sequence[Epoch], best: int, best_tensors: Mapping[str, Tensor]) -> State:
         tensors = {f"network.{name}": x for name, x in self._snapshot().items()}
         tensors |= {f"best.{name}": x for name, x in best_tensors.items()}
-        if self._plan.optimizer == "adam":
-            tensors |= {"mean": self._mean.clone(), "square": self._square.clone()}
-        return State(tensors, tuple(epochs), best, self._steps)
+        steps = 0
+        if self._adam is not None:
+            tensors, steps = tensors | self._adam.tensors(), self._adam.n
+        return State(tensors, tuple(epochs), best, steps)
 
     def _continue(self, state: State) -> dict[str, Tensor]:
         """Take up a state; the best network so far."""
@@ -419,9 +390,8 @@ class _Trainer:
             }
 
         self._restore(part("network."))
-        if self._plan.optimizer == "adam":
-            self._mean.copy_(state.tensors["mean"])
-            self._square.copy_(state.tensors["square"])
+        if self._adam is not None:
+            self._adam.resume(state.tensors, state.steps)
         return part("best.")
 
 

@@ -10,18 +10,21 @@ import numpy as np
 from torch import nn
 
 from sinkprop.common.types import Floats, Integers
+from sinkprop.data.queries import offsets_of
 from sinkprop.estimator.criteria import Judge
 from sinkprop.estimator.selection import mean_over_queries
 from sinkprop.metrics.conventions import Convention, as_convention
 from sinkprop.metrics.measures import ExpectedReciprocalRank, parse_metrics
 from sinkprop.torch.neural.feeds import Held, Streamed, spans_of
-from sinkprop.torch.neural.processes import Alone
+from sinkprop.torch.neural.processes import OneProcess
 from sinkprop.torch.neural.stored import Data, largest_label
 
 __all__ = ["Judgment", "graded"]
 
 
-def graded(criterion: Any, convention: str | Convention, sets: Sequence[Data], ranks: Alone) -> Convention:
+def graded(
+    criterion: Any, convention: str | Convention, sets: Sequence[Data], processes: OneProcess
+) -> Convention:
     """The convention, with the highest grade of all the queries where the criterion asks for it, as ERR does.
 
     They are judged some at a time, of which each has a highest grade of its own.
@@ -30,9 +33,9 @@ def graded(criterion: Any, convention: str | Convention, sets: Sequence[Data], r
     metrics = () if criterion is None else parse_metrics(criterion)
     if found.max_grade is not None or not any(isinstance(m, ExpectedReciprocalRank) for m in metrics):
         return found
-    with ranks.together():
+    with processes.together():
         largest = max(map(largest_label, sets), default=0.0)
-    return replace(found, max_grade=float(ranks.gather(np.array([largest])).max()))
+    return replace(found, max_grade=float(processes.gather(np.array([largest])).max()))
 
 
 class Judgment:
@@ -41,8 +44,8 @@ class Judgment:
     scores  gives those of a network for rows, and the offsets of their queries
     judge   the criterion of each query
 
-    Ranks that have the same queries share the work, and the mean is that of one process to the last bit. Of
-    ranks with queries of their own all queries count.
+    Processes with the same queries share the work, and the mean is that of one process to the last bit. Of
+    processes with their own queries all queries count.
     """
 
     def __init__(
@@ -50,11 +53,11 @@ class Judgment:
         feeds: Sequence[Held | Streamed],
         scores: Callable[[nn.Module, Any, Integers], Floats],
         judge: Judge,
-        ranks: Alone,
+        processes: OneProcess,
     ) -> None:
-        self._feeds, self._scores, self._judge, self._ranks = feeds, scores, judge, ranks
+        self._feeds, self._scores, self._judge, self._processes = feeds, scores, judge, processes
         counts = [len(feed.sizes) for feed in feeds]
-        self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._starts = offsets_of(counts)
         self._weight = np.concatenate(
             [
                 np.ones(n) if feed.weight is None else feed.weight
@@ -64,8 +67,8 @@ class Judgment:
         )
         plain = all(feed.weight is None for feed in feeds)
         total = float(self._weight.sum())
-        if ranks.own:
-            total = float(ranks.total(np.array([total]))[0])
+        if processes.own:
+            total = float(processes.total(np.array([total]))[0])
         if not total > 0:  # where no query counts, all do
             self._weight = np.ones_like(self._weight)
         self._plain = plain or not total > 0
@@ -73,16 +76,16 @@ class Judgment:
     def __call__(self, network: nn.Module) -> float:
         values = np.zeros(int(self._starts[-1]))
         work = [(i, span) for i, feed in enumerate(self._feeds) for span in spans_of(feed)]
-        with self._ranks.together():
-            mine = range(len(work)) if self._ranks.own else self._ranks.share(len(work))
+        with self._processes.together():
+            mine = range(len(work)) if self._processes.own else self._processes.share(len(work))
             for i, feed in enumerate(self._feeds):
                 spans = [work[k][1] for k in mine if work[k][0] == i]
                 for span, (rows, part) in zip(spans, feed.spans(spans), strict=True):
                     scores = self._scores(network, rows, part.groups.offsets)
                     values[self._starts[i] + span] = self._judge(part, scores)
-        if self._ranks.own:
+        if self._processes.own:
             counted = ~np.isnan(values)
             sums = np.array([(values * self._weight)[counted].sum(), self._weight[counted].sum()])
-            value, weight = self._ranks.total(sums).tolist()
+            value, weight = self._processes.total(sums).tolist()
             return value / weight if weight > 0 else 0.0
-        return float(mean_over_queries(self._ranks.total(values), None if self._plain else self._weight))
+        return float(mean_over_queries(self._processes.total(values), None if self._plain else self._weight))

@@ -1,0 +1,226 @@
+"""The fit of a ranker's network: what is checked and agreed on before it, the training, and its result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import sinkprop
+from sinkprop.common.arguments import number, threads
+from sinkprop.common.progress import progress_line
+from sinkprop.data.training_set import fingerprint
+from sinkprop.estimator.base import seed_of
+from sinkprop.estimator.criteria import Judge, gain_judge, metric_judge
+from sinkprop.estimator.selection import Selection
+from sinkprop.objective.gains import RankLinear, as_gain
+from sinkprop.objective.relaxations import Relaxation
+from sinkprop.torch.neural.checkpoints import Checkpoint, shared_state
+from sinkprop.torch.neural.feeds import Held, Streamed, feed_of, training_moments
+from sinkprop.torch.neural.network import MLP, as_network, build_module
+from sinkprop.torch.neural.optimizers import as_optimizer
+from sinkprop.torch.neural.preparation import Preparation, make_preparation
+from sinkprop.torch.neural.processes import OneProcess
+from sinkprop.torch.neural.records import NetworkFit
+from sinkprop.torch.neural.scoring import NetworkOverflowError, Scoring
+from sinkprop.torch.neural.settings import DTYPES, make_plan, name_of
+from sinkprop.torch.neural.split import divided, totals
+from sinkprop.torch.neural.stored import Data, StoredSet, digest_of, sizes_of
+from sinkprop.torch.neural.training import Watch, fit_network
+from sinkprop.torch.neural.validation import Judgment, graded
+
+if TYPE_CHECKING:
+    from sinkprop.torch.ranker import NeuralRanker
+
+__all__ = ["FittedNetwork", "fit_ranker", "scoring_of"]
+
+# parameters that do not change the network
+_OF_THE_RUN = ("checkpoint", "on_epoch", "n_threads", "verbose", "distributed", "metric", "random_state")
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNetwork:
+    """What a fit came to; `overflow` is the error that ended it, where there is a network from before."""
+
+    module: nn.Module
+    preparation: Preparation
+    relaxation: Relaxation | None
+    result: NetworkFit
+    n_rows: int
+    n_queries: int
+    overflow: NetworkOverflowError | None = None
+
+
+@dataclass(frozen=True)
+class _Agreed:
+    """What is known before the data are touched: checked by each process, and the same in all of them."""
+
+    seed: int
+    n_threads: int
+    criterion: str
+    digests: list[str]
+
+
+@torch.inference_mode(False)  # type: ignore[untyped-decorator]  # whatever the caller's mode is
+def fit_ranker(
+    ranker: NeuralRanker, data: Data, validation: Sequence[Data], processes: OneProcess
+) -> FittedNetwork:
+    """Train a network by a ranker's parameters; all processes do this together.
+
+    validation  the evaluation sets; without any, a part of the data is held out
+    """
+    agreed = _agreed(ranker, data, validation, processes)
+    n_rows, n_queries = totals(data, processes)
+    relaxation, plan = make_plan(
+        ranker, n_rows, data.sample_weight, seed=agreed.seed, n_threads=agreed.n_threads
+    )
+    part, judging, judged_by = divided(data, validation, ranker.validation_fraction, agreed.seed, processes)
+    preparation = _preparation(ranker, part, agreed.n_threads, processes)
+    with processes.together():
+        first = data.take(np.zeros(1, np.int64)) if isinstance(data, StoredSet) else data
+        rows = first.X[: first.groups.offsets[1]]
+        module = build_module(as_network(ranker.network), rows, preparation, plan.n_outputs, agreed.seed)
+        feed = None if part is None else feed_of(part, preparation, agreed.n_threads)
+        feeds = [feed_of(each, preparation, agreed.n_threads) for each in judging]
+    processes.same(
+        {"network": repr(module), "shapes": [tuple(x.shape) for x in module.state_dict().values()]}
+    )
+    processes.adopt(module.state_dict())
+    scores = scoring_of(ranker, preparation, relaxation).validation_scores
+
+    def judgment(sets: Sequence[Data], feeds: Sequence[Held | Streamed]) -> Judgment:
+        convention = graded(ranker.criterion, ranker.convention, sets, processes)
+        return Judgment(feeds, scores, _criterion(ranker, data, convention)[0], processes)
+
+    mean = judgment(judging, feeds) if judged_by else None
+    on_training = None
+    if plan.n_outputs == 1:  # the assignments of a partitioned measure would take as long as an epoch
+        on_training = judgment([] if part is None else [part], [] if feed is None else [feed])
+    checkpoint, resumed = None, None
+    with processes.together():
+        if ranker.checkpoint is not None and processes.rank == 0:
+            checkpoint = _checkpoint(ranker, module, agreed)
+            resumed = checkpoint.read()
+    resumed = shared_state(resumed, processes)
+    leads, overflow = processes.rank == 0, None
+    try:
+        with progress_line(bool(ranker.verbose) and leads) as notify:
+            watch = Watch(
+                criterion=agreed.criterion if judged_by else "",
+                judged_by=judged_by,
+                judge=mean,
+                judge_training=on_training,
+                resumed=resumed,
+                on_state=checkpoint,
+                on_epoch=ranker.on_epoch if leads else None,
+                notify=notify,
+            )
+            result = fit_network(module, feed, plan, watch, processes)
+    except NetworkOverflowError as error:
+        who, result = type(ranker).__name__, error.result
+        if result is None:
+            raise NetworkOverflowError(f"{who}: {error}") from None
+        before = f"The ranker has the best network of the {len(result.epochs)} epochs before."
+        overflow = NetworkOverflowError(f"{who}: {error} {before}")
+    if checkpoint is not None and result.status not in ("interrupted", "overflowed"):
+        Path(checkpoint.path).unlink(missing_ok=True)
+    return FittedNetwork(module, preparation, relaxation, result, n_rows, n_queries, overflow)
+
+
+def scoring_of(ranker: NeuralRanker, preparation: Preparation, relaxation: Relaxation | None) -> Scoring:
+    """How a network of the ranker scores rows."""
+    return Scoring(
+        preparation,
+        relaxation,
+        ranker.n_iter,
+        ranker.epsilon,
+        exact=isinstance(as_network(ranker.network), MLP),
+        n_threads=ranker.n_threads,
+    )
+
+
+def _agreed(ranker: NeuralRanker, data: Data, validation: Sequence[Data], processes: OneProcess) -> _Agreed:
+    """Check the parameters, and compare what must be the same in all processes."""
+    with processes.together():
+        if data.sample_weight is not None and not data.sample_weight.sum() > 0:
+            raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
+        if number("validation_fraction", ranker.validation_fraction) >= 1:
+            raise ValueError(f"validation_fraction must be below 1; got {ranker.validation_fraction!r}.")
+        n_threads = threads(ranker.n_threads, int(sizes_of(data).sum()))
+        if ranker.n_threads is None and processes.size > 1:  # those of a machine share its processors
+            n_threads = max(1, n_threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        criterion = _criterion(ranker, data, ranker.convention)[1]
+        seed = seed_of(ranker.random_state)
+        make_plan(ranker, 1, data.sample_weight, seed=seed, n_threads=n_threads)
+        digests: list[str] = []
+        if ranker.checkpoint is not None or (processes.size > 1 and not processes.own):
+            digests = [digest_of(part) for part in (data, *validation)]
+    seed = int(processes.texts(str(seed))[0])
+    facts = {
+        "sinkprop version": sinkprop.__version__,
+        "PyTorch version": torch.__version__,
+        "distributed": ranker.distributed,
+        "number of features": ranker.n_features_in_,
+        "feature names": list(getattr(ranker, "feature_names_in_", [])),
+        "parameters": _parameters_in_words(ranker, 0, criterion),
+        "sample_weight (given or not)": data.sample_weight is not None,
+        "eval_set (given or not)": bool(validation),
+    }
+    if not processes.own:
+        facts |= {
+            "number of documents": int(sizes_of(data).sum()),
+            "number of queries": data.n_queries,
+            "queries, by their digest (distributed='own' is for queries of one's own)": digests,
+        }
+    processes.same(facts)
+    return _Agreed(seed, n_threads, criterion, processes.texts(repr(digests)) if processes.own else digests)
+
+
+def _preparation(
+    ranker: NeuralRanker, part: Data | None, n_threads: int, processes: OneProcess
+) -> Preparation:
+    """What is done to features, by the moments of the training rows where they are needed."""
+    transform, n_features, moments = ranker.input_transform, ranker.n_features_in_, None
+    if ranker.normalization == "standard":
+        moments = training_moments(part, n_features, transform, n_threads, processes)
+    with processes.together():
+        return make_preparation(transform, ranker.normalization, moments, n_features, DTYPES[ranker.dtype])
+
+
+def _criterion(ranker: NeuralRanker, data: Data, convention: Any) -> tuple[Judge, str]:
+    """The function that gives the criterion of each query, and its name."""
+    criterion: Any = ranker.criterion
+    if criterion is not None and not isinstance(criterion, str):
+        criterion = tuple(criterion)
+    if isinstance(ranker.loss, str) and ranker.loss == "sinkprop":
+        selection = Selection(criterion=criterion)
+        weighted = data.sample_weight is not None
+        return gain_judge(as_gain(ranker.gain), selection, convention, weighted=weighted)
+    return metric_judge("ndcg@1-10" if criterion is None else criterion, convention)
+
+
+def _checkpoint(ranker: NeuralRanker, module: nn.Module, agreed: _Agreed) -> Checkpoint:
+    """The file of this fit, which no other fit takes for its own."""
+    assert ranker.checkpoint is not None
+    parameters = _parameters_in_words(ranker, agreed.seed, agreed.criterion)
+    weights = [x.numpy(force=True) for x in module.state_dict().values()]
+    about = repr((parameters, repr(module), agreed.digests))
+    kind = f"{type(ranker).__name__}Checkpoint"
+    return Checkpoint(ranker.checkpoint, kind, fingerprint(about, arrays=weights))
+
+
+def _parameters_in_words(ranker: NeuralRanker, seed: int, criterion: str) -> str:
+    """All parameters on which the fit depends, as text that is the same in every process."""
+    given = {k: v for k, v in ranker.get_params(deep=False).items() if k not in _OF_THE_RUN}
+    gain, network = as_gain(ranker.gain), as_network(ranker.network)
+    given["gain"] = name_of(gain.gain) if isinstance(gain, RankLinear) else str(gain)
+    given["loss"] = name_of(ranker.loss)
+    given["network"] = network if isinstance(network, MLP) else None  # a module is compared by itself
+    given["optimizer"] = as_optimizer(ranker.optimizer)
+    return repr((sorted(given.items()), seed, criterion))
