@@ -1,4 +1,4 @@
-"""The program `sinkprop` as `python -m sinkprop`, for where its folder is not on the path."""
+"""Entry point of `python -m sinkprop`, for environments whose scripts are not on the path."""
 
 from sinkprop.cli import main
 

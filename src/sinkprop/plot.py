@@ -1,4 +1,4 @@
-"""Pictures of matrices: Hinton diagrams, what Sinkhorn normalization does to them, and rank distributions.
+"""Pictures of matrices: Hinton diagrams, Sinkhorn iterations and rank distributions.
 
 Everything is drawn on ordinary matplotlib axes, the caller's or new ones, and is returned as a record of the
 artists, to be restyled by matplotlib's own means. pyplot is never asked: its current figure stays as it is.

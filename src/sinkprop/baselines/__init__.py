@@ -1,4 +1,4 @@
-"""Rivals, as scikit-learn estimators with the interface of `SinkPropRanker`."""
+"""Rival rankers with the interface of `SinkPropRanker`: one file per method, its loss beside it."""
 
 from sinkprop.baselines.adarank import AdaRankRanker
 from sinkprop.baselines.base import LinearBaseline

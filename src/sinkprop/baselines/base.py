@@ -1,4 +1,4 @@
-"""What the rivals share: a fit that is a path of candidates, of which queries choose one."""
+"""Base classes of the rivals: a fit trains a path of candidates, and validation queries choose one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The pairwise logistic loss, RankNet's, with its first and second derivatives in the scores.
 
-Of all pairs of documents of a query in which i has the larger label,
+Over all pairs of documents of a query in which i has the larger label,
 
     loss = sum_ij w_i w_j log(1 + exp(s_j - s_i))
 

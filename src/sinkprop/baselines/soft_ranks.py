@@ -1,4 +1,4 @@
-"""Potentials of pairs of documents, summed over each document's query without going through the pairs.
+"""Pair potentials of BoltzRank, summed over each document's query without enumerating the pairs.
 
 A hidden unit compares two documents by a sigmoid of the difference of their features,
 

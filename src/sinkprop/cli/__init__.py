@@ -1,4 +1,4 @@
-"""The program `sinkprop`: reads options, calls the library, prints.
+"""The program `sinkprop`: reads options, calls the library and prints; no mathematics, no decisions.
 
 click and rich come with the extra "cli" and are imported when the program runs, so this package can always be
 imported. Results go to stdout, progress and errors to stderr. Each command has a module of its own, which is

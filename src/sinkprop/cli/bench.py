@@ -1,4 +1,4 @@
-"""`sinkprop bench`."""
+"""The command `sinkprop bench`: times of value and gradient, beside other packages."""
 
 from __future__ import annotations
 

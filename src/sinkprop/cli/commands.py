@@ -1,4 +1,4 @@
-"""The click group of the program, with the names of its commands, which are imported when asked for."""
+"""The click group and the table of its commands, each imported when it is called."""
 
 from __future__ import annotations
 

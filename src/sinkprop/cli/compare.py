@@ -1,4 +1,4 @@
-"""`sinkprop compare`."""
+"""The command `sinkprop compare`: methods on the folds of LETOR data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sinkprop convert`."""
+"""The command `sinkprop convert`: LETOR text, CSV or Parquet to a stored set."""
 
 from __future__ import annotations
 

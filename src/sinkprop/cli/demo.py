@@ -1,4 +1,4 @@
-"""`sinkprop demo`."""
+"""The command `sinkprop demo`: training on the bundled data set, with its results printed and drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figure of the demonstration: the training of a fold beside the test of all."""
+"""The figure of the demonstration: training on one fold beside test results on all folds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sinkprop evaluate`."""
+"""The command `sinkprop evaluate`: metrics of a model, of scores, of a feature or of a TREC run."""
 
 from __future__ import annotations
 

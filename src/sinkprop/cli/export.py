@@ -1,4 +1,4 @@
-"""`sinkprop export`."""
+"""The command `sinkprop export`: a model for ONNX, Elasticsearch, OpenSearch or Solr."""
 
 from __future__ import annotations
 

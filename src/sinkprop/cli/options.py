@@ -1,4 +1,4 @@
-"""Options that several commands have, and the checks of what they are given, made before any work."""
+"""Options that several commands share, and checks of their values before any work begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands print and write: the console, progress, JSON, files."""
+"""Output of the commands: console, progress, JSON and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sinkprop predict`."""
+"""The command `sinkprop predict`: the scores, the ranks or the TREC run of a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands read: queries from LETOR text, Parquet or stored sets, models, and their features."""
+"""Input of the commands: queries from LETOR text, Parquet or stored sets, and saved models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sinkprop report`."""
+"""The command `sinkprop report`: an HTML page about a comparison or saved models."""
 
 from __future__ import annotations
 

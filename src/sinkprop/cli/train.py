@@ -1,4 +1,4 @@
-"""`sinkprop train`."""
+"""The command `sinkprop train`: a ranker fitted to a file or a stored set, and saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `sinkprop train` says of a fit, as a table and as JSON."""
+"""The report of `sinkprop train` about a fit, as a table and as JSON."""
 
 from __future__ import annotations
 

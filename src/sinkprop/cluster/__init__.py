@@ -1,4 +1,4 @@
-"""A fit spread over the workers of a Dask cluster: whole queries stay where they are, sums come back.
+"""Tasks on Dask workers that hold whole queries, and sums sent back; this package knows no model.
 
 Users pass `cluster=` to a ranker; this package is what it then uses. Needs Dask: pip install
 "sinkprop[dask]".

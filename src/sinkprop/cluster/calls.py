@@ -1,4 +1,4 @@
-"""A function called on chosen workers, with answers from those that are there to the end."""
+"""Calls of a function on chosen workers, with answers from those that stay to the end."""
 
 from __future__ import annotations
 

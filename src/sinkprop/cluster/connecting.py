@@ -1,4 +1,4 @@
-"""From what a user calls a cluster to a Dask client, and the checks that its workers pass before any work."""
+"""Dask clients from a `cluster=` argument, and checks that the workers pass before any work."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _local_cluster(n: int, distributed: Any) -> Any:
 
 @contextmanager
 def while_connected(client: Client) -> Iterator[None]:
-    """Whatever Dask raises in the block after the client was cut off, as `ClusterLost`."""
+    """A context in which errors of Dask after the connection was lost become `ClusterLost`."""
     try:
         yield
     except ClusterLost:

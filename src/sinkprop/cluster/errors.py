@@ -1,4 +1,4 @@
-"""What is raised where a cluster cannot go on."""
+"""The error that is raised when a cluster cannot go on."""
 
 __all__ = ["ClusterLost"]
 

@@ -1,4 +1,4 @@
-"""What a worker holds and does: partitions of whole queries, and a task carried out over them."""
+"""Partitions of whole queries on a worker, and tasks carried out over them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the partitions of a fit are: which worker has which, and what is done when one goes away."""
+"""Placement of partitions: which worker holds which, and recovery when a worker is lost."""
 
 from __future__ import annotations
 

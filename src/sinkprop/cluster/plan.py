@@ -1,4 +1,4 @@
-"""What a user gives as data, to partitions of whole queries, with the checks that are made before a fit."""
+"""A plan that divides a user's data into partitions of whole queries, with the checks before a fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reduction whose order is that of the partitions, whoever computed them and whenever they came.
+"""A reduction in the order of the partitions, whichever worker computed them and whenever they came.
 
 Partitions are the leaves of a binary tree; the node (level, i) stands for 2**level of them, those from
 i * 2**level on. A node is the combination of its two halves, left then right, and of nothing else. So a

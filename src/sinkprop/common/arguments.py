@@ -1,4 +1,4 @@
-"""Checks of the numbers that callers pass, worded alike everywhere."""
+"""Checks of numbers and words that callers pass, with the same wording of errors everywhere."""
 
 from __future__ import annotations
 

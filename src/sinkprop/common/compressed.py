@@ -1,4 +1,4 @@
-"""Whole files, read into memory and decompressed by what they hold."""
+"""Whole files, read into memory and decompressed as their first bytes say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which optional packages are installed, told without importing them."""
+"""Optional packages that are installed, found without importing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of arrays, named once."""
+"""Type aliases of arrays."""
 
 from typing import TypeAlias
 

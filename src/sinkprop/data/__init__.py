@@ -1,4 +1,4 @@
-"""Queries from files, frames and arrays: what a query is, and how rows become queries."""
+"""Queries from files, frames and arrays: what a query is, how rows become queries; nothing is scored."""
 
 from sinkprop.data.queries import Fold, Groups, Queries, group_rows
 

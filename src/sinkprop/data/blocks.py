@@ -1,4 +1,4 @@
-"""Training queries wherever they are: in memory, in a file, on a cluster.
+"""Blocks of whole queries, and sources that run tasks on them: in memory, from a file, on a cluster.
 
 A source is a number of blocks of whole queries, and can run a task on each of them. Everything that a linear
 fit wants to know of its queries is such a task (`linear/tasks.py`), so a fit does not know where they are.
@@ -276,7 +276,7 @@ class Team:
         self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="sinkprop") if n_threads > 1 else None
 
     def results(self, task: Callable[[B], P], blocks: Iterable[B]) -> Iterator[P]:
-        """Those of the task on blocks, in their order; no more blocks are taken than can be worked on."""
+        """Results of the task on each block, in order; blocks are taken only as threads become free."""
         if self._pool is None or (isinstance(blocks, Sequence) and len(blocks) == 1):
             for block in blocks:
                 yield task(block)

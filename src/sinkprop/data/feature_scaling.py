@@ -1,4 +1,4 @@
-"""Feature normalization as values: what happens to the features before a scorer sees them.
+"""Feature scaling as values: how features are normalized before a scorer sees them.
 
 A model keeps its normalization inside, so that what serves a query is what was trained.
 """

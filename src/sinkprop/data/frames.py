@@ -1,4 +1,4 @@
-"""Data frames and Parquet files to `Queries`: pandas, polars or pyarrow, imported by those who use them."""
+"""Data frames and Parquet files to `Queries`: pandas, polars or pyarrow, imported when used."""
 
 from __future__ import annotations
 

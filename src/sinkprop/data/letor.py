@@ -1,4 +1,4 @@
-"""Files to `Queries`, and back: LETOR and SVMlight text, with LightGBM's query sizes.
+"""LETOR and SVMlight text to `Queries` and back, with LightGBM's query sizes.
 
 The parser is native and multithreaded; what is wrong with a file is worded here. A value that cannot be read
 is an error with its line, never a guess.

@@ -1,4 +1,4 @@
-"""Queries: which rows belong together, and the checks that every array of a user passes."""
+"""The types `Queries`, `Groups` and `Fold`: rows with labels and ids, and which rows form a query."""
 
 from __future__ import annotations
 

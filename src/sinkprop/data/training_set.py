@@ -83,7 +83,7 @@ def with_dtype(data: TrainingSet, dtype: Any) -> TrainingSet:
 
 
 def joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:
-    """Both sets; queries of the same id in both stay apart. Missing weights are 1."""
+    """The queries of the two sets; queries of the same id stay apart. Missing weights are 1."""
 
     def together(x: Floats | None, y: Floats | None, n: int, m: int) -> Floats | None:
         if x is None and y is None:

@@ -1,4 +1,4 @@
-"""Data that comes with the package, and data that it makes.
+"""Queries that come with the package or are simulated; nothing else is made here.
 
 `make_ranking` simulates queries, any number of them. Pydocs is search over the documentation of Python's
 standard library: 160 queries, 50 to 198 documents each, 50 features, grades 0 to 2, five folds.

@@ -1,4 +1,4 @@
-"""What all rankers share: scikit-learn's interface, with queries.
+"""The base class of all rankers: scikit-learn's interface, with queries.
 
 `fit(X, y, qid=...)`, `predict(X)`, `rank(X, qid=...)`, `score(X, y, qid=...)`, `save` and `load`. A subclass
 fits and turns features into scores; what is given is checked here, by the functions of `fit_arguments.py`.

@@ -1,4 +1,4 @@
-"""Who judges the candidates of a fit, and by what: queries that took no part in a candidate's training."""
+"""Criteria by which a fit chooses among its candidates, computed on validation queries."""
 
 from __future__ import annotations
 

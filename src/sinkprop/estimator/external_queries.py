@@ -1,4 +1,4 @@
-"""What a fit may be given in place of arrays: stored sets, files, frames of a cluster."""
+"""Queries that `fit` takes in place of arrays: stored sets, files, frames of a cluster."""
 
 from __future__ import annotations
 

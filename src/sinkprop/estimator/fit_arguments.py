@@ -1,4 +1,4 @@
-"""What users give to `fit` beside features: labels, weights, groups and evaluation sets, checked."""
+"""Arguments of `fit` beside features, checked: labels, weights, groups and evaluation sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of a fit's record that every ranker has."""
+"""The fields that the records of all fits share."""
 
 from __future__ import annotations
 

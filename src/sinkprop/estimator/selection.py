@@ -1,4 +1,4 @@
-"""The choice among candidates: which queries judge them, by what, and what is made of the judgment."""
+"""The choice among candidates: which queries validate them, by which criterion, and which one is taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of one among many candidates, for rankers whose fit is a path of them."""
+"""The loop over candidates: train each, evaluate it on validation queries, choose one."""
 
 from __future__ import annotations
 

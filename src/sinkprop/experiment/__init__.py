@@ -1,4 +1,4 @@
-"""Comparisons of methods on folds of data: the experiment behind `sinkprop compare`.
+"""Comparisons of methods on folds of data; any ranker is used through its public methods.
 
 >>> from sinkprop.experiment import METHODS, compare, find_data_sets
 >>> list(METHODS)[:2]

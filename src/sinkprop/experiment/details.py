@@ -1,8 +1,7 @@
-"""What a comparison keeps besides its metrics, for the report: how a ranker was trained, what it weighs, how
-wide its distribution over ranks is, and the documents and scores of some test queries.
+"""Details of a comparison that its report shows: training, weights, rank distributions, test queries.
 
-All of it is plain data, bounded whatever the size of the data set, and numbers are rounded where nobody could
-tell: never so that two documents change places or become equal. `trace` tells of training, `weights` of
+The details are plain data of bounded size, however large the data set. Numbers are rounded, but never so that
+two documents change places or become equal. `trace` describes the training of a ranker, `weights` its
 weights.
 """
 

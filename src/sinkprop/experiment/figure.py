@@ -1,4 +1,4 @@
-"""The paper's second figure: test NDCG against the truncation level, a panel a data set, a line a method."""
+"""The paper's second figure: test NDCG by truncation level, a panel per data set, a line per method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets on disk: where the folds of LETOR and its kin lie, and what their files are called.
+"""Data sets on disk: folders and file names of the folds of LETOR and its relatives.
 
 The layouts, as their archives unpack:
 
@@ -92,7 +92,7 @@ class FoldFiles:
 
     @property
     def stored(self) -> tuple[Path, ...]:
-        """Those that are stored sets."""
+        """Paths of the parts that are stored sets."""
         return tuple(path for path in self.paths if path.is_dir())
 
     def read(self, *, n_threads: int | None = None) -> Parts:

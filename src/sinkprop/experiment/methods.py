@@ -1,4 +1,4 @@
-"""The methods that can be compared by name. Another one is another line of `METHODS`."""
+"""The table of methods that can be compared by name, `METHODS`."""
 
 from __future__ import annotations
 

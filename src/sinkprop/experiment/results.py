@@ -1,4 +1,4 @@
-"""What a comparison found, by data set, method and fold, and what follows from it."""
+"""Results of a comparison by data set, method and fold: means, intervals, paired tests, JSON, CSV."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class Comparison:
 
     @cached_property
     def _intervals(self) -> dict[str, tuple[dict[str, dict[str, Interval]], dict[str, dict[str, Interval]]]]:
-        """Of each data set, the intervals of the means and of the differences to the reference."""
+        """Intervals of the means and of the differences to the reference, by data set."""
         found = {}
         for dataset in self.datasets:
             sizes = [len(r.queries) for r in self._of(dataset, self.methods[0])]

@@ -1,4 +1,4 @@
-"""Numbers of a comparison's details as they are kept: rounded where nobody could tell."""
+"""Rounding of the numbers that a comparison keeps, without changing any order."""
 
 from __future__ import annotations
 

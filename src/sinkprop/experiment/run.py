@@ -1,4 +1,4 @@
-"""The protocol: for each fold, fit on its training queries, choose by its validation queries, rank its test.
+"""The protocol of a comparison: on each fold, fit, choose by validation queries, rank the test queries.
 
 The fits run in processes beside each other, the longest first. A process reads the fold that it works on by
 itself, so nothing large travels between processes. BLAS has one thread in each, so that the results are the
@@ -237,7 +237,7 @@ def _selecting(estimator: Any, selection: str | Selection | None) -> Any:
 
 
 def _size(fold: AnyFold) -> float:
-    """Of a fold beside others: bytes, or about as many."""
+    """Approximate size of a fold in bytes, to compare folds."""
     if isinstance(fold, Fold):
         return float(sum(10 * len(part) * part.n_features for part in (fold.train, fold.vali, fold.test)))
     packing = 1.0 if fold.train.suffix == ".txt" else 2.5 if fold.stored else 5.0

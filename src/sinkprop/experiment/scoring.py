@@ -1,4 +1,4 @@
-"""The rows of some queries, in memory or stored, and what a ranker of any kind gives them."""
+"""Scores that a ranker of any kind gives to queries in memory or in a stored set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is one method better than another, or was it lucky? Paired tests over queries, and intervals.
+"""Significance of differences between methods: paired tests over queries, and intervals.
 
 Every query is ranked by both methods, so what is tested are the differences of its values. Differences below
 1e-12 are rounding and count as none. All tests are two-sided. The randomness is drawn from a fixed seed: the

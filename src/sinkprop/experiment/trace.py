@@ -1,4 +1,4 @@
-"""How a fitted ranker was trained, step by step, as plain data: stages, candidates, rounds or epochs."""
+"""The training of a fitted ranker as plain data: stages, candidates, rounds or epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each feature counts in a fitted ranker of any kind, as plain data."""
+"""The weight of each feature in a fitted ranker of any kind, as plain data."""
 
 from __future__ import annotations
 

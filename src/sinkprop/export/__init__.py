@@ -1,4 +1,4 @@
-"""Trained rankers for where they serve: ONNX, the plugin of Elasticsearch and OpenSearch, Solr."""
+"""Fitted rankers written for ONNX, Elasticsearch, OpenSearch and Solr; nothing is fitted here."""
 
 from sinkprop.export.elasticsearch import elasticsearch_features, to_elasticsearch
 from sinkprop.export.onnx_models import to_onnx

@@ -1,4 +1,4 @@
-"""Rankers for the learning-to-rank plugin of Elasticsearch, which is OpenSearch's too.
+"""Rankers for the learning-to-rank plugin of Elasticsearch and OpenSearch.
 
 The plugin has linear models, with a normalization of each feature, and trees as XGBoost writes them. It
 counts in single precision, and adds no constant: a shift of all scores changes no ranking.

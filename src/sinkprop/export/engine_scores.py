@@ -1,4 +1,4 @@
-"""What a search engine makes of an exported model, computed from the request alone, in its single precision.
+"""Scores that a search engine would compute from an exported model, in its single precision.
 
 A check of an export without the engine. The rules are those that the engines' documentation and sources
 state; no engine is asked.

@@ -1,4 +1,4 @@
-"""Numbers as search engines have them: in single precision, and written so that they are read as such."""
+"""Numbers in single precision, as search engines hold them, and the text that reads back as such."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rankers as ONNX graphs, built node by node: features as they come in, scores out, normalization inside."""
+"""Rankers as ONNX graphs, built node by node: features in, scores out, normalization inside."""
 
 from __future__ import annotations
 

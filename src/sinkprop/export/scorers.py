@@ -1,4 +1,4 @@
-"""Fitted rankers as plain numbers: what every format is written from.
+"""Fitted rankers as plain numbers, from which every format is written.
 
 A ranker scores by a linear function, by trees, or by a network. Each of the three is a record here, read off
 the ranker without the library that fitted it where that is possible.

@@ -1,4 +1,4 @@
-"""sinkprop for boosted trees: objectives for LightGBM, XGBoost and CatBoost, and a ranker of its own.
+"""Boosted trees on the expected gain: `BoostedRanker`, and objectives for three tree libraries.
 
 None of the three is imported before something that needs it is called.
 """

@@ -1,4 +1,4 @@
-"""LightGBM's boosters: their text, the names of their features; the threads that a tree library may have."""
+"""LightGBM's boosters: their text, their feature names, and the threads of a tree library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What boosted trees are grown on: the expected gain's gradient and a curvature, from one native call."""
+"""The derivatives that trees are grown on: gradient and curvature of the expected gain, by native code."""
 
 from __future__ import annotations
 

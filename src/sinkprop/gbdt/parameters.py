@@ -1,4 +1,4 @@
-"""LightGBM's parameters as keyword arguments: its names, all their aliases, and which of them are refused."""
+"""LightGBM's parameters as keyword arguments: names, aliases, defaults, and those that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear rankers that climb an expected gain at ever less smoothing: what SinkProp and SmoothRank share."""
+"""The base class of SinkProp and SmoothRank: linear rankers fitted at ever less smoothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The climb of a linear scorer's expected gain over queries that may be anywhere: sums, start and L-BFGS."""
+"""The objective of a linear fit and its maximization: moments, least-squares start, L-BFGS."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SMALLEST = 1e-12  # an eigenvalue of a correlation matrix, to the largest, that
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Of the training features: largest value in size, mean and standard deviation, (D,); mean of the labels.
+    """Largest absolute value, mean and deviation (D,) of the training features; mean of the labels.
 
     `factor` is 1 / deviation, and 0 for a feature that is constant but for rounding.
     """
@@ -131,7 +131,7 @@ def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[St
 
 
 def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
-    """Of least norm where several are best, in units in which every feature has the same spread."""
+    """Least squares of least norm, in units in which every feature has the same spread."""
     total = G[0, 0]
     if not total > 0:
         raise ValueError("sample_weight must have a sum above 0; every weight is zero.")

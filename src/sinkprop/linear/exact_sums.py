@@ -1,4 +1,4 @@
-"""Sums over queries that have the same bits in any order of addition.
+"""Exact sums over queries, with the same bits in any order of addition.
 
 A floating-point sum depends on the order of its terms, and so on the number of threads and of machines that
 share the work; a training run amplifies the difference. Here a query's contribution, which is computed from

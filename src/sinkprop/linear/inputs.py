@@ -1,4 +1,4 @@
-"""Where the queries of a linear fit are: the source of whatever the fit was given."""
+"""Sources of the queries of a linear fit, made of what `fit` was given."""
 
 from __future__ import annotations
 

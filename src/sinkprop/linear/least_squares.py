@@ -1,4 +1,4 @@
-"""Least squares on the labels: the start of the paper's recipe, and with a penalty or without a rival."""
+"""Least squares on the labels, with or without a ridge penalty: a baseline, and a start for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queries train and which judge, where the queries are in sources and are not moved for it.
+"""Paths of cross-validation: which queries each one trains on and which validate it, without copies.
 
 Every query gets the code of its split (`estimator/splits.py`): the number of the path, one fit of those that
 run side by side, that it judges and takes no part in.

@@ -1,4 +1,4 @@
-"""Linear scorers: their expected gain and its gradient in the weights, and where the weights start."""
+"""Linear scorers in memory: scores, the gradient carried to the weights, and the least-squares start."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class LinearProblem:
         return linear_scores(self.data.X if X is None else X, W, self.scaling, self._multiply)
 
     def gradient(self, g: Floats) -> Floats:
-        """That in the weights, (D,) or with intercepts (D + 1, 2), of what has the gradient g in the scores.
+        """The gradient in the weights, (D,) or with intercepts (D + 1, 2), given g, the one in the scores.
 
-        With one score a document, g sums to 0 over each query: a shift of all its scores changes nothing.
+        With one score per document, g sums to 0 over each query: a shift of all its scores changes nothing.
         """
         by_feature = self._multiply.backward(self.data.X, g)
         if g.ndim == 1:

@@ -1,4 +1,4 @@
-"""X w and X' g for tall matrices, on several threads, with the same bits whatever their number.
+"""Products X w and X' g of tall matrices on threads, with the same bits for any number of threads.
 
 The rows are cut into chunks of a fixed size, each multiplied by one thread of BLAS, and the sums over rows
 are added in the order of the chunks. BLAS itself would split them differently for each number of threads.

@@ -1,4 +1,4 @@
-"""The paper's recipe: from the regression's weights, up the expected gain, at ever less smoothing.
+"""The paper's recipe: from least squares up the expected gain at ever less smoothing, then the choice.
 
 For each penalty, L-BFGS maximizes
 

@@ -1,4 +1,4 @@
-"""What a pass over training queries computes: the tasks of a linear fit.
+"""The tasks of a linear fit: what is computed on each block of queries, and how results combine.
 
 Each is sent to where the blocks of queries are. Sums over queries are exact (`exact_sums.py`), so that no
 result depends on how the queries are cut into blocks or shared among threads and machines.
@@ -151,7 +151,7 @@ class Gram:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Of a path's scores: the sum of weight (score - mean of its query)^2, and the largest in size."""
+    """The sum of weight (score - mean of its query)^2 over a path, and the largest absolute score."""
 
     path: int
     scorer: Linear

@@ -1,4 +1,4 @@
-"""What the name of a metric leaves open, and what others' programs make of it."""
+"""Conventions: the choices that a metric's name leaves open, and those that other programs make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluation of rankings, with its convention stated.
+"""Evaluation of rankings, many queries and metrics at once, under a stated convention.
 
 Two programs that both print "NDCG@10" may print different numbers: they differ in the gain of a label, the
 discount of a rank, and in what short queries, queries without a relevant document and tied scores count. So a

@@ -1,4 +1,4 @@
-"""Relaxations and gains in the terms of the native layer, by the names of its arguments."""
+"""Gains and relaxations as named arguments of the native functions."""
 
 from __future__ import annotations
 

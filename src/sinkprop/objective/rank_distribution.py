@@ -1,4 +1,4 @@
-"""Distribution over ranks: columns of Pi, expected ranks, top-k probabilities, and ranks by assignment."""
+"""The distribution over ranks: columns of Pi, expected ranks, top-k probabilities, assignment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports: what a comparison or a few models found, as one HTML file that needs no network.
+"""Reports about a comparison or saved models, as one HTML page without network; nothing is fitted.
 
 `comparison_report` and `models_report` make the data of a report, plain enough for JSON; `report_html` and
 `write_report` make the page of it.

@@ -1,4 +1,4 @@
-"""Rows of the files to be converted, a chunk at a time: what every kind of input gives to the writer."""
+"""Chunks of rows, which every kind of input file gives to the writer of a stored set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a stored set: its manifest, its schema, and the errors that name what is wrong with one.
+"""The folder of a stored set: its manifest, its schema, and errors that say what is wrong with one.
 
     NAME.queries/
       manifest.json      what the set is, with the size and SHA-256 of every other file

@@ -1,4 +1,4 @@
-"""LETOR text to rows, a piece at a time, by the native reader and with its errors."""
+"""LETOR text to rows in chunks, by the native reader and with its errors."""
 
 from __future__ import annotations
 

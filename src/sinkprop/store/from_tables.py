@@ -1,4 +1,4 @@
-"""CSV and Parquet to rows, a batch at a time, with the checks and the errors of `load_frame`."""
+"""CSV and Parquet to rows in chunks, with the checks and the errors of `load_frame`."""
 
 from __future__ import annotations
 

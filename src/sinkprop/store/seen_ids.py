@@ -1,4 +1,4 @@
-"""The query ids that a set has so far, in eight bytes each, to find one that comes again."""
+"""Query ids seen so far in a conversion, in eight bytes each, to find repeated ones."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class SeenIds:
         self._put(self._codes(ids))
 
     def repeated(self, ids: pa.Array) -> list[Any]:
-        """Those ids that were seen before, or stand there twice; all of them are seen then.
+        """Ids that were seen before or occur twice in `ids`; afterwards all of `ids` count as seen.
 
-        Of text, two ids in 10^7 have the same hash once in some 10^5 sets: the caller compares the ids.
+        Two text ids of 10^7 share a hash in about one set of 10^5: the caller compares the ids.
         """
         codes = self._codes(ids)
         again = np.ones(len(codes), bool)

@@ -1,4 +1,4 @@
-"""Times of value and gradient, beside what users have today: the measuring behind `sinkprop bench`.
+"""The measurements of `sinkprop bench`: times of value and gradient, beside other packages.
 
 Every time is the best of several on one thread, and every ratio is of two times measured in one run: absolute
 times mean little on a shared machine. Nothing is printed here, and no other package is imported until its

@@ -1,4 +1,4 @@
-"""The figures that the library holds itself to."""
+"""The figures of `sinkprop bench`: ratios and limits that the library promises, each measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the times were taken."""
+"""The description of the machine that the times were measured on."""
 
 from __future__ import annotations
 

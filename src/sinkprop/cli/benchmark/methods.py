@@ -1,4 +1,4 @@
-"""Ways to the value and gradient of one query: ours, and those of other packages where they are installed."""
+"""The methods that are timed: sinkprop's value and gradient of one query, and other packages'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured, with what budget, and the records of it."""
+"""Records of a benchmark: budget, queries, methods, timings, figures and the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times: the best of several, and ratios of times taken together."""
+"""Timing: the best of several runs, and ratios of times measured together."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The growth of boosted trees by the workers of a Dask cluster together."""
+"""Boosted trees grown by the workers of a Dask cluster together."""

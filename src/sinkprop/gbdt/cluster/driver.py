@@ -1,4 +1,4 @@
-"""Boosted trees on a Dask cluster: each worker has whole queries, and all grow the same trees together.
+"""The client's part in trees grown on a Dask cluster, where each worker holds whole queries.
 
 The loop is that of one process, `sinkprop.gbdt.growing.loop`, run on every worker at once. LightGBM sums the
 histograms of all workers through `gbdt/cluster/mesh.py`; everything else that a round decides is computed

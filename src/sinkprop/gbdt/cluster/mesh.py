@@ -1,4 +1,4 @@
-"""Trees grown by several processes: the sums over their documents, sent between them for LightGBM.
+"""Connections between the processes that grow trees together: LightGBM's sums travel over them.
 
 LightGBM's own sockets wait for ever for a process that has ended, or end their own process with it. So the
 exchange is made here, by functions that LightGBM calls where histograms are to be summed, and a process that

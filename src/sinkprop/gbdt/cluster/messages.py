@@ -1,4 +1,4 @@
-"""What the processes that grow trees together are told: the fit, and the part of each in it."""
+"""Messages to the processes that grow trees together: the fit, and each process's part in it."""
 
 from __future__ import annotations
 

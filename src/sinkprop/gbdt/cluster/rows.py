@@ -1,4 +1,4 @@
-"""The queries of one process that grows trees with others: its rows, their bins, and those that judge."""
+"""The queries of one process that grows trees with others: rows, bins and validation queries."""
 
 from __future__ import annotations
 

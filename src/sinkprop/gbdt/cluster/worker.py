@@ -1,4 +1,4 @@
-"""What a worker does for a fit of boosted trees: it grows them with the others, and says how far it is."""
+"""A worker's part in trees grown on a Dask cluster, with reports of its progress."""
 
 from __future__ import annotations
 

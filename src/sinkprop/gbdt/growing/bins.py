@@ -1,4 +1,4 @@
-"""LightGBM's data sets of rows that are read piece by piece: what stays in memory is a byte a feature.
+"""LightGBM's data sets made of rows that are read in chunks, with one byte per value in memory.
 
 LightGBM cuts each feature into bins, at bounds that it finds from a sample of the rows, and keeps the numbers
 of the bins only. Its own constructors take all rows at once; here they are handed over as they are read, with

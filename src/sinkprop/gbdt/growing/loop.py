@@ -1,4 +1,4 @@
-"""The growing of trees, round by round: derivatives, judgment, early stopping, and the record of it."""
+"""The boosting loop, round by round: derivatives, validation, early stopping, and the record of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features as LightGBM takes them: sparse rows, rows read as they are needed, and categories as numbers."""
+"""Features as LightGBM takes them: sparse rows, rows read on demand, and categories as numbers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def plain_rows(X: Any) -> Any:
 
 
 def joined_rows(a: TrainingSet, b: TrainingSet) -> TrainingSet:
-    """Both sets, their features of whatever kind; sparse where those of one are."""
+    """The rows of the two sets, with features of any kind; sparse if either set is."""
     bare = [replace(part, X=np.empty((len(part.y), 0))) for part in (a, b)]
     parts: list[Any] = [a.X, b.X]
     if any(isinstance(X, StreamedRows) for X in parts):
@@ -168,7 +168,7 @@ def _names(X: Any) -> list[Any]:
 
 
 def _kind(X: Any, column: int) -> str:
-    """Of a column of categories "unordered" or "ordered", of any other the empty text."""
+    """Kind of a column: "unordered" or "ordered" for categories, "" for any other."""
     if _is_pandas(X):
         dtype = X.dtypes.iloc[column]
         if str(dtype) != "category":

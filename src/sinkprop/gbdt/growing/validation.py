@@ -1,4 +1,4 @@
-"""Which queries trees are grown on, and which say when there are enough of them."""
+"""Training and validation queries of boosted trees, and the criterion that ends their growth."""
 
 from __future__ import annotations
 

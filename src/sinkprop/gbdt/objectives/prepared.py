@@ -1,4 +1,4 @@
-"""What a tree library tells of its rows, as derivatives that are prepared once for them."""
+"""Derivatives prepared once for the rows that a tree library holds."""
 
 from __future__ import annotations
 
