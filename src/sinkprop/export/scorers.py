@@ -287,8 +287,7 @@ _NONE, _ZERO, _NAN = 0, 1, 2  # LightGBM's kinds of missing values
 
 def _lightgbm(ranker: Any) -> TreeScorer:
     """The trees of LightGBM's text, whose lines have the arrays of inner nodes and leaves."""
-    categories = getattr(ranker, "_categories", None)
-    if categories is not None and categories.values:
+    if ranker.booster_.pandas_categorical:
         raise ValueError(
             "the model was trained on columns of categories, which no format here has. Give them as columns "
             "of 0 and 1, and train again."

@@ -1,4 +1,4 @@
-"""Which mode torch is in: compiling or vmapping, forward-mode differentiation, autocast."""
+"""The mode torch is in: compiling or vmapping, forward-mode differentiation, autocast."""
 
 from __future__ import annotations
 

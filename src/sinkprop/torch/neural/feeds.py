@@ -1,4 +1,4 @@
-"""Where the rows of a minibatch come from: memory, or a stored set that is read ahead of the training.
+"""Rows of minibatches, from memory or from a stored set that is read ahead of the training.
 
 A feed has queries by number and gives their rows, prepared for the network, in any order. `Held` has all of
 them in memory. `Streamed` reads a stored set anew in every epoch: it shuffles the blocks of the file, fills a
@@ -196,7 +196,7 @@ class Streamed:
         return _Loaded(queries, sizes, ends[:-1], features, labels)
 
     def shard(self, queries: Integers) -> Shard:
-        """These queries, read now."""
+        """The given queries, read now."""
         part = self.data.take(queries)
         return Shard(self._preparation(part.X), torch.from_numpy(part.y), None)
 
@@ -249,7 +249,7 @@ def spans_of(feed: Feed) -> list[Integers]:
 def training_moments(
     part: Data | None, n_features: int, transform: str, threads: int, processes: OneProcess
 ) -> Moments:
-    """Those of all training rows after the transform; processes with the same rows share the work.
+    """Moments of all training rows after the transform; processes with the same rows share the work.
 
     They are taken of chunks of consecutive rows and put together in their order.
     """

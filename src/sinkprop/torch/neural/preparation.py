@@ -1,4 +1,4 @@
-"""What happens to features before a network sees them."""
+"""Transform and normalization of the features that a network is given."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Moments:
 
     @classmethod
     def of(cls, X: NDArray[Any], transform: str) -> Moments:
-        """Those of some rows after the transform."""
+        """Moments of some rows after the transform."""
         rows = torch.from_numpy(X.astype(np.float64))
         if transform == "log1p":
             _log1p(rows)
@@ -97,7 +97,7 @@ class Moments:
         return cls(len(values), mean, np.square(values, out=values).sum(axis=0))
 
     def __add__(self, other: Moments) -> Moments:
-        """Those of both."""
+        """Moments of the rows of both."""
         if not other.n:
             return self
         n, apart = self.n + other.n, other.mean - self.mean

@@ -64,7 +64,7 @@ class OneProcess:
         said.heard = np.array([said.values])
 
     def share(self, n: int) -> range:
-        """Of n pieces of work on the same queries, those of this rank."""
+        """The share of this process in n pieces of work on the same queries."""
         return range(n)
 
     def gradient(self, parts: Sequence[Tensor], n: int, like: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which queries a network is trained on, and which are its validation queries, in one process or several."""
+"""Split into training and validation queries of a network, in one process or several."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def divided(
     fraction  of the queries that is held out to judge where there is no validation set. Processes with their
               own queries draw from those of all, one process after the other
 
-    Of a rank with queries of its own there may be none to train on: then they are None.
+    A process with queries of its own may have none to train on: then they are None.
     """
     mine = np.arange(data.n_queries)
     if validation:
@@ -53,7 +53,7 @@ def divided(
 
 
 def _counting(data: Data, queries: Integers, processes: OneProcess) -> Data | None:
-    """Those of the queries that have some weight; None where this rank has none of them."""
+    """The queries that have some weight; None where this process has none of them."""
     weight = data.query_weight
     kept = queries if weight is None else queries[weight[queries] > 0]
     n = np.array([float(len(kept))])

@@ -68,7 +68,7 @@ class StoredSet:
 
     @property
     def n_bytes(self) -> int:
-        """Of the features, as they are stored."""
+        """Size of the features as they are stored."""
         return 4 * self.n_rows * self.n_features
 
     @cached_property
@@ -84,7 +84,7 @@ class StoredSet:
         return replace(self, numbers=self.numbers[chosen], query_weight=weight)
 
     def take(self, queries: Integers) -> TrainingSet:
-        """These queries in memory, in the order given."""
+        """The given queries in memory, in that order."""
         found = self.stored.take(self.numbers[queries])
         sizes = self.sizes[queries]
         groups = Groups.of_sizes(sizes)
@@ -99,7 +99,7 @@ class StoredSet:
         return self.take(np.arange(self.n_queries))
 
     def digest(self) -> str:
-        """Of all that a fit depends on."""
+        """Digest of all that a fit depends on."""
         found = hashlib.sha256(f"stored {self.stored.digest} {self.by_query} {self.columns}".encode())
         found.update(np.ascontiguousarray(self.numbers).data)
         if self.query_weight is not None:
@@ -129,5 +129,5 @@ def largest_label(data: Data) -> float:
 
 
 def digest_of(data: Data) -> str:
-    """Of the queries and their weights."""
+    """Digest of the queries and their weights."""
     return data.digest() if isinstance(data, StoredSet) else fingerprint("", data)

@@ -404,7 +404,7 @@ class _Lanes:
 
     @property
     def queries(self) -> Integers:
-        """Those of this rank."""
+        """The queries of this process."""
         parts = [queries for lane in self.mine for _, queries in lane]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
