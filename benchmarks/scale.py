@@ -109,11 +109,13 @@ def sizes(folder: Path) -> None:
     from sinkprop import NDCG, SmoothedIndicator, open_queries
     from sinkprop.data.blocks import StoredSource
     from sinkprop.linear.tasks import Evaluate, Linear
+    from sinkprop.objective.native_terms import native_settings
 
     stored = open_queries(stored_set(folder, 0.0005))
     scorer = Linear(np.ones((1, N_FEATURES)), np.zeros(1))
     at = np.full(N_FEATURES, 12)
-    task = Evaluate(0, scorer, SmoothedIndicator(1.0), NDCG(), 5, 1e-6, 9, None, at, 10, 12)
+    settings = native_settings(SmoothedIndicator(1.0), 5, 1e-6)
+    task = Evaluate(0, scorer, NDCG(), settings, 9, None, at, 10, 12)
     answer = StoredSource(stored, 1).run(task)
     print(f"\nto a worker {len(dumps(task)):,} bytes, back {len(dumps(answer)):,} bytes")
     print(

@@ -21,6 +21,7 @@ from sinkprop.linear.ascent import moments_of, starts
 from sinkprop.linear.least_squares import least_squares
 from sinkprop.linear.paths import arrange
 from sinkprop.linear.tasks import Evaluate, Linear
+from sinkprop.objective.native_terms import native_settings
 
 
 @pytest.fixture
@@ -176,7 +177,8 @@ def test_the_order_of_the_queries_leaves_the_value_and_the_gradient():
     groups = sinkprop.data.group_rows(np.repeat(np.arange(40), sizes), len(y))
     other = sinkprop.data.blocks.replace(data, X=X, y=y, groups=groups)
     scorer = Linear(np.array([[1.0, 0.1, 3.0, 0.2]]), np.zeros(1))
-    task = Evaluate(0, scorer, SmoothedIndicator(0.5), NDCG(), 5, 1e-6, 40, None, np.full(4, 12), 10, 12)
+    settings = native_settings(SmoothedIndicator(0.5), 5, 1e-6)
+    task = Evaluate(0, scorer, NDCG(), settings, 40, None, np.full(4, 12), 10, 12)
     task = pickle.loads(pickle.dumps(task))
     a, b = ArraySource(data, 1).run(task), ArraySource(other, 2).run(task)
     assert a.fits

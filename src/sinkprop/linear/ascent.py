@@ -19,6 +19,7 @@ from sinkprop.linear.exact_sums import ExactSum, exponent, exponents, until_it_f
 from sinkprop.linear.problem import unscaled
 from sinkprop.linear.tasks import Evaluate, Evaluated, Extent, Gram, Linear, Spread, Squares, Sums
 from sinkprop.objective.gains import Gain
+from sinkprop.objective.native_terms import native_settings
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 __all__ = ["Moments", "Objective", "Path", "moments_of", "over", "scorer", "starts"]
@@ -174,6 +175,7 @@ class Objective:
     ) -> None:
         self.path, self.scaling, self.regression = path, scaling, start.weights
         self._gain, self._n_iter, self._epsilon = gain, n_iter, epsilon
+        self._relaxation, self._settings = relaxation, native_settings(relaxation, n_iter, epsilon)
         self._resample, self._seed = resample, seed
         self._longest = max(source.longest for source in path.sources)
         self._reach = exponents(moments.largest * self._longest)
@@ -196,6 +198,9 @@ class Objective:
 
     def value(self, W: Floats, relaxation: Relaxation) -> tuple[float, Floats]:
         """Expected gain and its gradient in W."""
+        if relaxation is not self._relaxation:  # once for each stage
+            self._settings = native_settings(relaxation, self._n_iter, self._epsilon)
+            self._relaxation = relaxation
         self.evaluations += 1
         path, own = self.path, scorer(W, self.scaling)
         sigma = relaxation.sigma if isinstance(relaxation, SmoothedIndicator) else 1.0
@@ -204,19 +209,17 @@ class Objective:
 
         def run(extra: int) -> Evaluated:
             task = Evaluate(
-                path.number,
-                own,
-                relaxation,
-                self._gain,
-                self._n_iter,
-                self._epsilon,
-                path.n_queries,
-                path.total_weight,
-                self._reach + (steep + extra),
-                10 + exponent(path.largest_weight) + extra,
-                steep + exponent(self._longest) + extra,
-                self._resample,
-                (self._seed, path.number),
+                path=path.number,
+                scorer=own,
+                gain=self._gain,
+                settings=self._settings,
+                n_queries=path.n_queries,
+                total_weight=path.total_weight,
+                exponent=self._reach + (steep + extra),
+                of_values=10 + exponent(path.largest_weight) + extra,
+                of_totals=steep + exponent(self._longest) + extra,
+                resample=self._resample,
+                seed=(self._seed, path.number),
             )
             return over(path.sources, task)
 

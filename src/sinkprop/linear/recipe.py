@@ -216,14 +216,14 @@ def _assessed(
         return [
             source.run(
                 Assess(
-                    recipe.judge,
-                    {number: scorers[number] for number in judged},
-                    own if source in paths[0].path.sources else None,
-                    relaxation,
-                    recipe.n_iter,
-                    recipe.epsilon,
-                    recipe.top,
-                    exponent(paths[0].path.largest_weight) + 20 + extra,
+                    judge=recipe.judge,
+                    judged={number: scorers[number] for number in judged},
+                    training=own if source in paths[0].path.sources else None,
+                    relaxation=relaxation,
+                    n_iter=recipe.n_iter,
+                    epsilon=recipe.epsilon,
+                    top=recipe.top,
+                    exponent=exponent(paths[0].path.largest_weight) + 20 + extra,
                 )
             )
             for source, judged in arrangement.judges

@@ -25,7 +25,7 @@ from sinkprop.linear.exact_sums import ExactSum, add_products, add_rows
 from sinkprop.linear.problem import row_scores
 from sinkprop.objective.expected_gain import grouped_gain, scale_queries
 from sinkprop.objective.gains import Gain
-from sinkprop.objective.native_terms import native_settings
+from sinkprop.objective.native_terms import NativeSettings
 from sinkprop.objective.rank_distribution import partitioned_ranks
 from sinkprop.objective.relaxations import Relaxation
 
@@ -209,10 +209,8 @@ class Evaluate:
 
     path: int
     scorer: Linear
-    relaxation: Relaxation
     gain: Gain
-    n_iter: float
-    epsilon: float
+    settings: NativeSettings
     n_queries: int
     total_weight: float | None
     exponent: Integers
@@ -256,16 +254,7 @@ class Evaluate:
             )
             x, y = theta[rows], y[rows]
             weight = None if weight is None else weight[rows]
-        values, g = grouped_gain(
-            x,
-            y,
-            groups,
-            self.gain,
-            native_settings(self.relaxation, self.n_iter, self.epsilon),
-            weight,
-            1,
-            factor=1 / n_queries,
-        )
+        values, g = grouped_gain(x, y, groups, self.gain, self.settings, weight, 1, factor=1 / n_queries)
         if self.total_weight is not None:
             own = np.tile(_of_queries(block, self.path), max(1, self.resample))
             shares = own / (self.total_weight * max(1, self.resample)) * n_queries
