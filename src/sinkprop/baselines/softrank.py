@@ -16,7 +16,7 @@ from sinkprop.common.arguments import numbers, whole
 from sinkprop.common.lbfgs import descend
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
-from sinkprop.estimator.base import Ids
+from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
 from sinkprop.linear.annealed import PENALTIES

@@ -7,7 +7,6 @@ fits and turns features into scores; what is given is checked here, by the funct
 from __future__ import annotations
 
 import os
-import warnings
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import reduce
@@ -15,27 +14,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 import sinkprop
 from sinkprop.common.types import Floats, Integers
-from sinkprop.data.checks import as_features, as_labels, as_query_weight
-from sinkprop.data.feature_scaling import Scaling, scale_by_query
-from sinkprop.data.kinds import has_own_queries, is_elsewhere, is_stored_set
-from sinkprop.data.queries import Groups, Queries, group_rows
+from sinkprop.data.checks import as_labels, as_query_weight
+from sinkprop.data.feature_scaling import Scaling
+from sinkprop.data.queries import Groups, Queries
 from sinkprop.data.training_set import TrainingSet, joined, with_dtype
-from sinkprop.estimator.external_queries import as_stored, in_memory, no_arrays, nothing_beside
-from sinkprop.estimator.fit_arguments import (
-    evaluation_items,
-    expanded_weight,
-    ids_of_sizes,
-    label_column,
-    one_each,
-    text_column,
-    warn_of_what_is_no_feature,
-)
+from sinkprop.estimator.inputs import Ids, RankerInputs
 from sinkprop.metrics.evaluation import check_metric, evaluate, evaluate_blocks
 from sinkprop.metrics.ranking import ranking
 from sinkprop.model_files import ModelFileError, read_model, write_model
@@ -45,11 +33,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseRanker"]
 
-Ids = ArrayLike | Sequence[Hashable]
 R = TypeVar("R", bound="BaseRanker")
 
 
-class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class BaseRanker(RankerInputs):
     """A ranker as a scikit-learn estimator.
 
     Rows are documents, `qid` says which query each belongs to: any hashable ids, in any order. `group=`, the
@@ -110,14 +97,6 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         evaluation  eval_set, eval_qid and eval_group;  weights  sample_weight and query_weight, of `fit`
         """
         return False
-
-    def _know_features(self, n_features: int, names: Sequence[str] | None) -> None:
-        """Remember the number of features and their names, where X is not an array that tells them."""
-        self.n_features_in_ = int(n_features)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
     @abstractmethod
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
@@ -204,39 +183,6 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             query_weight=weight,
         )
         return next(iter(result.values()))
-
-    def _given_stored(self, X: Any, **given: Any) -> StoredQueries | None:
-        """The stored set that X is or names, if it has the features of the model; None for other data."""
-        stored = as_stored(X)
-        if stored is None:
-            return None
-        check_is_fitted(self, "n_features_in_")
-        nothing_beside(f"the stored set {stored.path}", **given)
-        if not self.__sklearn_tags__().input_tags.allow_nan:
-            stored.require_finite(type(self).__name__)
-        if stored.n_features != self.n_features_in_:
-            raise ValueError(
-                f"{stored.path} has {stored.n_features} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
-        return stored
-
-    def _rows(
-        self, X: Any, qid: Ids | None, group: ArrayLike | None, **given: Any
-    ) -> tuple[NDArray[Any], Groups | None]:
-        """Features of the rows, checked, and their queries where they are known."""
-        if isinstance(X, Queries):
-            nothing_beside("the Queries", qid=qid, group=group, **given)
-            return self._features_of(X), X.groups
-        features = self._features(X)
-        return features, self._optional_groups(qid, group, len(features))
-
-    def _rows_in_queries(
-        self, X: Any, qid: Ids | None, group: ArrayLike | None, what: str, **given: Any
-    ) -> tuple[NDArray[Any], Groups]:
-        """The same for `what`, a method that cannot do without the queries."""
-        features, groups = self._rows(X, qid, group, **given)
-        return features, self._required(groups, len(features), what)
 
     def _fill(self, out: NDArray[Any], stored: StoredQueries, work: Any) -> None:
         """What work(X, groups) gives the rows of each block, one block after another."""
@@ -340,173 +286,6 @@ class BaseRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
         """Ranks of normalized rows in their queries."""
         return ranking(self._score_rows(X, groups), groups.codes).ranks
-
-    def _training_set(
-        self,
-        X: Any,
-        y: Any = None,
-        qid: Ids | None = None,
-        group: ArrayLike | None = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
-        name: str = "",
-    ) -> TrainingSet:
-        """Checked rows, sorted by query. `name` tells an evaluation set's arrays from the training ones."""
-        if is_elsewhere(X) or isinstance(X, Queries):
-            no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
-            queries = X if isinstance(X, Queries) else in_memory(X)
-            X = self._features_of(queries, reset=not name, name=f"{name}X")
-            return self._sorted_set(X, queries.y, queries.groups, sample_weight, query_weight)
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: one label a row."
-            )
-        X = self._features(X, reset=not name, name=f"{name}X")
-        n = len(X)
-        labels = as_labels(label_column(y, name), n, rows_of=f"{name}X")
-        if not name:
-            warn_of_what_is_no_feature(X, getattr(self, "feature_names_in_", None), labels, qid)
-        if qid is None and group is None:
-            if name:
-                raise ValueError(f"{name}qid is missing: one query id a row of {name}X.")
-            warnings.warn(
-                f"fit: no qid was given, so all {n} rows count as one query. Pass qid=, one id a row.",
-                UserWarning,
-                stacklevel=3,  # where fit was called
-            )
-            groups = group_rows(None, n)
-        else:
-            groups = self._required(self._optional_groups(qid, group, n, name=name), n, "fit")
-        return self._sorted_set(X, labels, groups, sample_weight, query_weight)
-
-    def _sorted_set(
-        self, X: NDArray[Any], labels: Floats, groups: Groups, sample_weight: Any, query_weight: Any
-    ) -> TrainingSet:
-        n = len(labels)
-        row_weight = None if sample_weight is None else expanded_weight(sample_weight, n)
-        weight = None if query_weight is None else as_query_weight(query_weight, groups, n)
-        X = self._by_query(X, groups)
-        if groups.rows is not None:
-            rows = groups.rows
-            X, labels = X[rows], labels[rows]
-            row_weight = None if row_weight is None else row_weight[rows]
-            groups = groups.sorted
-        return TrainingSet(X, labels, groups, row_weight, weight)
-
-    def _evaluation_sets(
-        self,
-        eval_set: Any,
-        eval_qid: Sequence[Ids] | None,
-        eval_group: Sequence[ArrayLike] | None,
-    ) -> list[Any]:
-        if eval_set is None:
-            if eval_qid is not None or eval_group is not None:
-                raise ValueError("eval_qid and eval_group need an eval_set: [(X, y)].")
-            return []
-        sets = evaluation_items(eval_set)
-        n_pairs = sum(not has_own_queries(item) for item in sets)
-        if not n_pairs and not (eval_qid is None and eval_group is None):
-            raise ValueError("eval_qid and eval_group need an eval_set: [(X, y)].")
-        ids = iter(one_each(eval_qid, n_pairs, "eval_qid"))
-        sizes = iter(one_each(eval_group, n_pairs, "eval_group"))
-        found: list[Any] = []
-        for i, item in enumerate(sets):
-            if is_stored_set(item):
-                found.append(self._stored_judges(item))
-            elif isinstance(item, Queries):
-                found.append(self._training_set(item, name="eval_set "))
-            elif isinstance(item, tuple | list) and len(item) == 2:
-                X, y = item
-                found.append(self._training_set(X, y, next(ids), next(sizes), name="eval_set "))
-            else:
-                raise ValueError(
-                    "eval_set must be Queries or a list of (X, y) pairs; item "
-                    f"{i} is {type(item).__name__!r}."
-                )
-        return found
-
-    def _stored_judges(self, item: Any) -> Any:
-        """A stored set to judge by, its features in the order of the training set's by their names.
-
-        Here it is loaded; rankers that read it as they go have their own way.
-        """
-        return self._training_set(self._given_stored(item), name="eval_set ")
-
-    def _features_of(self, queries: Queries, *, reset: bool = False, name: str = "X") -> NDArray[Any]:
-        """Features of `Queries`, checked, in the order of those fitted to by their names."""
-        columns = None if reset else queries.columns_of(getattr(self, "feature_names_in_", None))
-        X = queries.X if columns is None else np.ascontiguousarray(queries.X[:, columns])
-        with warnings.catch_warnings():  # they may have names; scikit-learn looks for those of frames
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            features = self._features(X, reset=reset, name=name)
-        if reset and queries.feature_names is not None:
-            self.feature_names_in_ = np.array(queries.feature_names, dtype=object)
-        return features
-
-    def _features(self, X: ArrayLike, *, reset: bool = False, name: str = "X") -> NDArray[Any]:
-        if not reset:
-            check_is_fitted(self, "n_features_in_")
-        try:
-            values = validate_data(
-                self, X, reset=reset, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
-            )
-        except (TypeError, ValueError) as error:
-            column = None if "feature names" in str(error) else text_column(X)
-            if column is None:
-                raise
-            raise ValueError(
-                f"{name} must hold numbers, but its column {column!r} does not: {error}. Leave it out, as by "
-                f"X.drop(columns=[{column!r}]), or encode it as numbers; query ids are passed as qid=."
-            ) from None
-        allow_nan = self.__sklearn_tags__().input_tags.allow_nan
-        names = getattr(self, "feature_names_in_", None) if hasattr(X, "columns") else None
-        return as_features(values, name=name, allow_nan=allow_nan, columns=names)
-
-    def _required(self, groups: Groups | None, n: int, what: str) -> Groups:
-        """The queries of n rows; a ValueError where `what` needs them and they are not known."""
-        if groups is None:
-            hint = ""
-            if what == "score":
-                hint = (
-                    " In cross-validation, sklearn.set_config(enable_metadata_routing=True) sends it there."
-                )
-            raise ValueError(
-                f"{what} needs qid=, one query id a row ({n} rows), or group=, the sizes of consecutive "
-                f"queries. For one query give its rows one id.{hint}"
-            )
-        return groups
-
-    def _optional_groups(
-        self, qid: Ids | None, group: ArrayLike | None, n: int, *, name: str = ""
-    ) -> Groups | None:
-        if qid is not None and group is not None:
-            raise ValueError(f"give {name}qid or {name}group, not both.")
-        if group is not None:
-            qid = ids_of_sizes(group, n)
-        return None if qid is None else group_rows(qid, n)
-
-    def _rows_of_one_query(self, X: Any, qid: Ids | None, what: str) -> tuple[NDArray[Any], Groups]:
-        """Normalized features of one query; a ValueError where `qid`, which may be left out, has several."""
-        features, groups = self._rows(X, qid, None)
-        if groups is not None and len(groups.queries) > 1:
-            first = groups.queries.tolist()[0]
-            raise ValueError(
-                f"{what} is of one query, but qid has {len(groups.queries)}. Give the rows of one, as "
-                f"X[qid == {first!r}]."
-            )
-        one = group_rows(None, len(features))
-        return self._by_query(features, one), one
-
-    def _by_query(self, X: NDArray[Any], groups: Groups | None) -> NDArray[Any]:
-        """X, normalized where that is done query by query."""
-        if getattr(self, "normalization", "none") != "query":
-            return X
-        if groups is None:
-            raise ValueError(
-                "predict needs qid= where normalization='query': its queries' ranges are not known."
-            )
-        return scale_by_query(X, groups)
 
 
 def seed_of(random_state: Any) -> int:

@@ -14,7 +14,7 @@ from sinkprop.data.queries import Queries
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
 
-__all__ = ["as_stored", "in_memory", "no_arrays"]
+__all__ = ["as_stored", "in_memory", "no_arrays", "nothing_beside"]
 
 
 def as_stored(X: Any) -> StoredQueries | None:
@@ -33,18 +33,18 @@ def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any, clust
     """
     if not cluster:
         _no_frame_of_cluster(X)
-    what, given = "a Dask DataFrame", {"group": group, "sample_weight": sample_weight}
+    given = {"y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
+    what, has = ("a stored set" if is_stored_set(X) else "a list of files"), "which has its own"
     if isinstance(X, Queries):
-        what, given = "Queries", {"y": y, "qid": qid, "group": group}
-    elif not is_frame_of_cluster(X):  # of which y and qid are columns
-        what, given = "a stored set" if is_stored_set(X) else "a list of files", {"y": y, "qid": qid, **given}
+        what, has = "Queries", "which have their own"
+        del given["sample_weight"]
+    elif is_frame_of_cluster(X):
+        what = "a Dask DataFrame"
+        del given["y"], given["qid"]  # names of its columns
     for name, value in given.items():
-        if value is None:
-            continue
-        if isinstance(X, Queries):
-            raise ValueError(f"fit: give no {name} with Queries, which have their own.")
-        has = "no row weights: give query_weight" if name == "sample_weight" else "its own"
-        raise ValueError(f"fit: give no {name} with {what}, which has {has}.")
+        if value is not None:
+            because = "which has no row weights: give query_weight" if name == "sample_weight" else has
+            raise ValueError(f"fit: give no {name} with {what}, {because}.")
 
 
 def nothing_beside(what: str, **given: Any) -> None:

@@ -21,9 +21,10 @@ from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.kinds import is_elsewhere
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import BaseRanker, Ids, seed_of
+from sinkprop.estimator.base import BaseRanker, seed_of
 from sinkprop.estimator.cluster_parameter import cloned, portable
 from sinkprop.estimator.external_queries import as_stored, no_arrays
+from sinkprop.estimator.inputs import Ids
 from sinkprop.gbdt.boosters import (
     as_booster,
     booster_names,

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from sinkprop.common.types import Floats
-from sinkprop.estimator.base import Ids
 from sinkprop.estimator.cluster_parameter import cloned, portable
+from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.selection import Selection
 from sinkprop.linear.annealed import PENALTIES, AnnealedRanker
 from sinkprop.linear.records import Annealing, Stage

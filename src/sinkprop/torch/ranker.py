@@ -18,8 +18,9 @@ from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_query_weight
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import BaseRanker, Ids
+from sinkprop.estimator.base import BaseRanker
 from sinkprop.estimator.external_queries import as_stored, no_arrays
+from sinkprop.estimator.inputs import Ids
 from sinkprop.metrics.evaluation import check_metric
 from sinkprop.model_files import ModelFileError
 from sinkprop.objective.gains import Gain, RankLinear
