@@ -208,7 +208,7 @@ def test_files_are_written_and_agree(ohsumed, tmp_path):
 
 
 def test_json_to_stdout_is_nothing_else(ohsumed):
-    result = run(ohsumed, "--methods", "regression", "--json", "-")
+    result = run(ohsumed, "--methods", "regression", "--json", "-", "--jobs", 1)
     assert (result.returncode, result.stderr) == (0, "")
     assert Comparison.from_json(result.stdout).methods == ("regression",)
 
