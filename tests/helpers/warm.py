@@ -28,6 +28,10 @@ class Warm:
         import subprocess
         import tempfile
 
+        import pytest
+
+        if not hasattr(os, "fork"):
+            pytest.skip("this system does not fork")
         self.folder = tempfile.TemporaryDirectory(prefix="warm")
         self.address = os.path.join(self.folder.name, "socket")
         code = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import warm; warm.serve()"
