@@ -15,6 +15,16 @@ settings.register_profile("shared machine", deadline=None)  # a machine may be b
 settings.load_profile("shared machine")
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Any]:
+    """Processes that have loaded scikit-learn and the program; see warm.py."""
+    from warm import Warm
+
+    commands = ("train", "predict", "evaluate", "compare", "demo", "bench", "convert", "report")
+    with Warm(*(f"sinkprop.cli.{name}" for name in commands), "sinkprop.registry", "sinkprop.linear") as warm:
+        yield warm
+
+
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[Any]:
     """A Dask client of two worker processes, for the tests of a module."""

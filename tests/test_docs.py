@@ -7,16 +7,16 @@ import inspect
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import click
 import pytest
 from places import ROOT
+from warm import Warm
 
 import sinkprop
 from sinkprop.cli import program
+from sinkprop.common.packages import installed
 
 DOCS = ROOT / "docs"
 PAGES = sorted(
@@ -41,8 +41,9 @@ ELSEWHERE = {
 }
 BLOCK = re.compile(r"(?:^<!-- (?P<mark>.+?) -->\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
-# Each example by itself, with names of its own, but those of a page in one process: most of their time would
-# be imports.
+# Each example by itself, with names of its own, but those of a page in one process, which has the imports of
+# all pages behind it: most of their time would be imports.
+IMPORTS = ("sinkprop.registry", "sinkprop.linear", "sklearn.model_selection", "pandas", "torch", "lightgbm")
 RUN = """
 import contextlib, io, json, sys
 
@@ -91,18 +92,19 @@ def test_pages_of_other_tests_are_read_there(page):
     assert Path(page).name in (ROOT / "tests" / ELSEWHERE[page]).read_text(encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def strict():
+    """Processes in which a warning is an error."""
+    with Warm(*filter(installed, IMPORTS), options=("-W", "error")) as strict:
+        yield strict
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNING)
-def test_the_examples_run(page, tmp_path):
+def test_the_examples_run(page, tmp_path, strict):
     codes = examples(page)[0]
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", RUN],
-        input=json.dumps([(f"{page}, example {i}", code) for i, code in enumerate(codes, 1)]),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    given = json.dumps([(f"{page}, example {i}", code) for i, code in enumerate(codes, 1)])
+    done = strict.run(RUN, input=given, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for code, printed in zip(codes, json.loads(done.stdout), strict=True):
         assert bool(printed) == ("print(" in code)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from places import ROOT
+from warm import PROGRAM
 
 import sinkprop
 from sinkprop import cli
@@ -31,7 +32,7 @@ TINY = ["bench", "--quick", "--no-peers", "--no-figures", "--sizes", "4,30"]
 def run(*arguments, **environment):
     """The program as a user's shell runs it, with both outputs piped."""
     return subprocess.run(
-        [sys.executable, "-c", "from sinkprop.cli import main; main()", *arguments],
+        [sys.executable, "-c", PROGRAM, *arguments],
         env=os.environ | environment,
         capture_output=True,
         text=True,
@@ -99,9 +100,10 @@ def test_bench_prints_times_ratios_accuracy_and_machine():
     assert [len(row) for row in rows[:2]] == [3, 3]  # the name and two sizes, in both tables
 
 
-def test_piped_output_is_plain_whole_and_leaves_stderr_alone():
+def test_piped_output_is_plain_whole_and_leaves_stderr_alone(warm):
     sizes = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18"
-    result = run(*TINY[:-1], sizes, COLUMNS="60", TERM="xterm-256color")
+    terminal = {"COLUMNS": "60", "TERM": "xterm-256color"}
+    result = warm.run(PROGRAM, *TINY[:-1], sizes, env=terminal)
     assert result.returncode == 0
     assert result.stderr == ""
     assert "\x1b" not in result.stdout
@@ -169,9 +171,9 @@ def test_json_holds_every_record():
     assert figures["Gaussian vs torch autograd, n = 1000"]["measured"] is None
 
 
-def test_json_and_plot_files(tmp_path):
+def test_json_and_plot_files(tmp_path, warm):
     picture, data = tmp_path / "times.png", tmp_path / "times.json"
-    result = run(*TINY, "--plot", str(picture), "--json", str(data))
+    result = warm.run(PROGRAM, *TINY, "--plot", picture, "--json", data)
     assert (result.returncode, result.stderr) == (0, "")
     assert f"Wrote {picture}\nWrote {data}\n" in result.stdout
     assert json.loads(data.read_text("utf-8"))["sizes"] == [4, 30]

@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from places import ROOT
+from warm import PROGRAM
 
 import sinkprop
 from sinkprop import cli
@@ -73,7 +74,7 @@ def run(capfd):
 def shell(*arguments, **options):
     """The program as a user's shell runs it."""
     return subprocess.run(
-        [sys.executable, "-c", "from sinkprop.cli import main; main()", *map(str, arguments)],
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -83,7 +84,7 @@ def shell(*arguments, **options):
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
+def files(tmp_path_factory, warm):
     """A folder with data and a model of each kind, which tests read and do not change."""
     folder = tmp_path_factory.mktemp("commands")
     for name, seed in (("train", 0), ("vali", 1), ("test", 2)):
@@ -92,7 +93,9 @@ def files(tmp_path_factory):
         ("m", ["--vali", folder / "vali.txt"]),
         ("two", ["--relaxation", "logit-logistic"]),
     ):
-        done = shell("train", folder / "train.txt", "--model", folder / f"{name}.model", *FAST, *options)
+        done = warm.run(
+            PROGRAM, "train", folder / "train.txt", "--model", folder / f"{name}.model", *FAST, *options
+        )
         assert (done.returncode, done.stderr) == (0, "")
     return folder
 
@@ -209,9 +212,9 @@ def test_train_regression(files, tmp_path, run):
     assert f"{direct.score(X, y, qid=qid):.4f}" in done.out
 
 
-def test_train_json_alone_on_stdout(files, tmp_path):
+def test_train_json_alone_on_stdout(files, tmp_path, warm):
     model = tmp_path / "m.model"
-    done = shell("train", files / "train.txt", "--model", model, *FAST, "--json", "-")
+    done = warm.run(PROGRAM, "train", files / "train.txt", "--model", model, *FAST, "--json", "-")
     assert (done.returncode, done.stderr) == (0, "")
     record = json.loads(done.stdout)
     assert record["data"]["train"] == {
@@ -289,13 +292,13 @@ def test_validation_with_other_features(files, tmp_path, run):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals")
-def test_ctrl_c_saves_the_best_so_far_and_the_checkpoint_resumes(tmp_path):
+def test_ctrl_c_saves_the_best_so_far_and_the_checkpoint_resumes(tmp_path, warm):
     X, y, qid, _ = problem(n_queries=300, n=60, n_features=20)
     (tmp_path / "train.txt").write_text(letor(X, y, qid))
     model, check = tmp_path / "m.model", tmp_path / "m.check"
     train = ["train", str(tmp_path / "train.txt"), "--selection", "validation", "--threads", "1"]
     arguments = [*train, "--model", str(model), "--checkpoint", str(check)]
-    command = [sys.executable, "-c", "from sinkprop.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", PROGRAM, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for _ in range(6000):
         if check.exists() or process.poll() is not None:
@@ -311,10 +314,10 @@ def test_ctrl_c_saves_the_best_so_far_and_the_checkpoint_resumes(tmp_path):
     first = sinkprop.load_model(model)
     assert first.fit_result_.status == "interrupted"
     stages = len(first.fit_result_.stages)
-    resumed = shell(*arguments)
+    resumed = warm.run(PROGRAM, *arguments)
     assert (resumed.returncode, resumed.stderr) == (0, "")
     assert not check.exists()
-    whole = shell(*train, "--model", tmp_path / "w.model")
+    whole = warm.run(PROGRAM, *train, "--model", tmp_path / "w.model")
     assert whole.returncode == 0
     last, uninterrupted = sinkprop.load_model(model), sinkprop.load_model(tmp_path / "w.model")
     assert len(last.fit_result_.stages) > stages
@@ -345,18 +348,18 @@ def test_predict_from_stdin_to_a_file(files, tmp_path, run):
     assert [p.name for p in tmp_path.iterdir()] == ["scores.txt"]
 
 
-def test_names_with_markup_and_other_alphabets(tmp_path):
+def test_names_with_markup_and_other_alphabets(tmp_path, warm):
     data = tmp_path / "[bold]d\N{GREEK SMALL LETTER ALPHA}[x].txt"
     data.write_text("1 qid:A.1 1:2 #docid = [/red]\n0 qid:A.1 1:1 #docid = b\n")
-    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    environment = {"PYTHONIOENCODING": "ascii"}
     arguments = ["train", data, "--method", "regression", "--model", tmp_path / "m"]
-    done = shell(*arguments, env=environment)
+    done = warm.run(PROGRAM, *arguments, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert r"[bold]d\u03b1[x].txt" in done.stdout
-    done = shell("evaluate", data, "--feature", "1", "--per-query", env=environment)
+    done = warm.run(PROGRAM, "evaluate", data, "--feature", "1", "--per-query", env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert "A.1" in done.stdout
-    done = shell("predict", tmp_path / "m", data, "--format", "trec", env=environment)
+    done = warm.run(PROGRAM, "predict", tmp_path / "m", data, "--format", "trec", env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("A.1 Q0 [/red] 1 ")
 
@@ -751,7 +754,7 @@ def test_bad_data_is_one_line_and_nothing_changes(files, tmp_path, run, what, co
 
 
 @pytest.mark.parametrize("command", ["train", "predict", "evaluate"])
-def test_bad_data_from_a_shell(files, tmp_path, command):
+def test_bad_data_from_a_shell(files, tmp_path, warm, command):
     data = tmp_path / "bad.txt"
     data.write_bytes(BAD["a feature id twice"])
     arguments = {
@@ -759,7 +762,7 @@ def test_bad_data_from_a_shell(files, tmp_path, command):
         "predict": ["predict", files / "m.model", data],
         "evaluate": ["evaluate", data, "--feature", "1"],
     }[command]
-    done = shell(*arguments)
+    done = shell(*arguments) if command == "train" else warm.run(PROGRAM, *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert one_line(done.stderr)
     assert "bad.txt, line 3" in done.stderr
@@ -929,7 +932,7 @@ def test_a_full_disk_is_one_line(files, command):
     }[command]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-c", "from sinkprop.cli import main; main()", *map(str, arguments)],
+            [sys.executable, "-c", PROGRAM, *map(str, arguments)],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -949,17 +952,16 @@ def test_commands_are_made_without_scikit_learn():
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="shell scripts")
-def test_the_examples_of_the_documentation_run(tmp_path):
+def test_the_examples_of_the_documentation_run(tmp_path, warm):
     """docs/command-line.md, block after block in one folder, without the demonstration, which has its own."""
     page = ROOT / "docs" / "command-line.md"
     blocks = re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     assert len(blocks) == 8
     shims = tmp_path / "bin"
     shims.mkdir()
-    package = str(pathlib.Path(sinkprop.__file__).parents[1])
-    for name, start in (("python", ""), ("sinkprop", "-c 'from sinkprop.cli import main; main()'")):
+    for name, text in (("python", warm.shim("", takes_code=True)), ("sinkprop", warm.shim(PROGRAM))):
         shim = shims / name
-        shim.write_text(f'#!/bin/sh\nPYTHONPATH="{package}" exec "{sys.executable}" {start} "$@"\n')
+        shim.write_text(text)
         shim.chmod(0o755)
     script = "".join(block for block in blocks if "sinkprop demo" not in block)
     first = "--vali pydocs/Fold1/vali.txt --model my.model\n"

@@ -14,6 +14,7 @@ import time
 import pytest
 from click.testing import CliRunner
 from fold_folders import OLD, contents, letor_text, write_data_set, write_fold
+from warm import PROGRAM
 
 from sinkprop import cli
 from sinkprop.experiment import METHODS, Comparison, compare, find_data_sets, published_rows
@@ -35,7 +36,7 @@ def invoke(*arguments):
 def run(*arguments, **environment):
     """The program as a user's shell runs it, with both outputs piped."""
     return subprocess.run(
-        [sys.executable, "-c", "from sinkprop.cli import main; main()", "compare", *map(str, arguments)],
+        [sys.executable, "-c", PROGRAM, "compare", *map(str, arguments)],
         env=os.environ | environment,
         capture_output=True,
         text=True,
@@ -88,16 +89,19 @@ def test_help_teaches_by_example_and_names_the_methods():
     assert "sinkprop compare" in CliRunner().invoke(cli.program(), []).output
 
 
-def test_tables_hold_the_numbers_of_the_json(ohsumed, tmp_path):
-    result = run(
+def test_tables_hold_the_numbers_of_the_json(ohsumed, tmp_path, warm):
+    result = warm.run(
+        PROGRAM,
+        "compare",
         ohsumed,
         "--methods",
         CHEAP,
         "--per-fold",
         "--json",
         tmp_path / "r.json",
-        COLUMNS="60",
-        TERM="xterm-256color",
+        "--jobs",
+        1,
+        env={"COLUMNS": "60", "TERM": "xterm-256color"},
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert "\x1b" not in result.stdout
@@ -204,7 +208,7 @@ def test_files_are_written_and_agree(ohsumed, tmp_path):
 
 
 def test_json_to_stdout_is_nothing_else(ohsumed):
-    result = run(ohsumed, "--methods", "regression", "--json", "-")
+    result = run(ohsumed, "--methods", "regression", "--json", "-", "--jobs", 1)
     assert (result.returncode, result.stderr) == (0, "")
     assert Comparison.from_json(result.stdout).methods == ("regression",)
 
@@ -233,8 +237,9 @@ def test_narrow_terminals_get_the_columns_in_several_tables(ohsumed, width):
     assert [heads.count(metric) for metric in ("ndcg@2", "p@3", "Fold2", "Wilcoxon")] == [1, 1, 15, 1]
 
 
-def test_output_without_unicode(ohsumed):
-    result = run(ohsumed, "--methods", CHEAP, PYTHONIOENCODING="ascii")
+def test_output_without_unicode(ohsumed, warm):
+    ascii_ = {"PYTHONIOENCODING": "ascii"}
+    result = warm.run(PROGRAM, "compare", ohsumed, "--methods", CHEAP, "--jobs", 1, env=ascii_)
     assert result.returncode == 0
     assert result.stdout.isascii()
     assert "> regression" in result.stdout

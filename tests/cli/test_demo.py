@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -15,14 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from warm import PROGRAM
 
 import sinkprop
 from sinkprop.cli import demonstration as demo
 from sinkprop.cli.demo import FIGURE, MODEL, REPORT
 from sinkprop.cli.demonstration_figure import draw_demonstration
 from sinkprop.data import Fold, Queries
-
-PROGRAM = [sys.executable, "-c", "from sinkprop.cli import main; main()"]
 
 
 def queries(n_queries, seed, n=12):
@@ -159,17 +157,11 @@ def test_the_figure_is_drawn_whole(tested, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory):
+def shown(tmp_path_factory, warm):
     """One run of one fold, piped."""
     folder = tmp_path_factory.mktemp("demo")
-    done = subprocess.run(
-        [*PROGRAM, "demo", "--fold", "2", "--out", str(folder / "new"), "--json", str(folder / "d.json")],
-        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "60"},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+    arguments = ["demo", "--fold", "2", "--out", folder / "new", "--json", folder / "d.json"]
+    done = warm.run(PROGRAM, *arguments, env={"TERM": "xterm-256color", "COLUMNS": "60"})
     assert (done.returncode, done.stderr) == (0, "")
     return folder, done.stdout
 
@@ -220,17 +212,10 @@ def test_model_figure_and_report_are_left_and_nothing_else(shown):
     assert image.imread(folder / FIGURE).shape[1] > 1500
 
 
-def test_the_lines_of_python_at_the_end_run(shown, tmp_path):
+def test_the_lines_of_python_at_the_end_run(shown, tmp_path, warm):
     lines = re.search(r"as files:\n((?:  .*\n)+)", shown[1])[1]
     code = "\n".join(line.strip() for line in lines.splitlines())
-    package = str(pathlib.Path(sinkprop.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", f"import sys; sys.path.insert(0, {package!r})\n{code}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = warm.run(f"import warnings\nwarnings.simplefilter('error')\n{code}", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     for path in re.findall(r"pydocs/\S+\.txt", shown[1]):
         assert (tmp_path / path).is_file()
@@ -249,7 +234,7 @@ def test_all_folds_on_a_terminal_in_ascii(tmp_path):
     environment = os.environ | {"TERM": "xterm", "PYTHONIOENCODING": "ascii"}
     environment.pop("COLUMNS", None)
     process = subprocess.Popen(
-        [*PROGRAM, "demo", "--no-figure", "--out", str(tmp_path)],
+        [sys.executable, "-c", PROGRAM, "demo", "--no-figure", "--out", str(tmp_path)],
         stdin=follower,
         stdout=follower,
         stderr=follower,
@@ -276,7 +261,7 @@ def test_all_folds_on_a_terminal_in_ascii(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_ctrl_c_is_130_and_leaves_nothing(tmp_path):
     process = subprocess.Popen(
-        [*PROGRAM, "demo", "--out", str(tmp_path)],
+        [sys.executable, "-c", PROGRAM, "demo", "--out", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -292,29 +277,17 @@ def test_ctrl_c_is_130_and_leaves_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_matplotlib_it_says_how_to_get_it(tmp_path):
-    hide = "import sys; sys.modules['matplotlib'] = None; from sinkprop.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", hide, "demo", "--fold", "1", "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+def test_without_matplotlib_it_says_how_to_get_it(tmp_path, warm):
+    hide = "import sys; assert 'matplotlib' not in sys.modules; sys.modules['matplotlib'] = None; "
+    done = warm.run(hide + PROGRAM, "demo", "--fold", "1", "--out", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert 'pip install "sinkprop[plot]"' in done.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([MODEL, REPORT])
 
 
 @pytest.mark.slow
-def test_json_alone_on_stdout(tmp_path):
-    done = subprocess.run(
-        [*PROGRAM, "demo", "--fold", "3", "--no-figure", "--out", str(tmp_path), "--json", "-"],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+def test_json_alone_on_stdout(tmp_path, warm):
+    done = warm.run(PROGRAM, "demo", "--fold", "3", "--no-figure", "--out", tmp_path, "--json", "-")
     assert (done.returncode, done.stderr) == (0, "")
     record = json.loads(done.stdout)
     assert record["queries"] == 32

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-import sinkprop
 from sinkprop import Queries, Selection, SinkPropRanker, baselines, evaluate
 from sinkprop.gbdt import BoostedRanker
 
@@ -136,15 +135,3 @@ def test_nothing_is_given_beside_them(name):
         evaluate(train, train.y, train.qid)
     with pytest.raises(ValueError, match="4 features as input"):
         ranker.predict(Queries(train.X[:, :3], train.y, train.qid))
-
-
-def test_queries_on_a_cluster(client):
-    train, vali = queries(), queries(4, seed=1)
-    expected = MAKE["SinkPropRanker"]().fit(train, eval_set=vali)
-    found = MAKE["SinkPropRanker"]().set_params(cluster=client).fit(train, eval_set=vali)
-    assert_array_equal(found.coef_, expected.coef_)
-    trees = BoostedRanker(n_estimators=3, verbose=False, cluster=client)
-    arrays = sinkprop.gbdt.BoostedRanker(n_estimators=3, verbose=False, cluster=client).fit(
-        train.X, train.y, qid=train.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid]
-    )
-    assert_array_equal(trees.fit(train, eval_set=vali).predict(vali), arrays.predict(vali.X))

@@ -241,6 +241,13 @@ def test_stored_sets_files_and_frames_are_the_same_queries(two, tmp_path):
 LONG = {"n_estimators": 150, "learning_rate": 0.05, "early_stopping_rounds": None, "subsample": 0.7}
 
 
+def test_queries_in_place_of_arrays(two):
+    train, judges = Queries(*TRAIN), Queries(*JUDGES)
+    arrays = fitted(two, options=EVALUATION, n_estimators=3)
+    found = BoostedRanker(**{**SMALL, "n_estimators": 3}, cluster=two).fit(train, eval_set=judges)
+    np.testing.assert_array_equal(found.predict(judges), arrays.predict(JUDGES[0]))
+
+
 def when_kept(client, trees, then):
     """Call a function once a fit has kept as many trees."""
 

@@ -153,15 +153,15 @@ def test_ctrl_c_saves_the_best_so_far(tmp_path):
     data = [tmp_path / "train.txt", "--model", model, "--threads", "1"]
     # a progress line would tell how far it is, on a terminal; here the same function prints
     code = """
-from sinkprop.gbdt import boosting
-run = boosting.Growth.run
+from sinkprop.gbdt.growing import loop
+run = loop.Growth.run
 def told(self, notify, *rest):
     def loud(done, total, what):
         if done == 5:
             print("started", flush=True)
         notify(done, total, what)
     return run(self, loud, *rest)
-boosting.Growth.run = told
+loop.Growth.run = told
 from sinkprop.cli import main
 main()
 """

@@ -72,6 +72,24 @@ def test_arrays(client, normalization):
     same(spread.fit(Q.X, Q.y, qid=Q.qid, **given), alone)
 
 
+def test_queries_in_place_of_arrays(client):
+    alone = SinkPropRanker(**SHORT).fit(Q, eval_set=VALI)
+    same(SinkPropRanker(cluster=client, **SHORT).fit(Q, eval_set=VALI), alone)
+
+
+def test_rows_that_judge_are_rounded_as_those_to_train_on(client):
+    assert Q.X.dtype == np.float32
+    tied = VALI.X.copy()
+    tied[1::2] = tied[: len(tied) - 1 : 2]
+    finer = tied * (1 + 1e-9 * VALI.y[:, None])  # parts documents that are tied when rounded to float32
+    np.testing.assert_array_equal(finer.astype(np.float32), tied)
+    arrays = {"y": Q.y, "qid": Q.qid, "eval_qid": [VALI.qid]}
+    expected = SinkPropRanker(**SHORT).fit(Q.X, eval_set=[(tied, VALI.y)], **arrays)
+    for cluster in (None, client):
+        ranker = SinkPropRanker(cluster=cluster, **SHORT)
+        same(ranker.fit(Q.X, eval_set=[(finer, VALI.y)], **arrays), expected)
+
+
 def test_cross_validation_with_resampling_and_two_outputs(client):
     options = {**SHORT, "selection": Selection("cross-validation", n_splits=2), "annealing": Annealing(1, 1)}
     options["max_iter"] = 2

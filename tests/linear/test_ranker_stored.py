@@ -124,24 +124,6 @@ def test_a_frame_of_a_cluster_needs_one(ranker):
         ranker.fit(FrameOfCluster(), "label", qid="qid")
 
 
-def test_rows_that_judge_are_rounded_as_those_to_train_on(sets, client):
-    (train, _), (vali, _) = sets
-    assert train.X.dtype == np.float32
-    tied = vali.X.copy()
-    tied[1::2] = tied[: len(tied) - 1 : 2]
-    finer = tied * (1 + 1e-9 * vali.y[:, None])  # parts documents that are tied when rounded to float32
-    assert_array_equal(finer.astype(np.float32), tied)
-    judged = {"selection": Selection("validation")}
-    arrays = {"y": train.y, "qid": train.qid, "eval_qid": [vali.qid]}
-    expected = quick(**judged).fit(train.X, eval_set=[(tied, vali.y)], **arrays)
-    for cluster in (None, client):
-        found = quick(**judged, cluster=cluster).fit(train.X, eval_set=[(finer, vali.y)], **arrays)
-        assert [s.criterion for s in found.fit_result_.stages] == [
-            s.criterion for s in expected.fit_result_.stages
-        ]
-        assert_array_equal(found.coef_, expected.coef_)
-
-
 def test_others_load_a_stored_set(sets):
     (train, stored), (vali, other) = sets
     found = RegressionRanker().fit(stored, eval_set=[other])

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from places import ROOT
+from warm import Warm
 
 import sinkprop
 
@@ -68,19 +69,27 @@ def changed(code: str, diff: str) -> str:
     return code
 
 
-def ndcg_of(code: str, folder: Path, files: dict[str, str], warn: str = "error") -> float:
+@pytest.fixture(scope="module")
+def strict():
+    """Processes that have loaded torch, in which a warning is an error."""
+    with Warm("torch", "sinkprop.torch", options=("-W", "error")) as strict:
+        yield strict
+
+
+def ndcg_of(code: str, folder: Path, files: dict[str, str], warm: Warm | None = None) -> float:
+    """What the code prints, run in a fork or, for allRank, in a process where warnings are ignored."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     paths = [str(folder), str(Path(sinkprop.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, "-W", warn, "-c", code],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
+    if warm is None:
+        command = [sys.executable, "-W", "ignore", "-c", code]
+        done = subprocess.run(
+            command, cwd=folder, env=os.environ | env, capture_output=True, text=True, check=False
+        )
+    else:
+        done = warm.run("import torch; torch.set_num_threads(1)\n" + code, cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
     name, value = done.stdout.split()
     assert name == "NDCG@10"
@@ -89,13 +98,13 @@ def ndcg_of(code: str, folder: Path, files: dict[str, str], warn: str = "error")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", STANDINS)
-def test_the_loop_runs_before_and_after(package, tmp_path):
+def test_the_loop_runs_before_and_after(package, tmp_path, strict):
     """The change is two lines, of which one is an import, and what is learned is as good or better."""
     before, diff = block(package, "python"), block(package, "diff")
     after = changed(before, diff)
     assert sum(a != b for a, b in zip(before.splitlines(), after.splitlines(), strict=True)) == 2
     assert package not in after
-    first, second = ndcg_of(before, tmp_path, STANDINS[package]), ndcg_of(after, tmp_path, {})
+    first, second = ndcg_of(before, tmp_path, STANDINS[package], strict), ndcg_of(after, tmp_path, {}, strict)
     assert first > 0.5
     assert second > max(0.55, first - 0.05)
 
@@ -106,7 +115,7 @@ def test_the_loop_runs_with_allrank_itself(tmp_path):
     code = block("allrank", "python").replace("range(20)", "range(1)")  # a step takes it a second
     files = {} if importlib.util.find_spec("torchvision") else TORCHVISION
     # its import uses what setuptools has deprecated
-    assert ndcg_of(code, tmp_path, files, warn="ignore") > 0.3
+    assert ndcg_of(code, tmp_path, files) > 0.3
 
 
 @pytest.mark.slow
@@ -146,7 +155,7 @@ assert abs(theirs - ours) < 1e-6, (theirs, ours)
 print("NDCG@10", ours)
 """
     files = {} if importlib.util.find_spec("torchvision") else TORCHVISION
-    ndcg_of(code, tmp_path, files, warn="ignore")
+    ndcg_of(code, tmp_path, files)
 
 
 def test_the_loss_goes_to_the_same_limit_as_the_table_says():
