@@ -1,6 +1,7 @@
 """Settings of all tests."""
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest
 from hypothesis import settings
+
+# In the background of a shell interrupts are ignored, and so they would be by what is tested here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("shared machine", deadline=None)  # a machine may be busy with other work
 settings.load_profile("shared machine")
