@@ -315,8 +315,6 @@ class _Driver:
                     break
                 if time.monotonic() - looked > _LOOK:
                     looked = time.monotonic()
-                    if self._interrupted:  # once more: the first request may have been cut off itself
-                        self._ask(stop_fit, fit.name, dict.fromkeys(futures))
                     self._look(fit.name, first, notify)
                     gone = set(futures) - set(workers_of(self._client))
                     if gone:
