@@ -223,7 +223,7 @@ def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
     (['b', 'a'], [0, 2, 1], [0, 2, 3])
     """
     if qid is None:
-        return Groups.of_sizes(np.array([n]))
+        return Groups(np.array([0, n], np.int64), None, np.zeros(1, np.int64), n)
     ids = qid if isinstance(qid, np.ndarray) else _id_array(qid)
     if ids.ndim != 1:
         raise ValueError(f"qid must be one id a row, of shape ({n},); got an array of shape {ids.shape}.")

@@ -128,16 +128,10 @@ def grouped_gain(
     gains = native_gains(gain, y, groups, row_weights)
     covered = groups.offsets[-1] == len(x)
     per_query, gradient = np.empty(len(groups.offsets) - 1), np.empty_like(x) if covered else np.zeros_like(x)
+    # by position: names would cost a small query as much again as its mathematics
+    n_threads = threads(n_threads, len(x) * groups.longest ** (power - 1))
     _native.expected_gain(
-        x,
-        offsets=groups.offsets,
-        rows=groups.rows,
-        **gains._asdict(),
-        **settings._asdict(),
-        n_threads=threads(n_threads, len(x) * groups.longest ** (power - 1)),
-        per_query=per_query,
-        gradient=gradient,
-        factor=factor,
+        x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor
     )
     return per_query, gradient
 

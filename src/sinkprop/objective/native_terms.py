@@ -21,7 +21,7 @@ _CODES = {"gaussian": 0, "laplace": 1, "logit-logistic": 2, "probit": 3, "beta":
 
 
 class NativeSettings(NamedTuple):
-    """A relaxation and its normalization; pass them on as `**settings._asdict()`.
+    """A relaxation and its normalization, in the order of the native arguments: `*settings` or by name.
 
     relaxation  its number, as in native/kernels/kernels.hpp
     exact       the accurate setting of the Gaussian sums
@@ -36,7 +36,7 @@ class NativeSettings(NamedTuple):
 
 
 class NativeGains(NamedTuple):
-    """A gain of the documents at hand; pass it on as `**gains._asdict()`.
+    """A gain of the documents at hand, in the order of the native arguments: `*gains` or by name.
 
     gains        (N,) gains, or labels of gain 2^r - 1 where `exponential` is set
     classes      (N,) the row of `discounts` that each document has; None where there is one

@@ -130,15 +130,7 @@ def _project(
 ) -> Floats:
     """sum_k Pi[j, k] columns[c, k] for each document and each c: (N, C)."""
     out = np.empty((len(x), len(columns)))
-    _native.project(
-        x,
-        offsets=groups.offsets,
-        rows=groups.rows,
-        columns=columns,
-        **settings._asdict(),
-        n_threads=threads(n_threads, len(x)),
-        out=out,
-    )
+    _native.project(x, groups.offsets, groups.rows, columns, *settings, threads(n_threads, len(x)), out)
     return out
 
 
