@@ -60,3 +60,13 @@ def test_readme_leads_from_each_section_to_its_code():
     for _, file, names in rows:
         code = (NATIVE / file).read_text(encoding="utf-8")
         assert [name for name in re.findall(r"`(\w+)`", names) if not re.search(rf"\b{name}\b", code)] == []
+
+
+def test_records_have_the_order_of_the_arguments_that_they_are_passed_as():
+    from sinkprop.objective.native_terms import NativeGains, NativeSettings
+
+    names = [a.arg for a in FUNCTIONS["expected_gain"].args]
+    both = [*NativeGains._fields, *NativeSettings._fields]
+    assert names[3 : 3 + len(both)] == both
+    names = [a.arg for a in FUNCTIONS["project"].args]
+    assert names[4 : 4 + len(NativeSettings._fields)] == list(NativeSettings._fields)
