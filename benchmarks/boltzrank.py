@@ -104,13 +104,15 @@ def one_division(job: tuple[str, int, str, int, int]) -> list[float]:
     folder, fold, name, seed, third = job
     train, vali = (load_letor(f"{folder}/Fold{fold}/{part}.txt") for part in ("train", "vali"))
     thirds = np.array_split(train.groups.queries, 3)
-    judges = train.select(thirds.pop(third))
+    validation = train.select(thirds.pop(third))
     rest = train.select(np.concatenate(thirds))
     kind, given = WITHIN[name]
     ranker = getattr(baselines, kind)(**given)
     known = ranker.get_params()
     ranker.set_params(**{k: v for k, v in {"random_state": seed, "n_threads": 1}.items() if k in known})
-    ranker.fit(rest.X, rest.y, qid=rest.qid, eval_set=[(judges.X, judges.y)], eval_qid=[judges.qid])
+    ranker.fit(
+        rest.X, rest.y, qid=rest.qid, eval_set=[(validation.X, validation.y)], eval_qid=[validation.qid]
+    )
     scores = ranker.predict(vali.X, qid=vali.qid)
     return list(evaluate(vali.y, scores, vali.qid, metrics=METRICS, convention="letor").values())
 

@@ -289,12 +289,12 @@ def fit_lightgbm(job: Job, train: Queries, vali: Queries) -> tuple[Any, int]:
         **setting(job.trial),
     }
     rows = lightgbm.Dataset(train.X, train.y, group=sizes(train))
-    judges = lightgbm.Dataset(vali.X, vali.y, group=sizes(vali), reference=rows)
+    validation = lightgbm.Dataset(vali.X, vali.y, group=sizes(vali), reference=rows)
     booster = lightgbm.train(
         given,
         rows,
         num_boost_round=job.rounds,
-        valid_sets=[judges],
+        valid_sets=[validation],
         feval=lambda scores, _: ("criterion", criterion(vali.y, scores, vali.qid), True),
         callbacks=[lightgbm.early_stopping(job.patience, verbose=False)],
     )

@@ -102,7 +102,7 @@ def rival(objective: str, train: Queries, vali: Queries) -> Any:
     from sinkprop.gbdt import Derivatives, TreeLoss
     from sinkprop.gbdt.parameters import DEFAULTS
 
-    judge = Derivatives(TreeLoss(), vali.y, vali.groups, n_threads=1)
+    validation = Derivatives(TreeLoss(), vali.y, vali.groups, n_threads=1)
     given = {
         "objective": objective,
         "metric": "none",
@@ -121,7 +121,7 @@ def rival(objective: str, train: Queries, vali: Queries) -> Any:
         rows,
         num_boost_round=DEFAULTS.n_estimators,
         valid_sets=[lightgbm.Dataset(vali.X, vali.y, group=sizes(vali), reference=rows)],
-        feval=lambda scores, _: ("expected", judge.value(scores), True),
+        feval=lambda scores, _: ("expected", validation.value(scores), True),
         callbacks=[lightgbm.early_stopping(DEFAULTS.early_stopping_rounds, verbose=False)],
     )
 

@@ -92,11 +92,11 @@ def models(train, vali):
     found = {}
     steps = {(rate, look): w for rate in RATES for look, w in descent(train, rate)}
     for criterion in CRITERIA:
-        judged = {key: judge(vali, w, criterion) for key, w in steps.items()}
+        values = {key: criterion_of(vali, w, criterion) for key, w in steps.items()}
         for rate in RATES:
-            key = max((key for key in steps if key[0] == rate), key=judged.get)
+            key = max((key for key in steps if key[0] == rate), key=values.get)
             found[f"descent at rate {rate:g}, by {criterion}"] = (str(key[1]), steps[key])
-        key = max(steps, key=judged.get)
+        key = max(steps, key=values.get)
         found[f"descent at any rate, by {criterion}"] = (f"{key[1]} at {key[0]:g}", steps[key])
     for look in (64, 1024):
         found[f"descent at rate 0.1, {look} times"] = ("", steps[0.1, look])
@@ -127,7 +127,7 @@ def softmax(x):
     return e / e.sum()
 
 
-def judge(queries, w, criterion):
+def criterion_of(queries, w, criterion):
     found = evaluate(queries.y, queries.X @ w, queries.qid, metrics=criterion)
     return np.mean(list(found.values()))
 

@@ -86,14 +86,14 @@ def best(call: Callable[[], object], seconds: float) -> float:
 
 
 def dictionaries(p: Problem) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, float]]]:
-    """Judgments of 2^r - 1, for packages whose gain is the label, and scores: {query: {document: value}}."""
-    judged: dict[str, dict[str, int]] = {}
+    """Labels of 2^r - 1, for packages whose gain is the label, and scores: {query: {document: value}}."""
+    labels: dict[str, dict[str, int]] = {}
     scored: dict[str, dict[str, float]] = {}
     gains = (2**p.labels - 1).tolist()
     for i, (q, g, x) in enumerate(zip(p.qid.tolist(), gains, p.scores.tolist(), strict=True)):
-        judged.setdefault(str(q), {})[f"d{i}"] = g
+        labels.setdefault(str(q), {})[f"d{i}"] = g
         scored.setdefault(str(q), {})[f"d{i}"] = x
-    return judged, scored
+    return labels, scored
 
 
 def sklearn_peer() -> Peer:
@@ -138,8 +138,8 @@ def ranx_peer() -> Peer:
     import ranx
 
     def convert(p: Problem) -> tuple[Any, Any]:
-        judged, scored = dictionaries(p)
-        return ranx.Qrels(judged), ranx.Run(scored)
+        labels, scored = dictionaries(p)
+        return ranx.Qrels(labels), ranx.Run(scored)
 
     def compute(form: Any) -> dict[str, float]:
         names = ["ndcg@10", "map", "mrr", "precision@5"]

@@ -189,8 +189,8 @@ def as_text(rows: list[dict[str, Any]]) -> str:
         for metric in METRICS:
             spread = "" if row["spread"] is None else f" ± {row['spread'][metric]:.4f}".replace("0.", ".")
             cells.append(f"{row['test'][metric]:.4f}".replace("0.", ".", 1) + spread)
-        judged = row["criterion"]
-        cells += ["" if judged is None else f"{judged:.4f}".replace("0.", ".", 1), f"{row['seconds']:.2g}"]
+        value = row["criterion"]
+        cells += ["" if value is None else f"{value:.4f}".replace("0.", ".", 1), f"{row['seconds']:.2g}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

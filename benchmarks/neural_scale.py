@@ -4,7 +4,7 @@
     python benchmarks/neural_scale.py --queries 6000 --folder DIR
 
 Every fit is a process of its own, or one a rank. The table has the least of the seconds of its second and
-third epoch, judging of 200 queries included; the processor's seconds of rank 0 in it, which other work on the
+third epoch, validation on 200 queries included; the CPU seconds of rank 0 in it, which other work on the
 machine does not change much; and the most memory that rank 0 had above what it had before the data. "memory"
 loads the set, "stored" streams it; ranks share the set, and a minibatch of 16,384 documents is divided among
 them. The file is in the system's cache, where there is room for it. Needs as many processors as there are
@@ -30,7 +30,7 @@ import numpy as np
 from sinkprop import Queries
 from sinkprop.store import open_queries, save_queries
 
-SIZE, FEATURES, JUDGES, BATCH = 120, 136, 200, 16_384
+SIZE, FEATURES, VALIDATION, BATCH = 120, 136, 200, 16_384
 
 
 def simulated(n_queries: int, seed: int) -> Iterator[Queries]:
@@ -64,11 +64,17 @@ def fit(folder: Path, how: str, hidden: tuple[int, ...], threads: int) -> dict[s
     vali = folder / "vali.queries"
     before = most_memory()
     if how == "memory":
-        data, judges = open_queries(folder / "train.queries").load(), open_queries(vali).load()
-        ranker.fit(data.X, data.y, qid=data.qid, eval_set=[(judges.X, judges.y)], eval_qid=[judges.qid])
+        data, vali_queries = open_queries(folder / "train.queries").load(), open_queries(vali).load()
+        ranker.fit(
+            data.X,
+            data.y,
+            qid=data.qid,
+            eval_set=[(vali_queries.X, vali_queries.y)],
+            eval_qid=[vali_queries.qid],
+        )
     else:
         ranker.fit(folder / "train.queries", eval_set=[vali])
-    # of the first epoch the training queries are judged as well
+    # of the first epoch the criterion of the training queries is computed as well
     used = [after[1] - before[1] for before, after in pairwise(clocks)]
     return {
         "seconds": min((seconds for seconds, _ in clocks[1:]), default=0.0),
@@ -94,7 +100,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(exist_ok=True)
-        for name, n, seed in (("train", given.queries, 0), ("vali", JUDGES, 1)):
+        for name, n, seed in (("train", given.queries, 0), ("vali", VALIDATION, 1)):
             if not (folder / f"{name}.queries").exists():
                 save_queries(folder / f"{name}.queries", simulated(n, seed))
         report(folder, given)

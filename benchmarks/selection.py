@@ -1,11 +1,11 @@
-"""How to choose among the stages of a fit when few queries can judge: rules, on queries they never saw.
+"""How to choose among the stages of a fit with few validation queries: rules, on queries they never saw.
 
     python benchmarks/selection.py               simulated data, 4 sets of 100 queries with five folds each,
                                                  and the training and validation queries of pydocs' folds
     python benchmarks/selection.py --letor DIR   also those of a LETOR data set; its test queries are not read
 
 Each problem has three parts of its queries to train on, one to validate with, and one, which no rule sees, to
-compare the rules on. All rules choose among the same stages of the same fit. Those that name no metric judge
+compare the rules on. All rules choose among the same stages of the same fit. Those that name no metric select
 by the mean of NDCG@1 to @10, and "neighbors" by that of a stage and those beside it. Printed for each: mean
 NDCG@10 and mean of NDCG@1 to @10 on the unseen part, and the difference of the latter to the usual rule (the
 single best by validation NDCG@10) with its standard error over the problems.
@@ -113,14 +113,16 @@ def compared(training, validation, unseen, seed):
     selection = Selection("cross-validation", patience=99)
     ranker = SinkPropRanker(selection=selection, n_threads=1, random_state=seed)
     # the criterion of each stage, kept as ten numbers a query instead of their mean
-    recipe = replace(ranker._recipe(weighted=False), judge=lambda part, scores: ndcgs(part, scores).ravel())
+    recipe = replace(
+        ranker._recipe(weighted=False), criterion_of=lambda part, scores: ndcgs(part, scores).ravel()
+    )
     finished = []
     sources = [ArraySource(part, 1) for part in (data, vali)]
     _, scaling = train(*sources, recipe, checkpoint=lambda stages: finished.append(stages[-1]))
     # the regression first, then smoother before sharper
     stages = sorted(finished, key=lambda f: (f.penalty >= 0, f.stage, -f.penalty))
     positions = np.array([(f.penalty, f.stage) if f.penalty >= 0 else (-9, -9) for f in stages])
-    crossed = np.stack([f.judged.reshape(-1, 10) for f in stages])  # (C, Q, 10)
+    crossed = np.stack([f.validation.reshape(-1, 10) for f in stages])  # (C, Q, 10)
     held = np.stack([ndcgs(vali, linear_scores(vali.X, f.weights[0], scaling)) for f in stages])
     weights = np.stack([f.weights[0] for f in stages])
     weights /= [[spread(linear_scores(data.X, w, scaling), data)] for w in weights]
@@ -129,8 +131,8 @@ def compared(training, validation, unseen, seed):
         return ndcgs(test, linear_scores(test.X, weights[chosen].mean(axis=0), scaling)).mean(axis=0)
 
     out = {"least squares": tested(np.array([0]))}
-    for name, judged in (("validation", held), ("cross-validation", crossed)):
-        for criterion, values in (("ndcg@10", judged[..., 9]), ("ndcg@1-10", judged.mean(axis=2))):
+    for name, found in (("validation", held), ("cross-validation", crossed)):
+        for criterion, values in (("ndcg@10", found[..., 9]), ("ndcg@1-10", found.mean(axis=2))):
             out[f"{name}: best by {criterion}"] = tested(within_errors(values, 0))
         neighbors = smoothed(values, positions)
         out[f"{name}: smoothest within 1/2 error"] = tested(within_errors(values, 0.5)[:1])

@@ -1,4 +1,4 @@
-"""Find the images that show the same digit: retrieval, trained on the measure by which it is judged.
+"""Find the images that show the same digit: retrieval, trained on the metric by which it is evaluated.
 
 A query is one of scikit-learn's 8 x 8 digits and the documents are other images. A small network maps images
 to points on a sphere, and documents are ranked by their cosine with the query. Each image of a training batch

@@ -1,4 +1,4 @@
-"""The programs under examples/ do what their pages say, judged by means of their own."""
+"""The programs under examples/ do what their pages say, checked independently."""
 
 import importlib.util
 import re

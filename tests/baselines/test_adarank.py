@@ -319,7 +319,7 @@ def test_the_sum_is_above_its_best_feature_and_rounds_are_chosen_by_validation()
     r = ranker.fit_result_
     assert len(r.trials) == 500
     assert r.criterion == "ndcg@10"
-    assert r.judged_by == "40 validation queries"
+    assert r.validated_on == "40 validation queries"
     assert r.chosen.criterion == max(trial.criterion for trial in r.trials)
     assert r.chosen.criterion == pytest.approx(ranker.score(Xv, yv, qid=qv), rel=1e-12)
     by_another = AdaRankRanker(selection=Selection("validation", criterion="p@3")).fit(X, y, qid=qid)

@@ -267,10 +267,10 @@ def test_validation_queries_choose(name, data):
     vali = ranking_data(12, 9)
     rival = found(name)
     ranker = rival.make().fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
-    assert ranker.fit_result_.judged_by == "12 validation queries"
+    assert ranker.fit_result_.validated_on == "12 validation queries"
     crossed = rival.make(selection="cross-validation")
     crossed.fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
-    assert crossed.fit_result_.judged_by == "cross-validation over 42 queries in 5 parts"
+    assert crossed.fit_result_.validated_on == "cross-validation over 42 queries in 5 parts"
     with pytest.raises(ValueError, match="method must be"):
         rival.make(selection="luck").fit(X, y, qid=qid)
 

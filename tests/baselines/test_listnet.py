@@ -57,7 +57,7 @@ def test_the_penalties_go_from_the_largest_down_and_validation_queries_choose():
     )
     r = ranker.fit_result_
     assert [trial.setting for trial in r.trials] == [{"penalty": 100}, {"penalty": 1}, {"penalty": 0.01}]
-    assert r.judged_by == "30 validation queries"
+    assert r.validated_on == "30 validation queries"
     assert r.criterion == "ndcg@1-10"
     losses = [trial.value for trial in r.trials]
     assert losses == sorted(losses, reverse=True)  # less penalty, less loss

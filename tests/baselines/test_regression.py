@@ -48,7 +48,7 @@ def test_no_penalty_is_ordinary_least_squares(data, normalization, dtype):
     tolerance = {"rtol": 1e-9} if dtype == np.float64 else {"rtol": 1e-4, "atol": 1e-5}
     assert_allclose(model.predict(X), expected.predict(X.astype(np.float64)), **tolerance)
     assert model.penalty_ == 0
-    assert model.fit_result_.judged_by == ""
+    assert model.fit_result_.validated_on == ""
     assert_allclose(model.fit_result_.chosen.value, np.square(y - expected.predict(X)).mean(), rtol=1e-4)
 
 
@@ -79,7 +79,7 @@ def test_the_best_penalty_on_the_validation_queries_is_taken(data, validation):
     grid = [10.0, 0.0, 1.0, 1e-2, 1.0]
     model = RegressionRanker(penalty=grid).fit(X, y, qid=qid, **evaluation(validation))
     assert [trial.setting["penalty"] for trial in model.fit_result_.trials] == [10, 1, 1e-2, 0]
-    assert model.fit_result_.judged_by == "40 validation queries"
+    assert model.fit_result_.validated_on == "40 validation queries"
     names = [f"ndcg@{k}" for k in range(1, 11)]
     by_hand = {}
     for penalty in (10, 1, 1e-2, 0):
@@ -110,12 +110,12 @@ def test_auto_is_the_default_grid(data, validation):
     assert auto.score(*test[:2], qid=test[2]) > plain.score(*test[:2], qid=test[2])
 
 
-def test_without_validation_queries_some_are_held_out_or_all_judge_in_turn(data):
+def test_without_validation_queries_some_are_held_out_or_all_validate_in_turn(data):
     X, y, qid = data
     held = RegressionRanker(penalty="auto").fit(X, y, qid=qid)
-    assert held.fit_result_.judged_by == "6 queries held out"
+    assert held.fit_result_.validated_on == "6 queries held out"
     crossed = RegressionRanker(penalty="auto", selection="cross-validation").fit(X, y, qid=qid)
-    assert crossed.fit_result_.judged_by == "cross-validation over 30 queries in 5 parts"
+    assert crossed.fit_result_.validated_on == "cross-validation over 30 queries in 5 parts"
     alone = RegressionRanker(penalty=crossed.penalty_).fit(X, y, qid=qid)
     assert_allclose(crossed.coef_, alone.coef_, rtol=1e-10)
 

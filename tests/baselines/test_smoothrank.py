@@ -83,7 +83,7 @@ def test_the_stages_are_the_papers():
     assert len(seen) == len(stages)
     # 2 sigma^2 halves from 2^6, and the criterion may stop it early
     assert_allclose([2 * s.sigma**2 for s in stages[1:4]], [64, 32, 16])
-    assert ranker.fit_result_.judged_by == "5 queries held out"
+    assert ranker.fit_result_.validated_on == "5 queries held out"
     assert ranker.n_iter == 0.5
     assert "n_iter" not in ranker.get_params()
 

@@ -45,7 +45,7 @@ def test_the_candidates_are_the_grid_from_the_most_regular_on(fitted):
     settings = [(trial.setting["sigma"], trial.setting["penalty"]) for trial in r.trials]
     assert settings == [(2.0, math.inf), (2.0, 0.1), (2.0, 1e-3), (0.5, 0.1), (0.5, 1e-3)]
     assert r.criterion == "ndcg@1-10"
-    assert r.judged_by == "4 queries held out"
+    assert r.validated_on == "4 queries held out"
     # at one sigma a smaller penalty gives way to the gain
     values = [trial.value for trial in r.trials]
     assert values[0] < values[1] < values[2]
@@ -197,7 +197,7 @@ def test_without_a_relevant_document_the_rows_stay_as_they_are():
 
 
 @pytest.mark.parametrize("gain", ["ndcg@5", "p@3", "rbp@0.8"])
-def test_other_gains_are_climbed_and_judge(gain):
+def test_other_gains_are_climbed_and_validated(gain):
     X, y, qid = data(9)
     ranker = quick(gain=gain, sigma=1.0, penalty=(1.0, 1e-4)).fit(X, y, qid=qid)
     start, _, free = ranker.fit_result_.trials

@@ -177,7 +177,7 @@ def test_the_best_candidate_on_the_validation_queries_is_taken(data, validation,
     X, y, qid = data
     model = LightGBMRanker(objective, **FEW).fit(X, y, qid=qid, **evaluation(validation))
     result = model.fit_result_
-    assert result.judged_by == "15 validation queries"
+    assert result.validated_on == "15 validation queries"
     assert [t.setting["trees"] for t in result.trials] == [5, 10, 12] * 4
     assert [(t.setting["num_leaves"], t.setting["min_child_samples"]) for t in result.trials[::3]] == [
         (3, 30), (3, 10), (6, 30), (6, 10)
@@ -198,7 +198,7 @@ def test_the_best_candidate_on_the_validation_queries_is_taken(data, validation,
 def test_cross_validation(data):
     X, y, qid = data
     model = LightGBMRanker(**FEW, selection=Selection("cross-validation", n_splits=3)).fit(X, y, qid=qid)
-    assert model.fit_result_.judged_by == "cross-validation over 20 queries in 3 parts"
+    assert model.fit_result_.validated_on == "cross-validation over 20 queries in 3 parts"
     setting = dict(model.fit_result_.chosen.setting)
     trees = setting.pop("trees")
     alone = LightGBMRanker(**setting, n_estimators=trees, step=trees).fit(X, y, qid=qid)
@@ -290,8 +290,8 @@ def test_queries_longer_than_lightgbm_takes(capfd):
     for objective in ("ranknet", "rank_xendcg", "sinkprop"):
         model = LightGBMRanker(objective, **{**ONE, "n_estimators": 2, "step": 2}).fit(X, y, qid=qid)
         assert model.score(X, y, qid=qid) > 0.9
-    judged = LightGBMRanker(**FEW).fit(X[-10:], y[-10:], qid=qid[-10:], eval_set=[(X, y)], eval_qid=[qid])
-    assert judged.fit_result_.judged_by == "2 validation queries"
+    validated = LightGBMRanker(**FEW).fit(X[-10:], y[-10:], qid=qid[-10:], eval_set=[(X, y)], eval_qid=[qid])
+    assert validated.fit_result_.validated_on == "2 validation queries"
 
 
 def test_missing_values_are_taken_and_infinite_ones_are_not(data, tmp_path):
@@ -486,7 +486,7 @@ def test_the_methods_of_compare():
     assert default.get_params() == BoostedRanker().get_params()
     methods["boosted-default"] = default.set_params(n_estimators=5)
     found = compare([fold], methods, metrics="ndcg@5", n_jobs=1)
-    assert found.result("data", "boosted-default", "f").summary["judged_by"] == "8 validation queries"
+    assert found.result("data", "boosted-default", "f").summary["validated_on"] == "8 validation queries"
     assert 1 <= found.result("data", "boosted-default", "f").summary["trees"] <= 5
     for name, objective in NAMES.items():
         assert methods[name].objective == objective

@@ -68,7 +68,7 @@ def test_the_best_candidate_on_the_validation_queries_is_taken(data, validation)
     X, y, qid = data
     model = XGBoostRanker(**FEW).fit(X, y, qid=qid, **evaluation(validation))
     result = model.fit_result_
-    assert result.judged_by == "15 validation queries"
+    assert result.validated_on == "15 validation queries"
     assert [t.setting["trees"] for t in result.trials] == [5, 10, 12] * 4
     assert [(t.setting["num_leaves"], t.setting["min_child_weight"]) for t in result.trials[::3]] == [
         (3, 1.0), (3, 0.1), (6, 1.0), (6, 0.1)
@@ -90,7 +90,7 @@ def test_the_best_candidate_on_the_validation_queries_is_taken(data, validation)
 def test_cross_validation(data):
     X, y, qid = data
     model = XGBoostRanker(**FEW, selection=Selection("cross-validation", n_splits=3)).fit(X, y, qid=qid)
-    assert model.fit_result_.judged_by == "cross-validation over 20 queries in 3 parts"
+    assert model.fit_result_.validated_on == "cross-validation over 20 queries in 3 parts"
 
 
 def test_it_learns_what_no_linear_ranker_can():

@@ -675,9 +675,9 @@ def test_predict_takes_parquet_without_labels(tmp_path, run):
     model = tmp_path / "m.model"
     assert run("train", tmp_path / "train.parquet", "--model", model, "--method", "regression").status == 0
     for form in ("scores", "ranks", "trec"):
-        judged = run("predict", model, tmp_path / "train.parquet", "--format", form)
-        assert judged.status == 0
-        assert run("predict", model, tmp_path / "new.parquet", "--format", form) == judged
+        labeled = run("predict", model, tmp_path / "train.parquet", "--format", form)
+        assert labeled.status == 0
+        assert run("predict", model, tmp_path / "new.parquet", "--format", form) == labeled
     done = run("predict", model, tmp_path / "more.parquet")
     assert done.status == 1
     assert "it alone has 'age'. --feature-columns names those to take." in done.error

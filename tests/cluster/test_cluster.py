@@ -38,7 +38,7 @@ import pandas as pd  # noqa: E402
 from dask import dataframe as dd  # noqa: E402
 
 from sinkprop.cluster import ClusterLost, check_workers, cluster_source, connected  # noqa: E402
-from sinkprop.cluster.partitions import Held, Piece, evaluate, queries_of, share, sorted_rows  # noqa: E402
+from sinkprop.cluster.partitions import FitPartition, Held, evaluate, queries_of, share, sorted_rows  # noqa: E402
 from sinkprop.data.blocks import StoredSource  # noqa: E402
 from sinkprop.data.feature_scaling import scale_by_query  # noqa: E402
 from sinkprop.store import StoredQueries, convert  # noqa: E402
@@ -276,7 +276,7 @@ def test_a_worker_holds_few_of_the_parts_that_it_combines(monkeypatch):
     worker = SimpleNamespace(state=SimpleNamespace(nthreads=1))
     monkeypatch.setattr("distributed.get_worker", lambda: worker)
     data = sorted_rows(queries(n=700), by_query=False)
-    pieces = [Piece(i, i, None, None) for i in range(700)]
+    pieces = [FitPartition(i, i, None, None) for i in range(700)]
     own = share(pieces, *(Held(queries_of(data, i, i + 1, None)) for i in range(700)))
     Parts.most = 0
     found = evaluate(own, pickle.dumps(Parts()), 700)

@@ -109,7 +109,7 @@ def test_the_arrangement_is_the_division(small_blocks, method, validation):
     found = arrange(
         ArraySource(data, 1), ArraySource(other, 1) if other else None, selection, np.random.default_rng(1)
     )
-    assert found.judged_by == division.judged_by
+    assert found.validated_on == division.validated_on
     assert_allclose(found.weight, division.weight)
     assert [path.n_queries for path in found.paths] == [part.n_queries for part in division.parts]
     for path, part in zip(found.paths, division.parts, strict=True):

@@ -194,7 +194,7 @@ def test_an_index_of_pandas_is_no_feature(tmp_path: pathlib.Path) -> None:
     assert load_parquet(path).qid.tolist() == [2, 1, 2]
 
 
-def test_documents_that_nobody_judged(frame_of) -> None:
+def test_documents_without_labels(frame_of) -> None:
     columns = {name: values for name, values in COLUMNS.items() if name != "grade"}
     q = load_frame(frame_of(columns), qid="query", label=None, docid="doc")
     expected = load_frame(frame_of(COLUMNS), qid="query", label="grade", docid="doc")

@@ -1,4 +1,4 @@
-"""The choice among candidates, against sums written out and simulated judges."""
+"""The choice among candidates, against sums written out and simulated criteria."""
 
 import numpy as np
 import pytest
@@ -12,12 +12,12 @@ APART = np.array([[0, 0], [9, 9], [20, 20]])
 
 
 def test_the_error_is_that_of_a_paired_test():
-    judged = np.random.default_rng(0).uniform(size=(3, 12))
-    choice = choose(judged, APART, smoothest=True)
+    values = np.random.default_rng(0).uniform(size=(3, 12))
+    choice = choose(values, APART, smoothest=True)
     best = int(np.argmax(choice.means))
     for i in set(range(3)) - {best}:
         t = (choice.means[i] - choice.means[best]) / choice.errors[i]
-        assert_allclose(t, ttest_rel(judged[i], judged[best]).statistic, rtol=1e-12)
+        assert_allclose(t, ttest_rel(values[i], values[best]).statistic, rtol=1e-12)
 
 
 def test_the_first_within_half_an_error_of_the_best_is_taken():
@@ -30,9 +30,9 @@ def test_the_first_within_half_an_error_of_the_best_is_taken():
 
 
 def test_neighbors_are_averaged_and_distant_candidates_are_not():
-    judged = np.array([[0.0], [0.6], [0.3], [0.9]])
+    values = np.array([[0.0], [0.6], [0.3], [0.9]])
     positions = np.array([[0, 0], [0, 1], [1, 1], [5, 5]])
-    means = choose(judged, positions, smoothest=True).means
+    means = choose(values, positions, smoothest=True).means
     by_hand = [
         (4 * 0.0 + 2 * 0.6 + 1 * 0.3) / 7,
         (4 * 0.6 + 2 * 0.0 + 2 * 0.3) / 8,
@@ -40,19 +40,19 @@ def test_neighbors_are_averaged_and_distant_candidates_are_not():
         0.9,
     ]
     assert_allclose(means, by_hand, rtol=1e-14)
-    assert_array_equal(choose(judged, positions, smoothest=False).means, judged[:, 0])
+    assert_array_equal(choose(values, positions, smoothest=False).means, values[:, 0])
 
 
 def test_the_best_is_the_first_of_equals():
-    judged = np.array([[0.5, 0.5], [0.4, 0.7], [0.4, 0.7]])
-    assert choose(judged, APART, smoothest=False).taken == 1
+    values = np.array([[0.5, 0.5], [0.4, 0.7], [0.4, 0.7]])
+    assert choose(values, APART, smoothest=False).taken == 1
 
 
 def test_weights_are_those_of_repeated_queries_in_the_mean():
-    judged = np.random.default_rng(1).uniform(size=(3, 4))
+    values = np.random.default_rng(1).uniform(size=(3, 4))
     times = np.array([1, 3, 0, 2])
-    choice = choose(judged, APART, times.astype(float), smoothest=True)
-    assert_allclose(choice.means, np.repeat(judged, times, axis=1).mean(axis=1), rtol=1e-12)
+    choice = choose(values, APART, times.astype(float), smoothest=True)
+    assert_allclose(choice.means, np.repeat(values, times, axis=1).mean(axis=1), rtol=1e-12)
 
 
 def test_one_query_takes_the_first_of_its_best():
@@ -112,14 +112,14 @@ def test_wrong_annealings_are_errors(options, message):
 
 
 def test_queries_that_a_metric_leaves_out_do_not_count():
-    judged = np.array([[0.2, np.nan, 0.4], [0.6, np.nan, 0.1], [0.1, np.nan, 0.1]])
+    values = np.array([[0.2, np.nan, 0.4], [0.6, np.nan, 0.1], [0.1, np.nan, 0.1]])
     apart = np.array([[0, 0], [0, 5], [5, 0]])
     for weight in (None, np.array([1.0, 7.0, 1.0])):
-        choice = choose(judged, apart, weight, smoothest=False)
+        choice = choose(values, apart, weight, smoothest=False)
         assert choice.taken == 1
         np.testing.assert_allclose(choice.means, [0.3, 0.35, 0.1])
-        kept = choose(judged[:, [0, 2]], apart, smoothest=False)
+        kept = choose(values[:, [0, 2]], apart, smoothest=False)
         np.testing.assert_array_equal(choice.errors, kept.errors)
-    np.testing.assert_allclose(mean_over_queries(judged[0]), 0.3)
+    np.testing.assert_allclose(mean_over_queries(values[0]), 0.3)
     none = choose(np.full((2, 2), np.nan), apart[:2], smoothest=True)
     assert (none.taken, none.means.tolist()) == (0, [0, 0])

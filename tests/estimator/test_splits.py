@@ -66,14 +66,14 @@ def test_queries_in_memory_are_divided_by_it(method, with_validation):
     selection, seed = Selection(method, n_splits=3, fraction=0.4), [3, 0]
     split = split_queries(9, 4 * with_validation, selection, np.random.default_rng(seed))
     division = divide(data, validation, selection, np.random.default_rng(seed))
-    assert division.judged_by == split.in_words
+    assert division.validated_on == split.in_words
     labels = [part.y for part in [data, *([validation] if with_validation else [])]]
     groups = np.concatenate([data.groups.sizes, validation.groups.sizes if with_validation else []]).astype(
         int
     )
     by_query = np.split(np.concatenate(labels), np.cumsum(groups)[:-1])
-    assert [number for number, _ in division.judges] == list(split.choosing)
-    for number, part in division.judges:
+    assert [number for number, _ in division.validation] == list(split.choosing)
+    for number, part in division.validation:
         chosen = np.flatnonzero(split.codes == number)
         np.testing.assert_array_equal(part.y, np.concatenate([by_query[q] for q in chosen]))
         rest = np.flatnonzero(split.codes != number)

@@ -1,4 +1,4 @@
-"""The choice among candidates, by judges whose verdicts are known."""
+"""The choice among candidates, by criteria whose values are known."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sinkprop import evaluate
 from sinkprop.data import Groups
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.criteria import metric_judge
+from sinkprop.estimator.criteria import metric_criterion
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.splits import divide
 from sinkprop.estimator.tuning import Candidate, tune
@@ -38,8 +38,8 @@ def ladder(*models):
 
 
 def run(data, validation, candidates, n_candidates, **options):
-    judge, criterion = metric_judge("p@1", "letor")
-    settings = {"selection": VALIDATION, "judge": judge, "criterion": criterion, **options}
+    criterion_of, criterion = metric_criterion("p@1", "letor")
+    settings = {"selection": VALIDATION, "criterion_of": criterion_of, "criterion": criterion, **options}
     return tune(data, validation, candidates, right_up_to, n_candidates=n_candidates, **settings)
 
 
@@ -50,25 +50,29 @@ def test_the_best_on_the_validation_queries_is_taken():
     assert [trial.chosen for trial in result.trials] == [False, False, True, False]
     assert result.chosen.setting == {"model": 5}
     assert [trial.value for trial in result.trials] == [4.0] * 4
-    assert (result.status, result.criterion, result.judged_by) == ("finished", "p@1", "4 validation queries")
+    assert (result.status, result.criterion, result.validated_on) == (
+        "finished",
+        "p@1",
+        "4 validation queries",
+    )
 
 
 def test_of_equals_the_first_is_taken():
     assert run(queries([1]), queries([1, 2]), ladder(0, 7, 9), 3)[0] == 7
 
 
-def test_weights_of_the_judging_queries_count():
+def test_weights_of_the_validation_queries_count():
     validation = queries([1, 9], np.array([1.0, 3.0]))
     _, result = run(queries([1]), validation, ladder(0, 5), 2)
     assert [trial.criterion for trial in result.trials] == [0, 0.25]
 
 
-def test_a_single_candidate_is_trained_on_everything_and_judged_by_nothing():
+def test_a_single_candidate_is_trained_on_everything_and_validated_on_nothing():
     model, result = run(queries([1, 2, 3]), None, ladder(2), 1)
     assert model == 2
     assert result.trials[0].value == 6.0  # all rows
     assert result.chosen.setting == {"model": 2}
-    assert result.judged_by == ""
+    assert result.validated_on == ""
 
 
 def test_the_record_has_the_criterion_of_the_training_queries():
@@ -84,11 +88,11 @@ def test_the_record_has_the_criterion_of_the_training_queries():
 
 def test_without_validation_queries_some_are_held_out():
     _, result = run(queries(range(10)), None, ladder(0, 20), 2)
-    assert result.judged_by == "2 queries held out"
+    assert result.validated_on == "2 queries held out"
     assert [trial.value for trial in result.trials] == [16.0, 16.0]  # rows that were left
 
 
-def test_cross_validation_judges_every_query_by_a_fit_without_it():
+def test_cross_validation_scores_every_query_by_a_fit_without_it():
     data, validation = queries(range(7)), queries(range(7, 12))
     seen = []
 
@@ -102,14 +106,14 @@ def test_cross_validation_judges_every_query_by_a_fit_without_it():
         seen.append(part.X[::2, 0])
         return part.X[:, 1]
 
-    judge, criterion = metric_judge("p@1", "letor")
+    criterion_of, criterion = metric_criterion("p@1", "letor")
     model, result = tune(
         data, validation, candidates, scores, n_candidates=2, selection=Selection("cross-validation"),
-        judge=judge, criterion=criterion,
+        criterion_of=criterion_of, criterion=criterion,
     )  # fmt: skip
     assert model == frozenset(range(7))  # trained on the training queries
     assert_array_equal(np.sort(np.concatenate(seen)), np.repeat(np.arange(12.0), 2))
-    assert result.judged_by == "cross-validation over 12 queries in 5 parts"
+    assert result.validated_on == "cross-validation over 12 queries in 5 parts"
 
 
 def test_the_smoothest_is_the_first_that_cannot_be_told_from_the_best():
@@ -151,8 +155,8 @@ def test_paths_of_different_length_are_an_error():
         run(queries(range(11)), None, candidates, 22, selection=Selection("cross-validation"))
 
 
-def test_one_query_judges_itself():
-    assert run(queries([1]), None, ladder(0, 2), 2)[1].judged_by == "the one training query itself"
+def test_one_query_validates_itself():
+    assert run(queries([1]), None, ladder(0, 2), 2)[1].validated_on == "the one training query itself"
 
 
 def test_progress_is_reported():
@@ -161,21 +165,21 @@ def test_progress_is_reported():
     assert seen == [(1, 2, "model 0, best p@1 0.0000"), (2, 2, "model 2, best p@1 0.5000")]
 
 
-def test_the_judge_is_the_mean_of_its_metrics():
+def test_the_criterion_is_the_mean_of_its_metrics():
     data = queries([1, 2, 3])
     scores = right_up_to(3, data)
-    judge, name = metric_judge(("ndcg@1", "map"), "letor")
+    criterion_of, name = metric_criterion(("ndcg@1", "map"), "letor")
     found = evaluate(data.y, scores, data.codes, ["ndcg@1", "map"], convention="letor")
-    assert_allclose(judge(data, scores), (found.per_query["ndcg@1"] + found.per_query["map"]) / 2)
+    assert_allclose(criterion_of(data, scores), (found.per_query["ndcg@1"] + found.per_query["map"]) / 2)
     assert name == "ndcg@1,map"
 
 
 def test_a_division_holds_every_query_once():
     data = queries(range(11))
     division = divide(data, None, Selection("cross-validation", n_splits=3), np.random.default_rng(0))
-    held = [part.X[::2, 0] for _, part in division.judges]
+    held = [part.X[::2, 0] for _, part in division.validation]
     assert_array_equal(np.sort(np.concatenate(held)), np.arange(11))
-    for (number, part), rest in zip(division.judges, division.parts[1:], strict=True):
+    for (number, part), rest in zip(division.validation, division.parts[1:], strict=True):
         assert division.parts[number] is rest
         assert_array_equal(np.sort(np.concatenate([part.X[::2, 0], rest.X[::2, 0]])), np.arange(11))
     assert division.parts[0] is data

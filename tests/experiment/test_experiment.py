@@ -355,7 +355,7 @@ class TestProtocol:
             assert one.tests(name) == two.tests(name)
             assert one.intervals(name) == two.intervals(name)
             assert one.describe(name) == two.describe(name)
-        assert one.result("a", "quick", "Fold1").summary["judged_by"] == "6 validation queries"
+        assert one.result("a", "quick", "Fold1").summary["validated_on"] == "6 validation queries"
         assert [step[:2] for step in told if step[2].startswith("12 of 12")] == [(12, 12)] * 2
 
     def test_errors_name_the_method_and_the_fold(self):
@@ -521,7 +521,7 @@ class TestMethods:
         by = {}
         for selection in (None, "validation", "cross-validation", sinkprop.Selection("validation")):
             found = compare([fold], methods, metrics="ndcg@5", n_jobs=1, selection=selection)
-            by[selection] = found.result("data", "mine", "f").summary["judged_by"]
+            by[selection] = found.result("data", "mine", "f").summary["validated_on"]
         assert by[None] == by["cross-validation"] == "cross-validation over 9 queries in 5 parts"
         assert by["validation"] == by[sinkprop.Selection("validation")] == "3 validation queries"
         assert mine.selection == "auto"

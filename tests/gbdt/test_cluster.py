@@ -34,8 +34,8 @@ def single(n_queries, seed, n_features=6):
     return X.astype(np.float32), y, qid
 
 
-TRAIN, JUDGES = single(60, 0), single(20, 5)
-EVALUATION = {"eval_set": [JUDGES[:2]], "eval_qid": [JUDGES[2]]}
+TRAIN, VALI = single(60, 0), single(20, 5)
+EVALUATION = {"eval_set": [VALI[:2]], "eval_qid": [VALI[2]]}
 
 
 def fitted(cluster=None, data=TRAIN, *, options=None, **settings):
@@ -69,13 +69,13 @@ def assert_alike(there, here):
     """The same splits, and the same values but for rounding."""
     a, b = (ranker.booster_.dump_model()["tree_info"] for ranker in (there, here))
     assert [splits(tree["tree_structure"]) for tree in a] == [splits(tree["tree_structure"]) for tree in b]
-    np.testing.assert_allclose(there.predict(JUDGES[0]), here.predict(JUDGES[0]), rtol=1e-9)
+    np.testing.assert_allclose(there.predict(VALI[0]), here.predict(VALI[0]), rtol=1e-9)
     assert there.fit_result_.values == pytest.approx(here.fit_result_.values, rel=1e-9)
     assert (there.fit_result_.status, there.best_iteration_) == (
         here.fit_result_.status,
         here.best_iteration_,
     )
-    assert there.fit_result_.judged_by == here.fit_result_.judged_by
+    assert there.fit_result_.validated_on == here.fit_result_.validated_on
     assert dict(there.fit_result_.training) == pytest.approx(dict(here.fit_result_.training), rel=1e-9)
 
 
@@ -113,7 +113,7 @@ def test_noise_is_that_of_one_process(two):
     here, there = (fitted(where, options={"init_model": first}, **settings) for where in (None, two))
     other = fitted(options={"init_model": first}, noise=0, **settings)
     assert_alike(there, here)
-    assert np.abs(other.predict(JUDGES[0]) - here.predict(JUDGES[0])).max() > 1e-3
+    assert np.abs(other.predict(VALI[0]) - here.predict(VALI[0])).max() > 1e-3
 
 
 def test_three_processes_grow_the_trees_of_two(two, monkeypatch):
@@ -121,13 +121,13 @@ def test_three_processes_grow_the_trees_of_two(two, monkeypatch):
     from sinkprop.gbdt.cluster import driver as boosted
 
     expected = fitted(two, options=EVALUATION)
-    portions = boosted._Driver._portions
+    assigned = boosted._Driver._assigned
 
     def three(self):
-        (worker, own), *others = portions(self)
+        (worker, own), *others = assigned(self)
         return [*((worker, half) for half in boosted._halves(own)), *others]
 
-    monkeypatch.setattr(boosted._Driver, "_portions", three)
+    monkeypatch.setattr(boosted._Driver, "_assigned", three)
     found = fitted(two, options=EVALUATION)
     assert found.cluster_record_.workers == 3
     assert text(found) == text(expected)
@@ -163,7 +163,7 @@ def test_weights_categories_and_queries_held_out(two):
     settings = {"validation_fraction": 0.3, "n_estimators": 12, "noise": 0, **ALIKE}
     here = fitted(None, data, options=options, **settings)
     there = fitted(two, data, options=options, **settings)
-    assert here.fit_result_.judged_by == "12 queries held out"  # of the 40 that count
+    assert here.fit_result_.validated_on == "12 queries held out"  # of the 40 that count
     assert_alike(there, here)
     rows = {"sample_weight": np.random.default_rng(0).random(len(data[1]))}
     here, there = fitted(None, data, options=rows, **settings), fitted(two, data, options=rows, **settings)
@@ -202,16 +202,14 @@ def test_stored_sets_files_and_frames_are_the_same_queries(two, tmp_path):
 
     expected = fitted(two, options=EVALUATION)
     stored = save_queries(tmp_path / "train.queries", Queries(*TRAIN))
-    judges = save_queries(tmp_path / "judges.queries", Queries(*JUDGES))
+    vali = save_queries(tmp_path / "vali.queries", Queries(*VALI))
     settings = {**SMALL, "cluster": two}
-    assert text(BoostedRanker(**settings).fit(stored, eval_set=[judges])) == text(expected)
-    by_path = BoostedRanker(**settings).fit(
-        tmp_path / "train.queries", eval_set=[tmp_path / "judges.queries"]
-    )
+    assert text(BoostedRanker(**settings).fit(stored, eval_set=[vali])) == text(expected)
+    by_path = BoostedRanker(**settings).fit(tmp_path / "train.queries", eval_set=[tmp_path / "vali.queries"])
     assert text(by_path) == text(expected)
 
     files = [write_letor(tmp_path / f"{i}.txt", *part) for i, part in enumerate(halves(*TRAIN))]
-    one = write_letor(tmp_path / "judges.txt", *JUDGES)
+    one = write_letor(tmp_path / "vali.txt", *VALI)
     from_files = BoostedRanker(**settings).fit(files, eval_set=[[one]])
     assert text(from_files) == text(expected)
 
@@ -220,15 +218,13 @@ def test_stored_sets_files_and_frames_are_the_same_queries(two, tmp_path):
 
     parts = [frame(*part) for part in halves(*TRAIN)]
     made = dask.dataframe.from_delayed([dask.delayed(part) for part in parts], meta=parts[0].iloc[:0])
-    judging = dask.dataframe.from_pandas(frame(*JUDGES), npartitions=1)
+    vali = dask.dataframe.from_pandas(frame(*VALI), npartitions=1)
     from_frame = BoostedRanker(**settings).fit(
-        made, "grade", qid="query", eval_set=[(judging, "grade")], eval_qid=["query"]
+        made, "grade", qid="query", eval_set=[(vali, "grade")], eval_qid=["query"]
     )
     assert from_frame.feature_names_in_.tolist() == list("abcdef")
-    np.testing.assert_array_equal(
-        from_frame.booster_.predict(JUDGES[0]), expected.booster_.predict(JUDGES[0])
-    )
-    turned = judging[[*"fbcdea", "grade", "query"]]
+    np.testing.assert_array_equal(from_frame.booster_.predict(VALI[0]), expected.booster_.predict(VALI[0]))
+    turned = vali[[*"fbcdea", "grade", "query"]]
     with pytest.raises(ValueError, match="eval_set has other features: its column 0 is 'f'"):
         BoostedRanker(**settings).fit(
             made, "grade", qid="query", eval_set=[(turned, "grade")], eval_qid=["query"]
@@ -242,10 +238,10 @@ LONG = {"n_estimators": 150, "learning_rate": 0.05, "early_stopping_rounds": Non
 
 
 def test_queries_in_place_of_arrays(two):
-    train, judges = Queries(*TRAIN), Queries(*JUDGES)
+    train, vali = Queries(*TRAIN), Queries(*VALI)
     arrays = fitted(two, options=EVALUATION, n_estimators=3)
-    found = BoostedRanker(**{**SMALL, "n_estimators": 3}, cluster=two).fit(train, eval_set=judges)
-    np.testing.assert_array_equal(found.predict(judges), arrays.predict(JUDGES[0]))
+    found = BoostedRanker(**{**SMALL, "n_estimators": 3}, cluster=two).fit(train, eval_set=vali)
+    np.testing.assert_array_equal(found.predict(vali), arrays.predict(VALI[0]))
 
 
 def when_kept(client, trees, then):
@@ -328,7 +324,7 @@ def test_an_interrupt_keeps_the_best_trees(two):
     assert 0 < ranker.n_trees_ < 100_000
     whole = fitted(two, options=EVALUATION, **{**LONG, "n_estimators": ranker.n_trees_})
     assert whole.fit_result_.values == ranker.fit_result_.values
-    assert np.array_equal(whole.predict(JUDGES[0]), ranker.predict(JUDGES[0]))
+    assert np.array_equal(whole.predict(VALI[0]), ranker.predict(VALI[0]))
 
 
 def test_an_error_of_a_worker_is_said_here(two):

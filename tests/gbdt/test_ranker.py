@@ -277,7 +277,7 @@ class TestEarlyStopping:
         (history,) = ranker.history_.values()
         assert_allclose(history, values, rtol=1e-12)
         assert ranker.fit_result_.status == "stopped early"
-        assert ranker.fit_result_.judged_by == "15 validation queries"
+        assert ranker.fit_result_.validated_on == "15 validation queries"
         assert_array_equal(
             ranker.predict(validation[0]), whole.predict(validation[0], num_iteration=best + 1)
         )
@@ -339,7 +339,7 @@ class TestEarlyStopping:
         X, y, qid = data
         ranker = BoostedRanker(**SMALL, validation_fraction=0.25, early_stopping_rounds=5)
         ranker.fit(X, y, qid=qid)
-        assert ranker.fit_result_.judged_by == "5 queries held out"
+        assert ranker.fit_result_.validated_on == "5 queries held out"
         order = np.random.default_rng([0, 0]).permutation(20)
         kept = np.isin(qid, order[5:])
         assert trees(ranker.booster_) == trees(
@@ -348,7 +348,7 @@ class TestEarlyStopping:
         assert BoostedRanker(**SMALL).fit(X, y, qid=qid).history_ == {}
         assert BoostedRanker(**SMALL).fit(X, y, qid=qid).evals_result_ == {}
 
-    def test_several_evaluation_sets_judge_together(self, data, validation):
+    def test_several_evaluation_sets_validate_together(self, data, validation):
         X, y, qid = data
         Xv, yv, qv = validation
         half = qv < 7
@@ -559,7 +559,7 @@ class TestData:
         assert trees(ranker.booster_) == trees(by_hand(X[kept], y[kept], qid[kept]))
         only = (np.arange(20) == 4).astype(float)
         held = BoostedRanker(**SMALL, validation_fraction=0.5).fit(X, y, qid=qid, query_weight=only)
-        assert held.fit_result_.judged_by == "the one training query itself"
+        assert held.fit_result_.validated_on == "the one training query itself"
         for zero in ({"query_weight": np.zeros(20)}, {"sample_weight": np.zeros(len(y))}):
             with pytest.raises(ValueError, match="sum above 0"):
                 BoostedRanker(**SMALL).fit(X, y, qid=qid, **zero)
@@ -717,13 +717,13 @@ class TestFitted:
             kept = 12 + ranker.best_iteration_
             assert ranker.n_trees_ == kept
             assert_allclose(ranker.predict(X), whole.predict(X, num_iteration=kept), rtol=1e-6)
-            judged = [
+            expected = [
                 Derivatives(TreeLoss(), validation[1], group_rows(validation[2], len(validation[1]))).value(
                     whole.predict(validation[0], num_iteration=13 + i)
                 )
                 for i in range(ranker.fit_result_.n_rounds)
             ]
-            assert_allclose(ranker.history_["expected ndcg(discount=log2)"], judged, rtol=1e-6)
+            assert_allclose(ranker.history_["expected ndcg(discount=log2)"], expected, rtol=1e-6)
         warm = lightgbm.LGBMRanker(n_estimators=5, verbose=-1, num_threads=1).fit(
             X, y, group=np.bincount(qid)
         )

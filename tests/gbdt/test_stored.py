@@ -33,10 +33,10 @@ class Given:
         assert len(self.stored.block_queries) > 3
         assert self.stored.has_nan == missing
 
-    def fit(self, ranker, judges=None, **options):
+    def fit(self, ranker, vali=None, **options):
         """A fit to the rows in memory."""
-        if judges is not None:
-            options |= {"eval_set": [(judges.X, judges.y)], "eval_qid": [judges.qid]}
+        if vali is not None:
+            options |= {"eval_set": [(vali.X, vali.y)], "eval_qid": [vali.qid]}
         return ranker.fit(self.X, self.y, qid=self.qid, **options)
 
 
@@ -66,20 +66,20 @@ def test_the_trees_are_those_of_the_rows_in_memory(tmp_path, settings):
     assert np.array_equal(a.predict(data.stored), b.predict(data.X))
 
 
-def test_queries_that_judge_may_be_stored_too(tmp_path):
-    data, judges = Given(tmp_path), Given(tmp_path, 12, seed=5)
+def test_validation_queries_may_be_stored_too(tmp_path):
+    data, vali = Given(tmp_path), Given(tmp_path, 12, seed=5)
     settings = {**SMALL, "n_estimators": 60, "early_stopping_rounds": 5, "learning_rate": 0.3}
-    a = BoostedRanker(**settings).fit(data.stored, eval_set=[judges.stored])
-    b = data.fit(BoostedRanker(**settings), judges)
+    a = BoostedRanker(**settings).fit(data.stored, eval_set=[vali.stored])
+    b = data.fit(BoostedRanker(**settings), vali)
     assert a.fit_result_ == b.fit_result_
     assert a.fit_result_.status == "stopped early"
     assert booster_text(a.booster_) == booster_text(b.booster_)
-    pair = (judges.X, judges.y)
-    c = BoostedRanker(**settings).fit(data.stored, eval_set=[pair, judges.stored], eval_qid=[judges.qid])
-    assert c.fit_result_.judged_by == "24 validation queries"
+    pair = (vali.X, vali.y)
+    c = BoostedRanker(**settings).fit(data.stored, eval_set=[pair, vali.stored], eval_qid=[vali.qid])
+    assert c.fit_result_.validated_on == "24 validation queries"
     # every query twice: the same mean
     assert c.fit_result_.values == pytest.approx(a.fit_result_.values, rel=1e-12)
-    d = data.fit(BoostedRanker(**settings), eval_set=judges.stored.path)  # rows in memory, judges on disk
+    d = data.fit(BoostedRanker(**settings), eval_set=vali.stored.path)  # rows in memory, validation on disk
     assert d.fit_result_ == a.fit_result_
 
 
@@ -105,10 +105,10 @@ def test_names(tmp_path):
 
 
 def test_trees_that_come_first(tmp_path):
-    data, judges = Given(tmp_path), Given(tmp_path, 12, seed=5)
+    data, vali = Given(tmp_path), Given(tmp_path, 12, seed=5)
     first = BoostedRanker(**SMALL).fit(data.stored)
-    a = BoostedRanker(**SMALL).fit(data.stored, init_model=first, eval_set=[judges.stored])
-    b = data.fit(BoostedRanker(**SMALL), judges, init_model=first)
+    a = BoostedRanker(**SMALL).fit(data.stored, init_model=first, eval_set=[vali.stored])
+    b = data.fit(BoostedRanker(**SMALL), vali, init_model=first)
     assert a.n_trees_ == SMALL["n_estimators"] + a.best_iteration_
     assert booster_text(a.booster_) == booster_text(b.booster_)
     assert a.fit_result_ == b.fit_result_
@@ -143,20 +143,20 @@ def without(options, name):
     return {key: value for key, value in options.items() if key != name}
 
 
-def test_judges_of_other_features_are_named(tmp_path):
+def test_eval_sets_of_other_features_are_named(tmp_path):
     data, narrow = Given(tmp_path), Given(tmp_path, width=2)
     with pytest.raises(ValueError, match=r"2\.queries.* has 2 features, but BoostedRanker is fitted to 6"):
         BoostedRanker(**SMALL).fit(data.stored, eval_set=[narrow.stored])
 
 
-def test_judges_go_by_the_names_of_their_features(tmp_path):
+def test_eval_sets_go_by_the_names_of_their_features(tmp_path):
     data = Given(tmp_path, names=tuple("abcdef"))
-    judges = Given(tmp_path, 12, seed=5, names=tuple("abcdef"))
-    turned = Queries(judges.X[:, ::-1], judges.y, judges.qid, feature_names=tuple("fedcba"))
+    vali = Given(tmp_path, 12, seed=5, names=tuple("abcdef"))
+    turned = Queries(vali.X[:, ::-1], vali.y, vali.qid, feature_names=tuple("fedcba"))
     other = save_queries(tmp_path / "turned.queries", turned, block_bytes=4000)
-    expected = BoostedRanker(**SMALL).fit(data.stored, eval_set=[judges.stored])
+    expected = BoostedRanker(**SMALL).fit(data.stored, eval_set=[vali.stored])
     assert BoostedRanker(**SMALL).fit(data.stored, eval_set=[other]).fit_result_ == expected.fit_result_
-    unlike = Queries(judges.X, judges.y, judges.qid, feature_names=tuple("abcdeg"))
+    unlike = Queries(vali.X, vali.y, vali.qid, feature_names=tuple("abcdeg"))
     with pytest.raises(ValueError, match=r"unlike\.queries: .* only one of them has 'f'"):
         BoostedRanker(**SMALL).fit(data.stored, eval_set=[save_queries(tmp_path / "unlike.queries", unlike)])
 

@@ -90,7 +90,7 @@ def of(ranker):
         "weights": dict(ranker.module_.state_dict()),
         "epochs": [(e.loss, e.criterion, e.training, e.chosen) for e in r.epochs],
         "status": r.status,
-        "judged_by": r.judged_by,
+        "validated_on": r.validated_on,
         "sizes": (ranker.n_rows_, ranker.n_queries_),
         "shift": torch.tensor(ranker.scaling_.shift),
     }
@@ -160,8 +160,8 @@ def main():
         run(f"shared, {name}", quick(distributed="shared", **options))
     vali = some_queries(12, 9)
     weight = np.random.default_rng(3).uniform(0, 2, 40) * (np.arange(40) % 4 > 0)
-    judged = {"eval_set": [vali[:2]], "eval_qid": [vali[2]]}
-    run("shared, weights", quick(distributed="shared"), query_weight=weight, **judged)
+    validation = {"eval_set": [vali[:2]], "eval_qid": [vali[2]]}
+    run("shared, weights", quick(distributed="shared"), query_weight=weight, **validation)
     for name in ("held", "streamed"):
         if name == "streamed":
             feeds.HELD_BYTES, feeds.WINDOW_BYTES = 0, 90 * 4 * N_FEATURES
@@ -178,7 +178,7 @@ def main():
     run("own, held out", quick(distributed="own", **WHOLE), mine)
     half = [part[vali[2] % 2 == rank] for part in vali]
     more = {"eval_set": [half[:2]], "eval_qid": [half[2]]}
-    run("own, judged", quick(distributed="own", **WHOLE), mine, **more)
+    run("own, validated", quick(distributed="own", **WHOLE), mine, **more)
     forty = replace(ADAM, batch_documents=40)
     run("own, minibatches", quick(distributed="own", optimizer=forty, max_epochs=12), mine)
     run("own, lbfgs", quick(distributed="own", **{**WHOLE, "optimizer": LBFGS(3)}), mine)
@@ -209,7 +209,7 @@ def main():
     sinkprop.__version__ = "0.0.1" if rank == 1 else version
     run("other version", quick(distributed="shared"))
     sinkprop.__version__ = version
-    run("only one judges", quick(distributed="own"), mine, **({} if rank else more))
+    run("only one validates", quick(distributed="own"), mine, **({} if rank else more))
     for how in ("error", "overflow", "interrupt"):
         ranker = quick(loss=Failing(1, 9, how), distributed="shared", max_epochs=30)
         found[how] = outcome(lambda ranker=ranker: overflowing(ranker, data) or ranker)

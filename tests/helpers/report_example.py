@@ -158,7 +158,7 @@ def _data() -> dict[str, Any]:
         "training": {
             OURS: {
                 fold: {
-                    "criterion": "ndcg@10", "judged_by": "validation queries",
+                    "criterion": "ndcg@10", "validated_on": "validation queries",
                     "status": "converged", "message": "Converged.", "unit": "stage",
                     "steps": _steps(), "chosen": 7, "stopped": [3, 9],
                 }

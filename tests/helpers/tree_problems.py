@@ -50,7 +50,7 @@ def ranking_data(n_queries=20, seed=0, n_features=4):
 
 
 def evaluation(validation):
-    """What `fit` takes of queries that judge, from their features, labels and qid."""
+    """Arguments of `fit` for validation queries, from their features, labels and qid."""
     return {"eval_set": [validation[:2]], "eval_qid": [validation[2]]}
 
 

@@ -77,7 +77,7 @@ def test_queries_in_place_of_arrays(client):
     same(SinkPropRanker(cluster=client, **SHORT).fit(Q, eval_set=VALI), alone)
 
 
-def test_rows_that_judge_are_rounded_as_those_to_train_on(client):
+def test_validation_rows_are_rounded_as_those_to_train_on(client):
     assert Q.X.dtype == np.float32
     tied = VALI.X.copy()
     tied[1::2] = tied[: len(tied) - 1 : 2]

@@ -94,7 +94,7 @@ def test_the_record_of_the_fit(fitted):
     r = fitted.fit_result_
     assert r.status == "finished"
     assert r.message
-    assert r.judged_by == "cross-validation over 30 queries in 5 parts"
+    assert r.validated_on == "cross-validation over 30 queries in 5 parts"
     assert r.criterion == "ndcg@1-10"
     assert r.stages[0].penalty == np.inf
     assert {s.penalty for s in r.stages[1:]} == {1e-4, 1e-2}
@@ -337,7 +337,7 @@ def test_every_relaxation_learns(relaxation):
 
 
 @pytest.mark.parametrize("gain", ["p@5", "rbp@0.8", sinkprop.NDCG(10, discount="log2"), "ndcg@3"])
-def test_every_gain_trains_and_is_judged_by_itself(gain, data):
+def test_every_gain_trains_and_is_its_own_criterion(gain, data):
     X, y, qid = data
     model = quick(gain=gain, selection=Selection("validation", rule="best")).fit(X, y, qid=qid)
     if gain == "p@5":
@@ -382,27 +382,27 @@ def test_single_precision_features_train_without_a_copy_in_double(data):
     assert_allclose(b.predict(X.astype(np.float32)), a.predict(X), rtol=1e-2, atol=1e-2)
 
 
-def test_a_validation_set_judges_and_is_not_trained_on(data):
+def test_a_validation_set_selects_and_is_not_trained_on(data):
     X, y, qid = data
     vali = ranking_data(12, 9)
     selection = Selection("validation", rule="best")
     model = quick(selection=selection).fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
-    assert model.fit_result_.judged_by == "12 validation queries"
+    assert model.fit_result_.validated_on == "12 validation queries"
     best = max(s.criterion for s in model.fit_result_.stages)
     names = [f"ndcg@{k}" for k in range(1, 11)]
     by_hand = np.mean(list(evaluate(vali[1], model.predict(vali[0]), vali[2], metrics=names).values()))
     assert best == pytest.approx(by_hand, abs=1e-12)
     pooled = quick().fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
-    assert pooled.fit_result_.judged_by == "cross-validation over 42 queries in 5 parts"
+    assert pooled.fit_result_.validated_on == "cross-validation over 42 queries in 5 parts"
     assert (pooled.n_rows_, pooled.n_queries_) == (len(y), 30)
     by_size = quick().fit(X, y, qid=qid, eval_set=[vali[:2]], eval_group=[np.bincount(vali[2])])
     assert_array_equal(by_size.coef_, pooled.coef_)
     pair = quick().fit(X, y, qid=qid, eval_set=(vali[0], vali[1]), eval_qid=vali[2])
     assert_array_equal(pair.coef_, pooled.coef_)
     two = quick().fit(X, y, qid=qid, eval_set=[vali[:2], vali[:2]], eval_qid=[vali[2], vali[2]])
-    assert two.fit_result_.judged_by == "cross-validation over 54 queries in 5 parts"
+    assert two.fit_result_.validated_on == "cross-validation over 54 queries in 5 parts"
     held = quick(selection=selection).fit(X, y, qid=qid)
-    assert held.fit_result_.judged_by == "6 queries held out"
+    assert held.fit_result_.validated_on == "6 queries held out"
 
 
 def test_wrong_evaluation_sets_are_errors(data):

@@ -65,7 +65,7 @@ def test_the_model_is_that_of_the_rows_in_memory(sets, parameters, validated, n_
     expected = in_memory(quick(**parameters), train, vali if validated else None)
     found = quick(n_threads=n_threads, **parameters).fit(stored, eval_set=[other] if validated else None)
     assert_array_equal(found.coef_, expected.coef_)
-    assert found.fit_result_.judged_by == expected.fit_result_.judged_by
+    assert found.fit_result_.validated_on == expected.fit_result_.validated_on
     assert (found.n_rows_, found.n_queries_, found.n_features_in_) == (len(train), 40, 4)
     assert_array_equal(found.predict(train.X, qid=train.qid), expected.predict(train.X, qid=train.qid))
 
@@ -76,7 +76,7 @@ def test_a_path_is_as_good_as_the_set(sets):
     assert_array_equal(quick().fit(stored.path, eval_set=str(other.path)).coef_, expected.coef_)
 
 
-def test_rows_in_memory_are_judged_by_a_stored_set(sets):
+def test_rows_in_memory_are_validated_on_a_stored_set(sets):
     (train, _), (vali, other) = sets
     found = quick().fit(train.X, train.y, qid=train.qid, eval_set=[other])
     assert_array_equal(found.coef_, in_memory(quick(), train, vali).coef_)
@@ -135,8 +135,8 @@ def test_others_load_a_stored_set(sets):
 def test_a_fit_on_a_set_resumes_from_its_checkpoint(sets, tmp_path, monkeypatch):
     (_, stored), (_, other) = sets
     path = tmp_path / "fit.checkpoint"
-    judged = {"selection": Selection("validation")}
-    whole = quick(**judged).fit(stored, eval_set=[other])
+    validated = {"selection": Selection("validation")}
+    whole = quick(**validated).fit(stored, eval_set=[other])
     real, calls = Objective.value, 0
 
     def interrupted(*args):
@@ -149,9 +149,9 @@ def test_a_fit_on_a_set_resumes_from_its_checkpoint(sets, tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(Objective, "value", interrupted)
         with pytest.warns(RuntimeWarning, match="interrupted"):
-            quick(checkpoint=path, **judged).fit(stored, eval_set=[other])
+            quick(checkpoint=path, **validated).fit(stored, eval_set=[other])
     assert path.exists()
-    resumed = quick(checkpoint=path, **judged).fit(stored, eval_set=[other])
+    resumed = quick(checkpoint=path, **validated).fit(stored, eval_set=[other])
     assert_array_equal(resumed.coef_, whole.coef_)
     assert not path.exists()
 

@@ -387,9 +387,9 @@ class TestOthers:
         asked |= {f"{name}.1,3,5,10,100" for name in ("ndcg_cut", "P", "recall", "success", "map_cut")}
         # trec_eval's gain is the label itself: gains of 2^r - 1 are labels of 2^r - 1.
         exponential = {q: {d: 2**r - 1 for d, r in mine.items()} for q, mine in qrels.items()}
-        for convention, judged in (("trec", qrels), ("standard", exponential)):
+        for convention, labels in (("trec", qrels), ("standard", exponential)):
             found = evaluate(self.labels, self.scores, self.qid, list(theirs), convention)
-            result = pytrec_eval.RelevanceEvaluator(judged, asked).evaluate(run)
+            result = pytrec_eval.RelevanceEvaluator(labels, asked).evaluate(run)
             for i, q in enumerate(found.queries):
                 for ours, name in theirs.items():
                     assert found.per_query[ours][i] == pytest.approx(result[str(q)][name], rel=1e-12), ours

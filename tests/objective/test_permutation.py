@@ -23,7 +23,7 @@ def exactly(message):
 
 
 def merit(Pi, order):
-    """What an order is judged by: first few zero entries, then a large sum of the logs of the others."""
+    """The criterion of an order: first few zero entries, then a large sum of the logs of the others."""
     entries = [Pi[j, k] for k, j in enumerate(order)]
     return -sum(x == 0 for x in entries), math.fsum(math.log(x) for x in entries if x > 0)
 

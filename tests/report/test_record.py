@@ -352,7 +352,7 @@ class TestOtherDistributions:
 
 
 class TestTraining:
-    def test_stages_with_the_criterion_of_training_and_judging_queries(self):
+    def test_stages_with_the_criterion_of_training_and_validation_queries(self):
         own, model = fold(1), fitted(quick())
         record = training_of(model)
         stages = model.fit_result_.stages
@@ -481,7 +481,7 @@ class TestTraining:
         )
         gains = [step["expected_gain"] for step in record["steps"]]
         assert gains == pytest.approx([-epoch.loss for epoch in epochs], rel=1e-6)
-        weights = weights_of(model, rows=own.train, judging=own.vali)
+        weights = weights_of(model, rows=own.train, measured_on=own.vali)
         assert weights["kind"] == "importance"
         assert "validation" in weights["explanation"]
         assert min(weights["values"]) == weights["values"][1] < 0.1  # the labels know nothing of it
@@ -495,7 +495,7 @@ class TestWeights:
             scaled = np.asarray(model.coef_)
             if model.scaling_.kind == "none":
                 scaled = scaled * own.train.X.std(axis=0)
-            found = weights_of(model, rows=own.train, judging=own.vali)
+            found = weights_of(model, rows=own.train, measured_on=own.vali)
             assert found["kind"] == "weight"
             assert_allclose(found["values"], scaled / np.abs(scaled).sum(), rtol=1e-6)
 
@@ -503,7 +503,7 @@ class TestWeights:
         own = fold(1)
         for family in ("logit-logistic", "beta"):
             model = fitted(quick(relaxation=family, annealing=sinkprop.Annealing(1, 1), penalty=0.01))
-            values = np.array(weights_of(model, rows=own.train, judging=own.vali)["values"])
+            values = np.array(weights_of(model, rows=own.train, measured_on=own.vali)["values"])
             scores = model.predict(np.eye(3) * model.scaling_.shift + np.diag(1 / model.scaling_.factor))
             base = model.predict(np.eye(3) * model.scaling_.shift)
             slopes = scores - base
@@ -512,15 +512,15 @@ class TestWeights:
     def test_one_feature_and_none(self):
         own = fold(1)
         model = fitted(FeatureRanker(-2))
-        assert weights_of(model, rows=own.train, judging=own.vali)["values"] == [0, -1, 0]
-        assert weights_of(object(), rows=own.train, judging=own.vali) is None
+        assert weights_of(model, rows=own.train, measured_on=own.vali)["values"] == [0, -1, 0]
+        assert weights_of(object(), rows=own.train, measured_on=own.vali) is None
 
     def test_estimators_of_others(self):
         from sklearn.tree import DecisionTreeRegressor
 
         own = fold(1)
         model = DecisionTreeRegressor(max_depth=3, random_state=0).fit(own.train.X, own.train.y)
-        found = weights_of(model, rows=own.train, judging=own.vali)
+        found = weights_of(model, rows=own.train, measured_on=own.vali)
         assert found["kind"] == "importance"
         assert_allclose(found["values"], model.feature_importances_, rtol=1e-6)
 
@@ -529,7 +529,7 @@ class TestWeights:
         from sinkprop.gbdt import BoostedRanker
 
         own, model = fold(1), fitted(BoostedRanker(n_estimators=10, n_threads=1, importance_type="gain"))
-        found = weights_of(model, rows=own.train, judging=own.vali)
+        found = weights_of(model, rows=own.train, measured_on=own.vali)
         expected = model.feature_importances_ / model.feature_importances_.sum()
         assert found["kind"] == "importance"
         assert_allclose(found["values"], expected, rtol=1e-6)

@@ -428,7 +428,7 @@ def test_blocks_are_evaluated_as_all_rows_are(
     found = evaluate_blocks(
         (
             (labels, scores[ends[b] : ends[b + 1]], groups)
-            for b, (labels, groups) in enumerate(stored.judgments())
+            for b, (labels, groups) in enumerate(stored.labels_by_block())
         ),
         stored.query_ids,
         stored.largest_label,

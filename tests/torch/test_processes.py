@@ -85,7 +85,7 @@ def same(a, b):
         assert torch.equal(x, b["weights"][name]), name
     assert torch.equal(a["shift"], b["shift"])
     assert repr(a["epochs"]) == repr(b["epochs"])
-    for name in ("status", "judged_by", "sizes"):
+    for name in ("status", "validated_on", "sizes"):
         assert a[name] == b[name]
 
 
@@ -96,7 +96,7 @@ def near(a, b):
     assert len(a["epochs"]) == len(b["epochs"])
     for x, y in zip(a["epochs"], b["epochs"], strict=True):
         assert_allclose(x[:2], y[:2], rtol=1e-6)
-    for name in ("status", "judged_by", "sizes"):
+    for name in ("status", "validated_on", "sizes"):
         assert a[name] == b[name]
 
 
@@ -110,12 +110,12 @@ class TestTheSameQueriesOnAllRanks:
         if name == "stopped early":
             assert expected["status"] == "stopped early"
 
-    def test_weights_and_queries_that_judge(self, found):
+    def test_weights_and_validation_queries(self, found):
         X, y, qid = some_queries()
         vali = some_queries(12, 9)
         weight = np.random.default_rng(3).uniform(0, 2, 40) * (np.arange(40) % 4 > 0)
-        judged = {"eval_set": [vali[:2]], "eval_qid": [vali[2]]}
-        expected = of(quick().fit(X, y, qid=qid, query_weight=weight, **judged))
+        validation = {"eval_set": [vali[:2]], "eval_qid": [vali[2]]}
+        expected = of(quick().fit(X, y, qid=qid, query_weight=weight, **validation))
         for rank in found:
             same(rank["shared, weights"], expected)
 
@@ -155,12 +155,12 @@ class TestQueriesOfTheirOwn:
             near(rank[f"own, {name}"], expected)
         same(*(rank[f"own, {name}"] for rank in found))
 
-    def test_each_rank_has_queries_that_judge(self, found):
+    def test_each_rank_has_validation_queries(self, found):
         X, y, qid = (np.concatenate(parts) for parts in zip(*map(own_queries, (0, 1)), strict=True))
         vali = some_queries(12, 9)
         expected = of(quick(**WHOLE).fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]]))
         for rank in found:
-            near(rank["own, judged"], expected)
+            near(rank["own, validated"], expected)
 
     def test_minibatches_of_ranks_with_one_query_and_with_many(self, found):
         first, second = (rank["own, minibatches"] for rank in found)
@@ -246,7 +246,7 @@ class TestErrors:
             ),
             ("other data", "all ranks must have the same queries"),
             ("other version", "and rank 1 has 0.0.1."),
-            ("only one judges", "all ranks must have the same eval_set (given or not)"),
+            ("only one validates", "all ranks must have the same eval_set (given or not)"),
         ],
     )
     def test_what_is_not_the_same_is_named_on_all_ranks(self, name, line, found):

@@ -341,7 +341,7 @@ class TestChoice:
         vali = ranking_data(12, 9)
         ranker = quick(max_epochs=25).fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
         r = ranker.fit_result_
-        assert (r.criterion, r.judged_by) == ("ndcg@1-10", "12 validation queries")
+        assert (r.criterion, r.validated_on) == ("ndcg@1-10", "12 validation queries")
         (chosen,) = (epoch for epoch in r.epochs if epoch.chosen)
         assert chosen.criterion == max(epoch.criterion for epoch in r.epochs)
         assert r.chosen == chosen
@@ -357,15 +357,15 @@ class TestChoice:
         r = ranker.fit_result_
         assert r.status == "stopped early"
         assert "best epoch" in r.message
-        assert r.judged_by == "6 queries held out"
+        assert r.validated_on == "6 queries held out"
         best = next(i for i, epoch in enumerate(r.epochs) if epoch.chosen)
         assert len(r.epochs) == best + 1 + 3 < 200
 
-    def test_without_queries_that_judge_the_last_epoch_is_taken(self, data):
+    def test_without_validation_queries_the_last_epoch_is_taken(self, data):
         X, y, qid = data
         ranker = quick(validation_fraction=0).fit(X, y, qid=qid)
         r = ranker.fit_result_
-        assert (r.status, r.criterion, r.judged_by) == ("finished", "", "")
+        assert (r.status, r.criterion, r.validated_on) == ("finished", "", "")
         assert r.epochs[-1].chosen
         assert all(np.isnan(epoch.criterion) for epoch in r.epochs)
         assert r.message == "Every epoch was run."
@@ -388,10 +388,10 @@ class TestChoice:
         ranker = quick(on_epoch=seen.append).fit(X, y, qid=qid)
         assert seen == [dataclasses.replace(epoch, chosen=False) for epoch in ranker.fit_result_.epochs]
 
-    def test_one_query_judges_itself(self, data):
+    def test_one_query_validates_itself(self, data):
         X, y, _ = data
         ranker = quick().fit(X[:9], y[:9], qid=[1] * 9)
-        assert ranker.fit_result_.judged_by == "the one training query itself"
+        assert ranker.fit_result_.validated_on == "the one training query itself"
 
 
 class TestRelaxations:

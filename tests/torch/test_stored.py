@@ -91,9 +91,12 @@ def same_fit(a, b):
     assert_array_equal(a.scaling_.factor, b.scaling_.factor)
     assert (a.n_rows_, a.n_queries_, a.n_features_in_) == (b.n_rows_, b.n_queries_, b.n_features_in_)
     for x, y in zip(a.fit_result_.epochs, b.fit_result_.epochs, strict=True):
-        # as text, since NaN, the criterion where nothing judges, equals nothing
+        # as text, since NaN, the criterion without validation queries, equals nothing
         assert repr(dataclasses.replace(x, seconds=0.0)) == repr(dataclasses.replace(y, seconds=0.0))
-    assert (a.fit_result_.status, a.fit_result_.judged_by) == (b.fit_result_.status, b.fit_result_.judged_by)
+    assert (a.fit_result_.status, a.fit_result_.validated_on) == (
+        b.fit_result_.status,
+        b.fit_result_.validated_on,
+    )
 
 
 class Beside(torch.nn.Module):
@@ -133,14 +136,14 @@ class TestTheSameAsInMemory:
         if name == "stopped early":
             assert from_memory.fit_result_.status == "stopped early"
 
-    def test_with_queries_that_judge(self, data, stored, vali, streaming):
+    def test_with_validation_queries(self, data, stored, vali, streaming):
         more = {"eval_set": [(vali[0].X, vali[0].y)], "eval_qid": [vali[0].qid]}
         from_memory = quick().fit(data.X, data.y, qid=data.qid, **more)
         same_fit(quick().fit(stored, eval_set=[vali[1]]), from_memory)
         same_fit(quick().fit(str(stored.path), eval_set=vali[1].path), from_memory)
         same_fit(quick().fit(stored, **more), from_memory)
         same_fit(quick().fit(data.X, data.y, qid=data.qid, eval_set=[vali[1]]), from_memory)
-        assert from_memory.fit_result_.judged_by == "12 validation queries"
+        assert from_memory.fit_result_.validated_on == "12 validation queries"
         both = {"eval_set": [(data.X, data.y), *more["eval_set"]], "eval_qid": [data.qid, *more["eval_qid"]]}
         from_memory = quick().fit(data.X, data.y, qid=data.qid, **both)
         mixed = {"eval_set": [stored, *more["eval_set"]], "eval_qid": more["eval_qid"]}
@@ -176,7 +179,7 @@ class TestTheSameAsInMemory:
         one = data.select(data.groups.queries[5:6])
         found = quick().fit(stored_as(folder / "one.queries", one))
         same_fit(found, quick().fit(one.X, one.y, qid=one.qid))
-        assert found.fit_result_.judged_by == "the one training query itself"
+        assert found.fit_result_.validated_on == "the one training query itself"
 
 
 class TestWindows:
@@ -345,7 +348,7 @@ class TestBadInput:
         X = dict(zip("abcde", vali[0].X.T, strict=True))
         named = dataclasses.replace(data, feature_names=tuple("abcde"))
         train = save_queries(folder / "named.queries", named, block_bytes=40 * ROW_BYTES)
-        judges = {
+        sets = {
             names: save_queries(
                 folder / f"{names}.queries",
                 dataclasses.replace(
@@ -356,11 +359,11 @@ class TestBadInput:
             )
             for names in ("abcde", "cadbe", "abcdf")
         }
-        ranker = quick().fit(train, eval_set=[judges["cadbe"]])
-        same_fit(ranker, quick().fit(train, eval_set=[judges["abcde"]]))
+        ranker = quick().fit(train, eval_set=[sets["cadbe"]])
+        same_fit(ranker, quick().fit(train, eval_set=[sets["abcde"]]))
         assert ranker.feature_names_in_.tolist() == list("abcde")
         with pytest.raises(ValueError, match="only one of them has 'e'"):
-            quick().fit(train, eval_set=[judges["abcdf"]])
+            quick().fit(train, eval_set=[sets["abcdf"]])
         assert not hasattr(ranker.fit(stored), "feature_names_in_")
 
 

@@ -139,9 +139,9 @@ class AdaRankRanker(LinearBaseline):
             rounds = paper_rounds(weak.performance, combined, shares, n_rounds)
         else:
             rounds = ranklib_rounds(weak.performance, combined, shares, n_rounds, float(self.tolerance))
-        judged_alike = as_selection(self.selection).criterion is None
+        same_criterion = as_selection(self.selection).criterion is None
         for number, (v, value) in enumerate(rounds, 1):
-            training = value if judged_alike else None
+            training = value if same_criterion else None
             yield Candidate({"round": number}, weak.weights(v), value, (0, number), training=training)
 
 

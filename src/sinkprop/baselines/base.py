@@ -18,7 +18,7 @@ from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.base import BaseRanker, seed_of
-from sinkprop.estimator.criteria import metric_judge
+from sinkprop.estimator.criteria import metric_criterion
 from sinkprop.estimator.selection import Selection, as_selection, selection_from, selection_record
 from sinkprop.estimator.tuning import Candidate, Trial, TuningResult, tune
 from sinkprop.linear.problem import LinearProblem, linear_scores
@@ -77,7 +77,7 @@ class TunedRanker(BaseRanker):
             )
         n_candidates = self._checked()
         selection = as_selection(self.selection)
-        judge, criterion = metric_judge(selection.criterion or self._criterion(), self.convention)
+        criterion_of, criterion = metric_criterion(selection.criterion or self._criterion(), self.convention)
         seed = seed_of(self.random_state)
         self.scaling_ = fit_scaling(self.normalization, data.X)
         with products(self.n_threads, len(data.y)) as multiply, progress_line(bool(self.verbose)) as notify:
@@ -88,7 +88,7 @@ class TunedRanker(BaseRanker):
                 lambda model, part: self._scores_of(model, part.X, part.groups),
                 n_candidates=n_candidates,
                 selection=selection,
-                judge=judge,
+                criterion_of=criterion_of,
                 criterion=criterion,
                 seed=seed,
                 notify=notify,
@@ -133,13 +133,13 @@ class TunedRanker(BaseRanker):
             "model": self._model_state(),
             "status": r.status,
             "criterion": r.criterion,
-            "judged_by": r.judged_by,
+            "validated_on": r.validated_on,
             "trials": [dataclasses.asdict(trial) for trial in r.trials],
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
         trials = tuple(Trial(**trial) for trial in state["trials"])
-        self.fit_result_ = TuningResult(state["status"], state["criterion"], state["judged_by"], trials)
+        self.fit_result_ = TuningResult(state["status"], state["criterion"], state["validated_on"], trials)
         self._set_model(self._model_from(state["model"]))
 
     def _model_state(self) -> Any:

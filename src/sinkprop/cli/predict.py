@@ -91,7 +91,7 @@ def predictions(
 ) -> Iterator[str]:
     """The text of the predictions, a block at a time. Both files are read, or opened, before this returns."""
     ranker = _model_before_data(model, data)
-    queries = read_data(data, reading, judged=False)
+    queries = read_data(data, reading, labeled=False)
     check_missing(ranker, queries)
     names = {"model_name": file_name(model), "data_name": file_name(data)}
 

@@ -86,10 +86,10 @@ def option_of(argument: str) -> str:
     return f"--{argument.replace('_', '-')}" + ("-column" if argument in ("qid", "label", "docid") else "")
 
 
-def read_data(path: Path, reading: Reading, *, judged: bool = True) -> Queries | StoredQueries:
+def read_data(path: Path, reading: Reading, *, labeled: bool = True) -> Queries | StoredQueries:
     """The queries of a file in memory, or a stored set, whose rows stay where they are."""
     if not path.is_dir():
-        return read_queries(path, reading, judged=judged)
+        return read_queries(path, reading, labeled=labeled)
     from sinkprop.store import open_queries
 
     for field, value in vars(reading).items():
@@ -102,7 +102,7 @@ def read_data(path: Path, reading: Reading, *, judged: bool = True) -> Queries |
         stored = open_queries(path)
     except ImportError as error:
         raise click.UsageError(f"{path}: {error}.") from None
-    if judged:
+    if labeled:
         stored.require_labels("this command")
     return stored
 
@@ -127,13 +127,13 @@ def blocks_of(data: Queries | StoredQueries, what: str) -> Iterator[Queries]:
             notify(done, len(data), f"{what} {len(data):,} documents")
 
 
-def read_queries(path: Path, reading: Reading, *, judged: bool = True) -> Queries:
+def read_queries(path: Path, reading: Reading, *, labeled: bool = True) -> Queries:
     """The queries of a file, or of stdin for -, in memory. Errors speak of options, not of arguments.
 
-    What is not to be `judged` may be Parquet without labels, which are then 0. A stored set is loaded.
+    What is not to be `labeled` may be Parquet without labels, which are then 0. A stored set is loaded.
     """
     if path.is_dir():
-        data = read_data(path, reading, judged=judged)
+        data = read_data(path, reading, labeled=labeled)
         with working(f"reading {path}, {len(data):,} documents"):
             return data if isinstance(data, Queries) else data.load()
 
@@ -141,7 +141,7 @@ def read_queries(path: Path, reading: Reading, *, judged: bool = True) -> Querie
 
     size = f", {path.stat().st_size / 1e6:,.0f} MB" if path.is_file() else ""
     options = _options(path, reading)
-    if not judged and path.name.endswith(".parquet") and not {"label"} & {*options, *_columns(path)}:
+    if not labeled and path.name.endswith(".parquet") and not {"label"} & {*options, *_columns(path)}:
         options["label"] = None
     try:
         with working(f"reading {'stdin' if str(path) == '-' else path}{size}"):

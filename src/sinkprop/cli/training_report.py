@@ -47,7 +47,7 @@ def training_report(
         if queries is not None
     }
     stages = () if result is None else result.stages
-    judged: Any = result or boosting
+    record: Any = result or boosting
     return {
         "data": {
             part: None
@@ -68,8 +68,8 @@ def training_report(
         "metric": str(ranker.metric),
         "convention": str(ranker.convention),
         "metrics": metrics,
-        "criterion": (judged.criterion or None) if judged else None,
-        "judged_by": (judged.judged_by or None) if judged else None,
+        "criterion": (record.criterion or None) if record else None,
+        "validated_on": (record.validated_on or None) if record else None,
         "stages": [dataclasses.asdict(stage) for stage in stages],
         "boosting": None if boosting is None else {**dataclasses.asdict(boosting), "trees": ranker.n_trees_},
         "seconds": seconds,
@@ -101,14 +101,14 @@ def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | N
         if boosting["values"]:
             best = boosting["values"][boosting["best"] - 1]
             add("Chosen", f"round {boosting['best']} of {boosting['n_rounds']}")
-            add("by", f"{boosting['criterion']}, {boosting['judged_by']}")
+            add("by", f"{boosting['criterion']}, {boosting['validated_on']}")
             add("Criterion", f"{boosting['values'][0]:.4f} of the first round, {best:.4f} of the best")
     elif result is None:
         add("Model", f"least squares on the labels, {features}")
     else:
         add("Model", f"expected {parameters['gain']}, {parameters['relaxation']}, {features}")
         add("Chosen", _chosen(result.stages))
-        add("by", f"{result.criterion}, {result.judged_by}")
+        add("by", f"{result.criterion}, {result.validated_on}")
         first, best = result.stages[0].criterion, max(s.criterion for s in result.stages)
         add("Criterion", f"{first:.4f} of the regression, {best:.4f} of the best stage")
     seconds = report["seconds"]

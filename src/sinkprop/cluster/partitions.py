@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
 
 __all__ = [
+    "FitPartition",
     "Held",
     "Partition",
-    "Piece",
     "Share",
     "Stored",
     "Summary",
@@ -77,7 +77,7 @@ Partition: TypeAlias = Held | Stored
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class FitPartition:
     """A partition as part of a fit: its number, that of its first query, and what its queries carry."""
 
     number: int
@@ -90,7 +90,7 @@ class Piece:
 class Share:
     """The partitions of one worker, in their order; `held` has the blocks of those in memory, by number."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FitPartition, ...]
     partitions: tuple[Partition, ...]
     held: dict[int, list[Block]]
 
@@ -111,7 +111,7 @@ class Summary:
     digest: str
 
 
-def share(pieces: Sequence[Piece], *partitions: Partition) -> Share:
+def share(pieces: Sequence[FitPartition], *partitions: Partition) -> Share:
     """What one worker has, with blocks that live as long: they keep what tasks make once for all."""
     held = {
         piece.number: _held_blocks(piece, partition)
@@ -164,7 +164,7 @@ def _follows(one: Partition, other: Partition) -> bool:
     )
 
 
-def _held_blocks(piece: Piece, held: Held) -> list[Block]:
+def _held_blocks(piece: FitPartition, held: Held) -> list[Block]:
     data = held.data
     return [
         _block(data, piece, first, stop, piece.first + first)
@@ -172,7 +172,7 @@ def _held_blocks(piece: Piece, held: Held) -> list[Block]:
     ]
 
 
-def _stored_blocks(pieces: Sequence[Piece], parts: Sequence[Stored]) -> Iterator[tuple[int, Block]]:
+def _stored_blocks(pieces: Sequence[FitPartition], parts: Sequence[Stored]) -> Iterator[tuple[int, Block]]:
     stored = opened(parts[0].path, parts[0].digest)
     edges = stored.block_queries
     start = int(np.searchsorted(edges, parts[0].first, side="right")) - 1
@@ -198,7 +198,7 @@ def _by_query(block: Block) -> Block:
     return Block(scaled, block.first, block.codes)
 
 
-def _block(data: TrainingSet, piece: Piece, first: int, stop: int, number: int) -> Block:
+def _block(data: TrainingSet, piece: FitPartition, first: int, stop: int, number: int) -> Block:
     """The queries first:stop of some rows, as views; `number` is that of the first in the whole set."""
     own = slice(number - piece.first, number - piece.first + stop - first)
     weight = None if piece.query_weight is None else piece.query_weight[own]

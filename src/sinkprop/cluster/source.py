@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sinkprop.cluster.calls import call
 from sinkprop.cluster.connecting import check_workers, connected, while_connected
 from sinkprop.cluster.errors import ClusterLost
-from sinkprop.cluster.partitions import Piece, evaluate, share
+from sinkprop.cluster.partitions import FitPartition, evaluate, share
 from sinkprop.cluster.placement import Placement
 from sinkprop.cluster.plan import Plan, plan_of
 from sinkprop.cluster.reduction import Node, covered, root
@@ -194,10 +194,10 @@ class ClusterSource:
             for worker, own in by_worker.items()
         }
 
-    def _piece(self, number: int) -> Piece:
+    def _piece(self, number: int) -> FitPartition:
         first, stop = self._plan.first[number], self._plan.first[number + 1]
         weight, codes = self.query_weight, self._codes
-        return Piece(
+        return FitPartition(
             number,
             first,
             None if weight is None else weight[first:stop],

@@ -73,11 +73,11 @@ class Block:
             return self.data.groups
         return self.keep(("trained", path), lambda: _chosen(self.data.groups, self.codes != path))
 
-    def judging(self, path: int) -> Groups | None:
+    def validation(self, path: int) -> Groups | None:
         """The queries that judge this path; None where there are none."""
         if self.codes is None:
             return self.data.groups
-        return self.keep(("judging", path), lambda: _chosen(self.data.groups, self.codes == path))
+        return self.keep(("validation", path), lambda: _chosen(self.data.groups, self.codes == path))
 
 
 def _chosen(groups: Groups, chosen: Any) -> Groups | None:

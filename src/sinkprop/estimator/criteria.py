@@ -20,32 +20,34 @@ from sinkprop.objective.gains import NDCG, Gain, RankLinear
 from sinkprop.objective.native_terms import native_settings
 from sinkprop.objective.relaxations import SmoothedIndicator
 
-__all__ = ["Judge", "gain_judge", "mean_criterion", "metric_judge"]
+__all__ = ["Criterion", "gain_criterion", "mean_criterion", "metric_criterion"]
 
-Judge = Callable[[TrainingSet, Floats], Floats]
+Criterion = Callable[[TrainingSet, Floats], Floats]
 
 
-def mean_criterion(judge: Judge, part: TrainingSet, scores: Floats) -> float:
+def mean_criterion(criterion_of: Criterion, part: TrainingSet, scores: Floats) -> float:
     """The mean criterion of scores over a part's own queries, which count by their weights."""
     weight = part.query_weight
     return float(
-        mean_over_queries(judge(part, scores), None if weight is None or not weight.any() else weight)
+        mean_over_queries(criterion_of(part, scores), None if weight is None or not weight.any() else weight)
     )
 
 
-def metric_judge(names: str | Sequence[str], convention: str | Convention) -> tuple[Judge, str]:
+def metric_criterion(names: str | Sequence[str], convention: str | Convention) -> tuple[Criterion, str]:
     """The mean of these metrics for each query, and its name."""
     metrics, stated = parse_metrics(names), as_convention(convention)
 
-    def judge(part: TrainingSet, scores: Floats) -> Floats:
+    def criterion_of(part: TrainingSet, scores: Floats) -> Floats:
         values = list(values_by_query(part.y, scores, part.groups, metrics, stated).values())
         # one after the other: np.mean would add those of a single query in another order than those of many
         return reduce(np.add, values) / len(values)
 
-    return judge, names if isinstance(names, str) else ",".join(map(str, names))
+    return criterion_of, names if isinstance(names, str) else ",".join(map(str, names))
 
 
-def gain_judge(gain: Gain, selection: Selection, convention: str, *, weighted: bool) -> tuple[Judge, str]:
+def gain_criterion(
+    gain: Gain, selection: Selection, convention: str, *, weighted: bool
+) -> tuple[Criterion, str]:
     """The function that gives the criterion of each query, and its name: where none is named, the gain's."""
     if selection.criterion is None and (weighted or not isinstance(gain, NDCG)):
         settings = native_settings(SmoothedIndicator(0.05), 1, 0)
@@ -60,4 +62,4 @@ def gain_judge(gain: Gain, selection: Selection, convention: str, *, weighted: b
     if names is None:
         names = "ndcg@1-10"
         convention = "letor" if gain.discount == "letor" else "standard"  # type: ignore[attr-defined]
-    return metric_judge(names, convention)
+    return metric_criterion(names, convention)

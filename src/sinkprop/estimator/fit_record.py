@@ -15,7 +15,7 @@ class FitRecord:
 
     status     how it ended, as "finished" or "interrupted"; `message` says it in a sentence
     criterion  name of the criterion that chose the model; empty where nothing did
-    judged_by  the queries that chose: "21 validation queries", "cross-validation over 84 queries in 5 parts";
+    validated_on  queries that chose: "21 validation queries", "cross-validation over 84 queries in 5 parts";
                empty where none did
     """
 
@@ -23,7 +23,7 @@ class FitRecord:
 
     status: str
     criterion: str
-    judged_by: str
+    validated_on: str
 
     @property
     def message(self) -> str:

@@ -164,7 +164,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         found: list[Any] = []
         for i, item in enumerate(sets):
             if is_stored_set(item):
-                found.append(self._stored_judges(item))
+                found.append(self._stored_eval_set(item))
             elif isinstance(item, Queries):
                 found.append(self._training_set(item, name="eval_set "))
             elif isinstance(item, tuple | list) and len(item) == 2:
@@ -177,7 +177,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
                 )
         return found
 
-    def _stored_judges(self, item: Any) -> Any:
+    def _stored_eval_set(self, item: Any) -> Any:
         """A stored set to judge by, its features in the order of the training set's by their names.
 
         Here it is loaded; rankers that read it as they go have their own way.

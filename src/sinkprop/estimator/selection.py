@@ -34,7 +34,7 @@ class Selection:
               the training queries; where none is given, `fraction` of the queries are held out for it.
               "auto": cross-validation of up to 500 queries, where a validation set would be too small to tell
               good from lucky, and validation of more.
-    rule      "smoothest": each stage is judged together with its neighbors in penalty and sigma, so that luck
+    rule      "smoothest": each stage is values together with its neighbors in penalty and sigma, so that luck
               does not win, and of all stages within half a standard error of the best (that of their
               difference, over the judging queries) the smoothest is taken: the regression itself, then the
               widest sigma, then the largest penalty. "best": the single best, as in the paper. None:
@@ -115,7 +115,7 @@ class Choice:
     errors: Floats
 
 
-def choose(judged: Floats, positions: Integers, weight: Floats | None = None, *, smoothest: bool) -> Choice:
+def choose(values: Floats, positions: Integers, weight: Floats | None = None, *, smoothest: bool) -> Choice:
     """The candidate to take of those whose values (C, Q) on the judging queries are given, smoothest first.
 
     positions  (C, 2) where each candidate stands on the grid of penalties and sigmas
@@ -125,40 +125,40 @@ def choose(judged: Floats, positions: Integers, weight: Floats | None = None, *,
                error of the best. The error is that of the mean of their difference, query by query, since
                queries differ far more than candidates do. False: the first of the best.
 
-    >>> judged = np.array([[0.2, 0.8, 0.5], [0.4, 0.6, 0.6], [0.0, 0.1, 0.1]])
+    >>> values = np.array([[0.2, 0.8, 0.5], [0.4, 0.6, 0.6], [0.0, 0.1, 0.1]])
     >>> apart = np.array([[0, 0], [0, 5], [5, 0]])
-    >>> choose(judged, apart, smoothest=True).taken, choose(judged, apart, smoothest=False).taken
+    >>> choose(values, apart, smoothest=True).taken, choose(values, apart, smoothest=False).taken
     (0, 1)
     """
-    shares = _shares(judged, weight)
-    judged, shares = judged[:, shares > 0], shares[shares > 0]
+    shares = _shares(values, weight)
+    values, shares = values[:, shares > 0], shares[shares > 0]
     n = len(shares)
     if smoothest:
         apart = np.abs(positions[:, None] - positions[None])
         closeness = np.prod((2 - apart).clip(0), axis=2).astype(np.float64)
-        judged = closeness @ judged / closeness.sum(axis=1, keepdims=True)
-    means = (judged * shares).sum(axis=1)
+        values = closeness @ values / closeness.sum(axis=1, keepdims=True)
+    means = (values * shares).sum(axis=1)
     best = int(np.argmax(means))
-    away = judged - judged[best] - (means - means[best])[:, None]
+    away = values - values[best] - (means - means[best])[:, None]
     errors = np.sqrt(np.square(away * shares).sum(axis=1) * n / max(n - 1, 1))
     taken = int(np.argmax(means >= means[best] - _TOLERANCE * errors)) if smoothest else best
     return Choice(taken, means, errors)
 
 
-def mean_over_queries(judged: Floats, weight: Floats | None = None) -> Floats:
+def mean_over_queries(values: Floats, weight: Floats | None = None) -> Floats:
     """Means (...) of values (..., Q) over the queries, which count by their weights (Q,).
 
     A query whose value is NaN, as a metric is that leaves out queries without a relevant document, counts
     nothing.
     """
-    shares = _shares(judged, weight)
-    mean: Floats = (judged[..., shares > 0] * shares[shares > 0]).sum(axis=-1)
+    shares = _shares(values, weight)
+    mean: Floats = (values[..., shares > 0] * shares[shares > 0]).sum(axis=-1)
     return mean
 
 
-def _shares(judged: Floats, weight: Floats | None) -> Floats:
+def _shares(values: Floats, weight: Floats | None) -> Floats:
     """(Q,) what each query counts in a mean: 1 in all, or 0 where none counts."""
-    counted = ~np.isnan(judged).reshape(-1, judged.shape[-1]).any(axis=0)
-    shares = counted * (np.ones(judged.shape[-1]) if weight is None else weight)
+    counted = ~np.isnan(values).reshape(-1, values.shape[-1]).any(axis=0)
+    shares = counted * (np.ones(values.shape[-1]) if weight is None else weight)
     total = shares.sum()
     return shares / total if total > 0 else np.zeros(len(shares))

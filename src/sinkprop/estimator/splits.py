@@ -71,22 +71,22 @@ class Division:
 
     parts     training queries of each path
     judges    (number of a path, queries that choose among its candidates)
-    judged_by in words: "cross-validation over 84 queries in 5 parts"
+    validated_on in words: "cross-validation over 84 queries in 5 parts"
     """
 
     parts: tuple[TrainingSet, ...]
-    judges: tuple[tuple[int, TrainingSet], ...]
-    judged_by: str
+    validation: tuple[tuple[int, TrainingSet], ...]
+    validated_on: str
 
     @property
     def weight(self) -> Floats | None:
         """(Q,) weights of the judging queries, in their order; None where all count alike."""
-        if all(part.query_weight is None for _, part in self.judges):
+        if all(part.query_weight is None for _, part in self.validation):
             return None
         weight = np.concatenate(
             [
                 np.ones(part.n_queries) if part.query_weight is None else part.query_weight
-                for _, part in self.judges
+                for _, part in self.validation
             ]
         )
         return weight if weight.sum() > 0 else None

@@ -12,7 +12,7 @@ import numpy as np
 from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.criteria import Judge, mean_criterion
+from sinkprop.estimator.criteria import Criterion, mean_criterion
 from sinkprop.estimator.fit_record import FitRecord
 from sinkprop.estimator.selection import Selection, choose, mean_over_queries
 from sinkprop.estimator.splits import divide
@@ -70,8 +70,8 @@ class TuningResult(FitRecord):
 
     status     "finished" or "interrupted"; `message` says it in a sentence
     criterion  name of the criterion
-    judged_by  how: "21 validation queries", "cross-validation over 84 queries in 5 parts"; empty where there
-               was one candidate only
+    validated_on  how: "21 validation queries", "cross-validation over 84 queries in 5 parts"; empty where
+               there was one candidate only
     trials     every candidate, in the order of their training
     """
 
@@ -95,7 +95,7 @@ def tune(
     *,
     n_candidates: int,
     selection: Selection,
-    judge: Judge,
+    criterion_of: Criterion,
     criterion: str,
     seed: int = 0,
     notify: Notify = silent,
@@ -115,25 +115,28 @@ def tune(
     division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
     weight = division.weight
     found: list[Candidate] = []
-    judged: list[Floats] = []
+    values_found: list[Floats] = []
     trained: list[float | None] = []
     status, best = "finished", 0.0
     try:
         for of_parts in zip(*(candidates(part) for part in division.parts), strict=True):
-            values = [judge(part, scores(of_parts[number].model, part)) for number, part in division.judges]
-            trained.append(_on_training(of_parts[0], division.parts[0], scores, judge))
+            values = [
+                criterion_of(part, scores(of_parts[number].model, part))
+                for number, part in division.validation
+            ]
+            trained.append(_on_training(of_parts[0], division.parts[0], scores, criterion_of))
             found.append(replace(of_parts[0], scores=None))
-            judged.append(np.concatenate(values))
-            best = max(best, float(mean_over_queries(judged[-1], weight)))
+            values_found.append(np.concatenate(values))
+            best = max(best, float(mean_over_queries(values_found[-1], weight)))
             notify(len(found), n_candidates, f"{_in_words(of_parts[0].setting)}, best {criterion} {best:.4f}")
     except KeyboardInterrupt:
-        if not judged:
+        if not values_found:
             raise
         status = "interrupted"
-        del found[len(judged) :]
+        del found[len(values_found) :]
     n_queries = data.n_queries + (0 if validation is None else validation.n_queries)
     choice = choose(
-        np.stack(judged),
+        np.stack(values_found),
         np.array([candidate.position for candidate in found]),
         weight,
         smoothest=selection.takes_smoothest(n_queries),
@@ -144,18 +147,21 @@ def tune(
         )
         for i, candidate in enumerate(found)
     )
-    return found[choice.taken].model, TuningResult(status, criterion, division.judged_by, trials)
+    return found[choice.taken].model, TuningResult(status, criterion, division.validated_on, trials)
 
 
 def _on_training(
-    candidate: Candidate, part: TrainingSet, scores: Callable[[Any, TrainingSet], Floats], judge: Judge
+    candidate: Candidate,
+    part: TrainingSet,
+    scores: Callable[[Any, TrainingSet], Floats],
+    criterion_of: Criterion,
 ) -> float | None:
     """The criterion of the queries that a candidate was trained on."""
     if candidate.training is not None:
         return candidate.training
     own = scores(candidate.model, part) if candidate.scores is None else candidate.scores
     # trees do not see queries of weight 0
-    return mean_criterion(judge, part, own) if len(own) == len(part.y) else None
+    return mean_criterion(criterion_of, part, own) if len(own) == len(part.y) else None
 
 
 def _trial(

@@ -129,7 +129,7 @@ class Details:
     distribution  {"kernel", "sigma", "n_iter", "epsilon"} of a smoothed indicator of the scores, {"family",
                   "n_iter", "epsilon"} of a partitioned measure of the parameters, or {"family":
                   "rank-binomial", "sigma", "balance"}, SoftRank's
-    training      criterion, judged_by, status, message, unit and steps, as the report has them
+    training      criterion, validated_on, status, message, unit and steps, as the report has them
     weights       {"kind": "weight" or "importance", "explanation", "values" (D,)}
     """
 
@@ -234,7 +234,7 @@ def details_of(
     weights = weights_of(
         ranker,
         rows=test if train is None else train,
-        judging=test if vali is None else vali,
+        measured_on=test if vali is None else vali,
         held_out=vali is not None,
     )
     return Details(scores, parameters, distribution_of(ranker), training_of(ranker), weights)

@@ -426,7 +426,7 @@ def _summary(ranker: Any) -> dict[str, Any]:
     """What the fit says of itself, as plain data."""
     found: dict[str, Any] = {}
     fit_result = getattr(ranker, "fit_result_", None)
-    for name in ("status", "criterion", "judged_by", "evaluations", "sigma"):
+    for name in ("status", "criterion", "validated_on", "evaluations", "sigma"):
         value = getattr(fit_result, name, None)
         if isinstance(value, str | int | float) and (isinstance(value, str) or math.isfinite(value)):
             found[name] = value

@@ -77,7 +77,7 @@ def evaluated(
     return evaluate_blocks(
         (
             (labels, scores[ends[b] : ends[b + 1]], groups)
-            for b, (labels, groups) in enumerate(queries.judgments())
+            for b, (labels, groups) in enumerate(queries.labels_by_block())
         ),
         queries.query_ids,
         queries.largest_label,

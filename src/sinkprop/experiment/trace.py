@@ -30,7 +30,7 @@ def training_of(ranker: Any) -> dict[str, Any] | None:
 def _record(result: Any, unit: str, steps: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
     return {
         "criterion": result.criterion,
-        "judged_by": result.judged_by,
+        "validated_on": result.validated_on,
         "status": result.status,
         "message": result.message,
         "unit": unit,
@@ -105,7 +105,7 @@ def _of_trials(ranker: Any, result: Any) -> dict[str, Any]:
 def _of_rounds(ranker: Any, result: Any) -> dict[str, Any]:
     """Rounds; of many, those with a look at the training queries, the first, the best and the last."""
     known = dict(result.training)
-    judged = {number: value for number, value in enumerate(result.values, 1) if math.isfinite(value)}
+    by_round = {number: value for number, value in enumerate(result.values, 1) if math.isfinite(value)}
     numbers: list[int] = list(range(1, result.n_rounds + 1))
     if len(numbers) > 100:
         numbers = sorted({1, *known, result.best, result.n_rounds} & set(numbers))
@@ -118,7 +118,7 @@ def _of_rounds(ranker: Any, result: Any) -> dict[str, Any]:
             None,
             expected_gain=known.get(number),
             training=known.get(number) if alike else None,
-            validation=judged.get(number),
+            validation=by_round.get(number),
         )
         for number in numbers
     ]

@@ -24,12 +24,12 @@ _TIMES = 5  # that values change places, where there is time for it
 
 
 def weights_of(
-    ranker: Any, *, rows: AnyQueries, judging: AnyQueries, held_out: bool = True
+    ranker: Any, *, rows: AnyQueries, measured_on: AnyQueries, held_out: bool = True
 ) -> dict[str, Any] | None:
     """What each feature counts, as shares: of the sum of absolute weights, or of all gains; None if unknown.
 
     rows      whose spread makes weights of features on different scales comparable
-    judging   by which the importances of a network are measured; `held_out` if they took no part in testing
+    measured_on  queries by which the importances of a network are measured; `held_out` if not test queries
     """
     from sinkprop.baselines import FeatureRanker
 
@@ -44,7 +44,7 @@ def weights_of(
             "weight", weights, "The one feature that ranks; negative where its least value is first."
         )
     if hasattr(ranker, "module_"):
-        return _permuted(ranker, judging, held_out=held_out)
+        return _permuted(ranker, measured_on, held_out=held_out)
     coefficients: Any = getattr(ranker, "coef_", None)
     relaxation = getattr(ranker, "relaxation_", None)
     if isinstance(relaxation, PartitionedMeasure) and np.shape(coefficients) == (2, n_features):
@@ -94,13 +94,13 @@ def _tree_gains(booster: Any, n_features: int) -> Floats | None:
     return None
 
 
-def _permuted(ranker: Any, judging: AnyQueries, *, held_out: bool) -> dict[str, Any] | None:
+def _permuted(ranker: Any, measured_on: AnyQueries, *, held_out: bool) -> dict[str, Any] | None:
     """What NDCG@10 loses when a feature's values change places among the documents of each query."""
     rng = np.random.default_rng(0)
-    cells = len(judging) * judging.n_features
-    n_queries = max(1, min(judging.n_queries, _PERMUTED * judging.n_queries // cells))
-    numbers = np.sort(rng.permutation(judging.n_queries)[:n_queries])
-    taken = taken_queries(judging, numbers)
+    cells = len(measured_on) * measured_on.n_features
+    n_queries = max(1, min(measured_on.n_queries, _PERMUTED * measured_on.n_queries // cells))
+    numbers = np.sort(rng.permutation(measured_on.n_queries)[:n_queries])
+    taken = taken_queries(measured_on, numbers)
     X, y = taken.X, taken.y
     if X.size > 10 * _PERMUTED:  # a single query of very many documents
         return None
@@ -110,10 +110,10 @@ def _permuted(ranker: Any, judging: AnyQueries, *, held_out: bool) -> dict[str, 
         queries = replace(taken, X=X)
         return evaluate(queries, predicted(ranker, queries), metrics="ndcg@10")["ndcg@10"]
 
-    whole, losses = ndcg(X), np.zeros(judging.n_features)
+    whole, losses = ndcg(X), np.zeros(measured_on.n_features)
     for _ in range(max(1, min(_TIMES, _PERMUTED // X.size))):
         order = np.lexsort((rng.random(len(y)), codes))  # the documents of each query in another order
-        for feature in range(judging.n_features):
+        for feature in range(measured_on.n_features):
             other = X.copy()
             other[:, feature] = X[order, feature]
             losses[feature] += whole - ndcg(other)

@@ -219,9 +219,9 @@ class BoostedRanker(BaseRanker):
         check_metric(self.metric, self.convention)
         if self.cluster is not None:
             weights = {"sample_weight": sample_weight, "query_weight": query_weight}
-            judges = (eval_set, eval_qid, eval_group)
+            evaluation = (eval_set, eval_qid, eval_group)
             more = {"callbacks": callbacks, "categorical_feature": categorical_feature}
-            self._fit_on_cluster(X, y, qid, group, judges, init_model=init_model, **weights, **more)
+            self._fit_on_cluster(X, y, qid, group, evaluation, init_model=init_model, **weights, **more)
             return self
         if (stored := as_stored(X)) is not None:
             no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
@@ -279,11 +279,11 @@ class BoostedRanker(BaseRanker):
                 rows = self._training_set(X, y, qid, group, **weights)
                 check_row_weight(rows)
                 data = cluster.queries(rows)
-            judges = cluster.evaluation_sets(*evaluation, self._evaluation_sets)
+            eval_sets = cluster.evaluation_sets(*evaluation, self._evaluation_sets)
             names = getattr(self, "feature_names_in_", ())
-            check_features(judges, self.n_features_in_, names)
+            check_features(eval_sets, self.n_features_in_, names)
             first = self._first_trees(init_model)
-            codes, judged_by = divided_codes(data, judges, fraction=self.validation_fraction, seed=seed)
+            codes, validated_on = divided_codes(data, eval_sets, fraction=self.validation_fraction, seed=seed)
             categorical = categorical_columns(
                 categorical_feature, self._categories, names, self.n_features_in_
             )
@@ -295,12 +295,12 @@ class BoostedRanker(BaseRanker):
                 drawing=drawing,
                 criterion=criterion if criterion is None or isinstance(criterion, str) else tuple(criterion),
                 convention=self.convention,
-                judged_by=judged_by,
+                validated_on=validated_on,
                 n_threads=own["n_threads"],
             )
             with progress_line(bool(self.verbose) and self.verbose > 0) as notify:
                 text, result, self.cluster_record_ = grow_on_cluster(
-                    cluster.client, data, judges, codes, settings, notify=notify
+                    cluster.client, data, eval_sets, codes, settings, notify=notify
                 )
         self._finish(text, result, self.n_features_in_)
         self.n_rows_, self.n_queries_ = data.plan.n_rows, data.plan.n_queries
@@ -309,7 +309,7 @@ class BoostedRanker(BaseRanker):
         super()._know_features(n_features, names)
         self._categories = NO_CATEGORIES
 
-    def _stored_judges(self, item: Any) -> TrainingSet:
+    def _stored_eval_set(self, item: Any) -> TrainingSet:
         stored = as_stored(item)
         if stored is None or stored.n_features != self.n_features_in_:
             raise ValueError(
@@ -323,7 +323,7 @@ class BoostedRanker(BaseRanker):
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         self._grow(data, validation)
 
-    def _grow(self, data: TrainingSet, validation: TrainingSet | None, **plan: Any) -> None:
+    def _grow(self, data: TrainingSet, eval_set: TrainingSet | None, **plan: Any) -> None:
         check_row_weight(data)
         own, others = self._settings()
         if isinstance(data.X, StreamedRows) and others.get("linear_tree"):
@@ -331,9 +331,9 @@ class BoostedRanker(BaseRanker):
                 "linear_tree needs the features in memory: fit it to what the set's load() gives."
             )
         seed = seed_of(own["random_state"])
-        part, judgment = divided(
+        part, validation = divided(
             counting(data),
-            validation,
+            eval_set,
             loss=self._loss(seed),
             criterion=self.criterion,
             convention=self.convention,
@@ -355,7 +355,7 @@ class BoostedRanker(BaseRanker):
             derivatives = QueryBagging(derivatives, part.groups, **drawing)
         try:
             with progress_line(bool(self.verbose) and self.verbose > 0) as notify:
-                text, result = grow(part.X, derivatives, settings, judgment, value=value, notify=notify)
+                text, result = grow(part.X, derivatives, settings, validation, value=value, notify=notify)
         except lightgbm_module().basic.LightGBMError as error:
             raise ValueError(f"LightGBM refuses this: {' '.join(str(error).split())}") from error
         self._finish(text, result, part.X.shape[1])

@@ -26,7 +26,7 @@ from sinkprop.data.kinds import is_stored_set
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet, joined, with_dtype
 from sinkprop.estimator.base import BaseRanker, seed_of
-from sinkprop.estimator.criteria import gain_judge
+from sinkprop.estimator.criteria import gain_criterion
 from sinkprop.estimator.external_queries import no_arrays
 from sinkprop.estimator.selection import as_selection, selection_from, selection_record
 from sinkprop.linear.inputs import Sources
@@ -66,9 +66,9 @@ class AnnealedRanker(BaseRanker):
         eval_set, eval_qid, eval_group = evaluation
         sample_weight, query_weight = weights
         given = [eval_set] if is_stored_set(eval_set) else eval_set
-        judges = list(given) if isinstance(given, list | tuple) else []
+        eval_sets = list(given) if isinstance(given, list | tuple) else []
         cluster = getattr(self, "cluster", None)
-        if cluster is None and not is_stored_set(X) and not any(map(is_stored_set, judges)):
+        if cluster is None and not is_stored_set(X) and not any(map(is_stored_set, eval_sets)):
             return False
         check_kind(self.normalization)
         self._recipe(weighted=sample_weight is not None)
@@ -88,8 +88,8 @@ class AnnealedRanker(BaseRanker):
                 )
                 data, dtype = sources.of_rows(rows), rows.X.dtype
             validation: Source | None
-            if any(map(is_stored_set, judges)):
-                validation = self._stored_validation(sources, judges, eval_qid, eval_group)
+            if any(map(is_stored_set, eval_sets)):
+                validation = self._stored_validation(sources, eval_sets, eval_qid, eval_group)
             else:
                 validation = self._validation(sources, self._evaluation_sets(*evaluation), dtype)
             self._fit_source(data, validation)
@@ -122,8 +122,8 @@ class AnnealedRanker(BaseRanker):
     def _validation(self, sources: Sources, sets: list[TrainingSet], dtype: Any) -> Source | None:
         if not sets:
             return None
-        judging = reduce(joined, sets)
-        return sources.of_rows(judging if dtype is None else with_dtype(judging, dtype))
+        rows = reduce(joined, sets)
+        return sources.of_rows(rows if dtype is None else with_dtype(rows, dtype))
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         with ExitStack() as stack:
@@ -178,7 +178,7 @@ class AnnealedRanker(BaseRanker):
         annealing = self.default_annealing if self.annealing is None else self.annealing
         if not isinstance(annealing, Annealing):
             raise ValueError(f"annealing must be an Annealing or None; got {annealing!r}.")
-        judge, criterion = gain_judge(gain, selection, self.convention, weighted=weighted)
+        criterion_of, criterion = gain_criterion(gain, selection, self.convention, weighted=weighted)
         if not isinstance(self.tol, int | float) or not 0 <= self.tol < math.inf:
             raise ValueError(f"tol must be a number, not below 0; got {self.tol!r}.")
         return Recipe(
@@ -187,7 +187,7 @@ class AnnealedRanker(BaseRanker):
             penalties=numbers("penalty", self.penalty),
             sigmas=annealing.sigmas if relaxation.width == 1 else (None,) * len(annealing.sigmas),
             selection=selection,
-            judge=judge,
+            criterion_of=criterion_of,
             criterion=criterion,
             n_iter=half_steps(self.n_iter) / 2,
             epsilon=self.epsilon,
@@ -266,7 +266,7 @@ class AnnealedRanker(BaseRanker):
             "relaxation": relaxation_record(self.relaxation_),
             "status": r.status,
             "criterion": r.criterion,
-            "judged_by": r.judged_by,
+            "validated_on": r.validated_on,
             "stages": [dataclasses.asdict(stage) for stage in r.stages],
         }
 
@@ -275,7 +275,7 @@ class AnnealedRanker(BaseRanker):
         result = FitResult(
             state["status"],
             state["criterion"],
-            state["judged_by"],
+            state["validated_on"],
             state["weights"],
             state["sigma"],
             tuple(Stage(**stage) for stage in state["stages"]),
@@ -299,12 +299,12 @@ def least_squares_of(ranker: AnnealedRanker) -> AnnealedRanker:
 
 def _fingerprint(data: Source, validation: Source | None, recipe: Recipe, convention: str) -> str:
     """A digest of everything on which the stages of a fit depend."""
-    # The judge is its criterion and convention; the text of a function holds its address, which changes from
-    # one process to the next.
+    # The criterion and the convention determine `criterion_of`; the text of a function holds its address,
+    # which changes from one process to the next.
     settings = [
         (field.name, getattr(recipe, field.name))
         for field in dataclasses.fields(recipe)
-        if field.name != "judge"
+        if field.name != "criterion_of"
     ]
     digest = hashlib.sha256(repr((settings, convention)).encode())
     for source in (data, validation):

@@ -28,13 +28,13 @@ class Arrangement:
 
     paths      the first is the model's own
     judges     every source with the paths that some of its queries judge: it has to be read once for all
-    judged_by  in words: "cross-validation over 84 queries in 5 parts"
+    validated_on  in words: "cross-validation over 84 queries in 5 parts"
     weight     (Q,) of the judging queries: path by path, and within a path in the order of the sources
     """
 
     paths: tuple[Path, ...]
-    judges: tuple[tuple[Source, tuple[int, ...]], ...]
-    judged_by: str
+    validation: tuple[tuple[Source, tuple[int, ...]], ...]
+    validated_on: str
     weight: Floats | None
 
 
@@ -48,8 +48,8 @@ def arrange(
         return Arrangement((_path(0, [(data, None)]),), ((data, (0,)),), split.in_words, _weights([data]))
     own = np.split(split.codes, [data.n_queries])
     if split.n_paths == 1 and validation is not None:
-        judges = ((data, ()), (validation, (0,)))
-        return Arrangement((_path(0, [(data, None)]),), judges, split.in_words, _weights([validation]))
+        validated = ((data, ()), (validation, (0,)))
+        return Arrangement((_path(0, [(data, None)]),), validated, split.in_words, _weights([validation]))
     parts = [(source.with_codes(codes), codes) for source, codes in zip(sources, own, strict=False)]
     # the model's own path has no use for queries that were given to choose by
     paths = tuple(_path(number, parts if number else parts[:1]) for number in range(split.n_paths))

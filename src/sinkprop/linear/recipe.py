@@ -25,7 +25,7 @@ from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats
 from sinkprop.data.blocks import Source, one_blas_thread
 from sinkprop.data.feature_scaling import Scaling, check_kind, scaling_of
-from sinkprop.estimator.criteria import Judge
+from sinkprop.estimator.criteria import Criterion
 from sinkprop.estimator.selection import Selection, choose, mean_over_queries
 from sinkprop.linear.ascent import Objective, moments_of, scorer, starts
 from sinkprop.linear.exact_sums import exponent, until_it_fits
@@ -40,14 +40,14 @@ __all__ = ["Recipe", "train"]
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """The settings of a fit, checked; `judge(queries, scores)` gives the criterion of each query."""
+    """The settings of a fit, checked; `criterion_of(queries, scores)` gives the criterion of each query."""
 
     gain: Gain
     relaxation: Relaxation
     penalties: tuple[float, ...]
     sigmas: tuple[float | None, ...]  # None for each stage of a partitioned measure
     selection: Selection
-    judge: Judge
+    criterion_of: Criterion
     criterion: str
     n_iter: float = 5
     epsilon: float = 1e-6
@@ -73,7 +73,7 @@ class Finished:
     stage: int
     weights: tuple[Floats, ...]
     value: float
-    judged: Floats
+    validation: Floats
     evaluations: int
     seconds: float
     training: float | None = None  # a checkpoint of before it was kept has none
@@ -146,7 +146,7 @@ def _train(
         return finished[-1]
 
     def mean_of(record: Finished) -> float:
-        return float(mean_over_queries(record.judged, weight))
+        return float(mean_over_queries(record.validation, weight))
 
     try:
         run(-1, 0, [path.start for path in paths])
@@ -168,7 +168,7 @@ def _train(
         status = "interrupted"
     n_queries = data.n_queries + (0 if validation is None else validation.n_queries)
     smoothest = recipe.selection.takes_smoothest(n_queries)
-    return _result(paths[0], finished, weight, recipe, status, arrangement.judged_by, smoothest), scaling
+    return _result(paths[0], finished, weight, recipe, status, arrangement.validated_on, smoothest), scaling
 
 
 def _run_stage(
@@ -188,13 +188,13 @@ def _run_stage(
             for path, W in zip(paths, start, strict=True)
         )
     value, _ = paths[0].value(weights[0], relaxation)
-    judged, training = _assessed(paths, arrangement, recipe, relaxation, weights)
+    validation, training = _assessed(paths, arrangement, recipe, relaxation, weights)
     return Finished(
         penalty,
         stage,
         weights,
         value,
-        judged,
+        validation,
         sum(path.evaluations for path in paths) - before,
         time.perf_counter() - began,
         training,
@@ -216,8 +216,8 @@ def _assessed(
         return [
             source.run(
                 Assess(
-                    judge=recipe.judge,
-                    judged={number: scorers[number] for number in judged},
+                    criterion_of=recipe.criterion_of,
+                    scorers={number: scorers[number] for number in numbers},
                     training=own if source in paths[0].path.sources else None,
                     relaxation=relaxation,
                     n_iter=recipe.n_iter,
@@ -226,11 +226,13 @@ def _assessed(
                     exponent=exponent(paths[0].path.largest_weight) + 20 + extra,
                 )
             )
-            for source, judged in arrangement.judges
+            for source, numbers in arrangement.validation
         ]
 
     found = until_it_fits(run, lambda parts: all(p.training is None or p.training.fits for p in parts))
-    values = [part.judged[number] for number in range(len(paths)) for part in found if number in part.judged]
+    values = [
+        part.validation[number] for number in range(len(paths)) for part in found if number in part.validation
+    ]
     sums = [part.training for part in found if part.training is not None]
     training = None
     if sums:
@@ -245,7 +247,7 @@ def _result(
     weight: Floats | None,
     recipe: Recipe,
     status: str,
-    judged_by: str,
+    validated_on: str,
     smoothest: bool,
 ) -> FitResult:
     """The model of the stages finished."""
@@ -255,7 +257,7 @@ def _result(
         key=lambda i: (finished[i].penalty >= 0, finished[i].stage, -finished[i].penalty),
     )
     choice = choose(
-        np.stack([finished[i].judged for i in order]),
+        np.stack([finished[i].validation for i in order]),
         np.array([_position(finished[i]) for i in order]),
         weight,
         smoothest=smoothest,
@@ -272,7 +274,7 @@ def _result(
     if sigma is not None:  # in units in which the scores' spread within queries is 1
         width = model.spread(weights) or 1.0
         weights, sigma = weights / width, sigma / width
-    summary = (status, recipe.criterion, judged_by)
+    summary = (status, recipe.criterion, validated_on)
     return FitResult(*summary, weights, sigma, tuple(stages), start=model.regression)
 
 

@@ -87,7 +87,7 @@ class FitResult(FitRecord):
 
     status     "finished" or "interrupted"; `message` says it in a sentence
     criterion  name of the criterion
-    judged_by  how: "cross-validation over 84 queries in 5 parts", ...
+    validated_on  how: "cross-validation over 84 queries in 5 parts", ...
     weights    (D,), or (D + 1, 2) with an intercept row for a partitioned measure, of normalized features
     sigma      of the model, in the units of its scores; None for a partitioned measure
     stages     every stage, in the order of their running

@@ -20,7 +20,7 @@ from sinkprop.common.types import Floats, Integers
 from sinkprop.data.blocks import Block
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.criteria import Judge
+from sinkprop.estimator.criteria import Criterion
 from sinkprop.linear.exact_sums import ExactSum, add_products, add_rows
 from sinkprop.linear.problem import row_scores
 from sinkprop.objective.expected_gain import grouped_gain, scale_queries
@@ -275,16 +275,16 @@ class Assessed:
     `training` is (sum of share times criterion, sum of shares), (2,), or None.
     """
 
-    judged: dict[int, Floats]
+    validation: dict[int, Floats]
     training: ExactSum | None
 
 
 @dataclass(frozen=True, eq=False)
 class Assess:
-    """The criterion of the queries that judge, and the mean of the training queries'."""
+    """The criterion of the queries that criterion_of, and the mean of the training queries'."""
 
-    judge: Judge
-    judged: Mapping[int, Linear]
+    criterion_of: Criterion
+    scorers: Mapping[int, Linear]
     training: Linear | None
     relaxation: Relaxation
     n_iter: float
@@ -293,10 +293,10 @@ class Assess:
     exponent: int
 
     def __call__(self, block: Block) -> Assessed:
-        judged = {}
-        for path, scorer in self.judged.items():
-            groups = block.judging(path)
-            judged[path] = np.zeros(0) if groups is None else self._criterion(block, groups, scorer)
+        validation = {}
+        for path, scorer in self.scorers.items():
+            groups = block.validation(path)
+            validation[path] = np.zeros(0) if groups is None else self._criterion(block, groups, scorer)
         training = None
         if self.training is not None:
             sums = np.zeros((0, 2))
@@ -309,7 +309,7 @@ class Assess:
                     shares *= _of_queries(block, 0)
                 sums = np.stack([np.where(counted, values, 0.0) * shares, shares], axis=1)
             training = add_rows(sums, np.asarray(self.exponent))
-        return Assessed(judged, training)
+        return Assessed(validation, training)
 
     def _criterion(self, block: Block, groups: Groups, scorer: Linear) -> Floats:
         """(q,) of these queries."""
@@ -325,12 +325,14 @@ class Assess:
                 scores, groups, self.relaxation, n_iter=self.n_iter, epsilon=self.epsilon, top=self.top
             )
             scores = -ranks.astype(np.float64)
-        return self.judge(TrainingSet(np.empty((len(y), 0)), y, groups, weight), scores)
+        return self.criterion_of(TrainingSet(np.empty((len(y), 0)), y, groups, weight), scores)
 
     def combine(self, parts: Sequence[Assessed]) -> Assessed:
-        judged = {path: np.concatenate([part.judged[path] for part in parts]) for path in self.judged}
+        validation = {
+            path: np.concatenate([part.validation[path] for part in parts]) for path in self.scorers
+        }
         training = [part.training for part in parts if part.training is not None]
-        return Assessed(judged, reduce(add, training) if training else None)
+        return Assessed(validation, reduce(add, training) if training else None)
 
 
 def _numbers(block: Block, path: int) -> Integers:

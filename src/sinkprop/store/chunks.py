@@ -17,7 +17,7 @@ from sinkprop.common.types import Floats, Integers, Singles
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Chunk", "Inputs", "Piece", "Place", "text_pieces"]
+__all__ = ["Chunk", "Inputs", "Place", "TextChunk", "text_chunks"]
 
 PIECE = 8 << 20  # bytes of text that are read at a time
 
@@ -77,7 +77,7 @@ class Inputs(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class TextChunk:
     """Whole lines of a text: their bytes, the offset and the line of the first, bytes of the file read."""
 
     at: int
@@ -86,7 +86,7 @@ class Piece:
     read: int
 
 
-def text_pieces(path: str, at: int = 0, line: int = 0, *, size: int | None = None) -> Iterator[Piece]:
+def text_chunks(path: str, at: int = 0, line: int = 0, *, size: int | None = None) -> Iterator[TextChunk]:
     """The lines of a text file from an offset on, plain or compressed, in pieces of about `size` bytes.
 
     The offset is one in the text, not in the compressed file. A longer line is a piece of its own.
@@ -110,7 +110,7 @@ def text_pieces(path: str, at: int = 0, line: int = 0, *, size: int | None = Non
                 text = rest + block if rest else block
                 cut = text.rfind(b"\n", len(rest)) + 1 if block else len(text)
                 if cut:
-                    yield Piece(at, line, np.frombuffer(text, np.uint8, cut), file.tell())
+                    yield TextChunk(at, line, np.frombuffer(text, np.uint8, cut), file.tell())
                     at += cut
                     line += text.count(b"\n", 0, cut)
                     rest = text[cut:]

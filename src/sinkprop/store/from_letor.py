@@ -17,7 +17,7 @@ from sinkprop.common.types import Integers
 from sinkprop.data.letor import DENSE_LIMIT, LARGEST, LEAST_FILLED
 from sinkprop.data.letor_errors import line_at, raise_fault, raise_too_sparse, shown_line
 from sinkprop.data.query_sizes import raise_wrong_sizes, sizes_for
-from sinkprop.store.chunks import Chunk, Piece, Place, sizes_of, text_pieces, text_places
+from sinkprop.store.chunks import Chunk, Place, TextChunk, sizes_of, text_chunks, text_places
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,11 +83,11 @@ class LetorInputs:
         return {"n_features": self.n_features}
 
     def _kind_of_ids(self, path: str) -> int:
-        for piece in text_pieces(path):
+        for piece in text_chunks(path):
             layout = _native.letor_scan(piece.data, len(piece.data), 1)
             if layout.rows:
                 return int(layout.ids)
-        empty = not next(text_pieces(path), None)
+        empty = not next(text_chunks(path), None)
         what = "is empty" if empty else "holds no document, only comments or blank lines"
         raise ValueError(f"{path}: the file {what}; expected a line such as `2 qid:7 1:0.5` for each.")
 
@@ -96,7 +96,7 @@ class LetorInputs:
         rows = filled = 0
         largest, where = -1, ("", 0)
         for file, path in enumerate(self.paths):
-            for piece in text_pieces(path):
+            for piece in text_chunks(path):
                 threads = _threads(self._n_threads, len(piece.data) >> 8)
                 layout = _native.letor_scan(piece.data, _THREAD_CHUNK, threads)
                 rows += layout.rows
@@ -129,7 +129,7 @@ class LetorInputs:
 
     def _file(self, start: Place, path: str, sizes: _Sizes | None, numbered: int) -> Iterator[Chunk]:
         row = start.row
-        for whole in text_pieces(path, start.at, start.line):
+        for whole in text_chunks(path, start.at, start.line):
             for piece, layout in self._bounded(whole):
                 if not layout.rows:
                     continue
@@ -142,7 +142,7 @@ class LetorInputs:
         if sizes is not None:
             sizes.check(row)
 
-    def _bounded(self, piece: Piece) -> Iterator[tuple[Piece, _native.LetorLayout]]:
+    def _bounded(self, piece: TextChunk) -> Iterator[tuple[TextChunk, _native.LetorLayout]]:
         """The piece, or several of its lines, so that a matrix of a piece is not too large."""
         threads = _threads(self._n_threads, len(piece.data) >> 8)
         layout = _native.letor_scan(piece.data, _THREAD_CHUNK, threads)
@@ -157,11 +157,11 @@ class LetorInputs:
         first = first_line = 0
         for line in range(step, len(ends) + step, step):
             last = int(ends[min(line, len(ends)) - 1])
-            part = Piece(piece.at + first, piece.line + first_line, piece.data[first:last], piece.read)
+            part = TextChunk(piece.at + first, piece.line + first_line, piece.data[first:last], piece.read)
             yield part, _native.letor_scan(part.data, _THREAD_CHUNK, threads)
             first, first_line = last, line
 
-    def _parsed(self, piece: Piece, layout: _native.LetorLayout, place: Place, path: str) -> Chunk:
+    def _parsed(self, piece: TextChunk, layout: _native.LetorLayout, place: Place, path: str) -> Chunk:
         """The rows of a piece. Where it begins with another kind of id than the file, or with a byte order
         mark in its middle, a line of the file's kind is put before it, for the reader to see what is wrong.
         """
@@ -215,7 +215,7 @@ class LetorInputs:
         return chunk.rows(extra, n) if extra else chunk
 
     def _docid(
-        self, data: NDArray[np.uint8], places: Integers, piece: Piece, extra: int, path: str
+        self, data: NDArray[np.uint8], places: Integers, piece: TextChunk, extra: int, path: str
     ) -> pa.Array:
         try:
             return text_places(data, places)
@@ -239,7 +239,7 @@ class LetorInputs:
     def locate(self, file: int, row: int) -> str:
         """file:line of a document."""
         path = self.paths[file]
-        for piece in text_pieces(path):
+        for piece in text_chunks(path):
             layout = _native.letor_scan(piece.data, len(piece.data), 1)
             if row >= layout.rows:
                 row -= layout.rows

@@ -19,7 +19,7 @@ from sinkprop.common.progress import Notify
 from sinkprop.common.types import Mask
 from sinkprop.data import frames
 from sinkprop.data.letor_errors import shown_line
-from sinkprop.store.chunks import Chunk, Piece, Place, sizes_of, text_pieces
+from sinkprop.store.chunks import Chunk, Place, TextChunk, sizes_of, text_chunks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -276,7 +276,7 @@ class CsvInputs(_TableInputs):
     def _header(self, path: str) -> tuple[list[str], int]:
         """The names in the first line, and the bytes of it."""
         if path not in self._headers:
-            piece = next(text_pieces(path, size=1 << 16), None)
+            piece = next(text_chunks(path, size=1 << 16), None)
             if piece is None:
                 raise ValueError("the file is empty; expected a line with the names of the columns.")
             size = int(np.argmax(piece.data == 10)) + 1 if (piece.data == 10).any() else len(piece.data)
@@ -315,15 +315,15 @@ class CsvInputs(_TableInputs):
                 return "string"
             return "int64"
 
-    def _pieces(self, path: str, at: int, line: int) -> Iterator[Piece]:
+    def _pieces(self, path: str, at: int, line: int) -> Iterator[TextChunk]:
         """Pieces with lines that are not blank."""
         if not at:
             at, line = self._header(path)[1], 1
-        for piece in text_pieces(path, at, line):
+        for piece in text_chunks(path, at, line):
             if piece.data.tobytes().strip(b"\r\n"):
                 yield piece
 
-    def _read(self, path: str, piece: Piece, *, ids_only: bool = False, text: bool = False) -> pa.Table:
+    def _read(self, path: str, piece: TextChunk, *, ids_only: bool = False, text: bool = False) -> pa.Table:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -360,7 +360,7 @@ class CsvInputs(_TableInputs):
             self._raise_no_number(path, piece, error)
             raise
 
-    def _raise_no_number(self, path: str, piece: Piece, error: Exception) -> None:
+    def _raise_no_number(self, path: str, piece: TextChunk, error: Exception) -> None:
         """An error for the first value that is no number."""
         table = self._read(path, piece, text=True)
         found: tuple[int, str, str] | None = None
@@ -410,7 +410,7 @@ class CsvInputs(_TableInputs):
         raise ValueError(f"{path}: the file has changed while it was read.")
 
 
-def _read_rows(piece: Piece) -> int:
+def _read_rows(piece: TextChunk) -> int:
     return sum(1 for line in piece.data.tobytes().split(b"\n") if line.strip(b"\r"))
 
 
@@ -423,11 +423,11 @@ def _row_name(first: int, row: int) -> str:
     return f"row {first + row}"
 
 
-def _line_name(piece: Piece, row: int) -> str:
+def _line_name(piece: TextChunk, row: int) -> str:
     return f"line {_line_of(piece, row)}"
 
 
-def _line_of(piece: Piece, row: int) -> int:
+def _line_of(piece: TextChunk, row: int) -> int:
     """The line, from 1, of a row of a piece: blank lines are no rows."""
     for number, line in enumerate(piece.data.tobytes().split(b"\n"), piece.line + 1):
         if line.strip(b"\r"):

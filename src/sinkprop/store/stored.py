@@ -277,7 +277,7 @@ class StoredQueries:
             labels[rows[b] : rows[b + 1]] = part.labels(local)
         return labels
 
-    def judgments(self) -> Iterator[tuple[Floats, Groups]]:
+    def labels_by_block(self) -> Iterator[tuple[Floats, Groups]]:
         """The labels of each block and which rows are of which query, read without the features."""
         for b in range(self.n_blocks):
             part, local = self._place(b)

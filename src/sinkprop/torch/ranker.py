@@ -237,7 +237,7 @@ class NeuralRanker(BaseRanker):
     def _transform_by_query(self) -> str | None:
         return self.input_transform if self.normalization == "query" else None
 
-    def _stored_judges(self, item: Any) -> StoredSet:
+    def _stored_eval_set(self, item: Any) -> StoredSet:
         stored = self._given_stored(item)
         assert stored is not None  # the path of none is an error before
         data = StoredSet.of(stored, type(self).__name__, self._transform_by_query)
@@ -371,13 +371,13 @@ class NeuralRanker(BaseRanker):
             "relaxation": None if self.relaxation_ is None else relaxation_record(self.relaxation_),
             "status": r.status,
             "criterion": r.criterion,
-            "judged_by": r.judged_by,
+            "validated_on": r.validated_on,
             "epochs": [dataclasses.asdict(epoch) for epoch in r.epochs],
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
         epochs = tuple(Epoch(**epoch) for epoch in state["epochs"])
-        result = NetworkFit(state["status"], state["criterion"], state["judged_by"], epochs)
+        result = NetworkFit(state["status"], state["criterion"], state["validated_on"], epochs)
         relaxation = None if state["relaxation"] is None else relaxation_from(state["relaxation"])
         n_outputs = 1 if relaxation is None else relaxation.width
         rows = np.zeros((1, self.n_features_in_))

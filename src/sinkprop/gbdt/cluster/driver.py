@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.cluster.connecting import ask, patience, setting, workers_of
 from sinkprop.cluster.errors import ClusterLost
-from sinkprop.cluster.partitions import Piece
+from sinkprop.cluster.partitions import FitPartition
 from sinkprop.cluster.placement import Placement
 from sinkprop.cluster.plan import Plan, plan_of
 from sinkprop.common.progress import Notify, silent
@@ -34,7 +34,15 @@ from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.splits import split_queries
 from sinkprop.gbdt.boosters import lightgbm_module
 from sinkprop.gbdt.cluster.mesh import PeerLost
-from sinkprop.gbdt.cluster.messages import JUDGING, TRAINING, ClusterRecord, Fit, Portion, Rank, Settings
+from sinkprop.gbdt.cluster.messages import (
+    TRAINING,
+    VALIDATION,
+    ClusterRecord,
+    Fit,
+    Rank,
+    Settings,
+    TreePartition,
+)
 from sinkprop.gbdt.cluster.worker import forget, listen, progress_of, stop_fit, train
 from sinkprop.gbdt.derivatives import whole_of
 from sinkprop.gbdt.growing.loop import BoostingFit, Grown
@@ -75,23 +83,23 @@ class ClusterQueries:
 
 
 def divided_codes(
-    data: ClusterQueries, judges: Sequence[ClusterQueries], *, fraction: float | None, seed: int
+    data: ClusterQueries, eval_sets: Sequence[ClusterQueries], *, fraction: float | None, seed: int
 ) -> tuple[NDArray[np.int16], str]:
     """What each query is for, (Q,), and how the trees are judged, in words: as one process divides them."""
     weight = data.query_weight
     counted = np.arange(data.n_queries) if weight is None else np.flatnonzero(weight)
     codes = np.zeros(data.n_queries, dtype=np.int16)
     codes[counted] = TRAINING
-    if judges:
-        return codes, f"{sum(part.n_queries for part in judges)} validation queries"
+    if eval_sets:
+        return codes, f"{sum(part.n_queries for part in eval_sets)} validation queries"
     if not fraction:
         return codes, ""
     selection = Selection("validation", fraction=fraction)
     split = split_queries(len(counted), 0, selection, np.random.default_rng([seed, 0]))
     if split.codes is None:
-        codes[counted] = TRAINING + JUDGING
+        codes[counted] = TRAINING + VALIDATION
     else:
-        codes[counted[split.codes == 0]] = JUDGING
+        codes[counted[split.codes == 0]] = VALIDATION
     return codes, split.in_words
 
 
@@ -134,7 +142,7 @@ def queries_on(
 def grow_on_cluster(
     client: Client,
     data: ClusterQueries,
-    judges: Sequence[ClusterQueries],
+    eval_sets: Sequence[ClusterQueries],
     codes: NDArray[np.int16],
     settings: Settings,
     *,
@@ -142,13 +150,13 @@ def grow_on_cluster(
 ) -> tuple[str, BoostingFit, ClusterRecord]:
     """The trees for queries on a cluster, the record of how they were grown, as `grow`, and what it took.
 
-    codes   (Q,) whether a query is for `TRAINING` or `JUDGING`, or their sum, or 0
-    judges  further queries, all of which judge
+    codes   (Q,) whether a query is for `TRAINING` or `VALIDATION`, or their sum, or 0
+    eval_sets  further queries, all of which judge
 
     Where a worker goes away, its queries are loaded by others, and the fit goes on from the trees that were
     kept last. The trees are the same for any number of workers from two on, however often one was lost.
     """
-    driver = _Driver(client, data, judges, codes, settings)
+    driver = _Driver(client, data, eval_sets, codes, settings)
     try:
         return driver.run(notify)
     finally:
@@ -166,19 +174,19 @@ class _Driver:
         self,
         client: Client,
         data: ClusterQueries,
-        judges: Sequence[ClusterQueries],
+        eval_sets: Sequence[ClusterQueries],
         codes: NDArray[np.int16],
         settings: Settings,
     ) -> None:
-        self._client, self._data, self._judges, self._codes = client, data, judges, codes
+        self._client, self._data, self._eval_sets, self._codes = client, data, eval_sets, codes
         plan = data.plan
         self._placement = plan.placement or Placement(client, plan.recipes, plan.rows)
         self._kept: Grown | None = None
-        used, held = (codes & TRAINING) > 0, (codes & JUDGING) > 0
+        used, held = (codes & TRAINING) > 0, (codes & VALIDATION) > 0
         weight = data.query_weight
-        judging = None
-        if weight is not None and held.any() and not judges:
-            judging = weight[held] if weight[held].sum() > 0 else None
+        validation_weight = None
+        if weight is not None and held.any() and not eval_sets:
+            validation_weight = weight[held] if weight[held].sum() > 0 else None
         self._fit = Fit(
             name="",
             settings=settings,
@@ -187,8 +195,8 @@ class _Driver:
             n_rows=int(plan.sizes[used].sum()),
             n_features=plan.n_features,
             whole=whole_of(plan.sizes[used], None if weight is None else weight[used]),
-            judging=judging,
-            n_judging=int(held.sum()) + sum(part.n_queries for part in judges),
+            validation_weight=validation_weight,
+            n_validation=int(held.sum()) + sum(part.n_queries for part in eval_sets),
             several=False,
             weighted=weight is not None,
             keep=setting("sinkprop.keep-trees", _KEEP),
@@ -196,7 +204,7 @@ class _Driver:
         )
         self._first_query = offsets_of(used)
         self._first_row = offsets_of(np.where(used, plan.sizes, 0))
-        self._first_judge = offsets_of(held)
+        self._first_validation = offsets_of(held)
         self._interrupted = False
 
     def close(self) -> None:
@@ -231,21 +239,21 @@ class _Driver:
 
     def _attempt(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
         name = uuid4().hex
-        portions = self._portions()
-        if len(portions) == 1 and self._fit.several:  # as several go on: their sums are rounded
-            ((worker, own),) = portions
+        assigned = self._assigned()
+        if len(assigned) == 1 and self._fit.several:  # as several go on: their sums are rounded
+            ((worker, own),) = assigned
             halves = _halves(own)
-            portions = [(worker, half) for half in halves]
-        several = len(portions) > 1
+            assigned = [(worker, half) for half in halves]
+        several = len(assigned) > 1
         fit = replace(self._fit, name=name, resumed=self._kept, several=several)
-        where = [worker for worker, _ in portions]
+        where = [worker for worker, _ in assigned]
         ports = self._ask(listen, name, {worker: where.count(worker) for worker in where})
         for worker in where:
             if ports[worker] is None:
                 raise _Lost(f"the worker {worker} is gone")
         addresses = tuple((_host(worker), ports[worker].pop(0)) for worker in where)
         tasks: dict[str, tuple[list[Rank], list[Any]]] = {}
-        for rank, (worker, own) in enumerate(portions):
+        for rank, (worker, own) in enumerate(assigned):
             ranks, parts = tasks.setdefault(worker, ([], []))
             ranks.append(
                 Rank(
@@ -267,22 +275,22 @@ class _Driver:
         finally:
             self._end(name, futures, set(where))
 
-    def _portions(self) -> list[tuple[str, list[tuple[Portion, Any]]]]:
+    def _assigned(self) -> list[tuple[str, list[tuple[TreePartition, Any]]]]:
         """What each worker is to take: at least one document to train on, and its share of what judges."""
         weight, plan = self._data.query_weight, self._data.plan
-        found: dict[str, list[tuple[Portion, Any]]] = {}
-        idle: list[tuple[Portion, Any]] = []
+        found: dict[str, list[tuple[TreePartition, Any]]] = {}
+        idle: list[tuple[TreePartition, Any]] = []
         rows: dict[str, int] = {}
         for number, worker in enumerate(self._placement.where):
             first, stop = plan.first[number], plan.first[number + 1]
-            piece = Piece(
+            piece = FitPartition(
                 number, first, None if weight is None else weight[first:stop], self._codes[first:stop]
             )
-            portion = Portion(
+            portion = TreePartition(
                 piece,
                 int(self._first_query[first]),
                 int(self._first_row[first]),
-                int(self._first_judge[first]),
+                int(self._first_validation[first]),
             )
             found.setdefault(worker, []).append((portion, self._placement.loaded[number]))
             rows[worker] = rows.get(worker, 0) + int(self._first_row[stop] - self._first_row[first])
@@ -290,13 +298,13 @@ class _Driver:
             idle += found.pop(worker)
         ordered = sorted(found.items(), key=lambda item: item[1][0][0].piece.number)
         ordered[0][1].extend(idle)  # nothing in it is trained on, but something may judge
-        at = int(self._first_judge[-1])
-        for judges in self._judges:
-            for number, recipe in enumerate(judges.plan.recipes):
-                first, stop = judges.plan.first[number], judges.plan.first[number + 1]
-                codes = np.full(stop - first, JUDGING, dtype=np.int16)
-                portion = Portion(Piece(number, first, None, codes), 0, 0, at)
-                worker, own = ordered[at * len(ordered) // max(1, self._fit.n_judging)]
+        at = int(self._first_validation[-1])
+        for part in self._eval_sets:
+            for number, recipe in enumerate(part.plan.recipes):
+                first, stop = part.plan.first[number], part.plan.first[number + 1]
+                codes = np.full(stop - first, VALIDATION, dtype=np.int16)
+                portion = TreePartition(FitPartition(number, first, None, codes), 0, 0, at)
+                worker, own = ordered[at * len(ordered) // max(1, self._fit.n_validation)]
                 own.append((portion, recipe.load(self._client, worker)))
                 at += stop - first
         if any(partition is None for _, own in ordered for _, partition in own):
@@ -385,7 +393,7 @@ class _Driver:
             time.sleep(_POLL)
 
 
-def _halves(own: list[tuple[Portion, Any]]) -> list[list[tuple[Portion, Any]]]:
+def _halves(own: list[tuple[TreePartition, Any]]) -> list[list[tuple[TreePartition, Any]]]:
     """What one worker has, for two processes in it."""
     rows = [int(np.count_nonzero(np.asarray(portion.piece.codes) & TRAINING)) for portion, _ in own]
     if sum(n > 0 for n in rows) < 2:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sinkprop.cluster.partitions import Piece
+from sinkprop.cluster.partitions import FitPartition
 from sinkprop.common.types import Floats
 from sinkprop.gbdt.derivatives import TreeLoss
 from sinkprop.gbdt.growing.loop import Boosting, Grown
 
-__all__ = ["JUDGING", "TRAINING", "ClusterRecord", "Fit", "Portion", "Rank", "Settings"]
+__all__ = ["TRAINING", "VALIDATION", "ClusterRecord", "Fit", "Rank", "Settings", "TreePartition"]
 
 
-TRAINING, JUDGING = 1, 2  # what a query is for, the sum for both; 0 for one that does not count
+TRAINING, VALIDATION = 1, 2  # what a query is for, the sum for both; 0 for one that does not count
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Settings:
     first       the text of trees that come first, or None
     drawing     how queries are drawn: see `query_bagging`
     criterion   metrics that judge under `convention`; None for the expected gain
-    judged_by   in words; empty where nothing judges
+    validated_on   in words; empty where nothing judges
     n_threads   of each worker; None for as many as Dask has given it
     """
 
@@ -54,7 +54,7 @@ class Settings:
     drawing: dict[str, Any] | None
     criterion: str | tuple[str, ...] | None
     convention: str
-    judged_by: str
+    validated_on: str
     n_threads: int | None
 
 
@@ -64,7 +64,7 @@ class Fit:
 
     n_queries, n_rows  that are trained on
     whole              of them: see `whole_of`
-    judging            weights (Q,) of the queries that judge, or None; their number
+    validation_weight  weights (Q,) of the queries that judge, or None; their number
     several            whether the trees are grown by several processes
     """
 
@@ -75,8 +75,8 @@ class Fit:
     n_rows: int
     n_features: int
     whole: tuple[float, float]
-    judging: Floats | None
-    n_judging: int
+    validation_weight: Floats | None
+    n_validation: int
     several: bool
     weighted: bool
     keep: float
@@ -84,17 +84,17 @@ class Fit:
 
 
 @dataclass(frozen=True, eq=False)
-class Portion:
+class TreePartition:
     """A partition as part of a fit.
 
     query, row  numbers of its first query, and of its first document, of all that are trained on
-    judge       number of its first query of all that judge
+    validation  number of its first query of all that judge
     """
 
-    piece: Piece
+    piece: FitPartition
     query: int
     row: int
-    judge: int
+    validation: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,5 +103,5 @@ class Rank:
 
     rank: int
     addresses: tuple[tuple[str, int], ...]
-    portions: tuple[Portion, ...]
+    assigned: tuple[TreePartition, ...]
     partitions: tuple[int, ...]  # places of theirs among what the worker is given

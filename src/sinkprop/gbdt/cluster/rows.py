@@ -16,16 +16,16 @@ from sinkprop.common.types import Floats, Integers
 from sinkprop.data.blocks import Block
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.criteria import metric_judge
+from sinkprop.estimator.criteria import metric_criterion
 from sinkprop.estimator.selection import mean_over_queries
 from sinkprop.gbdt.cluster.mesh import Mesh
-from sinkprop.gbdt.cluster.messages import JUDGING, TRAINING, Fit, Rank
+from sinkprop.gbdt.cluster.messages import TRAINING, VALIDATION, Fit, Rank
 from sinkprop.gbdt.derivatives import Derivatives
 from sinkprop.gbdt.growing.bins import Bins, dataset, sample_rows
 from sinkprop.gbdt.growing.rows import StreamedRows
-from sinkprop.gbdt.growing.validation import Judgment, expected_name
+from sinkprop.gbdt.growing.validation import Validation, expected_name
 
-__all__ = ["OwnQueries", "judgment_of", "shared_bins"]
+__all__ = ["OwnQueries", "shared_bins", "validation_of"]
 
 
 # Bytes of bins up to which they are found for the number of all documents, as one process does: LightGBM
@@ -41,14 +41,14 @@ class OwnQueries:
     """
 
     def __init__(self, fit: Fit, rank: Rank, partitions: Sequence[Any]) -> None:
-        self._portions = rank.portions
+        self._assigned = rank.assigned
         self._partitions = partitions
         self.n_features = fit.n_features
         sizes = np.zeros(fit.n_queries, dtype=np.int64)
         weights = np.ones(fit.n_queries)
         labels: list[Floats] = []
         row_weights: list[Floats | None] = []
-        judging: list[TrainingSet] = []
+        validation: list[TrainingSet] = []
         numbers: list[Integers] = []
         wanted = sample_rows(fit.settings.plan.parameters, fit.n_rows) if fit.several else None
         places: list[Integers] = []
@@ -75,33 +75,33 @@ class OwnQueries:
                 n_rows += rows
                 portion.query += n
                 portion.row += rows
-            held = np.flatnonzero(codes & JUDGING)
+            held = np.flatnonzero(codes & VALIDATION)
             if len(held):
-                judging.append(replace(data, X=np.empty((len(data.y), 0))).select(held))
-                numbers.append(portion.judge + np.arange(len(held)))
-                portion.judge += len(held)
+                validation.append(replace(data, X=np.empty((len(data.y), 0))).select(held))
+                numbers.append(portion.validation + np.arange(len(held)))
+                portion.validation += len(held)
         self.y = np.concatenate(labels)
         self.shape = (n_rows, fit.n_features)
         self.groups = Groups.of_sizes(sizes)
         self.query_weight = weights if fit.weighted else None
         weighted = [each for each in row_weights if each is not None]
         self.sample_weight = np.concatenate(weighted) if len(weighted) == len(labels) else None
-        self.judging = judging
+        self.validation = validation
         self.numbers = np.concatenate(numbers) if numbers else np.empty(0, np.int64)
         self.sample = (np.concatenate(places), np.concatenate(sampled)) if wanted is not None else None
 
     def _blocks(self) -> Iterator[tuple[_Counted, Block]]:
-        counted = [_Counted(portion.query, portion.row, portion.judge) for portion in self._portions]
+        counted = [_Counted(portion.query, portion.row, portion.validation) for portion in self._assigned]
         for at, block in self._numbered():
             yield counted[at], block
 
     def _numbered(self) -> Iterator[tuple[int, Block]]:
-        pieces = [replace(portion.piece, number=at) for at, portion in enumerate(self._portions)]
+        pieces = [replace(portion.piece, number=at) for at, portion in enumerate(self._assigned)]
         yield from blocks(share(pieces, *self._partitions))
 
     def rows(self, role: int) -> StreamedRows:
         """The features of the documents that are trained on, or of those that judge."""
-        n = self.shape[0] if role == TRAINING else sum(len(part.y) for part in self.judging)
+        n = self.shape[0] if role == TRAINING else sum(len(part.y) for part in self.validation)
         return StreamedRows(lambda: self._pieces(role), (n, self.n_features))
 
     def _pieces(self, role: int) -> Iterator[NDArray[Any]]:
@@ -113,11 +113,11 @@ class OwnQueries:
 
 @dataclass(eq=False)
 class _Counted:
-    """The numbers of what comes next of a partition: see `Portion`."""
+    """The numbers of what comes next of a partition: see `TreePartition`."""
 
     query: int
     row: int
-    judge: int
+    validation: int
 
 
 def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
@@ -160,17 +160,17 @@ def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
     return make
 
 
-def judgment_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) -> Judgment | None:
+def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) -> Validation | None:
     """The mean criterion over the queries that judge, wherever they are: the same in all processes."""
     settings = fit.settings
-    if not fit.n_judging:
+    if not fit.n_validation:
         return None
-    part = _joined(own.judging) if own.judging else None
+    part = _joined(own.validation) if own.validation else None
     gather = (lambda values: [values]) if mesh is None else mesh.gather_arrays
     order = np.concatenate(gather(own.numbers.astype(np.float64))).astype(np.int64)
-    weight = fit.judging
+    weight = fit.validation_weight
     if settings.criterion is None:
-        total = math.fsum(np.ones(fit.n_judging) if weight is None else weight)
+        total = math.fsum(np.ones(fit.n_validation) if weight is None else weight)
         expected = None
         if part is not None:
             expected = Derivatives(
@@ -187,16 +187,16 @@ def judgment_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) ->
             values = np.empty(0) if expected is None else expected.values(scores)
             return math.fsum(np.concatenate(gather(values)))
 
-        return Judgment(own.rows(JUDGING), mean, expected_name(settings.loss), settings.judged_by)
-    judge, name = metric_judge(settings.criterion, settings.convention)
+        return Validation(own.rows(VALIDATION), mean, expected_name(settings.loss), settings.validated_on)
+    criterion_of, name = metric_criterion(settings.criterion, settings.convention)
 
     def mean_metric(scores: Floats) -> float:
-        values = np.empty(0) if part is None else judge(part, scores)
-        judged = np.empty(fit.n_judging)
-        judged[order] = np.concatenate(gather(values))
-        return float(mean_over_queries(judged, weight))
+        values = np.empty(0) if part is None else criterion_of(part, scores)
+        found = np.empty(fit.n_validation)
+        found[order] = np.concatenate(gather(values))
+        return float(mean_over_queries(found, weight))
 
-    return Judgment(own.rows(JUDGING), mean_metric, name, settings.judged_by)
+    return Validation(own.rows(VALIDATION), mean_metric, name, settings.validated_on)
 
 
 def _joined(parts: Sequence[TrainingSet]) -> TrainingSet:

@@ -16,7 +16,7 @@ from sinkprop.common.types import Floats
 from sinkprop.gbdt.boosters import booster_of, lightgbm_module
 from sinkprop.gbdt.cluster.mesh import Mesh, PeerLost, rounded
 from sinkprop.gbdt.cluster.messages import TRAINING, ClusterRecord, Fit, Rank
-from sinkprop.gbdt.cluster.rows import OwnQueries, judgment_of, shared_bins
+from sinkprop.gbdt.cluster.rows import OwnQueries, shared_bins, validation_of
 from sinkprop.gbdt.derivatives import Derivatives
 from sinkprop.gbdt.growing.bagging import QueryBagging
 from sinkprop.gbdt.growing.bins import dataset
@@ -175,7 +175,7 @@ def _grow_in(
     if settings.drawing is not None:
         drawn = QueryBagging(derivatives, own.groups, **settings.drawing)
         drawn.skip(0 if fit.resumed is None else len(fit.resumed.trees))
-    judgment = judgment_of(fit, own, mesh, n_threads)
+    validation = validation_of(fit, own, mesh, n_threads)
     plan = replace(
         settings.plan,
         parameters=parameters,
@@ -194,7 +194,7 @@ def _grow_in(
         own.rows(TRAINING),
         drawn,
         plan,
-        judgment,
+        validation,
         value=value,
         notify=keep.notify,
         make=make,

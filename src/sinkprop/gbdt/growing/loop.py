@@ -14,7 +14,7 @@ from sinkprop.common.types import Floats
 from sinkprop.estimator.fit_record import FitRecord
 from sinkprop.gbdt.boosters import booster_of, booster_text, lightgbm_module
 from sinkprop.gbdt.growing.bins import dataset, predicted
-from sinkprop.gbdt.growing.validation import Judgment
+from sinkprop.gbdt.growing.validation import Validation
 
 __all__ = ["Boosting", "BoostingFit", "Grown", "Growth", "grow"]
 
@@ -30,7 +30,7 @@ class BoostingFit(FitRecord):
 
     status     "finished", "stopped early" or "interrupted"; `message` says it in a sentence
     criterion  name of what judged; empty where nothing did
-    judged_by  how: "21 validation queries", "17 queries held out"; empty where nothing did
+    validated_on  how: "21 validation queries", "17 queries held out"; empty where nothing did
     values     of the criterion after each round
     n_rounds   that were grown
     best       the number of the round that is the model, from 1
@@ -100,7 +100,7 @@ def grow(
     X: Any,
     derivatives: Function,
     plan: Boosting,
-    judgment: Judgment | None = None,
+    validation: Validation | None = None,
     *,
     value: Value | None = None,
     notify: Notify = silent,
@@ -119,7 +119,7 @@ def grow(
 
     An interrupt from the keyboard ends the fit with the best so far.
     """
-    growth = Growth(X, derivatives, plan, judgment, value, make=make, resumed=resumed)
+    growth = Growth(X, derivatives, plan, validation, value, make=make, resumed=resumed)
     try:
         with network or nullcontext():
             status = growth.run(notify, watch)
@@ -139,7 +139,7 @@ class Growth:
         X: Any,
         derivatives: Function,
         plan: Boosting,
-        judgment: Judgment | None,
+        validation: Validation | None,
         value: Value | None,
         *,
         make: Callable[..., Any] = dataset,
@@ -148,12 +148,12 @@ class Growth:
         self._lightgbm = lightgbm_module()
         self._make = make
         self._first = plan.init_model if resumed is None else booster_of(resumed.text)
-        self._derivatives, self._plan, self._judgment = derivatives, plan, judgment
+        self._derivatives, self._plan, self._validation = derivatives, plan, validation
         self._parameters = dict(plan.parameters)  # a callback may change them
         self._rows = self._dataset(X, names=plan.names, categorical=plan.categorical)
-        self._validation = None
-        if judgment is not None and len(judgment.X):  # other processes may have all queries that judge
-            self._validation = self._dataset(judgment.X, reference=self._rows)
+        self._validation_rows = None
+        if validation is not None and len(validation.X):  # other processes may have all queries that judge
+            self._validation_rows = self._dataset(validation.X, reference=self._rows)
         self.booster: Any = None
         self.trees: list[int] = list(resumed.trees) if resumed else []
         self._values: list[float] = list(resumed.values) if resumed else []
@@ -172,13 +172,13 @@ class Growth:
 
     def run(self, notify: Notify, watch: Callable[[Growth], None] | None = None) -> str:
         """Grow the trees; "finished" or "stopped early"."""
-        plan, judgment = self._plan, self._judgment
+        plan, validation = self._plan, self._validation
         # none where all features are constant to LightGBM, which fails to grow a tree then
         splittable = any(map(self._rows.feature_num_bin, range(self._rows.num_feature())))
         if not splittable and self._first is not None:
             return self._keep(self._first)
         n_rounds = plan.n_rounds if splittable else 1
-        patience = None if judgment is None or plan.dart else plan.patience
+        patience = None if validation is None or plan.dart else plan.patience
         try:
             for number in range(len(self.trees), n_rounds):
                 if (
@@ -190,19 +190,19 @@ class Growth:
                 if splittable:
                     self._call(number, before=True)
                     self.booster.update(fobj=self._objective)
-                judged: list[Any] = []
+                results: list[Any] = []
                 value = np.nan
-                if self._validation is not None:
-                    judged = self.booster.eval_valid(self._criterion)
-                    value = judged[-1][2]
-                elif judgment is not None:
-                    value = judgment.mean(np.empty(0))
+                if self._validation_rows is not None:
+                    results = self.booster.eval_valid(self._criterion)
+                    value = results[-1][2]
+                elif validation is not None:
+                    value = validation.mean(np.empty(0))
                 self._values.append(value)
                 self.trees.append(self.booster.num_trees())
                 if patience is None or value > self._values[self.best] + plan.min_delta:
                     self.best = number
-                self._call(number, before=False, judged=judged)
-                at = f", {judgment.criterion} {self._values[self.best]:.4f}" if judgment else ""
+                self._call(number, before=False, results=results)
+                at = f", {validation.criterion} {self._values[self.best]:.4f}" if validation else ""
                 notify(number + 1, n_rounds, f"tree {number + 1}{at}")
                 if watch is not None:
                     watch(self)
@@ -218,13 +218,13 @@ class Growth:
     def _keep(self, booster: Any) -> str:
         """A booster as it is, to which nothing can be added."""
         self.booster, self.trees = booster, [booster.num_trees()]
-        if self._judgment is not None:
-            self._values = [self._judgment.mean(self._scores(booster, self._judgment.X))]
+        if self._validation is not None:
+            self._values = [self._validation.mean(self._scores(booster, self._validation.X))]
         return "finished"
 
     def _begin(self) -> None:
         """The booster before its first round."""
-        first, validation = self._first, self._validation
+        first, validation = self._first, self._validation_rows
         if first is not None:
             # a booster takes over the trees of what predicted the scores that its rows begin with
             trees = self._lightgbm.basic._InnerPredictor.from_booster(first, {})
@@ -250,14 +250,14 @@ class Growth:
         return self._derivatives(scores)
 
     def _criterion(self, scores: Floats, _: object) -> tuple[str, float, bool]:
-        judgment = self._judgment
-        return (judgment.criterion, judgment.mean(scores), True) if judgment else ("", np.nan, True)
+        validation = self._validation
+        return (validation.criterion, validation.mean(scores), True) if validation else ("", np.nan, True)
 
     def _callbacks(self, *, before: bool) -> list[Callable[[Any], Any]]:
         chosen = [each for each in self._plan.callbacks if getattr(each, "before_iteration", False) == before]
         return sorted(chosen, key=lambda each: getattr(each, "order", -1))
 
-    def _call(self, number: int, *, before: bool, judged: Sequence[Any] | None = None) -> None:
+    def _call(self, number: int, *, before: bool, results: Sequence[Any] | None = None) -> None:
         """LightGBM's callbacks before or after a round."""
         for callback in self._callbacks(before=before):
             callback(
@@ -267,7 +267,7 @@ class Growth:
                     iteration=number,
                     begin_iteration=0,
                     end_iteration=self._plan.n_rounds,
-                    evaluation_result_list=judged,
+                    evaluation_result_list=results,
                 )
             )
 
@@ -282,12 +282,12 @@ class Growth:
         )
 
     def record(self, status: str) -> BoostingFit:
-        judgment, n_rounds = self._judgment, len(self.trees)
+        validation, n_rounds = self._validation, len(self.trees)
         return BoostingFit(
             status,
-            "" if judgment is None else judgment.criterion,
-            "" if judgment is None else judgment.judged_by,
-            () if judgment is None else tuple(float(value) for value in self._values[:n_rounds]),
+            "" if validation is None else validation.criterion,
+            "" if validation is None else validation.validated_on,
+            () if validation is None else tuple(float(value) for value in self._values[:n_rounds]),
             n_rounds,
             self.best + 1,
             tuple(self._training),

@@ -11,23 +11,23 @@ import numpy as np
 from sinkprop.common.arguments import number
 from sinkprop.common.types import Floats
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.criteria import Judge, metric_judge
+from sinkprop.estimator.criteria import Criterion, metric_criterion
 from sinkprop.estimator.selection import Selection, mean_over_queries
 from sinkprop.estimator.splits import divide
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
 from sinkprop.objective.gains import RankLinear
 
-__all__ = ["Judgment", "check_row_weight", "checked_criterion", "counting", "divided", "expected_name"]
+__all__ = ["Validation", "check_row_weight", "checked_criterion", "counting", "divided", "expected_name"]
 
 
 @dataclass(frozen=True, eq=False)
-class Judgment:
-    """The rows of the queries that judge, the mean criterion of their scores, its name, and how in words."""
+class Validation:
+    """Validation rows, the mean criterion of their scores, its name, and how in words."""
 
     X: Any
     mean: Callable[[Floats], float]
     criterion: str
-    judged_by: str
+    validated_on: str
 
 
 def counting(data: TrainingSet) -> TrainingSet:
@@ -45,13 +45,13 @@ def check_row_weight(data: TrainingSet) -> None:
 
 def checked_criterion(
     criterion: str | Sequence[str] | None, convention: str, fraction: float | None
-) -> tuple[Judge, str] | None:
+) -> tuple[Criterion, str] | None:
     """What the metrics of a criterion give for each query, and their name; None for the expected gain."""
     if fraction is not None and number("validation_fraction", fraction) >= 1:
         raise ValueError(f"validation_fraction must be below 1; got {fraction!r}.")
     if criterion is None:
         return None
-    return metric_judge(criterion if isinstance(criterion, str) else tuple(criterion), convention)
+    return metric_criterion(criterion if isinstance(criterion, str) else tuple(criterion), convention)
 
 
 def expected_name(loss: TreeLoss) -> str:
@@ -69,28 +69,30 @@ def divided(
     fraction: float | None,
     seed: int,
     n_threads: int | None,
-) -> tuple[TrainingSet, Judgment | None]:
+) -> tuple[TrainingSet, Validation | None]:
     """The queries to train on, and those that judge: the validation set's, a fraction held out, or none."""
     named = checked_criterion(criterion, convention, fraction)
     if validation is None and not fraction:
         return data, None
     selection = Selection("validation", fraction=fraction or 0.5)
     division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
-    ((_, judging),), weight = division.judges, division.weight
+    ((_, held_out),), weight = division.validation, division.weight
 
     if named is None:
         expected = Derivatives(
             loss,
-            judging.y,
-            judging.groups,
-            sample_weight=judging.sample_weight,
+            held_out.y,
+            held_out.groups,
+            sample_weight=held_out.sample_weight,
             query_weight=weight,
             n_threads=n_threads,
         )
-        return division.parts[0], Judgment(judging.X, expected.value, expected_name(loss), division.judged_by)
-    judge, name = named
+        return division.parts[0], Validation(
+            held_out.X, expected.value, expected_name(loss), division.validated_on
+        )
+    criterion_of, name = named
 
     def mean(scores: Floats) -> float:
-        return float(mean_over_queries(judge(judging, scores), weight))
+        return float(mean_over_queries(criterion_of(held_out, scores), weight))
 
-    return division.parts[0], Judgment(judging.X, mean, name, division.judged_by)
+    return division.parts[0], Validation(held_out.X, mean, name, division.validated_on)

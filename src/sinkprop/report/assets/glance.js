@@ -167,7 +167,7 @@ function labelChart({ values, counts }) {
     el(
       "p",
       { class: "note" },
-      "How relevant the documents are to their queries, as judged beforehand: a larger label is more " +
+      "How relevant the documents are to their queries, as labeled beforehand: a larger label is more " +
         "relevant. " +
         "Most documents have the lowest label in most collections; a good order finds the few others.",
     ),

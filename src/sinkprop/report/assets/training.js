@@ -150,7 +150,7 @@ function trainingWords(record) {
   const sentences = [
     record.message,
     record.criterion && `The metric on training and validation queries is ${metricName(record.criterion)}.`,
-    record.judged_by && `Steps were judged by ${record.judged_by}.`,
+    record.validated_on && `The model was selected by ${record.validated_on}.`,
     kept && `Kept: ${stepName(record, { ...kept, x: kept.number ?? record.chosen + 1 })}.`,
   ];
   return sentences.filter(Boolean).join(" ");

@@ -17,7 +17,7 @@ from sinkprop.common.arguments import number, threads
 from sinkprop.common.progress import progress_line
 from sinkprop.data.training_set import fingerprint
 from sinkprop.estimator.base import seed_of
-from sinkprop.estimator.criteria import Judge, gain_judge, metric_judge
+from sinkprop.estimator.criteria import Criterion, gain_criterion, metric_criterion
 from sinkprop.estimator.selection import Selection
 from sinkprop.objective.gains import RankLinear, as_gain
 from sinkprop.objective.relaxations import Relaxation
@@ -33,7 +33,7 @@ from sinkprop.torch.neural.settings import DTYPES, make_plan, name_of
 from sinkprop.torch.neural.split import divided, totals
 from sinkprop.torch.neural.stored import Data, StoredSet, digest_of, sizes_of
 from sinkprop.torch.neural.training import Watch, fit_network
-from sinkprop.torch.neural.validation import Judgment, graded
+from sinkprop.torch.neural.validation import MeanCriterion, graded
 
 if TYPE_CHECKING:
     from sinkprop.torch.ranker import NeuralRanker
@@ -80,28 +80,30 @@ def fit_ranker(
     relaxation, plan = make_plan(
         ranker, n_rows, data.sample_weight, seed=agreed.seed, n_threads=agreed.n_threads
     )
-    part, judging, judged_by = divided(data, validation, ranker.validation_fraction, agreed.seed, processes)
+    part, held_out, validated_on = divided(
+        data, validation, ranker.validation_fraction, agreed.seed, processes
+    )
     preparation = _preparation(ranker, part, agreed.n_threads, processes)
     with processes.together():
         first = data.take(np.zeros(1, np.int64)) if isinstance(data, StoredSet) else data
         rows = first.X[: first.groups.offsets[1]]
         module = build_module(as_network(ranker.network), rows, preparation, plan.n_outputs, agreed.seed)
         feed = None if part is None else feed_of(part, preparation, agreed.n_threads)
-        feeds = [feed_of(each, preparation, agreed.n_threads) for each in judging]
+        feeds = [feed_of(each, preparation, agreed.n_threads) for each in held_out]
     processes.same(
         {"network": repr(module), "shapes": [tuple(x.shape) for x in module.state_dict().values()]}
     )
     processes.adopt(module.state_dict())
     scores = scoring_of(ranker, preparation, relaxation).validation_scores
 
-    def judgment(sets: Sequence[Data], feeds: Sequence[Held | Streamed]) -> Judgment:
+    def mean_criterion(sets: Sequence[Data], feeds: Sequence[Held | Streamed]) -> MeanCriterion:
         convention = graded(ranker.criterion, ranker.convention, sets, processes)
-        return Judgment(feeds, scores, _criterion(ranker, data, convention)[0], processes)
+        return MeanCriterion(feeds, scores, _criterion(ranker, data, convention)[0], processes)
 
-    mean = judgment(judging, feeds) if judged_by else None
+    mean = mean_criterion(held_out, feeds) if validated_on else None
     on_training = None
     if plan.n_outputs == 1:  # the assignments of a partitioned measure would take as long as an epoch
-        on_training = judgment([] if part is None else [part], [] if feed is None else [feed])
+        on_training = mean_criterion([] if part is None else [part], [] if feed is None else [feed])
     checkpoint, resumed = None, None
     with processes.together():
         if ranker.checkpoint is not None and processes.rank == 0:
@@ -112,10 +114,10 @@ def fit_ranker(
     try:
         with progress_line(bool(ranker.verbose) and leads) as notify:
             watch = Watch(
-                criterion=agreed.criterion if judged_by else "",
-                judged_by=judged_by,
-                judge=mean,
-                judge_training=on_training,
+                criterion=agreed.criterion if validated_on else "",
+                validated_on=validated_on,
+                validation_criterion=mean,
+                training_criterion=on_training,
                 resumed=resumed,
                 on_state=checkpoint,
                 on_epoch=ranker.on_epoch if leads else None,
@@ -193,7 +195,7 @@ def _preparation(
         return make_preparation(transform, ranker.normalization, moments, n_features, DTYPES[ranker.dtype])
 
 
-def _criterion(ranker: NeuralRanker, data: Data, convention: Any) -> tuple[Judge, str]:
+def _criterion(ranker: NeuralRanker, data: Data, convention: Any) -> tuple[Criterion, str]:
     """The function that gives the criterion of each query, and its name."""
     criterion: Any = ranker.criterion
     if criterion is not None and not isinstance(criterion, str):
@@ -201,8 +203,8 @@ def _criterion(ranker: NeuralRanker, data: Data, convention: Any) -> tuple[Judge
     if isinstance(ranker.loss, str) and ranker.loss == "sinkprop":
         selection = Selection(criterion=criterion)
         weighted = data.sample_weight is not None
-        return gain_judge(as_gain(ranker.gain), selection, convention, weighted=weighted)
-    return metric_judge("ndcg@1-10" if criterion is None else criterion, convention)
+        return gain_criterion(as_gain(ranker.gain), selection, convention, weighted=weighted)
+    return metric_criterion("ndcg@1-10" if criterion is None else criterion, convention)
 
 
 def _checkpoint(ranker: NeuralRanker, module: nn.Module, agreed: _Agreed) -> Checkpoint:

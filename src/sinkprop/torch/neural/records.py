@@ -40,7 +40,7 @@ class NetworkFit(FitRecord):
 
     status     "finished", "stopped early", "interrupted" or "overflowed"; `message` says it in a sentence
     criterion  name of the criterion
-    judged_by  how: "21 validation queries", "17 queries held out"; empty where the last epoch is taken
+    validated_on  how: "21 validation queries", "17 queries held out"; empty where the last epoch is taken
     epochs     every epoch, in order
     """
 

@@ -25,7 +25,7 @@ def totals(data: Data, processes: OneProcess) -> tuple[int, int]:
 def divided(
     data: Data, validation: Sequence[Data], fraction: float, seed: int, processes: OneProcess
 ) -> tuple[Data | None, list[Data], str]:
-    """The queries to train on, those that judge, and how in words.
+    """The queries to train on, those that criterion_of, and how in words.
 
     fraction  of the queries that is held out to judge where there is no validation set. Processes with their
               own queries draw from those of all, one process after the other
@@ -48,8 +48,8 @@ def divided(
     if split.codes is None:
         return _counting(data, mine, processes), [data], split.in_words
     held = split.codes[first + mine] == 0
-    judging = [data.select(mine[held])] if held.any() else []
-    return _counting(data, mine[~held], processes), judging, split.in_words
+    held_out = [data.select(mine[held])] if held.any() else []
+    return _counting(data, mine[~held], processes), held_out, split.in_words
 
 
 def _counting(data: Data, queries: Integers, processes: OneProcess) -> Data | None:

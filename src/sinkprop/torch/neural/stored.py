@@ -121,7 +121,7 @@ def largest_label(data: Data) -> float:
         return float(data.y.max())
     chosen, first, largest = np.zeros(data.stored.n_queries, dtype=bool), 0, 0.0
     chosen[data.numbers] = True
-    for labels, groups in data.stored.judgments():
+    for labels, groups in data.stored.labels_by_block():
         mine = chosen[first : first + len(groups.queries)]
         largest = max(largest, float(labels[np.repeat(mine, np.diff(groups.offsets))].max(initial=0.0)))
         first += len(groups.queries)

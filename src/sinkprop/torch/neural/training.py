@@ -51,17 +51,17 @@ _SHARD_DOCUMENTS = 2048  # few enough for the caches, many enough for what a ste
 class Watch:
     """What is done after each epoch, and with what the fit begins.
 
-    criterion, judged_by  what the record of the fit says of the choice
-    judge                 the criterion of the module; None takes the last epoch
-    judge_training        the same on the training queries, for the record
+    criterion, validated_on  what the record of the fit says of the choice
+    validation_criterion  the criterion of the module; None takes the last epoch
+    training_criterion        the same on the training queries, for the record
     resumed               a state that `on_state` got in an earlier fit, which goes on with the same result
     on_state              called with the state, and once more with True where the fit is interrupted
     """
 
     criterion: str
-    judged_by: str
-    judge: Callable[[nn.Module], float] | None
-    judge_training: Callable[[nn.Module], float] | None
+    validated_on: str
+    validation_criterion: Callable[[nn.Module], float] | None
+    training_criterion: Callable[[nn.Module], float] | None
     resumed: State | None
     on_state: Callable[[State, bool], None] | None
     on_epoch: Callable[[Epoch], None] | None
@@ -114,7 +114,12 @@ class _Trainer:
         self._runs = 0  # shards since the processes last had the same network
 
     def run(self, watch: Watch) -> NetworkFit:
-        plan, processes, judge, on_state = self._plan, self._processes, watch.judge, watch.on_state
+        plan, processes, validate, on_state = (
+            self._plan,
+            self._processes,
+            watch.validation_criterion,
+            watch.on_state,
+        )
         epochs: list[Epoch] = []
         best, best_tensors, status, failure = -1, self._snapshot(), "finished", None
         state = watch.resumed
@@ -123,11 +128,11 @@ class _Trainer:
             best_tensors = self._continue(state)
         try:
             for number in range(len(epochs), plan.max_epochs):
-                if judge is not None and epochs and number - 1 - best >= plan.patience:
+                if validate is not None and epochs and number - 1 - best >= plan.patience:
                     status = "stopped early"
                     break
                 epochs.append(self._epoch(number, watch))
-                if judge is None or best < 0 or epochs[-1].criterion > epochs[best].criterion:
+                if validate is None or best < 0 or epochs[-1].criterion > epochs[best].criterion:
                     best, best_tensors = number, self._snapshot()
                 with processes.together():
                     if on_state is not None:
@@ -135,7 +140,11 @@ class _Trainer:
                         on_state(state, False)
                     if watch.on_epoch is not None:
                         watch.on_epoch(epochs[-1])
-                    at = "" if judge is None else f", {watch.criterion} {max(epochs[best].criterion, 0):.4f}"
+                    at = (
+                        ""
+                        if validate is None
+                        else f", {watch.criterion} {max(epochs[best].criterion, 0):.4f}"
+                    )
                     watch.notify(number + 1, plan.max_epochs, f"epoch {number + 1}{at}")
         except KeyboardInterrupt:
             if best < 0:
@@ -150,7 +159,7 @@ class _Trainer:
         chosen = [replace(epoch, chosen=i == best) for i, epoch in enumerate(epochs)]
         if status == "interrupted" and on_state is not None and state is not None:
             on_state(state, True)
-        result = NetworkFit(status, watch.criterion, watch.judged_by, tuple(chosen))
+        result = NetworkFit(status, watch.criterion, watch.validated_on, tuple(chosen))
         if failure is not None:
             failure.result = result
             raise failure
@@ -165,10 +174,10 @@ class _Trainer:
             loss = self._pass(number, optimizer)
         self._module.eval()
         self._settle()
-        value = math.nan if watch.judge is None else watch.judge(self._module)
+        value = math.nan if watch.validation_criterion is None else watch.validation_criterion(self._module)
         training = None
-        if watch.judge_training is not None and (number == 0 or (number + 1) % _EVERY == 0):
-            training = watch.judge_training(self._module)
+        if watch.training_criterion is not None and (number == 0 or (number + 1) % _EVERY == 0):
+            training = watch.training_criterion(self._module)
         # what all processes go by is one number, whatever the last bits of their processors
         mine = np.array([loss, value, time.perf_counter() - began])
         loss, value, seconds = self._processes.first(mine).tolist()

@@ -11,7 +11,7 @@ from torch import nn
 
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import offsets_of
-from sinkprop.estimator.criteria import Judge
+from sinkprop.estimator.criteria import Criterion
 from sinkprop.estimator.selection import mean_over_queries
 from sinkprop.metrics.conventions import Convention, as_convention
 from sinkprop.metrics.measures import ExpectedReciprocalRank, parse_metrics
@@ -19,7 +19,7 @@ from sinkprop.torch.neural.feeds import Held, Streamed, spans_of
 from sinkprop.torch.neural.processes import OneProcess
 from sinkprop.torch.neural.stored import Data, largest_label
 
-__all__ = ["Judgment", "graded"]
+__all__ = ["MeanCriterion", "graded"]
 
 
 def graded(
@@ -38,11 +38,11 @@ def graded(
     return replace(found, max_grade=float(processes.gather(np.array([largest])).max()))
 
 
-class Judgment:
+class MeanCriterion:
     """A function that gives the mean criterion of a network over the queries of some feeds.
 
     scores  gives those of a network for rows, and the offsets of their queries
-    judge   the criterion of each query
+    criterion_of  the criterion of each query
 
     Processes with the same queries share the work, and the mean is that of one process to the last bit. Of
     processes with their own queries all queries count.
@@ -52,10 +52,15 @@ class Judgment:
         self,
         feeds: Sequence[Held | Streamed],
         scores: Callable[[nn.Module, Any, Integers], Floats],
-        judge: Judge,
+        criterion_of: Criterion,
         processes: OneProcess,
     ) -> None:
-        self._feeds, self._scores, self._judge, self._processes = feeds, scores, judge, processes
+        self._feeds, self._scores, self._criterion_of, self._processes = (
+            feeds,
+            scores,
+            criterion_of,
+            processes,
+        )
         counts = [len(feed.sizes) for feed in feeds]
         self._starts = offsets_of(counts)
         self._weight = np.concatenate(
@@ -82,7 +87,7 @@ class Judgment:
                 spans = [work[k][1] for k in mine if work[k][0] == i]
                 for span, (rows, part) in zip(spans, feed.spans(spans), strict=True):
                     scores = self._scores(network, rows, part.groups.offsets)
-                    values[self._starts[i] + span] = self._judge(part, scores)
+                    values[self._starts[i] + span] = self._criterion_of(part, scores)
         if self._processes.own:
             counted = ~np.isnan(values)
             sums = np.array([(values * self._weight)[counted].sum(), self._weight[counted].sum()])
