@@ -573,7 +573,7 @@ def test_a_run_that_leaves_documents_out(files, tmp_path, run):
         ("1 Q0 d1-0 1 0.5\n", "line 1: expected six words"),
         ("1 Q0 d1-0 1 0.5 x\n1 Q0 other 2 0.4 x\n", "line 2: "),
         ("99 Q0 d1-0 1 0.5 x\n", "no document 'd1-0' of query '99'"),
-        ("1 Q0 d1-0 1 0.5 x\n1 Q0 d1-0 2 0.4 x\n", "line 2: document 'd1-0' of query '1' stands there twice"),
+        ("1 Q0 d1-0 1 0.5 x\n1 Q0 d1-0 2 0.4 x\n", "line 2: document 'd1-0' of query '1' occurs twice"),
         ("1 Q0 d1-0 1 nan x\n", "line 1: expected a finite number as score; got 'nan'"),
     ],
 )

@@ -299,8 +299,8 @@ class TestFailures:
         status, error = self.fails(capsys, "--methods", "regression", "--jobs", jobs)
         assert status == 1
         assert "test.txt has 5 features, but train.txt beside it has 4" in error
-        assert "--features" in error
-        result = invoke(self.folder, "--methods", "regression", "--features", 5, "--jobs", jobs)
+        assert "--n-features" in error
+        result = invoke(self.folder, "--methods", "regression", "--n-features", 5, "--jobs", jobs)
         assert result.exit_code == 0, result.output
 
     @pytest.mark.parametrize("jobs", [1, 2])
@@ -326,7 +326,7 @@ class TestFailures:
             (["--folds", "one"], "'one' is not the number of a fold"),
             (["--folds", "1,0"], "'0' is not the number of a fold"),
             (["--jobs", "0"], "--jobs"),
-            (["--features", "0"], "--features"),
+            (["--n-features", "0"], "--n-features"),
             (["--published", "SmoothRank,Rankzilla"], "no row is called 'Rankzilla'"),
             (["--plot", "figure.gif"], "'figure.gif' must end in .png, .svg or .pdf"),
             (["--plot", "figure.png", "--metrics", "ndcg@10,map"], "--plot draws NDCG at several levels"),

@@ -28,30 +28,32 @@ def _size(text: str) -> int:
     return int(text)
 
 
-@click.command("bench", short_help="Time value and gradient beside other packages.")
+@click.command("bench", short_help="Measure the speed of the objective and of other packages.")
 @click.option(
     "--sizes",
     metavar="N,N,...",
     callback=comma_separated(
-        _size, f"a size; give whole numbers from 1 to {_LARGEST_SIZE}, as in 10,100,1000."
+        _size, f"a size; give whole numbers from 1 to {_LARGEST_SIZE}, such as 10,100,1000."
     ),
-    help="Documents in the query, e.g. 10,100,1000.  [default: 10,100,1000,10000,100000]",
+    help="Numbers of documents per query, such as 10,100,1000.  [default: 10,100,1000,10000,100000]",
 )
-@click.option("--quick", is_flag=True, help="About 20 seconds: sizes 10,100,1000 and no 10^6 figures.")
+@click.option("--quick", is_flag=True, help="Run for about 20 seconds: sizes 10, 100 and 1,000 only.")
 @click.option(
     "--figures/--no-figures",
     default=True,
-    help="Measure the figures that the library has set itself.  [default: figures]",
+    help="Measure the project's performance targets.  [default: figures]",
 )
 @click.option(
     "--peers/--no-peers",
     default=True,
-    help="Measure torch, allRank and torchsort where installed, or only NumPy.  [default: peers]",
+    help="Measure torch, allRank and torchsort too, if installed.  [default: peers]",
 )
 @output_option(
-    "--plot", check=check_plot, help="Write a log-log picture of time against n: .png, .svg or .pdf."
+    "--plot",
+    check=check_plot,
+    help="Plot time against the number of documents, on log scales, to a .png, .svg or .pdf file.",
 )
-@json_option("Write everything measured as JSON; - writes only that, to stdout.", check=check_file)
+@json_option("all measurements", check=check_file)
 def bench_command(
     sizes: tuple[int, ...] | None,
     quick: bool,
@@ -60,11 +62,7 @@ def bench_command(
     plot: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Time the value and gradient of one query, beside what others need for it.
-
-    Everything is measured in this run on one thread, best of several, so the ratios hold on this machine.
-    Packages that are not installed are left out and named. This is a report: the exit code is 0 also when
-    a figure is short.
+    """Measure how long the value and gradient of one query take, beside other packages.
 
     \b
     sinkprop bench --quick                           a first look, about 20 seconds
@@ -72,6 +70,10 @@ def bench_command(
     sinkprop bench --sizes 10,30,100,300,1000,3000,10000,100000 --plot times.png
     sinkprop bench --no-peers --no-figures           only sinkprop and numpy.argsort
     sinkprop bench --quick --json - | jq .figures    for another program
+
+    Everything is measured in this run on one thread, best of several, so compare ratios rather than
+    times. Packages that are not installed are skipped and named. The exit code is 0 even if a target is
+    missed.
     """  # noqa: D301
     from sinkprop.cli.benchmark import measure
     from sinkprop.cli.benchmark.records import FULL, QUICK, as_record

@@ -13,14 +13,14 @@ __all__ = ["COMMANDS", "sinkprop_program"]
 
 # name and short help; `train` is `train_command` of the module `sinkprop.cli.train`, and so on
 COMMANDS = {
-    "bench": "Time value and gradient beside other packages.",
-    "compare": "Compare methods on the folds of LETOR data.",
+    "bench": "Measure the speed of the objective and of other packages.",
+    "compare": "Compare ranking methods on the folds of LETOR data.",
     "convert": "Convert LETOR text, CSV or Parquet to a stored set.",
-    "demo": "Train on the embedded data set and show what it does.",
-    "evaluate": "Evaluate a model, scores, a feature or a TREC run.",
-    "export": "Write a model for ONNX, Elasticsearch, OpenSearch or Solr.",
-    "predict": "Score or rank the documents of a file, or write a TREC run.",
-    "report": "A page for the browser: of a comparison, or of saved models.",
+    "demo": "Train on a bundled data set and show the results.",
+    "evaluate": "Compute metrics of a model, scores, a feature or a TREC run.",
+    "export": "Export a model to ONNX, Elasticsearch, OpenSearch or Solr.",
+    "predict": "Score or rank the documents in a file, or write a TREC run.",
+    "report": "Write an HTML page about a comparison or saved models.",
     "train": "Train a ranker on a file or a stored set and save it.",
 }
 
@@ -59,22 +59,22 @@ class _Program(click.Group):
 @click.version_option(sinkprop.__version__, prog_name="sinkprop", message="%(prog)s %(version)s")
 @click.pass_context
 def sinkprop_program(context: click.Context) -> None:
-    """Learning to rank on the expected value of the metric itself, in linear time.
+    """Learning to rank on the expected value of the ranking metric, in linear time.
 
     \b
-    sinkprop demo                                    see it work, under a minute
+    sinkprop demo                                    see it work, in under a minute
     sinkprop train train.txt --model m.model         train on LETOR text or Parquet
-    sinkprop evaluate test.txt --model m.model       NDCG and others, convention stated
+    sinkprop evaluate test.txt --model m.model       NDCG and other metrics
     sinkprop predict m.model test.txt > scores.txt   scores, ranks or a TREC run
     sinkprop compare OHSUMED                         methods on the folds of LETOR data
-    sinkprop report results.json -o report.html      a page for the browser, with every query
+    sinkprop report results.json -o report.html      an HTML page with every query
     sinkprop convert logs.parquet -o logs.queries    data larger than memory, for every command
     sinkprop export m.model --to onnx -o m.onnx      for ONNX, Elasticsearch, OpenSearch, Solr
     sinkprop bench --quick                           how fast it is on this machine
 
-    Every command explains itself by examples: sinkprop train --help. Results go to stdout, progress and
-    errors to stderr; --json - is for machines. Exit codes: 0 done, 1 failed, 2 wrong use, 130
-    interrupted.
-    """  # noqa: D301 - click's mark for lines to keep
+    Run `sinkprop COMMAND --help` for examples and options. Results go to stdout, progress and errors to
+    stderr; with --json -, only JSON goes to stdout. Exit codes: 0 success, 1 failure, 2 wrong usage,
+    130 interrupted.
+    """  # noqa: D301
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -14,8 +14,11 @@ from sinkprop.cli.options import (
     check_page,
     check_plot,
     comma_separated,
+    convention_option,
     json_option,
     keep_apart,
+    metrics_option,
+    n_features_option,
     number_option,
     output_option,
     selection_option,
@@ -25,7 +28,6 @@ from sinkprop.cli.output import command_line, console, is_stdout, progress, writ
 from sinkprop.experiment import DEFAULT_METHODS, DEFAULT_METRICS, find_data_sets, parse_methods
 from sinkprop.experiment import compare as compare_methods
 from sinkprop.experiment.methods import described
-from sinkprop.metrics.conventions import CONVENTIONS
 from sinkprop.metrics.measures import parse_metrics
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ _METHODS = "\n".join(f"  {name:{_WIDTH}}  {text}" for name, text in described().
 
 @click.command(
     "compare",
-    short_help="Compare methods on the folds of LETOR data.",
+    short_help="Compare ranking methods on the folds of LETOR data.",
     epilog=f"\b\nMethods:\n{_METHODS}",
 )
 @click.argument(
@@ -54,67 +56,56 @@ _METHODS = "\n".join(f"  {name:{_WIDTH}}  {text}" for name, text in described().
     default=DEFAULT_METHODS,
     metavar="NAME,...",
     show_default=True,
-    help="What to compare; the names are below.",
+    help="Methods to compare; their names are listed below.",
 )
-@click.option(
-    "--metrics",
-    default=DEFAULT_METRICS,
-    metavar="NAME,...",
-    show_default=True,
-    help="What to report; also recall@k, hit@k, mrr, err@k, rbp@p, dcg@k.",
-)
-@click.option(
-    "--convention",
-    type=click.Choice(list(CONVENTIONS), case_sensitive=False),
-    default="letor",
-    show_default=True,
-    help="How the metrics are counted; each table says it in words.",
-)
+@metrics_option(DEFAULT_METRICS)
+@convention_option()
 @click.option(
     "--against",
     metavar="NAME",
-    help="The method that the others are tested against.  [default: regression, or the first]",
+    help="Baseline of the significance tests.  [default: regression, or the first method]",
 )
-@selection_option("How all methods choose their settings, in place of each one's own way.")
+@selection_option("How every method chooses its hyperparameters.  [default: each method's own way]")
 @click.option(
     "--folds",
     metavar="N,...",
-    callback=comma_separated(whole_number, "the number of a fold; give whole numbers, as in 1,2."),
-    help="Only these folds, such as 1,2.",
+    callback=comma_separated(whole_number, "the number of a fold; give whole numbers, such as 1,2."),
+    help="Folds to use, such as 1,2.  [default: all]",
 )
-@click.option("--name", metavar="TEXT", help="The data set's name, in place of the one its path tells.")
-@number_option(
-    "--features", help="Number of features, for files that leave the last ones out where they are 0."
-)
-@number_option("--jobs", help="Processors to use; the results are the same for any number.  [default: all]")
-@click.option("--per-fold", is_flag=True, help="Print every metric by fold, not NDCG@10 alone.")
+@click.option("--name", metavar="TEXT", help="Name of the data set.  [default: taken from its path]")
+@n_features_option()
+@number_option("--jobs", help="Number of processes. Does not change the results.  [default: all processors]")
+@click.option("--per-fold", is_flag=True, help="Print every metric of every fold, not only NDCG@10.")
 @click.option(
     "--published",
     metavar="NAME,...",
-    help="Published rows to show beside ours: names, all or none.  [default: all; two in the picture]",
+    help="Published results to show: their names, all, or none.  [default: all, and two in the plot]",
 )
 @output_option(
     "--plot",
     check=check_plot,
-    help="Draw test NDCG against the truncation level, a panel a data set: .png, .svg or .pdf.",
+    help="Plot test NDCG@k against k, one panel per data set, to a .png, .svg or .pdf file.",
 )
 @output_option(
     "--report",
     check=check_page,
-    help="Write a page for the browser, with every table, curve and query: .html.",
+    help="Write an HTML page with every table, curve and query.",
 )
 @json_option(
-    "Write everything, each query's values included, as JSON; - writes only that, to stdout.",
+    "all results, including the metrics of each query,",
     check=check_file,
 )
 @output_option(
-    "--csv", "csv_file", check=check_file, help="Write lines of dataset, fold, method, metric, value."
+    "--csv",
+    "csv_file",
+    check=check_file,
+    help="Write CSV with one row per data set, fold, method and metric.",
 )
 @output_option(
     "--per-query",
     "query_file",
     check=check_file,
-    help="Write lines of dataset, fold, method, query, metric, value.",
+    help="Write CSV with one row per data set, fold, method, query and metric.",
 )
 def compare_command(
     folders: tuple[Path, ...],
@@ -123,7 +114,7 @@ def compare_command(
     against: str | None,
     folds: tuple[int, ...] | None,
     name: str | None,
-    features: int | None,
+    n_features: int | None,
     jobs: int | None,
     per_fold: bool,
     published: str | None,
@@ -134,13 +125,7 @@ def compare_command(
     query_file: Path | None,
     **options: Any,
 ) -> None:
-    """Compare methods on the folds of LETOR data: fit, choose by validation, rank the test queries.
-
-    DIR is a data set, with folders Fold1 to Fold5 of train.txt, vali.txt and test.txt (or
-    trainingset.txt, validationset.txt and testset.txt; .gz, .xz and .bz2 are read too), a single division
-    of these files, or a folder of data sets, such as LETOR 3.0's Gov/QueryLevelNorm. Means are over the
-    queries of each fold, then over folds; differences are tested over queries; what others published on a
-    data set stands beside it.
+    """Compare ranking methods on the folds of LETOR data.
 
     \b
     sinkprop compare OHSUMED
@@ -150,6 +135,15 @@ def compare_command(
     sinkprop compare OHSUMED --report ohsumed.html
     sinkprop compare OHSUMED --json results.json --csv results.csv --per-query queries.csv
     sinkprop compare OHSUMED --json - | jq '.datasets[].methods[] | {method, means}'
+
+    On each fold, every method is fitted to the training queries, chooses its hyperparameters on the
+    validation queries, and ranks the test queries. Metrics are averaged over the queries of each fold,
+    then over folds. Differences are tested over queries. Results published for a data set are shown in
+    the same table.
+
+    DIR is a data set: folders Fold1 to Fold5 with train.txt, vali.txt and test.txt (or trainingset.txt,
+    validationset.txt and testset.txt), plain or compressed (.gz, .xz, .bz2). It may also be one folder
+    with such files, or a folder of data sets, such as LETOR 3.0's Gov/QueryLevelNorm.
     """  # noqa: D301
     from sinkprop.experiment.tables import print_comparison
 
@@ -162,7 +156,7 @@ def compare_command(
     rows = _published_names(published)
     if plot is not None:
         _check_levels([str(metric) for metric in wanted])
-    data_sets = find_data_sets(*folders, folds=folds, name=name, n_features=features)
+    data_sets = find_data_sets(*folders, folds=folds, name=name, n_features=n_features)
     outputs = {
         "--plot": plot,
         "--report": report,

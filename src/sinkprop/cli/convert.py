@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,28 +29,32 @@ __all__ = ["convert_command", "converted"]
     type=click.Path(path_type=Path),
     required=True,
     metavar="DIR",
-    help="The folder of the stored set, such as train.queries.",
+    help="Folder to create for the stored set, such as train.queries.",
 )
 @click.option(
     "--from",
     "kind",
     type=click.Choice(["letor", "csv", "parquet"]),
-    help="What the files are.  [default: by their names: .csv, .tsv, .parquet, and LETOR text]",
+    help="File format.  [default: by file name: .csv, .tsv, .parquet, and LETOR text for all others]",
 )
-@click.option("--delimiter", metavar="C", help="CSV: between columns.  [default: a comma; a tab in .tsv]")
-@click.option("--unlabeled", is_flag=True, help="CSV, Parquet: documents not judged, without labels.")
+@click.option(
+    "--delimiter", metavar="C", help="CSV: character between columns.  [default: comma, or tab for .tsv]"
+)
+@click.option("--unlabeled", is_flag=True, help="CSV, Parquet: the documents have no labels.")
 @click.option(
     "--allow-nan",
     is_flag=True,
-    help="Keep missing values as NaN, for boosted trees, instead of an error.",
+    help="Keep missing values as NaN, for boosted trees. Without it, a missing value is an error.",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace a set that stands there, and begin again where other work was left unfinished.",
+    help="Replace an existing stored set, or an unfinished conversion of other files.",
 )
-@number_option("--threads", help="For LETOR text.  [default: all processors]")
-@data_options
+@number_option(
+    "--threads", help="LETOR text: number of threads. Does not change the result.  [default: all processors]"
+)
+@partial(data_options, tables="CSV, Parquet")
 def convert_command(
     inputs: tuple[Path, ...],
     out: Path,
@@ -61,14 +66,7 @@ def convert_command(
     threads: int | None,
     **reading: Any,
 ) -> int:
-    """Convert files to a stored set, a folder that every command takes in place of a file.
-
-    INPUT is one file or several: LETOR text, CSV with a line of names, or Parquet, of any size. They are
-    read a little at a time, and so is the set afterwards: what does not fit in memory can be trained on
-    and ranked. Features become float32. The rows of a query must stand together, in one file.
-
-    A conversion that is killed goes on where it was when the same command is given again, and makes the
-    same bytes. Until it is complete, its work is in DIR.unfinished.
+    """Convert files to a stored set, which every command accepts in place of a file.
 
     \b
     sinkprop convert train.txt -o train.queries
@@ -76,6 +74,13 @@ def convert_command(
     sinkprop convert clicks.parquet -o clicks.queries --qid-column session --label-column clicked
     sinkprop convert features.csv -o features.queries --feature-columns bm25,age,length
     sinkprop train train.queries --model m.model && sinkprop evaluate test.queries --model m.model
+
+    INPUT is one or more files of any size: LETOR text, CSV with a header line, or Parquet. A stored set
+    is a folder that is read block by block, so you can train on and rank data larger than memory.
+    Features are stored as float32. The rows of a query must be consecutive and in one file.
+
+    If a conversion is killed, the same command resumes it and produces the same bytes. Until it is
+    complete, the work is in DIR.unfinished.
     """  # noqa: D301
     options = _options(inputs, Reading(**reading), kind, delimiter, unlabeled)
     began = time.perf_counter()

@@ -42,37 +42,37 @@ def _check_folder(context: click.Context, option: click.Parameter, path: Path) -
     return path
 
 
-@click.command("demo", short_help="Train on the embedded data set and show what it does.")
+@click.command("demo", short_help="Train on a bundled data set and show the results.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
     metavar="DIR",
     callback=_check_folder,
-    help=f"Where {MODEL}, {FIGURE} and {REPORT} go.  [default: the current folder]",
+    help=f"Folder for {MODEL}, {FIGURE} and {REPORT}.  [default: current folder]",
 )
 @number_option(
     "--fold",
     most=_N_FOLDS,
-    help="Only this fold, 1 to 5: a fifth of the time and of the evidence.  [default: all five]",
+    help="Use one fold, 1 to 5, instead of all: faster, with a fifth of the test queries.  [default: all]",
 )
 @click.option(
-    "--figure/--no-figure", default=True, help="Draw the figure; needs matplotlib.  [default: figure]"
+    "--figure/--no-figure", default=True, help="Draw the figure, which needs matplotlib.  [default: figure]"
 )
-@json_option("Write everything shown as JSON; - writes only that, to stdout.")
+@json_option("everything shown")
 def demo_command(out: Path, fold: int | None, figure: bool, json_file: Path | None) -> None:
-    """Train on the data set that ships with sinkprop, and show what it does, in under a minute.
-
-    Queries such as "delete a directory tree" over the documentation of Python's standard library. Ranks
-    the test queries by BM25, least squares and SinkProp, prints NDCG and MAP with a paired test, and
-    three queries before and after; saves a model, a figure, and a report: a page for the browser in
-    which every query can be looked at.
+    """Train on a data set that comes with sinkprop and show the results, in under a minute.
 
     \b
-    sinkprop demo                     everything, five folds
-    sinkprop demo --fold 1            a quick look, some ten seconds
-    sinkprop demo --out results       all files into a folder of their own
+    sinkprop demo                     all five folds
+    sinkprop demo --fold 1            a quick look, about ten seconds
+    sinkprop demo --out results       write all files to the folder results
     sinkprop demo --json - | jq .means
+
+    The queries, such as "delete a directory tree", search the documentation of Python's standard
+    library. The command ranks the test queries by BM25, least squares and SinkProp. It prints NDCG and
+    MAP with a paired test, and three queries before and after training. It saves a model, a figure, and
+    an HTML report in which you can look at every query.
     """  # noqa: D301
     began = time.perf_counter()
     with working("loading"):
@@ -95,7 +95,7 @@ def demo_command(out: Path, fold: int | None, figure: bool, json_file: Path | No
     _print_results(screen, results, tested)
     for example in results.examples:
         _print_example(screen, example, texts)
-    say(screen, "** answers the query, * helps: the judgments of the data set.\n", "dim")
+    say(screen, "** answers the query, * helps: the labels of the data set.\n", "dim")
     _print_end(screen, tested[0], saved, figure=figure, seconds=time.perf_counter() - began)
 
 

@@ -34,10 +34,10 @@ from sinkprop.cli.output import (
 )
 from sinkprop.cli.reading import (
     Reading,
-    blocks_of,
     check_missing,
     document_names,
     file_name,
+    over_blocks,
     query_names,
     ranks_by_score,
     read_data,
@@ -60,39 +60,55 @@ __all__ = ["Evaluated", "evaluate_command", "evaluated"]
 METRICS = "ndcg@1,ndcg@3,ndcg@5,ndcg@10,map"
 
 
-@click.command("evaluate", short_help="Evaluate a model, scores, a feature or a TREC run.")
+@click.command("evaluate", short_help="Compute metrics of a model, scores, a feature or a TREC run.")
 @click.argument("data", type=data_path(stored=True))
-@click.option("--model", type=data_path(stdin=False), metavar="FILE", help="Rank by a saved model.")
 @click.option(
-    "--scores", type=data_path(), metavar="FILE", help="Rank by scores, one a line as the rows of DATA."
+    "--model", type=data_path(stdin=False), metavar="FILE", help="Rank by the scores of a saved model."
 )
-@click.option("--feature", metavar="ID", help="Rank by a feature: its id, or its name in Parquet.")
-@click.option("--run", type=data_path(), metavar="FILE", help="Rank by the scores of a TREC run.")
-@metrics_option(default=METRICS, help=f"As ndcg@1-10,map,p@5,mrr.  [default: {METRICS}]")
+@click.option(
+    "--scores",
+    type=data_path(),
+    metavar="FILE",
+    help="Rank by scores from a file: one number per line, one line per row of DATA.",
+)
+@click.option(
+    "--feature",
+    metavar="ID",
+    help="Rank by one feature: its id in LETOR text, or its column name in Parquet.",
+)
+@click.option("--run", type=data_path(), metavar="FILE", help="Rank by the scores in a TREC run file.")
+@metrics_option(METRICS)
 @convention_option()
 @click.option(
     "--empty",
     type=click.Choice(["0", "1", "skip"]),
-    help="What a query without a relevant document counts.  [default: the convention's]",
+    help="Value of a query without a relevant document, or skip to leave it out.  "
+    "[default: set by --convention]",
 )
 @click.option(
     "--ties",
     type=click.Choice(CHOICES["ties"]),
-    help="The order of documents with equal scores.  [default: the convention's]",
+    help="How to rank documents with equal scores.  [default: set by --convention]",
 )
 @click.option(
-    "--threshold", type=float, metavar="X", help="The least relevant label.  [default: the convention's]"
+    "--threshold",
+    type=float,
+    metavar="X",
+    help="Smallest label that counts as relevant.  [default: set by --convention]",
 )
 @click.option(
-    "--max-grade", type=float, metavar="X", help="The highest grade of ERR.  [default: the largest label]"
+    "--max-grade",
+    type=float,
+    metavar="X",
+    help="Highest possible label, for ERR.  [default: largest label in DATA]",
 )
-@click.option("--per-query", is_flag=True, help="Show every query, not only the means.")
-@json_option("Write the means, and every query with --per-query; - writes only that, to stdout.")
+@click.option("--per-query", is_flag=True, help="Show the metrics of every query, not only their means.")
+@json_option("the means, and with --per-query the metrics of every query,")
 @output_option(
     "--csv",
     "csv_file",
     stdout=True,
-    help="Write a row a query and a column a metric; - writes only that, to stdout.",
+    help="Write one row per query and one column per metric as CSV. With -, write only the CSV, to stdout.",
 )
 @data_options
 def evaluate_command(
@@ -107,16 +123,7 @@ def evaluate_command(
     csv_file: Path | None,
     **options: Any,
 ) -> None:
-    """Evaluate a ranking of the documents in DATA, with the convention stated.
-
-    Programs that print the same metric's name print different numbers: they differ in gain, discount,
-    and in what short queries, queries without a relevant document and ties count. --convention takes
-    another program's.
-
-    DATA may be a stored set, which `sinkprop convert` makes and which is read a block at a time.
-
-    A document of DATA that a TREC run leaves out ranks below those in it; one that DATA does not have
-    is an error.
+    """Compute metrics of a ranking of the documents in DATA.
 
     \b
     sinkprop evaluate test.txt --model m.model
@@ -126,6 +133,16 @@ def evaluate_command(
     sinkprop evaluate test.txt --model m.model --per-query --csv queries.csv
     sinkprop evaluate test.txt --model m.model --json - | jq .metrics
     sinkprop evaluate test.queries --model m.model
+
+    DATA is LETOR or SVMlight text, Parquet, or a stored set made by `sinkprop convert`, which is read
+    block by block.
+
+    Programs that report a metric under the same name often compute different numbers: they differ in
+    gain, discount, ties, short queries, and queries without a relevant document. --convention selects
+    another program's definition, and the output states the definition that was used.
+
+    A document of DATA that is missing from a TREC run ranks below the documents in it. A document in
+    the run that DATA does not have is an error.
     """  # noqa: D301
     by = {"model": model, "scores": scores, "feature": feature, "run": run}
     given = [f"--{name}" for name, value in by.items() if value is not None]
@@ -188,12 +205,12 @@ def evaluated(
         feature = str(by["feature"])
         what = f"the feature {feature}"
         score = _by_feature(_column(feature, queries, name, zero_based=reading.zero_based))
-    blocks = ((block, score(block)) for block in blocks_of(queries, "evaluating"))
     if isinstance(queries, Queries):
-        result = next(evaluate_ranking(q.y, x, q.qid, metrics, convention, **options) for q, x in blocks)
+        (ranked,) = over_blocks(queries, "evaluating", score)
+        result = evaluate_ranking(queries.y, ranked, queries.qid, metrics, convention, **options)
     else:
         result = evaluate_blocks(
-            ((block.y, x, block.groups) for block, x in blocks),
+            over_blocks(queries, "evaluating", lambda block: (block.y, score(block), block.groups)),
             queries.query_ids,
             queries.largest_label,
             metrics,
@@ -204,7 +221,7 @@ def evaluated(
 
 
 def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[Queries], Floats]:
-    """What ranks the documents of some queries as a model does."""
+    """A function that gives the scores by which a model ranks the documents of some queries."""
 
     def score(queries: Queries) -> Floats:
         own = with_features_of(ranker, queries, model_name=model_name, data_name=data_name)
@@ -215,7 +232,7 @@ def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[
 
 
 def _by_rows(values: Floats) -> Callable[[Queries], Floats]:
-    """Scores of all rows (N,), given out block after block."""
+    """A function that hands out the scores (N,) of all rows block by block."""
     done = 0
 
     def score(queries: Queries) -> Floats:
@@ -236,16 +253,16 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _read_scores(path: Path, n: int, data_name: str) -> Floats:
-    """One finite number a line, as many as there are rows."""
+    """Scores from a file with one finite number per line and as many lines as there are rows."""
     name = file_name(path)
     words = [(number, line.strip()) for number, line in enumerate(_read_lines(path), 1) if line.strip()]
     values = np.empty(len(words))
     for i, (number, word) in enumerate(words):
-        values[i] = _number(word, f"{name}, line {number}: expected a score, a finite number a line;")
+        values[i] = _number(word, f"{name}, line {number}: expected a score, one finite number per line;")
     if len(values) != n:
         raise ValueError(
-            f"{name} has {len(values):,} scores, but {data_name} has {n:,} rows; expected one a line, in the "
-            "order of the rows."
+            f"{name} has {len(values):,} scores, but {data_name} has {n:,} rows; expected one per line, in "
+            "the order of the rows."
         )
     return values
 
@@ -285,7 +302,7 @@ def _read_run(path: Path, queries: Queries, data_name: str) -> Floats:
         if at is None:
             raise ValueError(f"{where} {data_name} has no document {document!r} of query {query!r}.")
         if not np.isnan(values[at]):
-            raise ValueError(f"{where} document {document!r} of query {query!r} stands there twice.")
+            raise ValueError(f"{where} document {document!r} of query {query!r} occurs twice.")
         values[at] = _number(score, f"{where} expected a finite number as score;")
     absent = np.isnan(values)
     if absent.all():
@@ -335,7 +352,7 @@ def _record(found: Evaluated, *, per_query: bool) -> dict[str, Any]:
 
 
 def _csv(result: Evaluation) -> str:
-    """A row a query; an empty field where a query is left out of the mean."""
+    """CSV with one row per query; a field is empty where a query is left out of the mean."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["query", *result.per_query])

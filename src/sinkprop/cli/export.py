@@ -31,44 +31,52 @@ _FORMATS = ("onnx", "elasticsearch", "opensearch", "solr")
 _ENGINES = _FORMATS[1:]
 
 
-@click.command("export", short_help="Write a model for ONNX, Elasticsearch, OpenSearch or Solr.")
+@click.command("export", short_help="Export a model to ONNX, Elasticsearch, OpenSearch or Solr.")
 @click.argument("model", type=data_path(stdin=False))
 @click.option(
-    "--to", "form", type=click.Choice(_FORMATS), required=True, help="What the model is written for."
+    "--to", "form", type=click.Choice(_FORMATS), required=True, help="Format or search engine to export to."
 )
-@output_option("-o", "--out", stdout=True, required=True, help="Where to write, in one step; - for stdout.")
-@click.option("--name", metavar="NAME", help="Engines: of the model.  [default: MODEL's, without its suffix]")
+@output_option(
+    "-o", "--out", stdout=True, required=True, help="Output file, replaced only when complete; - for stdout."
+)
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Search engines: name of the model.  [default: file name of MODEL without its suffix]",
+)
 @click.option(
     "--features",
     type=data_path(stdin=False),
     metavar="FILE",
-    help="Names of the features in their order: one a line, or JSON, a list of names or an object that "
-    "says what each is.  [default: the model's names, or feature_1, ...]",
+    help="Feature names in order: one name per line, a JSON list of names, or a JSON object that maps "
+    "names to definitions.  [default: the names in the model, or feature_1, ...]",
 )
-@output_option("--definitions", help="Engines: also write the request that defines the features.")
-@click.option("--store", metavar="NAME", help="Solr: the feature store.  [default: Solr's]")
+@output_option("--definitions", help="Search engines: file for the request that defines the features.")
+@click.option(
+    "--store", metavar="NAME", help="Solr: name of the feature store.  [default: Solr's default store]"
+)
 @click.option(
     "--missing",
     type=click.Choice(["zero", "nan"]),
-    help="Engines: whether a feature without a value goes where 0 goes in a tree, or where the model "
-    "sends missing values.  [default: zero; to be said where the model was trained with such]",
+    help="Search engines: treat a feature without a value as 0, or as the model treats missing values. "
+    "Required if the model was trained with missing values.  [default: zero]",
 )
 @click.option(
     "--transformed",
     is_flag=True,
-    help="Solr: its features are already sign(x) log(1 + |x|), as the network takes them.",
+    help="Solr: the features are already transformed to sign(x) log(1 + |x|), as the network expects.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["float64", "float32"]),
-    help="ONNX: of features and scores.  [default: float64]",
+    help="ONNX: data type of features and scores.  [default: float64]",
 )
 @click.option(
     "--check",
     "data",
     type=data_path(stored=True),
     metavar="DATA",
-    help="Score this file by the export and by the model; nothing is written where they do not agree.",
+    help="File to score with both the export and the model. If they disagree, nothing is written.",
 )
 @data_options
 def export_command(
@@ -81,22 +89,22 @@ def export_command(
     data: Path | None,
     **options: Any,
 ) -> int:
-    """Write MODEL for where it serves.
-
-    ONNX takes every ranker whose scores are a function of the document, or of the query's documents where
-    features are normalized by query; the plugin of Elasticsearch and OpenSearch takes linear models and
-    trees, Solr those and networks of rectified units. What a format cannot say is an error. Engines drop
-    constants and count in single precision.
-
-    A check of ONNX is by onnxruntime. That of an engine is by its rules, in single precision, and without
-    the engine: the scores may differ by a constant, and documents with nearly equal scores may change
-    places.
+    """Export a saved model to ONNX, Elasticsearch, OpenSearch or Solr.
 
     \b
     sinkprop export m.model --to onnx -o m.onnx --check test.txt
     sinkprop export m.model --to elasticsearch -o model.json --definitions features.json
     sinkprop export m.model --to opensearch -o model.json --features names.txt --name shop
     sinkprop export m.model --to solr -o model.json --store shop --features features.json
+
+    ONNX supports every ranker whose scores depend on one document, or on one query's documents if
+    features are scaled by query. The learning-to-rank plugin of Elasticsearch and OpenSearch supports
+    linear models and trees. Solr supports these and networks of rectified linear units. A model that a
+    format cannot express is an error. Search engines compute in single precision and drop constants.
+
+    --check runs ONNX models in onnxruntime. For a search engine, it follows the engine's rules in single
+    precision, without the engine: scores may differ by a constant, and documents with nearly equal
+    scores may change places.
     """  # noqa: D301
     from sinkprop.export.write import OPTIONS
 
@@ -142,7 +150,7 @@ def _read_features(path: Path) -> Any:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: looks like JSON, and is none: {error}.") from None
+        raise ValueError(f"{path}: looks like JSON but is not valid: {error}.") from None
     return found
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "json_option",
     "keep_apart",
     "metrics_option",
+    "n_features_option",
     "number_option",
     "output_option",
     "parsed_by",
@@ -42,7 +43,7 @@ Check = Callable[[click.Context, click.Parameter, Any], Any]  # click's callback
 
 
 class Decorator(Protocol):
-    """What adds an option to a command."""
+    """A function that adds an option to a command."""
 
     def __call__(self, command: F, /) -> F: ...
 
@@ -51,7 +52,7 @@ _PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if it can be written: better known before a minute of measuring than after."""
+    """The path, if it can be written: an error now is better than one after a minute of work."""
     if path is not None and str(path) != "-":
         folder = path.parent
         if not folder.is_dir():
@@ -62,7 +63,7 @@ def check_file(context: click.Context, option: click.Parameter, path: Path | Non
 
 
 def check_new_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if a file can be put there in one step, which takes a folder that can be written."""
+    """The path, if a file can be moved there in one step, which takes a writable folder."""
     check_file(context, option, path)
     if path is not None and str(path) != "-" and not is_special(path):
         folder = Path(os.path.realpath(path)).parent
@@ -72,7 +73,7 @@ def check_new_file(context: click.Context, option: click.Parameter, path: Path |
 
 
 def check_saved_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if a file can be put there that is read again: not stdout, and no device."""
+    """The path, if a file can be saved there and read again: not stdout, and not a device."""
     if path is not None and (str(path) == "-" or is_special(path)):
         raise click.BadParameter(f"{str(path)!r} must be a file.")
     return check_new_file(context, option, path)
@@ -89,7 +90,7 @@ def check_plot(context: click.Context, option: click.Parameter, path: Path | Non
 
 
 def check_page(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if a page can be put there: a file that a browser takes for one."""
+    """The path, if an HTML page can be written there."""
     if path is not None and path.suffix.lower() not in (".html", ".htm"):
         raise click.BadParameter(f"{str(path)!r} must end in .html.")
     return check_saved_file(context, option, path)
@@ -110,7 +111,7 @@ def parsed_by(parse: Callable[[str], object]) -> Check:
 
 
 def comma_separated(parse: Callable[[str], object], what: str) -> Check:
-    """A check that gives what `parse` makes of the parts between commas, each of which must be `what`."""
+    """A check that parses the parts between commas; `what` describes a valid part in the error."""
 
     def one(part: str) -> object:
         try:
@@ -125,19 +126,21 @@ def comma_separated(parse: Callable[[str], object], what: str) -> Check:
 
 
 def whole_number(text: str) -> int:
-    """The number above 0 that a text of digits is."""
+    """The positive whole number that a text of digits denotes."""
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ValueError(text)
     return int(text)
 
 
 def output_option(*names: str, check: Check = check_new_file, stdout: bool = False, **more: Any) -> Decorator:
-    """A file to write; with `stdout`, - may be given for it."""
+    """An option for an output file; with `stdout`, the file may be -."""
     kind = click.Path(dir_okay=False, allow_dash=stdout, path_type=Path)
     return click.option(*names, type=kind, metavar="FILE", callback=check, **more)
 
 
-def json_option(words: str, *, check: Check = check_new_file) -> Decorator:
+def json_option(what: str, *, check: Check = check_new_file) -> Decorator:
+    """The option --json of a command that can write `what`."""
+    words = f"Write {what} as JSON. With -, write only the JSON, to stdout."
     return output_option("--json", "json_file", check=check, stdout=True, help=words)
 
 
@@ -145,18 +148,33 @@ def number_option(name: str, least: int = 1, most: int | None = None, **more: An
     return click.option(name, type=click.IntRange(least, most), metavar="N", **more)
 
 
-def convention_option(words: str = "", *, default: str | None = "letor") -> Decorator:
+def convention_option(*, default: str | None = "letor") -> Decorator:
     return click.option(
         "--convention",
-        type=click.Choice(list(CONVENTIONS)),
+        type=click.Choice(list(CONVENTIONS), case_sensitive=False),
         default=default,
         metavar="NAME",
-        help=f"{words}{', '.join(CONVENTIONS)}.  [default: letor]",
+        help=f"Definition of the metrics: {', '.join(CONVENTIONS)}.  [default: letor]",
     )
 
 
-def metrics_option(name: str = "--metrics", *, metavar: str = "NAMES", **more: Any) -> Decorator:
-    return click.option(name, metavar=metavar, callback=parsed_by(parse_metrics), **more)
+def metrics_option(metrics: str, *, default: bool = True) -> Decorator:
+    """The option --metrics; its value is None where it was not given and `default` is False."""
+    return click.option(
+        "--metrics",
+        metavar="NAME,...",
+        default=metrics if default else None,
+        callback=parsed_by(parse_metrics),
+        help=f"Metrics to report: ndcg@k, p@k, map, mrr, err@k, rbp@p, recall@k, hit@k, dcg@k.  "
+        f"[default: {metrics}]",
+    )
+
+
+def n_features_option() -> Decorator:
+    return number_option(
+        "--n-features",
+        help="LETOR text: number of features, needed where sparse lines omit the last ones.",
+    )
 
 
 def selection_option(words: str, *, default: str | None = None) -> Decorator:
@@ -173,7 +191,7 @@ class _DataPath(click.Path):
             from sinkprop.store import is_stored
 
             if not is_stored(path):
-                words = f"{str(value)!r} is a folder, and not a stored set, which `sinkprop convert` makes."
+                words = f"{str(value)!r} is a folder but not a stored set; `sinkprop convert` makes those."
                 self.fail(words, param, ctx)
         return path
 
@@ -184,33 +202,31 @@ def data_path(*, stdin: bool = True, stored: bool = False) -> click.Path:
     return kind(exists=True, dir_okay=stored, readable=True, allow_dash=stdin, path_type=Path)
 
 
-def data_options(command: F) -> F:
-    """The options of `Reading`, for a command that takes them as **reading."""
+def data_options(command: F, *, tables: str = "Parquet") -> F:
+    """The options of `Reading`, for a command that takes them as **reading and reads such `tables`."""
     options: tuple[Decorator, ...] = (
         click.option(
             "--group",
             type=data_path(stdin=False),
             metavar="FILE",
-            help="For text without qid: the sizes of its queries, one a line.  [default: DATA.query]",
+            help="LETOR text without qid: file with the number of rows per query, one number per line.  "
+            "[default: DATA.query]",
         ),
-        number_option(
-            "--n-features",
-            help="The number of features, for sparse text whose lines may leave out the last ones.",
-        ),
-        click.option("--null", type=float, metavar="X", help="The number that NULL stands for, as 0."),
-        click.option("--zero-based", is_flag=True, help="Feature ids count from 0, not 1."),
+        n_features_option(),
+        click.option("--null", type=float, metavar="X", help="LETOR text: value to use for NULL, such as 0."),
+        click.option("--zero-based", is_flag=True, help="LETOR text: feature ids start at 0 instead of 1."),
         *(
-            click.option(f"--{name}-column", metavar="NAME", help=f"Parquet: {what}.  [default: {name}]")
+            click.option(f"--{name}-column", metavar="NAME", help=f"{tables}: {what}.  [default: {name}]")
             for name, what in (
-                ("qid", "the column with query ids"),
-                ("label", "the column with labels"),
-                ("docid", "the column with document ids"),
+                ("qid", "column with query ids"),
+                ("label", "column with labels"),
+                ("docid", "column with document ids"),
             )
         ),
         click.option(
             "--feature-columns",
             metavar="NAME,NAME,...",
-            help="Parquet: the columns with features.  [default: all others]",
+            help=f"{tables}: columns with features.  [default: all other columns]",
         ),
     )
     for option in reversed(options):
@@ -219,7 +235,7 @@ def data_options(command: F) -> F:
 
 
 def check_options_of(option: str, chosen: str, owners: Mapping[str, Sequence[str]]) -> None:
-    """A usage error where the command was given an option that is not one of the chosen value of `option`."""
+    """Raise a usage error for an option that does not apply to the chosen value of `option`."""
     context = click.get_current_context()
     for name, values in owners.items():
         given = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
@@ -228,7 +244,7 @@ def check_options_of(option: str, chosen: str, owners: Mapping[str, Sequence[str
 
 
 def keep_apart(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
-    """A usage error where a file that would be written is one that is read, or is written twice."""
+    """Raise a usage error if an output file is also an input file, or is written twice."""
     seen = {name: _identity(path) for name, path in inputs.items() if path is not None}
     for name, path in outputs.items():
         if path is None:
@@ -243,7 +259,7 @@ def keep_apart(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | N
 
 
 def _identity(path: Path) -> tuple[object, ...] | None:
-    """Equal for two names of one file; None for what may be written twice, such as a device."""
+    """A key that is equal for two names of one file; None for a device, which may be written twice."""
     if str(path) == "-":
         return ("-",)
     try:

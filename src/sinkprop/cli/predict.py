@@ -14,10 +14,10 @@ from sinkprop.cli.options import data_options, data_path, keep_apart, output_opt
 from sinkprop.cli.output import notes_on_stderr, write_texts
 from sinkprop.cli.reading import (
     Reading,
-    blocks_of,
     check_missing,
     document_names,
     file_name,
+    over_blocks,
     query_names,
     read_data,
     read_model_file,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["predict_command", "predictions"]
 
-# Scores of a run stay within these, with room for steps below the least: smaller ones count as 0, since some
-# who read them know no denormal numbers.
+# Range of the scores in a run, with room for steps below the smallest. Smaller scores become 0, since some
+# readers of runs do not support denormal numbers.
 _LARGEST, _SMALLEST = np.float32(1e38), np.float32(1e-30)
 
 
@@ -41,38 +41,29 @@ def _check_word(name: str) -> None:
         raise ValueError(f"{name!r} is not one word.")
 
 
-@click.command("predict", short_help="Score or rank the documents of a file, or write a TREC run.")
+@click.command("predict", short_help="Score or rank the documents in a file, or write a TREC run.")
 @click.argument("model", type=data_path(stdin=False))
 @click.argument("data", type=data_path(stored=True))
-@output_option("--out", stdout=True, help="Where to write, in one step.  [default: stdout]")
+@output_option("--out", stdout=True, help="Output file, replaced only when complete.  [default: stdout]")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["scores", "trec", "ranks"]),
     default="scores",
-    help="A score a line, a TREC run, or a rank a line.  [default: scores]",
+    help="Output one score per line, one rank per line, or a TREC run.  [default: scores]",
 )
 @click.option(
     "--run-name",
     default="sinkprop",
     metavar="NAME",
     callback=parsed_by(_check_word),
-    help="The last column of a TREC run.  [default: sinkprop]",
+    help="Run name, the last column of a TREC run.  [default: sinkprop]",
 )
 @data_options
 def predict_command(
     model: Path, data: Path, out: Path | None, form: str, run_name: str, **reading: Any
 ) -> None:
-    """Apply MODEL to the documents in DATA.
-
-    Scores and ranks are in the order of the rows: larger scores rank higher, 1 is the top. Scores have
-    all the digits it takes to read them back. Labels in DATA are not looked at; Parquet may have none.
-    A stored set, which `sinkprop convert` makes, is read and its scores are written a block at a time.
-
-    A TREC run has the lines of a query together, by rank: `qid Q0 docid rank score name`. A row without a
-    docid is named by its number within its query. Evaluators sort by the score alone, most of them in
-    single precision, so scores are rounded to that, and one that does not lie below the score before it
-    is lowered to the next number that does: whoever sorts them gets this ranking.
+    """Score or rank the documents in DATA with a saved model.
 
     \b
     sinkprop predict m.model test.txt > scores.txt
@@ -81,6 +72,15 @@ def predict_command(
     zcat test.txt.gz | sinkprop predict m.model - | paste - docids.txt
     sinkprop predict m.model sparse.txt --n-features 700
     sinkprop predict m.model logs.queries --out scores.txt
+
+    Scores and ranks are in the order of the rows. Larger scores rank higher; rank 1 is the top. Scores
+    are printed with all the digits needed to read them back exactly. Labels in DATA are ignored, and
+    Parquet may omit them. A stored set made by `sinkprop convert` is read and scored block by block.
+
+    A TREC run lists the documents of each query by rank: `qid Q0 docid rank score name`. A row without
+    a docid is named by its position within its query. Most evaluators sort a run by score in single
+    precision, so scores are rounded to it, and ties are broken by lowering a score to the next smaller
+    number: sorting by score always gives back this ranking.
     """  # noqa: D301
     keep_apart({"--out": out}, {"MODEL": model, "DATA": data, "--group": reading["group"]})
     write_texts(out, predictions(model, data, Reading(**reading), form=form, run_name=run_name))
@@ -89,7 +89,7 @@ def predict_command(
 def predictions(
     model: Path, data: Path, reading: Reading, *, form: str = "scores", run_name: str = "sinkprop"
 ) -> Iterator[str]:
-    """The text of the predictions, a block at a time. Both files are read, or opened, before this returns."""
+    """The text of the predictions, block by block. Both files are read or opened before this returns."""
     ranker = _model_before_data(model, data)
     queries = read_data(data, reading, labeled=False)
     check_missing(ranker, queries)
@@ -107,7 +107,7 @@ def predictions(
                 lines = run_lines(block, ranks, scores, run_name, data_name=names["data_name"])
         return "\n".join(lines) + "\n"
 
-    return map(text, blocks_of(queries, "ranking"))
+    return over_blocks(queries, "ranking", text)
 
 
 def _model_before_data(model: Path, data: Path) -> BaseRanker:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import numpy as np
 
-from sinkprop.cli.output import progress, working
+from sinkprop.cli.output import working
 from sinkprop.data.queries import Queries
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Reading",
-    "blocks_of",
     "check_missing",
     "document_names",
     "file_name",
     "matched_columns",
     "option_of",
+    "over_blocks",
     "query_names",
     "ranks_by_score",
     "read_data",
@@ -37,6 +37,8 @@ __all__ = [
     "with_features_of",
     "with_options",
 ]
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -113,18 +115,21 @@ def check_missing(ranker: BaseRanker, data: Queries | StoredQueries) -> None:
         data.require_finite(type(ranker).__name__)
 
 
-def blocks_of(data: Queries | StoredQueries, what: str) -> Iterator[Queries]:
-    """The queries themselves, or those of a stored set, a block at a time, with a line of progress."""
-    if isinstance(data, Queries):
-        with working(f"{what} {len(data):,} documents"):
-            yield data
-        return
+def over_blocks(
+    data: Queries | StoredQueries, what: str, function: Callable[[Queries], Result]
+) -> Iterator[Result]:
+    """Results of a function applied to all queries in memory, or to each block of a stored set.
+
+    A progress line is shown while the function runs, and erased before its result is yielded: the caller may
+    print that result.
+    """
     done = 0
-    with progress() as notify:
-        for block in data.blocks():
-            yield block
-            done += len(block)
-            notify(done, len(data), f"{what} {len(data):,} documents")
+    for block in [data] if isinstance(data, Queries) else data.blocks():
+        share = f", {done / len(data):.0%} done" if done else ""
+        with working(f"{what} {len(data):,} documents{share}"):
+            result = function(block)
+        done += len(block)
+        yield result
 
 
 def read_queries(path: Path, reading: Reading, *, labeled: bool = True) -> Queries:

@@ -40,26 +40,26 @@ __all__ = ["report_command", "report_on_comparison", "report_on_models"]
 PAGE = Path("report.html")
 
 
-@click.command("report", short_help="A page for the browser: of a comparison, or of saved models.")
+@click.command("report", short_help="Write an HTML page about a comparison or saved models.")
 @click.argument("source", type=data_path(stored=True))
 @output_option(
     "-o",
     "--out",
     check=check_page,
     default=PAGE,
-    help=f"The page, one file that needs no network.  [default: {PAGE}]",
+    help=f"Output file, one HTML page that works offline.  [default: {PAGE}]",
 )
 @click.option(
     "--model",
     "models",
     multiple=True,
     metavar="[NAME=]FILE",
-    help="A saved model to apply to SOURCE, under a name; may be given several times.",
+    help="Saved model to apply to SOURCE, with the name to show. Can be given several times.",
 )
-@click.option("--title", metavar="TEXT", help="The heading of the page.")
-@metrics_option(default=None, help=f"With --model: what to report.  [default: {DEFAULT_METRICS}]")
-@convention_option("With --model: ", default=None)
-@json_option("Write what the page shows as JSON, too; - writes it to stdout.")
+@click.option("--title", metavar="TEXT", help="Heading of the page.")
+@metrics_option(DEFAULT_METRICS, default=False)
+@convention_option(default=None)
+@json_option("the data of the page")
 @data_options
 def report_command(
     source: Path,
@@ -71,18 +71,20 @@ def report_command(
     json_file: Path | None,
     **reading: Any,
 ) -> None:
-    """Write a page for the browser that shows a comparison, or what saved models do on a file.
-
-    SOURCE is what `sinkprop compare --json` wrote, or, with --model, queries with labels. The page shows
-    the data, metrics with intervals and tests, how training went, wins and losses by query, feature
-    weights, and every query's documents in order, with each document's probabilities of ranks. It is one
-    file that needs no network.
+    """Write an HTML page about a comparison, or about saved models on a file.
 
     \b
     sinkprop compare OHSUMED --json results.json && sinkprop report results.json
     sinkprop report test.txt --model my.model -o my-model.html
     sinkprop report test.txt --model ours=a.model --model theirs=b.model -o both.html
     sinkprop report results.json --json - | jq .datasets[0].means
+
+    SOURCE is a file written by `sinkprop compare --json`. With --model, it is a file of queries with
+    labels; --metrics, --convention and the options for reading files apply to this case only.
+
+    The page shows the data, metrics with confidence intervals and significance tests, the course of
+    training, wins and losses by query, feature weights, and the ranked documents of every query with
+    their rank probabilities.
     """  # noqa: D301
     named = _named(models)
     files: dict[str, Path | None] = {f"--model {path}": path for path in named.values()}

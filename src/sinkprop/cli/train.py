@@ -20,7 +20,6 @@ from sinkprop.cli.options import (
     data_path,
     json_option,
     keep_apart,
-    metrics_option,
     number_option,
     output_option,
     parsed_by,
@@ -33,7 +32,7 @@ from sinkprop.cluster.errors import ClusterLost
 from sinkprop.common.packages import installed
 from sinkprop.data.queries import Queries
 from sinkprop.gbdt.parameters import DEFAULTS
-from sinkprop.metrics.measures import parse_metric
+from sinkprop.metrics.measures import parse_metric, parse_metrics
 from sinkprop.objective.gains import parse_gain
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def _penalty(text: str) -> float:
 
 
 def _parse_cluster(context: click.Context, option: click.Parameter, text: str | None) -> str | int | None:
-    """An address, or a number of processes."""
+    """The address of a cluster, or a number of processes."""
     if text is None:
         return None
     if not installed("distributed"):
@@ -76,59 +75,64 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
 
 @click.command("train", short_help="Train a ranker on a file or a stored set and save it.")
 @click.argument("train", type=data_path(stored=True))
-@output_option("--model", check=check_saved_file, required=True, help="Where to save the model.")
+@output_option("--model", check=check_saved_file, required=True, help="Output file for the trained model.")
 @click.option(
     "--vali",
     type=data_path(stdin=False, stored=True),
     metavar="FILE",
-    help="Queries that help to choose the model, or say how many trees are enough.",
+    help="Validation queries, used to choose hyperparameters or the number of trees.",
 )
 @click.option(
     "--method",
     type=click.Choice(_METHODS),
     default="sinkprop",
-    help="The expected metric of a linear ranker or of boosted trees, or least squares on the labels.  "
+    help="Linear ranker or boosted trees trained on the expected metric, or least squares on the labels.  "
     "[default: sinkprop]",
 )
 @click.option(
     "--gain",
     metavar="GAIN",
     callback=parsed_by(parse_gain),
-    help="What is maximized: ndcg, ndcg@10, p@5, rbp@0.8.  [default: ndcg, ndcg(discount=log2) for trees]",
+    help="Metric to maximize, such as ndcg, ndcg@10, p@5 or rbp@0.8.  [default: ndcg, or "
+    "ndcg(discount=log2) for boosted]",
 )
 @click.option(
     "--relaxation",
     type=click.Choice(_RELAXATIONS),
     default="gaussian",
-    help="How scores become probabilities of ranks.  [default: gaussian]",
+    help="Kernel or measure that turns scores into rank probabilities.  [default: gaussian]",
 )
 @click.option(
     "--penalty",
     metavar="X,X,...",
-    callback=comma_separated(_penalty, "a penalty; give numbers of 0 or more, as in 1e-5,1e-3."),
-    help="Penalties to try on the distance to least squares.  [default: 1e-6,1e-5,...,1e-1]",
+    callback=comma_separated(_penalty, "a penalty; give numbers of 0 or more, such as 1e-5,1e-3."),
+    help="Regularization strengths to try; each penalizes the distance from the least-squares weights.  "
+    "[default: 1e-6,1e-5,...,1e-1]",
 )
 @click.option(
     "--normalization",
     type=click.Choice(["standard", "query", "none"]),
-    help="Of features; part of the model.  [default: standard; none for regression]",
+    help="Feature scaling: over all rows, within each query, or none. Saved with the model.  "
+    "[default: standard, or none for regression]",
 )
 @selection_option(
-    "How penalty and sigma are chosen.  [default: auto, cross-validation up to 500 queries]", default="auto"
+    "How to choose penalty and sigma.  [default: auto, cross-validation up to 500 queries]", default="auto"
 )
-@metrics_option(
+@click.option(
     "--criterion",
     metavar="METRICS",
-    help="Metrics whose mean chooses.  [default: ndcg@1-10, or the gain if it is not NDCG]",
+    callback=parsed_by(parse_metrics),
+    help="Metrics whose mean on validation queries chooses the model.  [default: ndcg@1-10, or the gain if "
+    "it is not NDCG]",
 )
 @number_option(
     "--resample",
     0,
     default=0,
-    help="Copies of each query with its documents drawn anew; 20 in the paper.  [default: 0]",
+    help="Bootstrap copies of each query, with resampled documents; the paper uses 20.  [default: 0]",
 )
-@number_option("--trees", help=f"Boosted trees, at most.  [default: {DEFAULTS.n_estimators}]")
-@number_option("--leaves", 2, help=f"Leaves of a boosted tree, at most.  [default: {DEFAULTS.num_leaves}]")
+@number_option("--trees", help=f"Maximum number of boosted trees.  [default: {DEFAULTS.n_estimators}]")
+@number_option("--leaves", 2, help=f"Maximum number of leaves per tree.  [default: {DEFAULTS.num_leaves}]")
 @click.option(
     "--rate",
     type=click.FloatRange(0, min_open=True),
@@ -140,25 +144,27 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     default="ndcg@10",
     metavar="METRIC",
     callback=parsed_by(parse_metric),
-    help="What is printed, and the model's own metric.  [default: ndcg@10]",
+    help="Metric to print, and to use in the model's score method.  [default: ndcg@10]",
 )
-@convention_option("Of the metric: ")
+@convention_option()
 @output_option(
     "--checkpoint",
     check=check_saved_file,
-    help="Written after every stage; the same command resumes from it. Removed when done.",
+    help="File to save progress to after every stage. The same command resumes from it; it is removed at "
+    "the end.",
 )
-@number_option("--seed", 0, 2**31 - 1, default=0, help="Of splits and resampling.  [default: 0]")
-@number_option("--threads", help="The model is the same whatever their number.")
+@number_option("--seed", 0, 2**31 - 1, default=0, help="Random seed of splits and resampling.  [default: 0]")
+@number_option("--threads", help="Number of threads. Does not change the model.  [default: all processors]")
 @click.option(
     "--cluster",
     metavar="ADDRESS|N",
     callback=_parse_cluster,
-    help="Train on a Dask cluster, as tcp://host:8786, or on N worker processes of this machine.",
+    help="Train on the Dask cluster at an address such as tcp://host:8786, or on N worker processes of "
+    "this machine.",
 )
-@json_option("Write what came of it, every stage included, as JSON; - writes only that, to stdout.")
+@json_option("the metrics and every stage of the training")
 @click.option(
-    "--vali-group", type=data_path(stdin=False), metavar="FILE", help="As --group, for the file of --vali."
+    "--vali-group", type=data_path(stdin=False), metavar="FILE", help="Like --group, for the --vali file."
 )
 @data_options
 def train_command(
@@ -173,12 +179,6 @@ def train_command(
 ) -> int:
     """Train a ranker on the queries in TRAIN and save it.
 
-    TRAIN is LETOR or SVMlight text, plain or compressed (.gz, .xz, .bz2), or Parquet by its suffix; - is
-    stdin; or a stored set, which `sinkprop convert` makes and which may be larger than memory. Training
-    starts at least squares on the labels and maximizes the expected metric at ever less
-    smoothing, or grows boosted trees on it. Ctrl-C ends it with the best so far, which is saved; the exit
-    code is then 130.
-
     \b
     sinkprop train train.txt --model m.model
     sinkprop train train.txt.gz --vali vali.txt.gz --model m.model
@@ -190,6 +190,13 @@ def train_command(
     sinkprop train train.txt --model ls.model --method regression
     sinkprop train train.txt --vali vali.txt.gz --model t.model --method boosted
     sinkprop train train.txt --model m.model --json - | jq .metrics
+
+    TRAIN is LETOR or SVMlight text, plain or compressed (.gz, .xz, .bz2); a file named .parquet; - for
+    stdin; or a stored set made by `sinkprop convert`, which may be larger than memory.
+
+    The linear ranker starts from least squares on the labels, then maximizes the expected metric while
+    the smoothing decreases stage by stage. Boosted trees are grown on the expected metric. Ctrl-C stops
+    the training, saves the best model so far, and exits with code 130.
     """  # noqa: D301
     if vali is None and vali_group is not None:
         raise click.UsageError("--vali-group is for the file of --vali, which is missing.")

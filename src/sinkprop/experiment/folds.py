@@ -115,7 +115,7 @@ class FoldFiles:
                 raise ValueError(
                     f"{path} has {width} features, but {self.train.name} beside it has {widths[0]}. If files "
                     f"leave out features that are 0, say how many there are: {max(widths)} or more "
-                    "(--features, n_features=)."
+                    "(--n-features, n_features=)."
                 )
         return Parts(read[0], read[1] if self.vali is not None else None, read[-1])
 
