@@ -33,19 +33,18 @@ extensions = [
 ]
 bibtex_bibfiles = ["references.bib"]
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
-exclude_patterns = ["_build", "_static", "_templates"]
-smartquotes = False  # quotes are part of what they stand around: "ndcg@10"
-templates_path = ["_templates"]
-suppress_warnings = ["config.cache"]  # what docstrings.py hands to Sphinx is not pickled
+exclude_patterns = ["_build", "_static", "architecture.md"]  # which is for contributors
+smartquotes = False  # the straight quotes in "ndcg@10" are code
+suppress_warnings = ["config.cache"]  # functions of docstrings.py in the configuration are not pickled
 
-# Pages. Anchors are those that GitHub gives to headings.
+# Headings have the same anchors as on GitHub.
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = True
 
-# Tutorials are run at every build; an error in one is a warning, which fails the build.
+# Tutorials are executed in every build. An error in one is a warning, which fails the build.
 os.environ.update(OMP_NUM_THREADS="1", SINKPROP_NUM_THREADS="1")
-_ipython = tempfile.TemporaryDirectory()  # settings of the kernels: sharp pictures, and no word of their own
+_ipython = tempfile.TemporaryDirectory()  # settings of the kernels: sharp pictures, and no log messages
 _profile = Path(_ipython.name, "profile_default")
 _profile.mkdir()
 (_profile / "ipython_kernel_config.py").write_text(
@@ -58,9 +57,7 @@ nb_execution_show_tb = True
 nb_merge_streams = True
 nb_render_markdown_format = "myst"
 
-# The reference. Its lists of names are those of the pages in api/.
-autosummary_generate = True
-autosummary_imported_members = False
+# The API reference lists the names on the pages in api/.
 autodoc_default_options = {"members": True, "inherited-members": True, "member-order": "alphabetical"}
 autodoc_preserve_defaults = True
 autodoc_typehints = "none"
@@ -68,16 +65,18 @@ autodoc_class_signature = "mixed"
 toc_object_entries_show_parents = "hide"
 sinkprop_names = listed_names(HERE / "api")
 
-# The site loads nothing from elsewhere: MathJax lies in _static, where its README says from where it came.
+# The site loads nothing from other hosts. MathJax is in _static; the README there states its origin.
 mathjax_path = "mathjax/tex-chtml.js"
 html_context = {"default_mode": "auto"}
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_logo = html_favicon = "_static/logo.svg"
+html_search_scorer = "_static/search.js"  # guides before the API, and the changelog last
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {
-    "logo": {"text": "sinkprop"},
+    "logo": {"text": "sinkprop", "alt_text": ""},
     "navbar_align": "left",
     "header_links_before_dropdown": 6,
     "collapse_navigation": True,
@@ -89,7 +88,7 @@ html_theme_options = {
     "footer_end": [],
     "back_to_top_button": False,
 }
-html_sidebars = {"index": [], "results": [], "start": []}
+html_sidebars = {"index": [], "start": []}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
@@ -100,7 +99,7 @@ def setup(app):
 
 
 def _spread(app, env, docnames):
-    """The tutorials apart from each other: what stands together is read, and run, by one process."""
+    """Separate the tutorials from each other, since neighbors are read, and executed, by one process."""
     tutorials = [name for name in docnames if name.startswith("tutorials/")]
     others = [name for name in docnames if name not in tutorials]
     for i, name in enumerate(tutorials):

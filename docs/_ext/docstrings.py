@@ -1,13 +1,12 @@
-"""The docstrings of sinkprop as reStructuredText.
+"""The API reference: docstrings in numpydoc form, with links, and the directive that lists names on a page.
 
-In the source they are plain text that reads well in a terminal: parameters in two aligned columns, equations
-indented, names in single backticks. Here the columns become definition lists, what is indented a literal
-block, and a name a link where the reference has it. Docstrings with numpydoc sections are left to napoleon,
-doctests stay as they are.
+`documented` shows a table of the names in its content, then each with its docstring. A name in single
+backticks in a docstring becomes a link if the reference has it, and code if not.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import sys
@@ -16,85 +15,31 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-NAME = r"(?:[A-Za-z_]\w*|\.\.\.|\"[^\"]+\")"
-NAMES = rf"{NAME}(?:, {NAME})*"
-SECTION = re.compile(r"^(Parameters|Returns|Attributes|Examples|Notes|Raises|Yields)\n-{3,}$", re.MULTILINE)
-VALUE = re.compile(r'(?:(?<=\n)|(?<=\. ))(?=(?:"[^"]+"|None): )')  # "graded": ... "binary": ...
-LITERAL = ".. code-block:: text\n\n"
+SECTION = re.compile(r"^(Parameters|Returns|Attributes|Examples|Notes|Raises|Yields|See Also)\n-{3,}$", re.M)
 SPAN = re.compile(r"``.+?``|`[^`]+`", re.DOTALL)
 
-Link = Callable[[str], str | None]  # the reference to what a name in backticks means, or None
+Link = Callable[[str], str | None]  # the reference for a name in backticks, or None
 
 
 def to_rst(text: str, link: Link) -> str:
-    """The docstring `text` as reStructuredText."""
-    if SECTION.search(text):
-        return SPAN.sub(lambda span: _span(span.group(), link), text)
-    parts: list[str] = []
-    for block in re.split(r"\n[ \t]*\n", text.strip("\n")):
-        lines = block.split("\n")
-        if lines[0].startswith(">>>"):
-            parts.append(block)
-        elif all(line.startswith("    ") for line in lines):
-            if parts and parts[-1].startswith(LITERAL):  # a blank line within what is indented
-                parts[-1] += "\n\n" + block
-            else:
-                parts.append(LITERAL + block)
-        elif entries := columns(lines):
-            parts.append(_definitions(entries, link))
-        else:
-            parts.append(_escaped(block, link))
-    return "\n\n".join(parts)
-
-
-def columns(lines: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """The entries (names, lines of their meaning) of a block in two columns; none for any other block."""
-    starts = [found.end() for line in lines if (found := re.match(rf"{NAMES} {{2,}}(?=\S)", line))]
-    if not starts or not re.match(rf"{NAMES}(?: {{2,}}\S|$)", lines[0]):
-        return []
-    column = max(starts, key=starts.count)
-    entries: list[tuple[str, list[str]]] = []
-    for line in lines:
-        found = re.match(rf"({NAMES})(?: +|$)(?=(.*))", line)
-        if line.startswith(" "):
-            entries[-1][1].append(line[column:] if not line[:column].strip() else line.strip())
-        elif found and (found.end() == column or re.match(rf"{NAMES} {{2,}}\S|{NAMES}$", line)):
-            names, meaning = found.group(1), found.group(2)
-            # A line may hold a second entry: "n_iter  iterations     epsilon  what is added"
-            second = re.match(r"(.*?\S) {2,}([a-z_]+) +(\S.*)$", meaning)
-            if second and not meaning.startswith('"'):
-                entries += [(names, [second.group(1)]), (second.group(2), [second.group(3)])]
-            else:
-                entries.append((names, [meaning] if meaning else []))
-        else:
-            return []
-    return entries
-
-
-def _definitions(entries: list[tuple[str, list[str]]], link: Link) -> str:
+    """The docstring `text` with links, and with the marks of reStructuredText escaped in its prose."""
     parts = []
-    for names, meaning in entries:
-        term = ", ".join(name if name == "..." else f"``{name}``" for name in names.split(", "))
-        if nested := columns(meaning):
-            body = _definitions(nested, link)
-        elif meaning and meaning[0].startswith('"') and len(items := VALUE.split("\n".join(meaning))) > 1:
-            body = "\n".join("* " + _escaped(item.rstrip(), link).replace("\n", "\n  ") for item in items)
-        else:
-            body = _escaped("\n".join(meaning), link)
-        parts.append(term + "\n" + "\n".join("    " + line if line else "" for line in body.split("\n")))
-    return ".. rst-class:: parameters\n\n" + "\n\n".join(parts)
+    for block in re.split(r"(\n[ \t]*\n)", text):
+        literal = not block.strip() or block.lstrip().startswith(">>>") or block.startswith("    ")
+        parts.append(block if literal and "`" not in block else _escaped(block, link))
+    return "".join(parts)
 
 
 def _escaped(text: str, link: Link) -> str:
-    """Text in which only backticks mark anything, and bullets and numbers at the beginning of lines."""
-    bullet = re.match(r"[-*] ", text)
     pieces, end = [], 0
     for span in SPAN.finditer(text):
-        pieces += [re.sub(r"([\\*|_@])", r"\\\1", text[end : span.start()]), _span(span.group(), link)]
+        pieces += [_plain(text[end : span.start()]), _span(span.group(), link)]
         end = span.end()
-    pieces.append(re.sub(r"([\\*|_@])", r"\\\1", text[end:]))
-    result = "".join(pieces)
-    return result[1:] if bullet and bullet.group() == "* " else result
+    return "".join([*pieces, _plain(text[end:])])
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"([\\*|])|(?<=\w)(_)(?!\w)", r"\\\1\2", text)
 
 
 def _span(span: str, link: Link) -> str:
@@ -124,7 +69,7 @@ class Links:
 
 
 def listed_names(folder: Path) -> list[str]:
-    """The names that the pages of the reference in a folder list, as sinkprop.evaluate."""
+    """The names that the pages of the reference in a folder list, such as sinkprop.evaluate."""
     names = []
     for page in sorted(folder.glob("*.md")):
         module = ""
@@ -138,11 +83,11 @@ def listed_names(folder: Path) -> list[str]:
 
 def _process(links: Links) -> Callable[..., None]:
     def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+        from sphinx.ext.napoleon import Config, NumpyDocstring
+
         module = getattr(obj, "__module__", None) or name
         rst = to_rst("\n".join(lines), lambda text: links(text, module, name))
         if SECTION.search(rst):
-            from sphinx.ext.napoleon import Config, NumpyDocstring
-
             rst = str(NumpyDocstring(rst, Config(napoleon_use_rtype=False), app, what, name, obj, options))
         lines[:] = [*rst.split("\n"), ""]
 
@@ -169,9 +114,42 @@ def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) ->
     return None
 
 
+def _directive() -> type:
+    from docutils import nodes
+    from docutils.parsers.rst import directives
+    from docutils.statemachine import StringList
+    from sphinx.util.docutils import SphinxDirective
+
+    class Documented(SphinxDirective):
+        """A table of names of the current module, then the docstring of each."""
+
+        has_content = True
+        option_spec = {"no-inherited-members": directives.flag}  # noqa: RUF012 - docutils' declaration
+
+        def run(self) -> list[Any]:
+            names = [line.strip() for line in self.content if line.strip()]
+            module = importlib.import_module(self.env.ref_context["py:module"])
+            lines = [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names), ""]
+            for name in names:
+                kind = "class" if inspect.isclass(getattr(module, name)) else "function"
+                if kind == "class" and issubclass(getattr(module, name), Exception):
+                    kind = "exception"
+                lines.append(f".. auto{kind}:: {name}")
+                if "no-inherited-members" in self.options:
+                    lines.append("   :no-inherited-members:")
+                lines.append("")
+            parent = nodes.container()
+            content = StringList(lines, source=self.env.docname)
+            self.state.nested_parse(content, self.content_offset, parent)
+            return parent.children
+
+    return Documented
+
+
 def setup(app: Any) -> dict[str, Any]:
-    """Sphinx's entry point; `sinkprop_names` of conf.py says what the reference has."""
+    """Sphinx's entry point; `sinkprop_names` of conf.py lists the names in the reference."""
     app.add_config_value("sinkprop_names", [], "env")
+    app.add_directive("documented", _directive())
     app.connect("autodoc-skip-member", _skip)
 
     def connect(app: Any, config: Any) -> None:

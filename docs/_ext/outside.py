@@ -1,4 +1,4 @@
-"""Links to files of the repository that are no pages: to the page that shows the file, where there is one."""
+"""Links to files of the repository outside docs/, redirected to the page that includes the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ PAGES = {  # file of the repository: the page that includes it
     "benchmarks/README.md": "benchmarks",
     "src/sinkprop/datasets/pydocs/README.md": "pydocs",
     "CHANGELOG.md": "changelog",
-    "README.md": "speed",
 }
 LINK = re.compile(r"(?<=\]\()((?:\.\./)+[^)#\s]+)")
 

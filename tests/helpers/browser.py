@@ -54,9 +54,20 @@ def chromium() -> Iterator[Any]:
 
 @contextmanager
 def opened(
-    browser: Any, url: str, *, width: int = 1280, height: int = 900, dark: bool = False
+    browser: Any,
+    url: str,
+    *,
+    width: int = 1280,
+    height: int = 900,
+    dark: bool = False,
+    ready: str = "html[data-ready]",
+    within: str | None = None,
 ) -> Iterator[Any]:
-    """A page at an address, ready; by the end of the block it may have no error and no other request."""
+    """A page at an address, ready; by the end of the block it may have no error and no other request.
+
+    `ready` selects an element that is there when the page is ready. A page of a site may also load files
+    whose address starts with `within`.
+    """
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
     )
@@ -77,10 +88,11 @@ def opened(
     )
     try:
         page.goto(url)
-        page.wait_for_selector("html[data-ready]", state="attached")
+        page.wait_for_selector(ready, state="attached")
         yield page
         assert not errors, errors
         others = {address.partition("#")[0] for address in requests} - {url.partition("#")[0]}
+        others = {address for address in others if within is None or not address.startswith(within)}
         assert not others, others
     finally:
         context.close()
