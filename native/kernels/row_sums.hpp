@@ -1,5 +1,5 @@
-// Rows of features times weights, and sums over queries that do not depend on the order in which they are added: what
-// docs/scale.md says under "The same bits everywhere".
+// Rows of features times weights, and sums over queries that do not depend on the order in which they are added: see
+// "Reproducibility" in docs/cluster.md.
 //
 // A query's contribution to a sum is computed from its own rows alone, scaled into (-1, 1) by a power of two, and cut
 // into three words of 31 bits, which are added as integers. So however the queries are cut into blocks, and whichever
