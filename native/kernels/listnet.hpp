@@ -1,5 +1,5 @@
 // ListNet's loss of one query: the cross entropy between the Plackett-Luce models of two lists of scores over the first
-// k places, and its gradient in the model's scores. docs/baselines/listnet.md
+// k places, and its gradient in the model's scores. docs/baselines.md
 //
 // y are the scores of the target, z those of the model. A stage draws one of the documents that are left, j with
 // probability P_j = e^(y_j) / sum e^y under the target and Q_j = e^(z_j) / sum e^z under the model, and

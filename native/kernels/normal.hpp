@@ -1,5 +1,5 @@
 // The normal distribution: its tail and density on vectors, its quantile for one number. The probit family of
-// docs/linear-time.md 7 needs all of them, and the noise of docs/baselines/softrank.md the first two.
+// docs/linear-time.md 7 needs all of them, and the noise of SoftRank (docs/baselines.md) the first two.
 #pragma once
 
 #include <cmath>

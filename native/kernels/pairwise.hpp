@@ -1,6 +1,6 @@
 // The pairwise logistic loss of one query: of all pairs in which document i has the larger label,
 // sum_ij w_i w_j log(1 + exp(s_j - s_i)), with its gradient and the diagonal of its Hessian. The trees of
-// docs/baselines/trees.md are grown on it.
+// docs/baselines.md are grown on it.
 #pragma once
 
 #include "kernels.hpp"

@@ -1,5 +1,5 @@
 // SoftRank's rank-binomial distribution (Taylor, Guiver, Robertson and Minka 2008): the expected gain of one query, its
-// gradient, and the products of the distribution. docs/baselines/softrank.md
+// gradient, and the products of the distribution. docs/baselines.md
 //
 // Scores carry independent normal noise of standard deviation sigma, so that document i beats document j with
 // probability pi_i = Phi((s_i - s_j) / (sqrt(2) sigma)). The number of documents that beat j is taken for a sum of

@@ -300,5 +300,5 @@ def test_wrong_parameters_are_errors(wrong, said):
 
 @needs_ohsumed
 def test_ohsumed_is_as_documented():
-    # docs/baselines/boltzrank.md has these, and the spread over draws in which the published row lies
+    # docs/results.md has these, and the spread over draws in which the published row lies
     assert_allclose(five_fold_means(BoltzRankRanker), [0.4916, 0.4730, 0.4527], atol=0.003)

@@ -1333,15 +1333,18 @@ def test_reading_and_writing_load_numpy_only() -> None:
     assert sinkprop.load_letor is load_letor
 
 
-def test_the_example_in_the_documentation(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_in_the_documentation(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "data.md"
-    example_ = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(example_, "data.md", "exec"), {})
-    expected = [line.strip()[2:] for line in example_.splitlines() if line.strip().startswith("# ")]
-    assert printed.getvalue().splitlines() == expected
+    for part in page.read_text(encoding="utf-8").split("```python\n")[1:]:
+        example_ = part.split("```")[0]
+        if "import pandas" in example_:
+            pytest.importorskip("pandas", reason="the example has a frame of pandas")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(example_, "data.md", "exec"), {})
+        expected = [line.strip()[2:] for line in example_.splitlines() if line.strip().startswith("# ")]
+        assert printed.getvalue().splitlines() == expected
 
 
 def test_missing_values_are_kept_as_nan():

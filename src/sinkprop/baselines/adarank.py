@@ -39,7 +39,7 @@ class AdaRankRanker(LinearBaseline):
     measure        E: "map", "ndcg@5", or any metric with values in [0, 1], under `convention`, which also
                    says how documents with the same value of a feature rank: in file order under "letor"
     variant        "paper", or "ranklib" for the rules of RankLib's AdaRank, which keep a strong feature from
-                   being taken over and over; docs/baselines/adarank.md has them
+                   being taken over and over; docs/baselines.md has them
     both_directions  whether a feature may also rank its smallest value first; the paper has the largest
     n_rounds       rounds, the number of candidates; None for 100, or 500 for "ranklib", as RankLib has
     tolerance      "ranklib" only: the loss of training performance at which a phase ends
