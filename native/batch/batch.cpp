@@ -29,7 +29,7 @@ template <class Work>
 void each_pair_query(const PairBatch& batch, int n_threads, Work&& work) {
     const std::size_t total = batch.offsets[batch.n_queries];
     const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
-    // some ten thousand pairs at a time
+    // about ten thousand pairs at a time
     const std::size_t piece = std::max<std::size_t>(1, 20000 / (per_query * per_query));
     in_parallel(batch.n_queries, piece, n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();

@@ -9,14 +9,14 @@
 
 namespace sinkprop {
 
-// Row indices and query boundaries; `rows` is null where the queries are consecutive in the caller's arrays.
+// Row indices and query boundaries; `rows` is null if the queries are consecutive in the caller's arrays.
 struct Batch {
     const double* scores;         // (N, width)
     const std::int64_t* offsets;  // (Q + 1,)
     const std::int64_t* rows;     // (N,) or null
     std::size_t n_queries;
     const double* gains;          // (N,) g_j, or labels r_j where g = 2^r - 1; null for a projection
-    bool exponential;             // whether they are labels
+    bool exponential;             // whether `gains` holds labels
     const std::int32_t* classes;  // (N,) or null
     const double* D;              // (n_classes, stride)
     std::size_t n_classes, stride;
@@ -33,14 +33,14 @@ struct Batch {
 void expected_gain(const Batch&, const Settings&, bool normalize, double factor, int n_threads, double* per_query,
                    double* gradient);
 
-// What trees are grown on. The expected gain is a mean over widths of the Laplace kernel, tied documents count as a
-// mean over their orders (ties.hpp), and a document's curvature is the absolute value of its derivative, of which a
-// part `blend` is taken as the mean over the query.
+// The loss of boosted trees. The expected gain is the mean over widths of the Laplace kernel, and its derivative is the
+// mean over the orders of tied documents (ties.hpp). A document's curvature is the absolute value of its derivative; a
+// share `blend` of it is replaced by the mean over the query.
 struct TreeLoss {
     const double* widths;  // (n_widths,)
     std::size_t n_widths;
     double blend;
-    double noise;  // standard deviation of what is added to every score, anew for other scores
+    double noise;  // standard deviation of the noise on every score, which is another for other scores
     std::uint64_t seed;
 };
 
@@ -52,8 +52,8 @@ void tree_derivatives(const Batch&, const Settings&, const TreeLoss&, bool norma
 // out (N, n_classes) = sum_k Pi[j, k] D[c, k]
 void project(const Batch&, const Settings&, int n_threads, double* out);
 
-// per_query (Q,): ListNet's loss of the first k places of each query, whose target has the scores `batch.gains`;
-// gradient (N,) of their mean.
+// per_query (Q,): ListNet's loss over the first k places of each query; `batch.gains` are the scores of the target.
+// gradient (N,): that of the mean over queries.
 void listnet(const Batch&, int k, int n_threads, double* per_query, double* gradient);
 
 // Queries for a loss of pairs: document i of query q is rows[offsets[q] + i], in decreasing order of the labels, and
@@ -62,13 +62,13 @@ struct PairBatch {
     const double* scores;                        // (N,)
     const std::int64_t *offsets, *rows, *lower;  // (Q + 1,), (N,), (N,)
     std::size_t n_queries;
-    const double *sample_weight, *query_weight;  // (N,), (Q,) or null: each weight is 1
+    const double *sample_weight, *query_weight;  // (N,), (Q,), or null if every weight is 1
 };
 
 // per_query (Q,) the pairwise logistic loss of each query times its weight
 void pairwise_loss(const PairBatch&, int n_threads, double* per_query);
 
-// gradient and hessian (N,): the derivatives of the sum over queries by each score, and the second ones
+// gradient and hessian (N,): first and second derivatives of the sum over queries with respect to each score
 void pairwise_derivatives(const PairBatch&, int n_threads, double* gradient, double* hessian);
 
 // 2^label - 1, for 0 <= label < 960: below 2^960 no sum of gains overflows.

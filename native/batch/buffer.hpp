@@ -12,7 +12,8 @@
 
 namespace sinkprop {
 
-// 64-byte aligned scratch that grows and is never copied; large ones ask for huge pages, which cost far fewer faults.
+// Scratch memory, 64-byte aligned, that can grow; its contents are not copied then. Large buffers ask for huge pages,
+// which cause far fewer page faults.
 class Buffer {
   public:
     Buffer() = default;

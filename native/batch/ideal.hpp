@@ -18,11 +18,11 @@ class Ideal {
 
     // For n gains in any order
     double operator()(const double* gains, std::size_t n) const {
-        // Labels are few: count each distinct gain and take its ranks in one piece. Many distinct ones are sorted.
+        // There are usually few distinct gains: count each of them and sum over its ranks at once. Many are sorted.
         constexpr std::size_t most = 32, slots = 4 * most;
         double values[most];
         std::size_t counts[most], distinct = 0;
-        std::uint8_t slot[slots] = {};  // 1 + which of the values
+        std::uint8_t slot[slots] = {};  // 1 + number of the value
         for (std::size_t i = 0; i < n; ++i) {
             const double g = gains[i];
             std::uint64_t bits;

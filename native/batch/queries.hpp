@@ -1,5 +1,5 @@
-// The loop over the queries of a batch: each query's documents in the order that the kernels want, and the memory of a
-// thread that works on them.
+// The loop over the queries of a batch: each query's documents in the order that the kernels need, and the memory of
+// the thread that works on them.
 #pragma once
 
 #include <algorithm>
@@ -16,20 +16,20 @@ namespace sinkprop {
 struct Workspace {
     Buffer index, scores, gains, scratch, sorting, ties;
     std::vector<std::size_t> present;
-    std::vector<std::int32_t> classes, local;  // local: number of a class within the query, -1 if it is not there
+    std::vector<std::int32_t> classes, local;  // local: number of a class within the query, -1 if absent
     void shrink() {
         for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &ties}) b->shrink();
     }
 };
 
-// A thread that calls again finds its buffers as it left them, unless they are very large: to be given fresh pages
-// costs as much as a third of an evaluation.
+// Each thread keeps its buffers between calls, unless they are very large: fresh pages from the system cost as much as
+// a third of an evaluation.
 inline Workspace& workspace() {
     static thread_local Workspace w;
     return w;
 }
 
-// Documents of the longest query
+// Number of documents of the longest query
 inline std::size_t longest(const Batch& batch) {
     std::size_t n = 0;
     for (std::size_t q = 0; q < batch.n_queries; ++q)
@@ -37,16 +37,16 @@ inline std::size_t longest(const Batch& batch) {
     return n;
 }
 
-// Queries to a piece. A thread is worth starting for some thousand documents; pieces small enough to share the work
-// evenly.
+// Number of queries per piece of work. Starting a thread is worth it for some thousand documents; pieces are small
+// enough to share the work evenly.
 inline std::size_t piece_of(const Batch& batch) {
     const std::size_t total = batch.offsets[batch.n_queries];
     const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
     return std::max<std::size_t>(1, 1000 / per_query);
 }
 
-// The query's documents in the order the kernels want: by decreasing score, or as they come for a partitioned measure.
-// noise(i) is added to the score of the i-th.
+// The query's documents in the order that the kernels need: by decreasing score, or as given for a partitioned measure.
+// noise(i) is added to the score of the i-th document.
 template <class Added>
 Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w, const Added& noise) {
     const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin, width = settings.width();
@@ -68,7 +68,7 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
             prefetch(batch.gains, rows, i + 16, n);
             gains[i] = batch.exponential ? exponential_gain(batch.gains[rows[i]]) : batch.gains[rows[i]];
         }
-    // A gain by table needs one product for each class of labels in the query; a projection wants them all.
+    // A gain by table needs one product for each class of labels in the query; a projection needs all classes.
     w.present.clear();
     if (batch.classes && batch.n_classes > 1) {
         w.local.resize(batch.n_classes, -1);

@@ -27,9 +27,9 @@ inline void insertion_sort(Item* first, std::size_t n) {
     }
 }
 
-// Stable, by decreasing score, into `out` (the items are scratch afterwards). Scores are spread over buckets of equal
-// width; a full bucket is spread again, and what little disorder is left is sorted by insertion: linear time for
-// anything like a smooth distribution, n log n for the worst.
+// Stable sort by decreasing score, into `out` (`items` is scratch afterwards). Scores are distributed over buckets of
+// equal width; a large bucket is distributed again, and an insertion sort does the rest. Linear time for a roughly
+// smooth distribution of scores, n log n in the worst case.
 inline void bucket_sort(Item* items, Item* out, std::size_t n, double top, double bottom, int depth,
                         std::vector<std::uint32_t>& count) {
     constexpr std::size_t full = 24;

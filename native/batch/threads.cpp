@@ -32,7 +32,7 @@ void in_parallel(std::size_t n, std::size_t piece, int n_threads,
     try {
         for (std::size_t t = 1; t < threads; ++t) others.emplace_back(run);
     } catch (const std::system_error&) {
-        // no more threads to be had: those there are do the work
+        // no more threads are available: the existing ones do the work
     }
     run();
     for (std::thread& t : others) t.join();

@@ -1,4 +1,4 @@
-// What boosted trees are grown on: noise in the scores, tied documents, curvatures.
+// The derivatives that boosted trees are grown on: noise in the scores, tied documents, curvatures.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,8 +13,8 @@
 namespace sinkprop {
 namespace {
 
-// What is added to the scores of the q-th query, the same for the same scores and seed: nearly normal, of the given
-// standard deviation. A bit more or less in any score makes all of it anew.
+// Noise that is added to the scores of the q-th query: nearly normal, with the given standard deviation. It is a
+// function of the scores and the seed; if one bit of any score changes, all of the query's noise changes.
 class Noise {
   public:
     Noise(const Batch& batch, std::size_t q, double deviation, std::uint64_t seed) : scale_(0) {
@@ -25,7 +25,7 @@ class Noise {
         const std::size_t n = std::size_t(batch.offsets[q + 1] - batch.offsets[q]);
         for (std::size_t i = 0; i < n; ++i) {
             std::uint64_t bits;
-            const double score = batch.scores[batch.row(q, i)] + 0.0;  // one zero only
+            const double score = batch.scores[batch.row(q, i)] + 0.0;  // turns -0 into 0
             std::memcpy(&bits, &score, sizeof bits);
             key_ = (key_ ^ bits) * 0x9E3779B97F4A7C15u;
             key_ ^= key_ >> 29;
@@ -51,7 +51,7 @@ class Noise {
     std::uint64_t key_ = 0;
 };
 
-// The ties of a query, and what is found for them
+// The ties of a query, and the derivatives that are computed for them
 struct TieSpace {
     Ties ties;
     double *total, *own, *slope;  // (n,), (n_classes, n), (documents,)
@@ -92,8 +92,9 @@ TieSpace find_ties(const Query& query, Workspace& w) {
     return {{m, C, scores, count, gains, D, spread}, total, own, slope};
 }
 
-// What the ties were found to have, to their documents: slope (documents,). Documents that are all worth the same
-// have no derivative: what an incomplete normalization leaves them is an error, and no order is better than another.
+// Distributes the derivatives of the ties to their documents: slope (documents,). If all documents have the same gain,
+// their derivatives are 0: no order is better than another, and the small derivatives that an incomplete normalization
+// leaves are errors.
 void distribute(const Query& query, const TieSpace& s) {
     const std::size_t m = s.ties.n, C = query.n_classes;
     const double* last = query.gains + query.n;

@@ -1,7 +1,7 @@
-// Arrays as the bound functions take them.
+// Types of the arrays that the bound functions take.
 //
-// Every array that is written to is bound with noconvert(): nanobind would otherwise hand the function a converted
-// copy, and the caller's array would stay as it was.
+// Every output array is bound with noconvert(): otherwise nanobind may pass the function a converted copy, and the
+// caller's array would not change.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -26,7 +26,7 @@ auto data_or_null(const std::optional<A>& array) {
     return array ? array->data() : nullptr;
 }
 
-// An array that the caller will read: one of another size would be written past its end, or left in part.
+// Checks the size of an output array: with another size the function would write past its end, or not fill it.
 inline void require_size(const char* name, std::size_t size, std::size_t expected) {
     if (size == expected) return;
     throw nb::type_error(

@@ -1,4 +1,4 @@
-// The Python module sinkprop._native: array arguments in, plain calls to batch.hpp. Python words the errors.
+// The Python module sinkprop._native: array arguments in, plain calls to batch.hpp. Python makes the error messages.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -33,7 +33,7 @@ sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int h
     return settings;
 }
 
-// Queries whose documents have scores alone
+// Queries whose documents have scores only
 sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Rows& rows) {
     sinkprop::Batch batch = {};
     batch.scores = scores;
@@ -43,7 +43,7 @@ sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Row
     return batch;
 }
 
-// Queries with a gain: its values or labels by document, and its weights (n_classes, ranks)
+// Queries with a gain: its value or the label of each document, and the weights (n_classes, ranks)
 sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Rows& rows, const Vector& gains,
                            bool exponential, const Classes& classes, const Matrix& discounts) {
     sinkprop::Batch batch = make_batch(scores, offsets, rows);
@@ -78,7 +78,8 @@ void exponential_gains(const Vector& labels, Doubles gains) {
         gains.data()[i] = sinkprop::exponential_gain(labels.data()[i]);
 }
 
-// Where a new value begins in a sequence of query ids, with the end; whether the values only rise; the longest run
+// The positions where a new value begins in a sequence of query ids, and its end; whether the values only increase; the
+// length of the longest run
 nb::tuple runs(const Index& ids) {
     auto* starts = new std::vector<std::int64_t>;
     nb::capsule owner(starts, [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });

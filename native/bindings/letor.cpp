@@ -1,4 +1,4 @@
-// LETOR text in sinkprop._native: bytes in, arrays filled. Python words the errors.
+// LETOR text in sinkprop._native: bytes in, arrays filled. Python makes the error messages.
 #include "letor/letor.hpp"
 
 #include <nanobind/stl/optional.h>

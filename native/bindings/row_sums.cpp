@@ -1,4 +1,4 @@
-// Python's view of row_sums.hpp: products with rows of features, and sums in words.
+// Bindings of row_sums.hpp: products with rows of features, and exact sums held in integer words.
 #include <type_traits>
 #include <vector>
 

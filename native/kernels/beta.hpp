@@ -1,5 +1,5 @@
 // The beta distribution cut into bins: the masses of n equal bins of (0, 1), and their derivatives in log a and log b.
-// They are rows of the matrix A of docs/linear-time.md 7, for the family that has no location and scale.
+// They are rows of the matrix A of docs/linear-time.md 7, for the one family without location and scale parameters.
 #pragma once
 
 #include <cmath>
@@ -27,7 +27,7 @@ inline double beta_parameter(double theta) {
 struct GaussRule {
     std::size_t nodes;
     double reach;       // widest panel, in units of 1 / sqrt(1 + (a + b) u (1 - u))
-    double x[6], w[6];  // the half of the nodes below 0, as |x|
+    double x[6], w[6];  // the nodes below 0, as |x|; the others are symmetric
 };
 constexpr GaussRule gauss_rules[] = {
     {2, 0.0062, {0.577350269189625765}, {1.0}},
@@ -62,8 +62,8 @@ inline void put_node(double* group, std::size_t lane, const GaussRule& rule, std
 }
 
 // The number of groups of nodes for n >= 2 bins and a + b <= total; if `nodes` is given, writes them, and n_groups:
-// first those of bin 0, from its upper edge down to z = -40, the lanes being nodes; then those of each 8 bins, the
-// lanes being bins. Bin n - 1 is bin 0 with a and b exchanged. Lanes without a node of their own have weight 0.
+// first those of bin 0, from its upper edge down to z = -40, with one node per lane; then those of each 8 bins, with
+// one bin per lane. Bin n - 1 is bin 0 with a and b exchanged. Lanes without a node have weight 0.
 inline std::size_t beta_nodes(std::size_t n, double total, double* n_groups, double* nodes) {
     const double count = double(n);
     const auto bend = [&](double u) { return std::sqrt(1 + total * u * (1 - u)); };
@@ -165,7 +165,7 @@ inline void beta_row(const double* theta, const BetaBins& bins, std::size_t n, s
     const double* node = bins.nodes + 24 * std::size_t(bins.n_groups[0]);
     for (std::size_t first = 0; first < N; first += 8) {
         const std::size_t groups = std::size_t(bins.n_groups[1 + first / 8]);
-        // of the 8 bins, the corner nearest to the maximum
+        // the corner of the 8 bins that is nearest to the maximum
         const std::size_t corner = double(first) > mode ? first : double(first + 8) < mode ? first + 8 : 0;
         const double* at = bins.corners + corner / 4;
         BetaIntegrals<Lanes> sums[8 / W] = {};

@@ -1,13 +1,13 @@
-// Gaussian sums over a dense list: the operator for queries with many documents to a width sigma.
+// Gaussian sums over a dense list: the operator for queries with many documents per width sigma.
 // docs/linear-time.md 3.3
 //
-// The sorted scores fall into cells of equal width. With a = the document's place in its cell, from -1 to 1,
+// The sorted scores fall into cells of equal width. With a = the document's position in its cell, from -1 to 1,
 //   moments      M_b[r] = sum_(j in b) x_j a_j^r                   of every cell,
 //   expansions   L_c[s] = sum_b T_(c-b)[r, s] M_b[r]               from the cells within reach (cell_tables.hpp),
 //   products     (A x)_i = sum_s L_c[s] a_i^s,  (dA x)_i = -sum_s s L_c[s] a_i^(s-1) / (sqrt(2) sigma h).
-// To remember (dA) x is to remember L.
-// About 3 P / W multiply-adds a document and product, where the sums of exponentials need a dozen and read 64 bytes of
-// decays; the price is (2 reach + 1) P^2 multiply-adds a cell.
+// L is all that must be kept to know (dA) x later.
+// The cost is about 3 P / W multiply-adds per document and product, and (2 reach + 1) P^2 per cell. Sums of
+// exponentials need a dozen per document, and read 64 bytes of decays.
 #pragma once
 
 #include "cell_tables.hpp"
@@ -35,8 +35,8 @@ struct GaussianCells {
     Cell* cells;
     const double* table;
 
-    // With more cells than this, sums of exponentials are faster: a pair of cells costs what 4.5 documents save, a cell
-    // by itself 19 (benchmarks/crossover.py). Three are always allowed, for accuracy.
+    // With more cells than this, sums of exponentials are faster: a pair of cells costs as much time as 4.5 documents
+    // save, a single cell as much as 19 (benchmarks/crossover.py). Three cells are always allowed, for accuracy.
     static constexpr std::size_t most_cells(std::size_t n) {
         std::size_t c = 3;
         while (c < 2 * reach + 1 && (9 * (c + 1) + 38) * (c + 1) <= 2 * n) ++c;
@@ -50,8 +50,8 @@ struct GaussianCells {
         return 2 * padded(n, n_cells) + n_cells * ((std::size_t(T) + 3) * S + sizeof(Cell) / sizeof(double));
     }
 
-    // The number of cells that sorted scores fall into, written to `cells` if that is not null; `most` + 1 if they are
-    // more.
+    // The number of cells that sorted scores fall into, or `most` + 1 if there are more than `most`. Writes the cells
+    // to `cells` if that is not null.
     static std::size_t lay_out(const double* y, std::size_t n, double sigma, std::size_t most, Cell* cells) {
         const double unit = half_cell(sigma), gap = 2 * (reach + 1) * unit;
         std::size_t count = 0;
@@ -59,9 +59,9 @@ struct GaussianCells {
         for (std::size_t first = 0, last; first < n; first = last + 1, ++segment) {
             last = first;
             while (last + 1 < n && y[last] - y[last + 1] <= gap) ++last;
-            // The cells stand evenly about the segment: in a single one, the middle is where odd terms vanish exactly.
+            // The cells are centered on the segment: with a single cell, odd terms then vanish exactly in the middle.
             const double origin = y[first], extent = (origin - y[last]) / (2 * unit);
-            if (!(extent < 1e15)) return most + 1;                           // differences of scores that overflow
+            if (!(extent < 1e15)) return most + 1;                           // the difference of the scores overflows
             const double shift = double(std::int64_t(extent)) + 1 - extent;  // half-cells above the first document
             for (std::size_t i = first; i <= last;) {
                 if (count == most) return most + 1;
@@ -171,7 +171,7 @@ struct GaussianCells {
         }
     }
 
-    // The expansions of A x, (n_cells, S), from the moments of x, which are cleared
+    // The expansions of A x, (n_cells, S), from the moments of x; sets the moments to 0 afterwards
     SINKPROP_INLINE void expand(double* L) const {
         std::size_t from = 0, to = 0;
         for (std::size_t c = 0; c < n_cells; ++c) {
@@ -183,12 +183,12 @@ struct GaussianCells {
         for (std::size_t i = 0; i < n_cells * S; ++i) moments[i] = 0;
     }
 
-    // Calls lanes(i, mask, j) for every W slots of cell c, j counting from the last call of done(i, j), which follows
-    // every `stretch` slots, while what was written for them is at hand.
+    // Calls lanes(i, mask, j) for every W slots of cell c. After every `stretch` slots it calls done(i, count), while
+    // the values written for them are in the cache; j counts slots from the last such call.
     static constexpr std::size_t stretch = 512;
     template <class F, class Done>
     SINKPROP_INLINE void each_lanes(std::size_t c, F&& lanes, Done&& done) const {
-        const std::size_t last = cells[c].end - W;  // the one place where there may be padding
+        const std::size_t last = cells[c].end - W;  // only these W slots may have padding
         for (std::size_t from = cells[c].begin; from <= last;) {
             const std::size_t to = last - from >= stretch ? from + stretch : last;
             for (std::size_t i = from; i < to; i += W) lanes(i, Lanes::all(1), i - from);
@@ -223,7 +223,7 @@ struct GaussianCells {
         }
     }
 
-    // What multiplies A next is needed only for its moments: it never leaves `written`.
+    // Of the next vector to multiply by A, only the moments are needed: its elements are kept in `written` only.
     template <class Finish>
     SINKPROP_INLINE void apply_rev(const double*, int t, const double* next, Finish&& finish) const {
         const double *remembered = memory + std::size_t(t) * n_cells * S, *L = expansions;
@@ -266,7 +266,7 @@ struct GaussianCells {
         }
     }
 
-    // Coefficients of a^(s-1) in the derivative by the score, which falls as a rises
+    // Coefficients of a^(s-1) in the derivative with respect to the score, which decreases as a increases
     static SINKPROP_INLINE void differentiate(const double* L, double* slope) {
         for (int s = 1; s < P; ++s) slope[s] = -s * L[s];
     }

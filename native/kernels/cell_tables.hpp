@@ -2,8 +2,8 @@
 //
 //     exp(-h^2 (2 d + a - b)^2) = sum_sr T_d[r, s] a^s b^r
 //
-// by Chebyshev interpolation in both variables with P points: docs/linear-time.md 3.3. Fixed numbers, made once, when
-// the batch driver first asks for them; the kernels only read them.
+// by Chebyshev interpolation in both variables with P points: docs/linear-time.md 3.3. The numbers are constant. They
+// are computed once, when the batch driver first asks for them; the kernels only read them.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace sinkprop {
 
-// P terms on cells of half-width h, in units of sqrt(2) sigma, and pairs of cells more than `reach` apart left out
+// P terms on cells of half-width h, in units of sqrt(2) sigma; pairs of cells more than `reach` apart are left out
 template <int P>
 struct CellShape;
 
@@ -69,7 +69,7 @@ inline std::vector<double> make_cell_table() {
             for (int s = 0; s < P; ++s) {
                 double t = 0;
                 for (int b = 0; b < P; ++b) t += lagrange[r][b] * half[s][b];
-                // a cell acts on itself evenly: the odd terms are rounding
+                // the interaction of a cell with itself is even: odd terms are rounding errors
                 table[((d + reach) * P + r) * S + s] = d == 0 && (r + s) % 2 ? 0 : t;
             }
     }

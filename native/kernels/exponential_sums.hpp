@@ -1,6 +1,6 @@
 // Products with the smoothed indicator's matrix, A_ij = K(y_i - y_j) for sorted y, and with its derivative.
 //
-// Two operators (see scaling.hpp) that sweep the sorted scores: linear time whatever the scores are. LaplaceSums is
+// Two operators (see scaling.hpp) that sweep the sorted scores, in linear time for any scores. LaplaceSums is
 // docs/linear-time.md 3.1, GaussianSums is docs/linear-time.md 3.2.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace SINKPROP_ISA {
 
 constexpr double sqrt2 = 1.41421356237309504880;
 
-// The products of scaling.hpp's operators, for one that offers both(x, finish) with finish(i, A x, (dA) x): what is to
-// be remembered is stored. Documents stand in the vectors in their order, unless the operator says otherwise.
+// The interface of scaling.hpp's operators, for an operator that offers both(x, finish) with finish(i, A x, (dA) x).
+// Stores each (dA) x that must be remembered. Documents are in order in the vectors, unless the operator overrides it.
 template <class Operator>
 struct Remembering {
     double* memory = nullptr;  // (T + 1, size)
@@ -54,16 +54,16 @@ struct Remembering {
 
 // K(y_i - y_j) = exp(-t^2/4) = 2 Re sum_m w_m exp(-s_m t), t = sqrt(2) |y_i - y_j| / sigma, with P conjugate pairs.
 //
-// H_i = e_i H_(i-1) + x_i from the top and G_i = e_(i+1) G_(i+1) + x_i from the bottom, one complex state a term, where
-// e_i = exp(-s t_i) is the decay between documents i - 1 and i. Then
+// H_i = e_i H_(i-1) + x_i from the top and G_i = e_(i+1) G_(i+1) + x_i from the bottom, one complex state per term,
+// where e_i = exp(-s t_i) is the decay between documents i - 1 and i. Then
 //   (A x)_i  = 2 Re sum_m w_m (H_i + G_i) - x_i,      (dA x)_i = 2 Re sum_m w_m s_m (H_i - G_i) sqrt(2) / sigma.
-// Both sweeps advance in one loop, from opposite ends: the latency of one hides behind the other. Up to the middle they
-// only leave their states; beyond it each document's two states are joined before they are weighted, which halves that
-// work.
+// Both sweeps advance in one loop, from opposite ends, so that the latency of one hides behind the other. Up to the
+// middle they only store their states. Beyond it, the two states of each document are combined before they are
+// weighted, which halves that work.
 template <int P>
 struct GaussianSums : Remembering<GaussianSums<P>> {
-    static constexpr int lanes = P < W ? P : W;  // of a state: one for each pair
-    static constexpr int registers = P / lanes;  // for the real parts of a state
+    static constexpr int lanes = P < W ? P : W;  // lanes of a state: one per pair
+    static constexpr int registers = P / lanes;  // registers for the real parts of a state
     using V = Vec<lanes>;
     using Coefficients = GaussCoefficients<P>;
 
@@ -84,7 +84,7 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         this->memory = space;
         mask = space + (std::size_t(T) + 1) * size;
         products = mask + size;         // (2, size): A x and (dA) x
-        states = products + 2 * size;   // (size, 2 P): of the sweep that came to the document first
+        states = products + 2 * size;   // (size, 2 P): states of the sweep that reached the document first
         decay = states + 2 * P * size;  // (size + 1, 2 P): real parts, then imaginary parts
         for (std::size_t i = 0; i < size; ++i) mask[i] = i < n ? 1 : 0;
         for (int c = 0; c < 2 * P; ++c) {
@@ -152,8 +152,8 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         }
     };
 
-    // Terms of A x and (dA) x at one document, a lane a pair, from the states there: `here`, and `other` as it was
-    // stored. `sign` is 1 if `here` came from the top.
+    // Terms of A x and (dA) x at one document, one lane per pair, from the states of the two sweeps there: `here`, and
+    // the stored `other`. `sign` is 1 if `here` is that of the sweep from the top.
     template <int sign>
     static SINKPROP_INLINE void join(const State& here, const double* other, const Weights& w, V& k, V& m) {
         for (int r = 0; r < registers; ++r) {
@@ -173,7 +173,7 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         const std::size_t N = size;
         const double *e_down = decay, *e_up = decay + 2 * P * N, *x_down = x, *x_up = x + N;
         double *s_down = states, *s_up = states + 2 * P * N, *k_out = products, *m_out = products + N;
-        // to the middle, leaving the states behind
+        // up to the middle, storing the states
         for (const double* const middle = x + N / 2; x_down != middle;) {
             h.step(e_down, *x_down++);
             g.step(e_up, *--x_up);
@@ -184,7 +184,7 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
             s_up -= 2 * P;
             g.store(s_up);
         }
-        // and on, meeting the states of the other sweep
+        // beyond the middle, using the stored states of the other sweep
         for (std::size_t i = N / 2, j = N / 2 - 4; i < N; i += 4, j -= 4) {
             V k[4], m[4], l[4], o[4];
             for (int s = 0; s < 4; ++s) {
@@ -208,12 +208,13 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
 
 // K(y_i - y_j) = exp(-|y_i - y_j| / tau): one real exponential, (dA x)_i = (H_i - G_i) / tau.
 //
-// The list is cut into stretches that advance side by side, document r of stretch c at r * stretches + c. Going up, a
-// stretch sweeps from zero and notes what it hands to the one below it; knowing what flows in from above, it then
-// goes down with the true state, and adds to what it found going up what flows in from below, decayed.
+// The list is cut into stretches that advance side by side, with document r of stretch c at r * stretches + c. In the
+// upward sweep each stretch starts from a zero state, stores its states, and sums what it passes to the stretch below.
+// Then the states that enter each stretch from above and from below are known. The downward sweep starts from the
+// former, and adds the latter, decayed, to the stored states of the upward sweep.
 struct LaplaceSums : Remembering<LaplaceSums> {
     static constexpr int stretches = W < 4 ? 8 : 2 * W;
-    static constexpr int registers = stretches / W;  // for a row of stretches
+    static constexpr int registers = stretches / W;  // registers for one document of every stretch
 
     std::size_t n, rows, size;
     double unit;  // dA carries this factor
@@ -226,7 +227,7 @@ struct LaplaceSums : Remembering<LaplaceSums> {
         : n(n_), rows(padded(n_) / stretches), size(padded(n_)), unit(tau) {
         memory = space;
         mask = space + (std::size_t(T) + 1) * size;
-        to_end = mask + size;  // decay between a document and the stretch's last
+        to_end = mask + size;  // decay between a document and the last one of its stretch
         g = to_end + size;
         e = g +
             size;  // (rows + 1, stretches): decay from the document before; the last row leads into the next stretch
@@ -275,8 +276,7 @@ struct LaplaceSums : Remembering<LaplaceSums> {
                 state[l].store(up + j);
             }
         }
-        // carries between stretches: the state above the first document of c, and the state of the first one below its
-        // last
+        // states that enter stretch c: from above its first document, and from below its last
         double from_above[stretches], from_below[stretches], first[stretches], last[stretches];
         for (int l = 0; l < registers; ++l) {
             state[l].store(first + l * W);

@@ -20,14 +20,14 @@ namespace {
 
 constexpr int fast_pairs = 4, exact_pairs = 8, fast_terms = 12, exact_terms = 16, fine_terms = 8;
 
-// Which operator is fastest for a query (benchmarks/crossover.py), and, for the Gaussian kernel, accurate enough: sums
-// of exponentials err by the same small amount at every distance, which a short or sparse list, whose gradients may all
-// but vanish, would show. There the matrix is kept, or a band of it.
+// Limits by which the fastest operator for a query is chosen (benchmarks/crossover.py) that, for the Gaussian kernel,
+// is also accurate enough. Sums of exponentials have the same small error at every distance. In a short or sparse list,
+// whose gradients may be nearly 0, this error would be visible, so the matrix is stored there, or a band of it.
 struct Limits {
     std::size_t direct;           // documents up to which the matrix is kept
-    std::size_t direct_at_worst;  // the same, where neither cells nor a band will do
+    std::size_t direct_at_worst;  // the same, if neither cells nor a band can be used
     std::size_t band;             // widest band, for a list too long to keep the matrix
-    std::size_t fine;             // documents to a cell from which smaller cells with fewer terms pay; 0 for never
+    std::size_t fine;             // documents per cell from which smaller cells with fewer terms are faster; 0: never
     std::size_t band_for(std::size_t n) const { return n <= direct ? n / 8 : n <= direct_at_worst ? n / 4 : band; }
 };
 constexpr Limits fast_limits = {24, 48, 12, 200}, exact_limits = {32, 64, 24, 0};
@@ -37,7 +37,7 @@ constexpr std::size_t larger(std::size_t a, std::size_t b) {
     return a > b ? a : b;
 }
 
-// The gain's arrays in the operator's order, behind them the products' scratch
+// Puts the gain's arrays, in the operator's order, into `space`, followed by the scratch of the products
 template <class Operator>
 double smoothed_gain(const Operator& A, const Query& query, const Settings& s, double factor, double* space,
                      double* gradient) {
@@ -78,7 +78,7 @@ void smoothed_project(const Operator& A, const Query& query, const Settings& s, 
     }
 }
 
-// What a use of an operator with vectors of length N takes behind it: the products' scratch and the gain's arrays
+// Memory needed after an operator with vectors of length N: the scratch of the products and the gain's arrays
 constexpr std::size_t use_scratch(std::size_t N, int T, std::size_t n_classes) {
     return expected_gain_scratch(N, T, n_classes) + (n_classes + (n_classes > 1 ? 3 : 2)) * N;
 }
@@ -137,7 +137,7 @@ auto with_gaussian(const Query& query, const Settings& s, const Plan& plan, doub
     return use(A, space + A.scratch(n, T));
 }
 
-// Calls use(A, space behind it) with the operator of the plan.
+// Calls use(A, space) with the operator of the plan and the memory after it.
 template <class Use>
 auto with_operator(const Query& query, const Settings& s, const Plan& plan, double* space, Use&& use) {
     const std::size_t n = query.n;
@@ -159,8 +159,8 @@ Family family(const Settings& s) {
                                               : Family::logit_logistic;
 }
 
-// The query's arrays gathered for the partitioned measures, which want them side by side: g (n), D (n_classes, n) and,
-// shared by a gradient (n, 2) and a projection (n_classes, n), what they return
+// The query's arrays, copied into consecutive memory for the partitioned measures: g (n), D (n_classes, n) and the
+// output, which a gradient (n, 2) and a projection (n_classes, n) share
 constexpr std::size_t partitioned_arrays(std::size_t n, std::size_t n_classes) {
     return round_up(n + n_classes * n + larger(2, n_classes) * n, 8);
 }
@@ -216,7 +216,7 @@ void project_query(const Query& query, const Settings& s, const Plan& p, double*
     with_operator(query, s, p, space, [&](const auto& A, double* rest) { smoothed_project(A, query, s, rest, out); });
 }
 
-// The gain's arrays, the slopes and the products' scratch behind an operator of ties
+// Memory after an operator of ties: the gain's arrays, the slopes and the scratch of the products
 template <class Sums>
 std::size_t tied_scratch_of(const Ties& ties, const Settings& s) {
     const std::size_t N = Sums::padded(ties.n), C = ties.n_classes;

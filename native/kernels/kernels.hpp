@@ -1,5 +1,5 @@
-// What a compiled set of kernels offers to the batch driver: one table of functions per instruction set
-// (docs/linear-time.md 8), and the methods among which it chooses (docs/linear-time.md 3.4).
+// The interface between compiled kernels and the batch driver: one table of functions per instruction set
+// (docs/linear-time.md 8), and the methods among which the kernels choose (docs/linear-time.md 3.4).
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@ struct Settings {
     bool exact;      // the accurate setting of the Gaussian sums
     int half_steps;  // T = 2 n_iter
     double epsilon;  // added to every entry of A
-    Method method;   // automatic, or one to be used wherever it can be
+    Method method;   // automatic, or the one to use if it is possible
     const double *cells,
-        *fine_cells;  // cell tables: of the setting, and, for long lists in the fast one, of eight terms
+        *fine_cells;  // cell tables: that of the setting, and one of eight terms for long lists in the fast setting
     bool smoothed() const { return relaxation <= Relaxation::laplace; }
     bool partitioned() const { return !smoothed() && relaxation <= Relaxation::beta; }
     std::size_t width() const { return partitioned() ? 2 : 1; }
 };
 
-// One query. Arrays marked (rows) are the caller's own and are read and written at rows[i] for the query's i-th
+// One query. Arrays marked (rows) belong to the caller; they are read and written at rows[i] for the query's i-th
 // document.
 struct Query {
     std::size_t n;
@@ -33,14 +33,14 @@ struct Query {
     const std::size_t* rows;  // (n,)
     const double* gains;      // (n,) g_j, times the ideal
     double ideal;
-    const std::int32_t* classes;  // (n,) which of the present classes the document is of; null if there is one
+    const std::int32_t* classes;  // (n,) number of the document's class among those present; null if there is one class
     const double* D;              // (all classes, stride) weight of rank k
     const std::size_t* present;   // (n_classes,) rows of D
     std::size_t n_classes, stride;
     const double* discount(std::size_t c) const { return D + present[c] * stride; }
 };
 
-// A query by its ties, in decreasing order of their scores: a tie is all documents that have one score (ties.hpp).
+// The ties of a query, in decreasing order of their scores. A tie is all documents with the same score (ties.hpp).
 struct Ties {
     std::size_t n, n_classes;
     const double *scores, *count;  // (n,)
@@ -49,20 +49,20 @@ struct Ties {
     const double* spread;  // (n_classes, n) mean difference of the discounts of two of its ranks, upper less lower
 };
 
-// How a query is to be computed
+// The plan by which a query is computed
 struct Plan {
     Method method;
     std::size_t extent;   // width of the band, or number of cells
     std::size_t scratch;  // doubles
 };
 
-// One query for a loss of pairs, its documents in decreasing order of their labels. Scores and weights are followed by
-// `slack` further entries, the weights among them 0, so that a vector may be read from any document on.
+// One query for a loss over pairs, its documents in decreasing order of their labels. Scores and weights are followed
+// by `slack` more entries, with weight 0, so that a vector can be read from any document on.
 struct PairQuery {
     static constexpr std::size_t slack = 8;
     std::size_t n;
     const double *scores, *weight;  // (n + slack)
-    const std::int64_t* lower;      // (n,) the first document of a lower label; n where there is none
+    const std::int64_t* lower;      // (n,) the first document with a lower label; n if there is none
 };
 
 struct Kernels {
@@ -71,19 +71,19 @@ struct Kernels {
     // The value; gradient (rows, width) = factor * its gradient.
     double (*expected_gain)(const Query&, const Settings&, const Plan&, double factor, double* scratch,
                             double* gradient);
-    // The value under the Laplace kernel; adds to total (n,) factor * the sum of the derivatives of a tie's
-    // documents, and to own (n_classes, n) factor * how each of them grows with its gain. Takes tied_scratch doubles.
+    // The value under the Laplace kernel. Adds factor * the sum of the derivatives of a tie's documents to total (n,),
+    // and factor * the slope of a document's derivative in its gain to own (n_classes, n). Takes tied_scratch doubles.
     double (*tied_gain)(const Ties&, const Settings&, double factor, double* scratch, double* total, double* own);
     std::size_t (*tied_scratch)(const Ties&, const Settings&);
     // out (rows, n_classes) = sum_k Pi[j, k] D[c, k]; gains and classes are not read.
     void (*project)(const Query&, const Settings&, const Plan&, double* scratch, double* out);
-    // ListNet's loss of the first k places, of n documents with scores z whose target has the scores y; gradient (n,) =
-    // scale * its gradient in z. Takes listnet_scratch(n, k) doubles.
+    // ListNet's loss over the first k places, for n documents with model scores z and target scores y; gradient (n,) =
+    // scale * its gradient with respect to z. Takes listnet_scratch(n, k) doubles.
     double (*listnet)(const double* z, const double* y, std::size_t n, int k, double scale, double* scratch,
                       double* gradient);
     double (*pairwise_loss)(const PairQuery&);
     void (*pairwise_derivatives)(const PairQuery&, double* scratch, double* gradient, double* hessian);
-    // Products with rows of features and sums in words, of row_sums.hpp
+    // Products with rows of features, and sums in integer words: see row_sums.hpp
     void (*row_scores)(const double* X, std::size_t n, std::size_t d, const double* V, std::size_t k, double* out);
     void (*row_scores_single)(const float* X, std::size_t n, std::size_t d, const double* V, std::size_t k,
                               double* out);
@@ -99,8 +99,8 @@ constexpr std::size_t listnet_scratch(std::size_t n, int k) {
     return 4 * ((n + 7) / 8 * 8) + (k > 2 ? std::size_t(k) * n : 0);
 }
 
-// The rows of a long sorted query are all over the caller's arrays: ask for the i-th before it is needed. Internal to
-// each translation unit, as everything is that is compiled for several instruction sets.
+// The rows of a long sorted query are scattered over the caller's arrays: prefetches the i-th before it is needed.
+// Internal to each translation unit, like all code that is compiled for several instruction sets.
 static inline void prefetch(const double* values, const std::size_t* rows, std::size_t i, std::size_t n) {
 #if defined(__GNUC__)
     if (i < n) __builtin_prefetch(values + rows[i]);

@@ -6,10 +6,10 @@
 //
 //   L_1 = sum_j P_j (log sum e^z - z_j),     L_k = L_1 + sum_j P_j L_(k-1)(without j).
 //
-// L_1 and L_2 take linear time. L_2 needs every sum without one of its terms. All but the largest term can be
-// subtracted: what is left is at least half of the sum. So the document with the largest score is kept apart, and the
-// others are scaled by the second largest, which makes the sum without the first as accurate as any other. Whatever the
-// scores, no exponential overflows and no logarithm is of 0. A further stage costs a factor of n.
+// L_1 and L_2 take linear time. L_2 needs every sum without one of its terms. Any term but the largest can be
+// subtracted, since at least half of the sum remains. So the document with the largest score is kept apart, and the
+// others are scaled by the second largest, which makes the sum without the first as accurate as the others. For any
+// scores, no exponential overflows and no logarithm of 0 is taken. Each further stage costs a factor of n.
 #pragma once
 
 #include <cmath>
@@ -21,8 +21,8 @@ namespace sinkprop {
 namespace SINKPROP_ISA {
 namespace listnet {
 
-constexpr double farthest = 1e300;     // a difference of scores beyond it counts as this: sums of losses stay finite
-constexpr double nowhere = -INFINITY;  // the score of what is not there
+constexpr double farthest = 1e300;     // limit of differences of scores, which keeps sums of losses finite
+constexpr double nowhere = -INFINITY;  // the score of a missing document
 
 SINKPROP_INLINE Lanes get(const double* p, std::size_t count, double fill) {
     if (count == W) return Lanes::load(p);
@@ -46,7 +46,7 @@ SINKPROP_INLINE void sweep(std::size_t n, Body&& body) {
     if (i < n) body(i, n - i);
 }
 
-// Elements of an array of the scratch: whole vectors, so that only the caller's arrays have an end to be minded
+// Number of elements of a scratch array: whole vectors, so that only the caller's arrays need a check at their end
 constexpr std::size_t padded(std::size_t n) {
     return (n + 7) / 8 * 8;
 }
@@ -72,12 +72,12 @@ struct TwoLargest {
     }
 };
 
-// a - b, where it is above 0, at most `farthest`
+// a - b >= 0, limited to `farthest`
 SINKPROP_INLINE Lanes distance(Lanes a, Lanes b) {
     return minimum(maximum(a - b, Lanes::all(0)), Lanes::all(farthest));
 }
 
-// -log(1 - q) for 0 <= q <= 1/2: 2 artanh(q / (2 - q)), whose series converges by a factor of 9 a term
+// -log(1 - q) for 0 <= q <= 1/2: 2 artanh(q / (2 - q)), whose series converges by a factor of 9 per term
 SINKPROP_INLINE Lanes minus_log1m(Lanes q) {
     const Lanes s = q / (Lanes::all(2) - q), s2 = s * s;
     Lanes sum = Lanes::all(1.0 / 33);
@@ -88,7 +88,7 @@ SINKPROP_INLINE Lanes minus_log1m(Lanes q) {
 // The exponentials of scores, the largest of which is kept apart: u_j = e^(x_j - second), but 0 for the largest. In
 // units of the largest one the others are `ratio` u_j, and the sum of all is `whole`.
 struct Exponentials {
-    std::size_t top;            // which document has the largest
+    std::size_t top;            // the document with the largest score
     double most, second;        // the two largest scores
     double ratio, rest, whole;  // e^(second - most), sum_j u_j, 1 + ratio * rest
 
@@ -109,12 +109,12 @@ struct Exponentials {
         ratio = std::exp(second - most);
         whole = 1 + ratio * rest;
     }
-    // The sum without one of the others, in units of the largest
+    // The sum without one of the other terms, in units of the largest
     SINKPROP_INLINE Lanes without(Lanes u) const { return Lanes::all(whole) - Lanes::all(ratio) * u; }
     double without(double u) const { return whole - ratio * u; }
 };
 
-// What a gradient is put into: g = scale * (...), or g += scale * (...)
+// Output of a gradient: g = scale * (...), or g += scale * (...)
 template <bool adds>
 SINKPROP_INLINE void give(Lanes v, double* g, std::size_t count) {
     put(adds ? get(g, count, 0) + v : v, g, count);
@@ -154,13 +154,13 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     double *u = scratch, *t = u + stride, *a = t + stride, *b = a + stride;
     const Exponentials model(z, n, u), target(y, n, t);
     const std::size_t first = model.top, wanted = target.top;
-    const double share = target.ratio / target.whole;  // P_j = share * t_j, but for `wanted`
+    const double share = target.ratio / target.whole;  // P_j = share * t_j, except for `wanted`
     const double P_wanted = 1 / target.whole, P_first = first == wanted ? P_wanted : share * t[first];
     const bool apart = first != wanted;
 
-    // What follows a document drawn first, j, is spread over the others by 1 / (sum without j): b_j = P_j / (the
-    // target's sum without j), a_j = P_j / (the model's). Those of the two documents kept apart are put in by hand, but
-    // a of `first` and b of `wanted`, which have other units, are 0 here.
+    // After document j is drawn first, probabilities of the others are divided by the sum without j: b_j = P_j / (the
+    // target's sum without j), a_j = P_j / (the model's sum without j). For the two documents that are kept apart they
+    // are set separately; a of `first` and b of `wanted`, which have other units, are 0 here.
     Lanes lanes_a = Lanes::all(0), lanes_b = Lanes::all(0), logs = Lanes::all(0), others = Lanes::all(0);
     const Lanes by_share = Lanes::all(share), odds = Lanes::all(model.ratio / model.whole);
     sweep(n, [&](std::size_t i, std::size_t) SINKPROP_LAMBDA {
@@ -190,8 +190,8 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     double value = std::log(model.whole);
     value += sum_others * std::log(model.whole) - sum_logs + P_first * std::log(model.rest);
 
-    // The probabilities to be drawn second: M_i under the target and N_i under the model, after a first draw from the
-    // target. Distances are from the largest score, but after `first` from the second largest.
+    // The probabilities of being drawn second, after a first draw from the target: M_i under the target and N_i under
+    // the model. Distances are from the largest score, but after a draw of `first` from the second largest.
     const double M_shared = P_wanted / target.rest, N_shared = P_first / model.rest;
     const Lanes z_most = Lanes::all(model.most), z_second = Lanes::all(model.second);
     const Lanes all_a = Lanes::all(sum_a), all_b = Lanes::all(sum_b), b_rest = Lanes::all(sum_b - b_first);
@@ -209,7 +209,7 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
         after = after + distance(z_second, score) * ti;
     });
     value += sum(away);
-    // the two that were kept apart: what the sweep gave them is of u = 0 or t = 0
+    // corrects the two documents that are kept apart: the sweep used u = 0 or t = 0 for them
     g[first] += scale * (1 / model.whole + sum_a);
     g[wanted] -= scale * (P_wanted + sum_b);
     if (apart) {
@@ -223,8 +223,8 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     return value;
 }
 
-// L_k, and g += scale * its gradient, by what each first draw leaves. The arrays are in any order, and in the same one
-// afterwards. `scratch` (4 padded(n)), `levels` (k - 2, n).
+// L_k, and g += scale * its gradient, by recursion over the documents that remain after each first draw. The arrays may
+// have any order, and have the same one afterwards. `scratch` (4 padded(n)), `levels` (k - 2, n).
 inline double top_k(double* z, double* y, std::size_t n, int k, double scale, double* scratch, double* levels,
                     double* g) {
     if (n < 2) return 0;

@@ -1,6 +1,6 @@
-// Products with the smoothed indicator's matrix, its entries kept: all of them for a short query, those near the
-// diagonal where the scores lie far apart. Exact to rounding. The matrix and the band of docs/linear-time.md 3.4, with
-// the entries of docs/linear-time.md 2.
+// Products with the smoothed indicator's matrix, whose entries are stored: all of them for a short query, or those near
+// the diagonal if the scores lie far apart. Exact up to rounding. The matrix and the band of docs/linear-time.md 3.4,
+// with the entries of docs/linear-time.md 2.
 #pragma once
 
 #include "exponential_sums.hpp"
@@ -22,7 +22,7 @@ struct DirectSums : Remembering<DirectSums> {
     double *mask, *K, *dK;  // (n, size): column j of A and of dA, padded
 
     static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }
-    // An odd number of cache lines, so that columns do not fall on each other in the cache
+    // An odd number of cache lines, so that columns do not compete for the same lines of the cache
     static constexpr std::size_t stride(std::size_t n) { return padded(n) | 8; }
     static constexpr std::size_t scratch(std::size_t n, int T) {
         return padded(n) * (3 + std::size_t(T)) + 2 * n * stride(n);
@@ -85,7 +85,7 @@ struct DirectSums : Remembering<DirectSums> {
     }
 };
 
-// Only pairs of documents at most `band` ranks apart, which must be all whose kernel is not 0 in double precision.
+// Only pairs of documents at most `band` ranks apart; the kernel of all other pairs must be 0 in double precision.
 struct BandedSums : Remembering<BandedSums> {
     static constexpr double cut = 8.7;  // exp(-cut^2 / 2) < 1e-16
 
@@ -94,7 +94,7 @@ struct BandedSums : Remembering<BandedSums> {
     double *mask, *K, *dK, *copy;  // row o of K: K(y_i - y_(i+o)) at `front` + i, 0 where there is no such pair
 
     static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }
-    static constexpr std::size_t front = 64;  // zeros before and behind a row: no band is wider
+    static constexpr std::size_t front = 64;  // zeros before and after a row: no band is wider
     static constexpr std::size_t row(std::size_t n) { return padded(n) + 2 * front; }
     static constexpr std::size_t scratch(std::size_t n, int T, std::size_t band) {
         return padded(n) * (2 + std::size_t(T)) + (2 * band + 1) * row(n);

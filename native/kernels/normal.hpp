@@ -47,7 +47,7 @@ SINKPROP_INLINE Vec<W> normal_tail(Vec<W> t, Vec<W>& density) {
     return bell * (p / q);
 }
 
-// Phi^-1(u) for 0 < u < 1: Abramowitz and Stegun 26.2.23, then two of Halley's steps.
+// Phi^-1(u) for 0 < u < 1: Abramowitz and Stegun 26.2.23, then two steps of Halley's method.
 inline double normal_quantile(double u) {
     const bool upper = u > 0.5;
     const double tail = upper ? 1.0 - u : u;

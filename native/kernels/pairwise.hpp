@@ -19,8 +19,7 @@ SINKPROP_INLINE Lanes log_of_one_plus(Lanes t) {
 
 // p = 1 / (1 + exp(s_i - s_j)), the probability that the lower document is ranked first, and 1 - p, each to rounding.
 //
-// Where the scores lie close enough together, exp(s_i) and exp(s_j) themselves are at hand, and a pair costs a
-// division.
+// If the scores lie close enough together, exp(s_i) and exp(s_j) are computed once, and a pair costs only a division.
 struct FromPowers {
     Lanes at_i;
     SINKPROP_INLINE void operator()(Lanes at_j, Lanes& p, Lanes& rest) const {
@@ -40,7 +39,8 @@ struct FromScores {
     }
 };
 
-// g and h (n + slack) = derivatives over w_i, the sum of all pairs' w_j p and w_j p (1 - p); g rises with the loss.
+// g and h (n + slack): the derivatives divided by w_i, that is, the sums over pairs of w_j p and w_j p (1 - p); g has
+// the sign of the loss's gradient.
 template <class Probability>
 SINKPROP_INLINE void add_pairs(const PairQuery& query, const double* at, double* SINKPROP_RESTRICT g,
                                double* SINKPROP_RESTRICT h) {
@@ -87,7 +87,7 @@ inline void pairwise_derivatives(const PairQuery& query, double* scratch, double
         most = query.scores[i] > most ? query.scores[i] : most;
     }
     for (std::size_t i = 0; i < padded; ++i) gradient[i] = hessian[i] = 0;
-    if (most - least <= 600) {  // so that p, from exp(-600) on, is no denormal
+    if (most - least <= 600) {  // so that p >= exp(-600) is not denormal
         const Lanes middle = Lanes::all(least + (most - least) / 2);
         for (std::size_t i = 0; i < n; i += W) exp(Lanes::load(query.scores + i) - middle).store(scratch + i);
         for (std::size_t i = n; i < padded; ++i) scratch[i] = 1;

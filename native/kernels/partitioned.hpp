@@ -6,15 +6,15 @@
 //   probit          F(u) = Phi((Phi^-1(u) - mu) / s)      theta = (mu, log s)
 //   beta            F(u) = I_u(a, b)                      theta = (log a, log b)
 // With q_0 = 1, q_1 = 1 / (A' q_0), q_2 = 1 / (A q_1), ... T half iterations give Pi = diag(u) A diag(v), where u is
-// the last q of the documents and v the last q of the ranks. A line whose sum is 0, which needs epsilon = 0, gets q =
-// 0.
+// the last q of the documents and v the last q of the ranks. A row or column whose sum is 0, which needs epsilon = 0,
+// gets q = 0.
 //
-// A parameter beyond its limits is taken at the limit, and its gradient is 0: |mu| <= 1e30, |log s| <= 50, and a and b
+// A parameter beyond its limits is replaced by the limit, and its gradient is 0: |mu| <= 1e30, |log s| <= 50, a and b
 // from 1e-4 to 1e5. For a and b from 0.05 to 500 the beta distribution function is within 1e-12 and its derivatives
 // within 1e-11 of their values; the other two families keep the relative accuracy of both tails.
 //
-// Four rows of A at a time go through the first-level cache, and whatever is to be done with them is done then: a
-// product with A gives those four elements of the next vector, which at once enter the product with A'.
+// A is read four rows at a time, and all work on these rows is done while they are in the first-level cache: a product
+// with A gives four elements of the next vector, which at once enter the product with A'.
 #pragma once
 
 #include <cmath>
@@ -40,8 +40,8 @@ struct LocationScale {
 };
 constexpr double last_edge = 1e200;  // e_k for k >= n-1: above every distribution
 
-// Row of A, and the density f(z_k) at the edges. Each F_k is known by its smaller side: h_k = F_k where e_k < mu and
-// F_k - 1 elsewhere, h = 0 at both ends. Then A_k = h_k - h_(k-1), plus 1 in the one bin where the sides change.
+// Row of A, and the density f(z_k) at the edges. Of each F_k the smaller tail is kept: h_k = F_k where e_k < mu and
+// F_k - 1 elsewhere, h = 0 at both ends. Then A_k = h_k - h_(k-1), plus 1 in the one bin where the tail changes.
 template <bool normal>
 inline void location_scale_row(const double* theta, const double* edges, std::size_t n, std::size_t N, double epsilon,
                                double* h, double* SINKPROP_RESTRICT A, double* SINKPROP_RESTRICT f) {
@@ -73,8 +73,8 @@ inline void location_scale_row(const double* theta, const double* edges, std::si
         (maximum(load(h, 8 + k) - load(h, 7 + k), Lanes::all(0)) + Lanes::all(epsilon)).store(A + k);
     A[below] = (split > 0 ? split : 0) + epsilon;
     if (d.inv_s < 0.01) {
-        // A distribution this wide makes h_k - h_(k-1) cancel: take the integral of the density over the bin instead,
-        // by the trapezoid and the slopes f' at its ends (error below 1e-10 of A_k).
+        // For a distribution this wide h_k - h_(k-1) loses digits by cancellation. Instead, integrate the density over
+        // the bin by the trapezoidal rule, corrected by the slopes f' at its ends (error below 1e-10 of A_k).
         const auto slope = [&](std::size_t k) {
             if constexpr (normal) return -(edges[k] - d.mu) * d.inv_s * f[k];
             return f[k] * (edges[k] < d.mu ? 1 - 2 * h[8 + k] : -1 - 2 * h[8 + k]);
@@ -87,7 +87,7 @@ inline void location_scale_row(const double* theta, const double* edges, std::si
     for (std::size_t k = n; k < N; ++k) A[k] = 0;
 }
 
-// The arrays of one evaluation, in the caller's scratch. A holds epsilon already, except in its padding.
+// The arrays of one evaluation, in the caller's scratch. A includes epsilon, except in its padding.
 struct Partitioned {
     std::size_t n, N, rows;  // documents; columns and rows, padded by zeros
     Family family;
@@ -127,13 +127,13 @@ struct Partitioned {
     double* p_at(int t) const { return p + std::size_t(t) * N; }
 };
 
-// In doubles. partitioned_project needs that of one class.
+// Size of the scratch in doubles. partitioned_project needs that of one class.
 inline std::size_t partitioned_scratch(std::size_t n, int T, std::size_t n_classes, Family family) {
     const std::size_t groups = family == Family::beta && n > 1 ? beta_nodes(n, 2 * beta_limit, nullptr, nullptr) : 0;
     return Partitioned(n, T, n_classes, family, nullptr).used + 24 * groups;
 }
 
-constexpr std::size_t unroll = W == 8 ? 1 : 2;  // times W elements of a row at a time
+constexpr std::size_t unroll = W == 8 ? 1 : 2;  // loops advance by unroll * W elements of a row
 
 // A_j . x for the four rows from `row` on
 SINKPROP_INLINE void four_products(const double* row, std::size_t N, const double* const x[4], double out[4]) {
@@ -172,7 +172,7 @@ inline void fused_products(const Partitioned& m, const double* x, Finish finish)
     }
 }
 
-// 1 / w, or 0 for the sum of a line that holds nothing
+// 1 / w, or 0 if w is 0, the sum of an empty row or column
 inline double reciprocal(double w) {
     return w > 1e-250 ? 1 / w : 0;
 }
@@ -192,7 +192,7 @@ inline void form_matrix(const Partitioned& m, const double* theta, double epsilo
             m.edges[k / 4] = std::log(double(k) / double(n));
             m.edges[k / 4 + 1] = std::log(double(n - k) / double(n));
         }
-        // what is e^-50 of epsilon cannot be seen beside it
+        // numbers below e^-50 epsilon vanish when epsilon is added
         if (epsilon > 0) bins.threshold = bounded(std::log(epsilon) - 50, -708, -50);
     } else {
         for (std::size_t k = 0; k < N; ++k) {
@@ -240,13 +240,14 @@ inline void scale_ranks(const Partitioned& m, int T) {
 }
 
 // The adjoint of A is the sum of its rank-one terms left_t right_t': p_t q_t' for each product w_t = A q_t, which has
-// an odd t, q_t p_t' for w_t = A' q_t, and z_bar x_c' for the documents of class c. Its rows live in registers only.
+// an odd t, q_t p_t' for w_t = A' q_t, and z_bar x_c' for the documents of class c. Its rows are kept in registers
+// only.
 template <bool is_beta>
 inline void partitioned_rev(const Partitioned& m, const double* theta, const std::int32_t* classes,
                             std::size_t n_classes, int T, double* gradient) {
     const std::size_t N = m.N;
     if constexpr (!is_beta) {
-        // F_k is added to A_k and taken from A_(k+1): differences of the right vectors give the adjoint of F
+        // A_k has the term F_k and A_(k+1) the term -F_k: differences of the right vectors give the adjoint of F
         const auto difference = [&](double* x) {
             for (std::size_t k = 0; k + 1 < N; ++k) x[k] -= x[k + 1];
         };

@@ -2,19 +2,19 @@
 // gradient, and the products of the distribution. docs/baselines.md
 //
 // Scores carry independent normal noise of standard deviation sigma, so that document i beats document j with
-// probability pi_i = Phi((s_i - s_j) / (sqrt(2) sigma)). The number of documents that beat j is taken for a sum of
-// independent events: from p(0) = 1, each of the others adds a step
+// probability pi_i = Phi((s_i - s_j) / (sqrt(2) sigma)). The number of documents that beat j is treated as a sum of
+// independent events: from p(0) = 1, each of the other documents adds a step
 //   p'(r) = (1 - pi_i) p(r) + pi_i p(r - 1),
 // and in the end p(r) is the probability that j is at rank r + 1. The adjoint of the steps, from l(r) = D(r + 1), is
 //   pi_i_bar = sum_r p(r) (l'(r + 1) - l'(r)),       l(r) = (1 - pi_i) l'(r) + pi_i l'(r + 1),
-// where l'(r) is the discount to be expected of a document beaten r times so far. A document takes O(n K) for K ranks
-// that count, a query O(n^2 K).
+// where l'(r) is the expected discount of a document beaten r times so far. A document takes O(n K) for K ranks with a
+// discount, a query O(n^2 K).
 //
-// Documents are in score order. What is surely above or below j, with next to no probability of being on the other
-// side, is counted and not stepped through, and of p only a window is kept outside of which there is next to nothing of
-// it: p is log-concave, so it falls on both sides of its mode. Next to nothing is 1e-40 for gains and gradients, of
-// which not one digit changes, and 1e-299 where the probabilities themselves are asked for. All sums that make p are of
-// positive terms: p is accurate to the last digits even where it is very small.
+// Documents are in score order. Documents that are above or below j with near certainty are counted without a step. Of
+// p only a window is kept, outside of which it is negligible: p is log-concave, so it decreases on both sides of its
+// mode. Negligible means below 1e-40 for gains and gradients, in which no digit changes, and below 1e-299 if the
+// probabilities themselves are requested. All sums for p have positive terms, so p is accurate to the last digits even
+// if it is very small.
 #pragma once
 
 #include <cmath>
@@ -27,13 +27,14 @@ namespace sinkprop {
 namespace SINKPROP_ISA {
 namespace rank_binomial {
 
-// A probability below `nothing` is taken for 0, and so is Phi(-surely), which is just below it.
+// A probability below `nothing` counts as 0, and so does Phi(-surely), which is just below it.
 struct Cut {
     double surely, nothing;
 };
 constexpr Cut of_gains = {13.4, 1e-40}, of_probabilities = {37, 1e-299};
 
-// In units of W ranks: lo .. hi - 1 hold what there is of a state p. Unit hi is zero, and so is the number before lo.
+// The window of a state p, in units of W ranks: units lo .. hi - 1 are kept. Unit hi is zero, and so is the number
+// before unit lo.
 struct Window {
     std::size_t lo, hi;
     bool empty() const { return lo == hi; }
@@ -42,22 +43,23 @@ struct Window {
 // The arrays of one query, in the caller's scratch.
 struct Workspace {
     std::size_t n, N;             // documents, and padded
-    std::size_t units;            // of W ranks: those of a state that count
+    std::size_t units;            // units of W ranks that have a discount
     std::size_t stride;           // of a state in memory
-    std::size_t length;           // steps of a segment: the states of one are kept, and the first of every other
+    std::size_t length;           // steps per segment: all states of one segment are kept, and the first of each other
     double* s;                    // (N,) half the scores
-    double *pi, *rest, *density;  // (N,) pi_i, 1 - pi_i and phi, for the document at hand
+    double *pi, *rest, *density;  // (N,) pi_i, 1 - pi_i and phi, for the present document j
     double* dots;                 // (N, W) the sums of pi_i_bar, lane by lane
     double *l, *slope;            // (stride,), (N,): the adjoint of the state, and the gradient
     double *starts, *states;      // (segments + 1, stride), (length, stride)
     Window *start_windows, *windows;
     std::size_t used;  // doubles
 
-    // `columns`: the ranks that count at most
+    // `columns`: the largest number of ranks with a discount
     Workspace(std::size_t n_, std::size_t columns, double* scratch) : n(n_), N(round_up(n_, 8)), used(0) {
         units = round_up(columns, 8) / W;
         stride = round_up(columns, 8) + 16;
-        // A long query is stepped through once more, backward, segment by segment: n^1.5 numbers in place of n^2.
+        // For a long query the steps are computed again in the reverse pass, segment by segment: this stores n^1.5
+        // numbers instead of n^2.
         length = n;
         if (n * stride > kept) {
             length = 1;
@@ -84,7 +86,7 @@ struct Workspace {
     }
     static constexpr std::size_t kept = std::size_t(1) << 17;  // doubles that the second-level cache holds
 
-    // The state before step t of segment g, and for t = length of the segment the one after it
+    // The state before step t of segment g; for t = steps, the state after the segment
     double* state(std::size_t g, std::size_t t, std::size_t steps) const {
         double* at = t == 0 ? starts + g * stride : t == steps ? starts + (g + 1) * stride : states + t * stride;
         return at + 8;
@@ -104,7 +106,7 @@ SINKPROP_INLINE void close(double* p, Window w) {
     Lanes::all(0).store(p + w.lo * W - W);
 }
 
-// One step: the state p within w, to `next`; returns the window of that
+// One step from the state p with window w to the state `next`; returns its window
 SINKPROP_INLINE Window step(const double* p, Window w, double pi, double rest, std::size_t units, double nothing,
                             double* next) {
     if (w.hi < units && p[w.hi * W - 1] * pi > nothing) ++w.hi;
@@ -115,7 +117,7 @@ SINKPROP_INLINE Window step(const double* p, Window w, double pi, double rest, s
                            SINKPROP_LAMBDA { return next[edge] < nothing && next[edge] < next[inner]; };
     while (w.hi - w.lo > 1 && fades(w.lo * W + W - 1, w.lo * W + W)) ++w.lo;
     while (w.hi - w.lo > 1 && fades(w.hi * W - W, w.hi * W - W - 1)) --w.hi;
-    // the last rank that counts may be left behind by all of it
+    // all of p may have moved beyond the last rank with a discount
     if (w.hi == units && w.hi - w.lo == 1) {
         bool left = false;
         for (std::size_t r = w.lo * W; r < w.hi * W; ++r) left |= next[r] >= nothing;
@@ -125,7 +127,7 @@ SINKPROP_INLINE Window step(const double* p, Window w, double pi, double rest, s
     return w;
 }
 
-// Where document j stands to the others: pi, rest and density for those it is not certain of
+// Compares document j with the others: pi, rest and density of those that are not certainly above or below it
 inline void compare(const Workspace& m, std::size_t j, double half_width, double surely, Contest& c) {
     const double sj = m.s[j];
     const auto z = [&](std::size_t i) SINKPROP_LAMBDA { return (m.s[i] - sj) / half_width; };
@@ -146,7 +148,8 @@ inline void compare(const Workspace& m, std::size_t j, double half_width, double
     m.density[j] = 0;
 }
 
-// The steps from `first` on, of a segment of `steps`, whose start is there already. False if nothing is left of p.
+// The `steps` steps of segment g, from document `first` on; its first state is known. Returns false if nothing is left
+// of p.
 SINKPROP_INLINE bool forward(const Workspace& m, std::size_t g, std::size_t first, std::size_t steps,
                              std::size_t units) {
     for (std::size_t t = 0; t < steps; ++t) {
@@ -159,7 +162,7 @@ SINKPROP_INLINE bool forward(const Workspace& m, std::size_t g, std::size_t firs
     return true;
 }
 
-// The adjoint of these steps: l becomes that of the segment's start
+// The adjoint of these steps: l becomes the adjoint of the segment's first state
 SINKPROP_INLINE void forward_rev(const Workspace& m, std::size_t g, std::size_t first, std::size_t steps) {
     for (std::size_t t = steps; t-- > 0;) {
         const double* p = m.state(g, t, steps);
@@ -173,7 +176,7 @@ SINKPROP_INLINE void forward_rev(const Workspace& m, std::size_t g, std::size_t 
             fma(up, change, here).store(l + b * W);
         };
         std::size_t b = w.lo;
-        for (; b + 4 <= w.hi; b += 4)  // sums that do not wait for one another
+        for (; b + 4 <= w.hi; b += 4)  // independent sums, to hide latency
             for (std::size_t k = 0; k < 4; ++k) one(b + k, dot[k]);
         for (; b < w.hi; ++b) one(b, dot[0]);
         ((dot[0] + dot[1]) + (dot[2] + dot[3])).store(m.dots + (first + t) * W);
@@ -189,7 +192,7 @@ inline void start(const Workspace& m) {
 }
 
 inline void half_scores(const Workspace& m, const double* scores) {
-    // of halves no difference overflows
+    // differences of half the scores do not overflow
     for (std::size_t i = 0; i < m.N; ++i) m.s[i] = 0.5 * scores[i < m.n ? i : m.n - 1];
 }
 

@@ -14,7 +14,7 @@ namespace sinkprop {
 namespace SINKPROP_ISA {
 
 constexpr double word = 2147483648.0;                 // 2^31
-constexpr double rounder = 1.5 * 4503599627370496.0;  // added to a number of at most 51 bits, it leaves a whole one
+constexpr double rounder = 1.5 * 4503599627370496.0;  // adding it rounds a number of at most 51 bits to a whole number
 
 SINKPROP_INLINE std::int64_t bits(double x) {
     std::int64_t b;
@@ -22,8 +22,8 @@ SINKPROP_INLINE std::int64_t bits(double x) {
     return b;
 }
 
-// words (3, m) += values (m,) times scale (m,), powers of two. False where a product is not within (-1, 1): then the
-// words are of no use.
+// words (3, m) += values (m,) times scale (m,), powers of two. Returns false if a product is not within (-1, 1); the
+// words are then invalid.
 inline bool add_words(const double* SINKPROP_RESTRICT values, const double* SINKPROP_RESTRICT scale, std::size_t m,
                       std::int64_t* SINKPROP_RESTRICT words) {
     std::int64_t outside = 0;
@@ -67,7 +67,7 @@ SINKPROP_INLINE Lanes load_row(const float* p) {
 #endif
 }
 
-// Products of `rows` consecutive rows with v; the sum of each is formed in the same order however many there are.
+// Products of `rows` consecutive rows with v; the sum of each row has the same order of addition for any `rows`.
 template <int rows, class Feature>
 SINKPROP_INLINE void dots(const Feature* x, const double* v, std::size_t d, double* out, std::size_t stride) {
     Lanes even[rows], odd[rows];

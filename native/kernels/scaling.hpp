@@ -9,23 +9,24 @@
 //
 // An operator offers
 //   size                    padded length of every vector, a multiple of W
-//   mask                    1 where a vector's element belongs to a document, 0 where it pads
+//   mask                    1 where a vector's element belongs to a document, 0 in the padding
 //   unit                    a length: with it, (dA)_ij = unit * dA_ij / dy_i
-//   prepare(x)              to be called before a product with x, unless x was the `next` of the product before
+//   prepare(x)              must be called before a product with x, unless x was the `next` of the previous product
 //   apply(x, t, next, finish)
-//                           finish(i, k, mask) for the lanes from every i on of k = A x; remembers (dA) x under the
-//                           number t. `next`, if not null, is what finish writes, and multiplies A next
+//                           calls finish(i, k, mask) with the lanes i .. i + W - 1 of k = A x, for every such i;
+//                           remembers (dA) x under the number t. `next`, if not null, is the vector that finish
+//                           writes and that will be multiplied by A next
 //   apply_rev(p, t, next, finish)
-//                           finish(i, k, dk, m, out) for the lanes from every i on of k = A p, dk = (dA) p and the m
-//                           remembered under t. `next`, if not null, says that finish writes to `out` the lanes of
-//                           what multiplies A next; they may or may not be stored in `next`
-//   each_remembered(t, f)   f(i, m) for the lanes from every i on of what is remembered under t
-//   each_document(f)        f(i, slot): where in the vectors the i-th document by score stands
-//   each_padding(f)         f(slot) for the others
+//                           calls finish(i, k, dk, m, out) with the lanes of k = A p, dk = (dA) p and the m remembered
+//                           under t. `next`, if not null, says that finish writes to `out` the lanes of the vector
+//                           that will be multiplied by A next; they may or may not be stored in `next`
+//   each_remembered(t, f)   calls f(i, m) with the lanes of the vector remembered under t
+//   each_document(f)        calls f(i, slot): the position in the vectors of the i-th document by score
+//   each_padding(f)         calls f(slot) for all other positions
 // For a positive x the products are positive in the padding too, so that mask / k is 0 there.
 //
-// The product never exists as a vector: what is to become of its elements is a function, `finish`, which the operator
-// calls with W of them at a time, while they are in a register. To write q_1 = 1 / (A q_0), and then q_2 = 1 / (A q_1):
+// The product is never stored as a vector. Instead, the operator calls the function `finish` with W of its elements at
+// a time, while they are in a register. To write q_1 = 1 / (A q_0), and then q_2 = 1 / (A q_1):
 //
 //     A.prepare(q_0);
 //     A.apply(q_0, 0, q_1, [&](std::size_t i, Lanes k, Lanes mask) SINKPROP_LAMBDA {
@@ -35,9 +36,9 @@
 //         (mask / k).store(q_2 + i);  // no prepare(q_1): the first call was told that q_1 comes next
 //     });
 //
-// Afterwards (dA) q_0 is remembered under 0 and (dA) q_1 under 1. GaussianCells takes the moments of q_1 in the call
-// that makes it, while it is in the cache: that is what `next` is for. In the reverse pass the operator may even do
-// without storing it. Here is p_0 = -(A p_1) * q_1^2 from p_1, and the part of the gradient that both have:
+// Afterwards (dA) q_0 is remembered under 0 and (dA) q_1 under 1. The argument `next` lets GaussianCells compute the
+// moments of q_1 in the call that makes it, while it is in the cache. In the reverse pass the operator need not even
+// store it. This computes p_0 = -(A p_1) * q_1^2 from p_1, and the terms of the gradient that belong to both:
 //
 //     A.prepare(p_1);
 //     A.apply_rev(p_1, 0, p_0, [&](std::size_t i, Lanes k, Lanes dk, Lanes m, double* out) SINKPROP_LAMBDA {
@@ -46,10 +47,10 @@
 //         (load(gradient, i) + (p * m + q * dk)).store(gradient + i);  // p_0 * (dA) q_0 + q_1 * (dA) p_1
 //     });
 //
-// An operator of ties, each of several documents with the same score (see ties.hpp), has their numbers in its mask, so
-// that every vector holds the sum over a tie. It offers further
+// An operator of ties, each of several documents with the same score (see ties.hpp), has the number of documents of
+// each tie in its mask, so that every vector holds sums over ties. It also offers
 //   inverse                 1 / mask, 0 in the padding
-//   note(c, i, z, u, v)     to be called for the lanes from every i on of z = (A + epsilon) x, x = v * D[c]
+//   note(c, i, z, u, v)     must be called with the lanes of z = (A + epsilon) x, x = v * D[c], for every i
 #pragma once
 
 #include "simd.hpp"
@@ -113,7 +114,7 @@ struct Factors {
 // The vectors (size,) of one evaluation besides q, in the caller's scratch
 struct Adjoints {
     double *u_bar, *v_bar;     // the adjoints of u and v as the gain uses them, summed over classes
-    double *x, *z_bar;         // v * d of the class at hand, and the adjoint of z = (A + epsilon) x
+    double *x, *z_bar;         // v * d of the present class, and the adjoint of z = (A + epsilon) x
     double *p_next, *g_class;  // scratch of scale_rev; the gains of one class, if there are several
     explicit Adjoints(double* space, std::size_t N)
         : u_bar(space), v_bar(u_bar + N), x(v_bar + N), z_bar(x + N), p_next(z_bar + N), g_class(p_next + N) {}
@@ -123,8 +124,8 @@ constexpr std::size_t expected_gain_scratch(std::size_t size, int T, std::size_t
     return (std::size_t(T) + (n_classes > 1 ? 7 : 6)) * size;
 }
 
-// f = g' (u * z), z = (A + epsilon) x, x = v * d, for the documents of class c. As z is not kept, u_bar += g * z, which
-// belongs to the reverse pass, is taken here.
+// f = g' (u * z), z = (A + epsilon) x, x = v * d, for the documents of class c. Since z is not kept, u_bar += g * z,
+// which belongs to the reverse pass, is computed here.
 template <class Operator>
 SINKPROP_INLINE double gain(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
                             const Factors& pi, const Adjoints& a) {
@@ -164,7 +165,7 @@ SINKPROP_INLINE void gain_rev(const Operator& A, std::size_t c, const double* g,
     });
 }
 
-// How r = mask / w changes with w: -r^2 / mask
+// The derivative of r = mask / w with respect to w: -r^2 / mask
 template <class Operator>
 SINKPROP_INLINE Lanes squared(const Operator& A, Lanes r, std::size_t i) {
     if constexpr (has_ties<Operator>) return r * r * load(A.inverse, i);
@@ -172,8 +173,8 @@ SINKPROP_INLINE Lanes squared(const Operator& A, Lanes r, std::size_t i) {
 }
 
 // q_(t+1) = 1 / w_t, so p_t = w_bar = -q_bar q_(t+1)^2, with q_bar = (A + epsilon) p_(t+1); q_T and q_(T-1) are u and
-// v, which the gain uses too. A term p_t * (dA) q_t is taken when p_t is made, and q_t * (dA) p_t with the product that
-// makes p_(t-1). T > 0.
+// v, which the gain uses too. A term p_t * (dA) q_t is added when p_t is computed, and q_t * (dA) p_t with the product
+// that gives p_(t-1). T > 0.
 template <class Operator>
 SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const double* q, const Adjoints& a,
                                double* SINKPROP_RESTRICT gradient) {
@@ -214,7 +215,7 @@ SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const d
 // The value; its gradient with respect to the sorted scores, times the operator's unit, is written to `gradient`.
 //
 // Every product w = A q contributes the rank-one term p q' to the adjoint of A, p = w_bar, and so
-// p * (dA) q + q * (dA) p to the gradient: A is symmetric, and y_i moves both its row and its column.
+// p * (dA) q + q * (dA) p to the gradient: A is symmetric, and y_i changes both its row and its column.
 template <class Operator>
 inline double expected_gain(const Operator& A, const GainView& view, int T, double epsilon, double* scratch,
                             double* SINKPROP_RESTRICT gradient) {

@@ -1,9 +1,9 @@
 // Vectors of W doubles and the elementary functions on them, written once for every instruction set
 // (docs/linear-time.md 8).
 //
-// Everything lives in a namespace named after the instruction set of the translation unit, so that code compiled for
-// AVX2 is never linked into a path that a plainer processor takes. For the same reason nothing here instantiates a
-// template of the standard library.
+// Everything is in a namespace named after the instruction set of the translation unit, so that the linker never uses
+// code compiled for AVX2 where a processor without it runs. For the same reason nothing here instantiates a template of
+// the standard library.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-#if defined(SINKPROP_WIDTH)  // any width works on any instruction set, if slowly: tests run the widest one everywhere
+#if defined(SINKPROP_WIDTH)  // any width works on any instruction set, if slowly: tests use the widest everywhere
 constexpr int native_width = SINKPROP_WIDTH;
 #elif defined(__AVX512F__)
 constexpr int native_width = 8;
@@ -271,7 +271,7 @@ SINKPROP_INLINE void sincos(Vec<W> x, Vec<W>& sin_x, Vec<W>& cos_x) {
     cos_x = V::where_bit(magic, 0, flipped, kept);
 }
 
-// What the kernels advance by: W elements of an array, side by side in one register
+// W elements of an array, side by side in one register: kernels advance by this number
 constexpr int W = native_width;
 using Lanes = Vec<W>;
 

@@ -1,13 +1,13 @@
-// Tied documents as one: the gradient of the expected gain as a mean over the orders in which they might stand.
+// Tied documents treated as one: the gradient of the expected gain as a mean over all orders of tied documents.
 // docs/linear-time.md 5
 //
-// Documents with the same score have the same row of Pi, whatever their order, and the same column stands at each of
-// their ranks: the value does not depend on how ties are broken. The one-sided derivatives of the Laplace kernel do.
-// Of the terms between two documents of a tie only g_j u_j v_k d_k, with j and k at two of its ranks, is other than
-// odd when the two change places, so that of the mean over all orders there remains
+// Documents with the same score have the same row of Pi in any order, and the columns of their ranks are equal: the
+// value does not depend on how ties are broken. The one-sided derivatives of the Laplace kernel do depend on it. Of the
+// terms between two documents of a tie, all but g_j u_j v_k d_k, with j and k at two of its ranks, change sign when the
+// two are exchanged, and cancel in the mean over all orders. What remains is
 //     (1 / 2 tau) sum_k (g_j - g_k) u v * (mean over pairs of the tie's ranks of the upper's discount less the
 //     lower's)
-// and all other terms are those of the mean discount. Each document's derivative is then a line in its gain.
+// and all other terms are those of the mean discount. The derivative of a document is then linear in its gain.
 #pragma once
 
 #include "exponential_sums.hpp"
@@ -16,7 +16,7 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-// An operator of scaling.hpp for ties, from one for documents
+// An operator of scaling.hpp for ties, made from one for documents
 template <class Sums>
 struct TiedSums : Sums {
     double *inverse, *own, *spread;  // (size,), (n_classes, size), (n_classes, size)
@@ -42,8 +42,8 @@ struct TiedSums : Sums {
                                     SINKPROP_LAMBDA { spread[c * N + slot] = ties.spread[c * ties.n + i]; });
     }
 
-    // How a document's derivative, times the unit, grows with its gain: through g u (A x), and through the step in
-    // which u was made.
+    // The slope of a document's derivative, times the unit, in its gain: through g u (A x), and through the half
+    // iteration that made u.
     SINKPROP_INLINE void note(std::size_t c, std::size_t i, Lanes z, Lanes u, Lanes v) const {
         const std::size_t N = Sums::size;
         const int made = T % 2 ? T - 2 : T - 1;

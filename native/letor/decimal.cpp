@@ -66,7 +66,7 @@ int log2_of_power(int q) {
     return (q * 1741647) >> 19;
 }
 
-// The first 128 bits of 10^q (and of 5^q, which has the same), cut off: exact for 0 <= q <= 55
+// The first 128 bits of 10^q, truncated (those of 5^q are the same): exact for 0 <= q <= 55
 class Powers {
   public:
     static constexpr int least = -342, most = 324;
@@ -131,7 +131,7 @@ double from_bits(std::uint64_t bits) {
     return x;
 }
 
-// The double nearest to w 10^q, w != 0, or NaN where 128 bits of the power do not decide it or it is not normal.
+// The double nearest to w 10^q, w != 0, or NaN if 128 bits of the power do not decide it or it is not a normal number.
 // D. Lemire, "Number parsing at a gigabyte per second", 2021.
 double nearest(std::uint64_t w, std::int64_t q) {
     const double undecided = std::numeric_limits<double>::quiet_NaN();
@@ -151,7 +151,7 @@ double nearest(std::uint64_t w, std::int64_t q) {
     std::uint64_t m = product.high >> (upper + 9);  // 54 bits: one more than the significand
     int exponent = log2_of_power(int(q)) + 63 + upper - zeros + 1023;
     if (exponent <= 0) return undecided;
-    // Halfway between two doubles, which only these powers can reach exactly: to the even one
+    // Halfway between two doubles, which is possible only for these powers: round to the even one
     if (product.low <= 1 && q >= -4 && q <= 23 && (m & 3) == 1 && m << (upper + 9) == product.high)
         m &= ~std::uint64_t(1);
     m = (m + (m & 1)) >> 1;
@@ -163,7 +163,7 @@ double nearest(std::uint64_t w, std::int64_t q) {
     return from_bits(std::uint64_t(exponent) << 52 | (m & ((std::uint64_t(1) << 52) - 1)));
 }
 
-// The C library's conversion, which is exact, with a point for the decimal point whatever the locale
+// The C library's conversion, which is exact; the decimal point is a point in any locale
 double by_library(const char* begin, const char* end) {
     const std::string text(begin, end);
 #if defined(_MSC_VER)
@@ -228,7 +228,7 @@ const char* read_long_number(const char* const begin, double& value) {
         value = shift < 0 ? x / powers_of_ten[-shift] : x * powers_of_ten[shift];
     } else {
         value = nearest(w, shift);
-        // What was cut off matters only if it would take the number to another double.
+        // The digits that were cut off matter only if they would change the nearest double.
         if (std::isnan(value) || (cut && value != nearest(w + 1, shift))) value = by_library(begin, p);
     }
     return p;
@@ -241,13 +241,13 @@ struct Decimal {
     int exponent;
 };
 
-// The shortest decimal in the interval that rounds to c 2^q, the closest of those. The lower neighbour of a power of
-// two is only half as far. R. Giulietti, "The Schubfach way to render doubles", 2020.
+// The shortest decimal in the interval that rounds to c 2^q, and of several the closest. The lower neighbor of a power
+// of two is only half as far away as the upper one. R. Giulietti, "The Schubfach way to render doubles", 2020.
 Decimal shortest(std::uint64_t c, int q, bool lower_is_closer) {
     const int k = (q * 1262611 - (lower_is_closer ? 524031 : 0)) >> 22;  // floor(log10(width of the interval))
     const int h = q + log2_of_power(-k) + 1;
     const Wide power = powers().ceiling(-k);
-    auto scaled = [&](std::uint64_t x) {  // x 10^-k, the bits below the last marked by a 1
+    auto scaled = [&](std::uint64_t x) {  // x 10^-k; a 1 in the last bit if lower bits were lost
         const Wide high = multiply(power.high, x << h);
         const std::uint64_t carry = multiply(power.low, x << h).high, low = high.low + carry;
         return (high.high + (low < carry)) | (low > 1);
@@ -266,7 +266,7 @@ Decimal shortest(std::uint64_t c, int q, bool lower_is_closer) {
 }
 
 Decimal shortest(double x) {  // x > 0
-    // A decimal of at most 15 digits that reads as x is the only one: what people write is found by one trial.
+    // At most one decimal of up to 15 digits reads as x: one trial finds the numbers that people write.
     const double scaled = x * 1e6;
     if (scaled < 1e15) {
         const std::int64_t digits = std::int64_t(scaled + 0.5);
@@ -348,8 +348,9 @@ char* write_number(double x, char* out) {
 
 char* write_number(float x, char* out) {
     char* end = write_signed(x, out);
-    // The reader rounds twice, to a double and then to a float; where that strays, the double's own text cannot.
-    char copy[48] = {};  // ends as read_number asks
+    // A reader rounds twice, to a double and then to a float. If that gives another float, the text of the double does
+    // not.
+    char copy[48] = {};  // followed by readable bytes, as read_number requires
     double back;
     std::memcpy(copy, out, std::size_t(end - out));
     read_number(copy, back);

@@ -1,5 +1,5 @@
-// Decimal text to the nearest double, and a double to the shortest decimal text that reads back to it. Neither depends
-// on the locale, nor on what the standard library offers.
+// Decimal text to the nearest double, and a double to the shortest decimal text that reads back to it. Both are
+// independent of the locale and of the standard library.
 #pragma once
 
 #include <cstddef>
@@ -40,10 +40,11 @@ inline bool is_digit(char c) {
     return unsigned(static_cast<unsigned char>(c)) - '0' <= 9;
 }
 
-// How many digits stand at p, at most 8, and the number they make; eight bytes at p must be readable. The work does not
-// depend on their number, so that numbers of mixed lengths cost no mispredicted branches.
+// Returns the number of digits at p, at most 8, and sets `value` to the number they form; eight bytes at p must be
+// readable. The work does not depend on the number of digits, so that numbers of mixed lengths cause no mispredicted
+// branches.
 inline int read_digits(const char* p, std::uint64_t& value) {
-    std::uint64_t x = load_eight(p) - 0x3030303030303030u;  // borrows only reach what follows the first other byte
+    std::uint64_t x = load_eight(p) - 0x3030303030303030u;  // borrows affect only bytes after the first non-digit
     const std::uint64_t other = (x | (x + 0x7676767676767676u)) & 0x8080808080808080u;
     const int n = other ? trailing_zeros(other) >> 3 : 8;
     x = n ? x << (64 - 8 * n) : 0;  // zeros in front of the digits
@@ -53,20 +54,20 @@ inline int read_digits(const char* p, std::uint64_t& value) {
     return n;
 }
 
-// The number that begins at p, after its sign, in any form: see read_number.
+// Reads the number at p, after its sign, in any of the forms of read_number.
 const char* read_long_number(const char* p, double& value);
 
-// [+-] digits [. digits] [e [+-] digits], the nearest double to it, infinite past the largest; digits may lack on one
-// side of the point. Returns where the number ends, or null if there is none. A byte that cannot belong to a number
-// must follow, and eight bytes after that be readable.
+// Reads [+-] digits [. digits] [e [+-] digits] as the nearest double, or infinity beyond the largest one; digits may be
+// missing on one side of the point. Returns the end of the number, or null if there is none. The number must be
+// followed by a byte that cannot belong to it, and by eight readable bytes after that one.
 inline const char* read_number(const char* p, double& value) {
     const bool negative = *p == '-';
     p += negative | (*p == '+');
     const char* const first = p;
     std::uint64_t w = std::uint64_t(static_cast<unsigned char>(*p)) - '0', fraction = 0;
     int digits = 1, places = 0;
-    // One digit in front of the point is what most numbers have; the others get the way that costs all of them the
-    // same.
+    // Most numbers have one digit before the point; all others take the path whose cost does not depend on their
+    // length.
     if (w > 9 || is_digit(p[1])) digits = read_digits(p, w);
     p += digits;
     if (*p == '.') {
@@ -86,11 +87,11 @@ inline const char* read_number(const char* p, double& value) {
     return p;
 }
 
-// The digits of a whole number, at most 20. Returns their end.
+// Writes the digits of a whole number, at most 20. Returns their end.
 char* write_digits(std::uint64_t x, char* out);
 
-// The shortest text that read_number reads as x, which is finite; at `out`, where 32 bytes must be free. Returns its
-// end. For a float: the shortest that reads as a double which rounds to x.
+// Writes the shortest text that read_number reads as x, a finite number, to `out`, which must have 32 bytes. Returns
+// its end. For a float: the shortest text that is read as a double that rounds to x.
 char* write_number(double x, char* out);
 char* write_number(float x, char* out);
 

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
 
-// work(i) for i = 0, 1, ... n - 1 on threads that end with the call, until one returns false: then every smaller i has
-// been worked on too. The first exception is thrown again here.
+// Calls work(i) for i = 0, 1, ... n - 1 on threads that end with this call, until one call returns false; all smaller i
+// are worked on even then. Rethrows the first exception.
 template <class Work>
 void in_order(std::size_t n, int n_threads, Work work) {
     std::atomic<std::size_t> next{0};
@@ -41,7 +41,7 @@ void in_order(std::size_t n, int n_threads, Work work) {
     try {
         while (others.size() + 1 < threads) others.emplace_back(run);
     } catch (const std::exception&) {
-        // no more threads to be had: those there are do the work
+        // no more threads are available: the existing ones do the work
     }
     run();
     for (std::thread& t : others) t.join();
@@ -88,7 +88,7 @@ bool starts_qid(const char* p, const char* end) {
     return end - p >= 4 && std::memcmp(p, "qid:", 4) == 0;
 }
 
-// The id of the last feature on a line, which is the largest where the line can be read; -1 if there is none
+// The id of the last feature on a line, which is the largest in a line without faults; -1 if there is none
 std::int64_t last_id(const char* begin, const char* end) {
     while (end != begin && is_space(end[-1])) --end;
     while (end != begin && !is_space(end[-1]) && end[-1] != ':') --end;
@@ -104,7 +104,7 @@ std::int64_t last_id(const char* begin, const char* end) {
     return id;
 }
 
-// Calls work(line, end) for every line that begins in the chunk; `end` is where its newline is, or the text ends
+// Calls work(line, end) for every line that begins in the chunk; `end` points to its newline or to the end of the text
 template <class Work>
 void each_line(Text text, std::size_t begin, std::size_t end, Work work) {
     const char* const last = text.data + text.size;
@@ -199,15 +199,16 @@ std::size_t count_letor_features(Text text, const LetorLayout& layout, int n_thr
 
 namespace {
 
-// Reads the lines of one chunk. A line ends at a byte that no token holds, with eight readable bytes after it.
+// Reads the lines of one chunk. Each line must be followed by a byte that cannot be in a token, and by eight readable
+// bytes after that one.
 template <class T>
 class LineReader {
   public:
     LineReader(const LetorOptions& options, LetorIds ids, const LetorTable<T>& table)
         : options_(options), ids_(ids), table_(table) {}
 
-    // Whether [line, newline), which begins at `offset` of the text, can be read; `row` is where it goes, and is
-    // advanced if it is a document.
+    // Reads [line, newline), which begins at `offset` of the text, into row `row`, and advances `row` if the line is a
+    // document. Returns whether the line has no fault.
     bool read(const char* line, const char* newline, std::size_t offset, std::size_t& row) {
         line_ = line;
         offset_ = offset;
@@ -221,7 +222,7 @@ class LineReader {
             if (table_.docids) read_docid(p, row);
             ++row;
         }
-        // What is left is a comment. A return in it is the line end of another system, with documents after it.
+        // The rest is a comment. A carriage return in it is the line end of another system: documents follow it.
         const char* lone = find(p, '\r', end_);
         if (lone != end_) return fail(LetorFault::lone_return, lone, lone + 1);
         const char* zero = find(p, '\0', end_);
@@ -332,7 +333,7 @@ class LineReader {
             }
             next = column + 1;
         }
-        if (next > columns && table_.X) throw std::logic_error("letor: a feature past the columns that were counted");
+        if (next > columns && table_.X) throw std::logic_error("letor: a feature number exceeds the number of columns");
         if (x)
             for (; next < columns; ++next) x[next] = 0;
         return p;
@@ -363,7 +364,7 @@ class LineReader {
         return fail(null ? LetorFault::value_null : LetorFault::value, token);
     }
 
-    // The first word of the comment, or what follows `docid =`, `docid:` or `docid` there
+    // The first word of the comment, or the word after `docid =`, `docid:` or `docid` in it
     void read_docid(const char* p, std::size_t row) const {
         auto blank = [](char c) { return static_cast<unsigned char>(c) <= ' '; };
         auto skip = [&] {
@@ -423,7 +424,7 @@ LetorFailure read_letor(Text text, const LetorLayout& layout, const LetorOptions
             return fine = reader.read(line, end, offset, row);
         });
         if (fine) {
-            if (row != layout.row[c + 1]) throw std::logic_error("letor: rows were counted wrongly");
+            if (row != layout.row[c + 1]) throw std::logic_error("letor: the number of rows is not the one counted");
             return true;
         }
         const std::lock_guard<std::mutex> lock(mutex);

@@ -129,7 +129,7 @@ def test_arrays_are_cut_into_whole_queries(client):
         assert np.array_equal(seen["weight"], weight)
         assert np.array_equal(seen["codes"], codes)
         assert np.all(source.run(Seen())["codes"] == -1)  # as it was
-        with pytest.raises(ValueError, match=r"codes must be one a query, \(90,\)"):
+        with pytest.raises(ValueError, match=r"codes must have one value per query, \(90,\)"):
             source.with_codes(codes[1:])
 
 
@@ -199,7 +199,7 @@ def test_set_index_mends_a_frame_whose_queries_are_split(client):
     frame = dd.from_pandas(as_frame(Q), npartitions=4)  # cut anywhere
     message = (
         r"^the query \d+ is in X, partition 0 and in X, partition 1; a query must be whole\. Put the rows of "
-        r"each query into one partition, as X\.set_index\('query'\) does\.$"
+        r"each query into one partition, for example with X\.set_index\('query'\)\.$"
     )
     refused(client, message, frame, "label", "query")
     with cluster_source(client, frame.set_index("query"), "label", "query") as source:
@@ -318,7 +318,7 @@ def test_other_features_are_named_with_both_partitions(client, tmp_path):
     one, other = (dd.from_pandas(as_frame(part), npartitions=1).to_delayed()[0] for part in parts[:2])
     renamed = other.rename(columns={"f2": "g2"})
     frame = dd.from_delayed([one, renamed], meta=as_frame(parts[0]), verify_meta=False)
-    message = "^X, partition 1 has other features than X, partition 0: column 2 is 'g2', there it is 'f2'"
+    message = "^X, partition 1 has other features than X, partition 0: column 2 is 'g2' instead of 'f2'"
     refused(client, message, frame, "label", "query")
 
 
@@ -338,10 +338,10 @@ def test_paths_that_one_worker_does_not_see(client, stored, tmp_path):
     try:
         client.run(blind, str(paths[1]), workers=[other])
         refused(
-            client, rf"^the worker {other} does not see {paths[1]}\. Give paths that every worker sees", paths
+            client, rf"^the worker {other} does not find {paths[1]}\. Give paths that every worker can", paths
         )
         client.run(blind, str(stored.path), workers=[other])
-        message = rf"^the worker {other} cannot use {stored.path}: .* Give a path that every worker sees"
+        message = rf"^the worker {other} cannot use {stored.path}: .* Give a path that every worker can read"
         refused(client, message, stored)
     finally:
         client.run(blind, None, workers=[other])
@@ -372,7 +372,7 @@ def test_files_that_are_not_there_or_there_twice(client, tmp_path):
             dask_frame(thirds()),
             "label",
             dask_frame([Q])["query"],
-            "^qid must have the partitions of X, 3; it has 1",
+            "^qid must have the 3 partitions of X; it has 1",
         ),
     ],
 )
@@ -515,7 +515,7 @@ def test_workers_of_different_instructions_are_noted(client, caplog):
         finally:
             client.run(compute_with, own, workers=[odd])
     (record,) = caplog.records
-    assert record.getMessage().startswith("the workers compute with different instructions (")
+    assert record.getMessage().startswith("the workers use different instruction sets (")
 
 
 def test_processes_started_here_are_ended_whatever_happens():

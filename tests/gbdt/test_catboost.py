@@ -358,7 +358,7 @@ def test_arguments_that_do_not_fit():
         ({"labels": y - 1, "qid": qid}, "labels must be finite and not below 0"),
         ({"labels": np.full(len(y), np.nan), "qid": qid}, "labels must be finite"),
         ({"labels": [], "qid": []}, "at least one document"),
-        ({"labels": y, "qid": qid, "init_score": [1.0]}, "init_score must have one value a row"),
+        ({"labels": y, "qid": qid, "init_score": [1.0]}, "init_score must have one value per row"),
         ({"labels": y, "qid": qid, "sample_weight": [1.0]}, "sample_weight"),
         ({"labels": y, "qid": qid, "query_weight": {0: 1.0}}, "query_weight must have a weight for every"),
         ({"labels": y, "qid": qid, "eval_set": [y]}, r"pairs \(labels, qid\)"),

@@ -299,7 +299,7 @@ def test_settings_are_checked(given, message):
     [
         ([0.0, np.nan, 1.0], "scores must be finite; row 1 holds nan"),
         ([0.0, np.inf, 1.0], "row 1"),
-        ([0.0, 1.0], "scores must have one value a row: 3 rows, but 2 scores."),
+        ([0.0, 1.0], "scores must have one value per row: 3 rows, but 2 scores."),
         ([[0.0], [1.0], [2.0]], "scores must have the shape (N,)"),
     ],
 )

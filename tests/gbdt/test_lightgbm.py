@@ -309,7 +309,7 @@ def test_arguments_that_do_not_fit():
         lightgbm_metric(emtpy=1)
     with pytest.raises(ValueError, match="convention"):
         lightgbm_metric(convention="letter")
-    with pytest.raises(ValueError, match="names of their own"):
+    with pytest.raises(ValueError, match="metrics must have different names"):
         lightgbm_metric([OWN, RankLinear(gain=np.square, discount=np.reciprocal)])
     _, y, sizes = queries(5)
     with pytest.raises(ValueError, match=r"one weight a query, \(5,\)"):
@@ -329,7 +329,7 @@ def test_a_subset_is_trained_as_a_data_set_of_its_own():
 def test_a_subset_that_cuts_queries_is_told_of():
     X, y, sizes = queries(12)
     whole = dataset(X, y, sizes).construct()
-    with pytest.warns(UserWarning, match=r"1 of 3 queries .* query 2 with 3 of its"):
+    with pytest.warns(UserWarning, match=r"1 of 3 queries .* query 2 has 3 of its"):
         train(lightgbm_objective(), whole.subset(list(range(sizes[:2].sum() + 3))), 1)
 
 

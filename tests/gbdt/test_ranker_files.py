@@ -108,11 +108,11 @@ class TestPandas:
         number, code, y, qid = data
         frame = frame_of(pandas, number, code)
         ranker = BoostedRanker(**SMALL).fit(frame, y, qid=qid)
-        with pytest.raises(ValueError, match="column 'color' of X was one of categories"):
+        with pytest.raises(ValueError, match="column 'color' of X was categorical"):
             ranker.predict(frame.assign(color=code))
-        with pytest.raises(ValueError, match="column 'a number' of X was not one of categories"):
+        with pytest.raises(ValueError, match="column 'a number' of X was not categorical"):
             ranker.predict(frame.assign(**{"a number": frame["color"]}))
-        with pytest.raises(ValueError, match="column 'color' of eval_set X was one"):
+        with pytest.raises(ValueError, match="column 'color' of eval_set X was categorical"):
             BoostedRanker(**SMALL).fit(
                 frame, y, qid=qid, eval_set=[(frame.assign(color=code), y)], eval_qid=[qid]
             )
@@ -188,7 +188,7 @@ def test_polars(data, by_number, kind):
     expected = by_number[1].copy()
     expected[:, 1] = np.tile([np.nan, np.nan, 2], len(y))[: len(y)]
     assert_array_equal(ranker.predict(part), by_number[0].predict(expected))
-    with pytest.raises(ValueError, match="column 'c' of X was one of categories"):
+    with pytest.raises(ValueError, match="column 'c' of X was categorical"):
         ranker.predict(frame.with_columns(pl.lit(1.0).alias("c")))
     plain = pl.DataFrame({"n": number, "c": code})
     assert_array_equal(

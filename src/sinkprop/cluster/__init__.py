@@ -1,7 +1,7 @@
 """Tasks on Dask workers that hold whole queries, and sums sent back; this package knows no model.
 
-Users pass `cluster=` to a ranker; this package is what it then uses. Needs Dask: pip install
-"sinkprop[dask]".
+You need it only to write your own tasks: to train on a cluster, pass `cluster=` to a ranker, which uses this
+package. It needs Dask: pip install "sinkprop[dask]".
 """
 
 from typing import TYPE_CHECKING

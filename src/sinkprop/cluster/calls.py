@@ -17,33 +17,37 @@ if TYPE_CHECKING:
 
 __all__ = ["call"]
 
-_POLL = 0.5  # seconds between looks at who is there, while calls are out
+_POLL = 0.5  # seconds between checks for lost workers while calls are running
 
 
 def call(
     client: Client, function: Callable[..., Any], places: Sequence[str], *arguments: Sequence[Any], name: str
 ) -> dict[int, Any]:
-    """What `function(a, b, ...)` gives on each of the places, by number, without those that went away.
+    """Call `function(a, b, ...)` on each of some workers: results by position, without those of lost workers.
 
-    arguments  sequences, an item a place. What is a future must be on that worker already, so that nothing
-               moves. An error of the function is raised here.
-    name       of the tasks on the dashboard
+    places     Addresses of the workers.
+    arguments  Sequences with one item per worker. A future must already be on its worker, so that no data
+               moves.
+    name       Name of the tasks on Dask's dashboard.
+
+    An error in the function is raised here.
     """
     import dask
 
     keys = [f"{name}-{uuid4().hex}-{i}" for i in range(len(places))]
-    # one message to the scheduler for all; each runs at its place and nowhere else
+    # one message to the scheduler for all calls; each runs on its worker and nowhere else
     with dask.annotate(workers=dict(zip(keys, places, strict=True)).get):
         futures = client.map(function, *map(list, arguments), key=keys, pure=False)
     try:
         answers: dict[int, Any] = client.sync(_answers, client, dict(enumerate(futures)), places)
         return answers
-    finally:  # now, and not when the traceback of an error is forgotten
+    finally:  # now: the traceback of an error would keep them alive
         for future in futures:
             future.release()
 
 
 async def _answers(client: Client, futures: dict[int, Future], places: Sequence[str]) -> dict[int, Any]:
+    """Results of the futures, without those whose workers were lost."""
     from distributed import KilledWorker
 
     waiting = dict(futures)
@@ -56,7 +60,7 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
             if not gathered.done():
                 there = await _there(client)
                 gone = {i for i in waiting if places[i] not in there}
-        if not gone:  # for those the scheduler would wait for ever
+        if not gone:  # the scheduler would wait forever for the tasks of lost workers
             try:
                 return dict(zip(waiting, gathered.result(), strict=True))
             except (KilledWorker, CancelledError, asyncio.CancelledError):
@@ -65,13 +69,14 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
                 }
                 gone = ended or set(waiting)
         lost = [waiting.pop(i) for i in gone]
-        if client.status == "running":  # else whoever asks next finds that there is no scheduler
+        if client.status == "running":  # otherwise the next request notices that there is no scheduler
             with suppress(OSError):
                 await client.cancel(lost)
     return {}
 
 
 async def _there(client: Client) -> set[str]:
+    """Addresses of the workers that are connected to the scheduler."""
     try:
         return set(await asyncio.wait_for(client.nthreads(), patience()))
     except (OSError, RuntimeError, ValueError, TimeoutError, asyncio.TimeoutError) as error:
@@ -80,6 +85,6 @@ async def _there(client: Client) -> set[str]:
 
 
 def _heard(gathered: asyncio.Future[Any]) -> None:
-    """Take the error of an answer that nobody may wait for any more."""
+    """Retrieve the error of an abandoned result, so that asyncio does not report it."""
     if not gathered.cancelled():
         gathered.exception()

@@ -33,13 +33,15 @@ __all__ = [
 logger = logging.getLogger("sinkprop.cluster")
 
 _PATIENCE = "60s"
-# An interrupt from the keyboard goes to all processes of a terminal; the fit ends here, and still needs them.
+# An interrupt from the keyboard reaches all processes of a terminal. The fit handles it in this process, and
+# still needs the workers, so they ignore it.
 _DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-# Of clusters that are started here, which have no dashboard to show it: Dask looks at the stacks of workers a
-# hundred times a second, and at the clock of its loops fifty times, and what they compute waits meanwhile.
+# Settings of clusters that are started here. Dask samples the stacks of workers a hundred times per second
+# and the clock of its event loops fifty times, which delays the computation. Only the dashboard shows the
+# results, and these clusters have none.
 _QUIET = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"}
-_OWN: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # the workers of clusters that were started here
-_ADDRESSES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of the schedulers of clients
+_OWN: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # number of workers of clusters started here
+_ADDRESSES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # scheduler of each client
 _KINDS = (
     "cluster must be a dask.distributed.Client, a Dask cluster object, the address of a scheduler such as "
     "'tcp://host:8786', or a number of local worker processes"
@@ -48,11 +50,24 @@ _KINDS = (
 
 @contextmanager
 def connected(cluster: Any) -> Iterator[Client]:
-    """A client of the cluster.
+    """Connect to a Dask cluster for the duration of a `with` block.
 
-    cluster  a `dask.distributed.Client`, which stays open; a cluster object or the address of a scheduler, to
-             which a client is opened and closed; or a whole number of worker processes with one thread each,
-             which are started here and ended whatever happens
+    Parameters
+    ----------
+    cluster : dask.distributed.Client, Dask cluster, str or int
+        A client, which stays open at the end of the block; a cluster object or the address of a scheduler
+        such as "tcp://host:8786", for which a client is opened and closed; or a number of local worker
+        processes with one thread each, which are started here and ended with the block.
+
+    Yields
+    ------
+    dask.distributed.Client
+        Client of the cluster.
+
+    Raises
+    ------
+    ClusterLost
+        If the scheduler does not answer, the client is closed, or local workers cannot be started.
     """
     distributed = _distributed()
     if isinstance(cluster, distributed.Client):
@@ -78,6 +93,7 @@ def connected(cluster: Any) -> Iterator[Client]:
 
 
 def _distributed() -> Any:
+    """Import Dask's package `distributed`, or raise an ImportError that says how to install it."""
     try:
         import distributed
     except ImportError as error:
@@ -86,25 +102,27 @@ def _distributed() -> Any:
 
 
 def _client_at(address: str, distributed: Any) -> Client:
+    """Client of the scheduler at an address."""
     try:
         client: Client = distributed.Client(address, set_as_default=False)
         return client
-    except (OSError, ValueError) as error:  # no answer; no address
+    except (OSError, ValueError) as error:  # no answer, or not an address
         what = str(error).split("\n", maxsplit=1)[0]
         raise ClusterLost(
             f"there is no scheduler at {address!r}: {what}. Expected an address such as 'tcp://host:8786', "
-            "as `dask scheduler` prints it."
+            "which `dask scheduler` prints when it starts."
         ) from None
 
 
 def _local_cluster(n: int, distributed: Any) -> Any:
+    """Cluster of n worker processes on this machine."""
     import dask
 
     process = multiprocessing.current_process()
-    if getattr(process, "_inheriting", False):  # a worker that runs the script of its parent from the top
+    if getattr(process, "_inheriting", False):  # a worker that runs its parent's script from the top
         raise RuntimeError(
             "cluster= was given a number of processes in a script without a guard: each process runs the "
-            'script from its top. Put what starts the fit under `if __name__ == "__main__":`.'
+            'script from its top. Put the code that starts the fit under `if __name__ == "__main__":`.'
         )
     try:
         with dask.config.set(_QUIET):
@@ -112,16 +130,16 @@ def _local_cluster(n: int, distributed: Any) -> Any:
                 n_workers=n,
                 threads_per_worker=1,
                 processes=True,
-                # no dashboard, and a port of its own for what is served beside it
+                # no dashboard, and a free port for the HTTP server, which Dask starts anyway
                 scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-                memory_limit=0,  # they share the machine with this process: its memory is the limit of all
-                silence_logs=logging.CRITICAL,  # what a user should know of a lost worker is said here
+                memory_limit=0,  # no limit: the workers share this machine's memory with this process
+                silence_logs=logging.CRITICAL,  # sinkprop reports lost workers itself
                 preload=[_DEAF],
             )
     except RuntimeError as error:
         raise ClusterLost(
-            f"{n} local worker processes could not be started ({_line(error)}). In a script, put what starts "
-            'the fit under `if __name__ == "__main__":`.'
+            f"{n} local worker processes could not be started ({_line(error)}). In a script, put the code "
+            'that starts the fit under `if __name__ == "__main__":`.'
         ) from error
     _OWN[local] = n
     return local
@@ -129,7 +147,7 @@ def _local_cluster(n: int, distributed: Any) -> Any:
 
 @contextmanager
 def while_connected(client: Client) -> Iterator[None]:
-    """A context in which errors of Dask after the connection was lost become `ClusterLost`."""
+    """Context in which errors of Dask become `ClusterLost` if the connection to the scheduler was lost."""
     try:
         yield
     except ClusterLost:
@@ -142,12 +160,12 @@ def while_connected(client: Client) -> Iterator[None]:
 
 
 def patience() -> float:
-    """Seconds to wait for a worker where there is none: the setting `sinkprop.patience` of Dask."""
+    """Seconds to wait for a worker if there is none: Dask's setting `sinkprop.patience`."""
     return setting("sinkprop.patience", _PATIENCE)
 
 
 def setting(name: str, default: str) -> float:
-    """The seconds of a setting of Dask that is a time."""
+    """Value of a Dask setting that is a time, in seconds."""
     import dask
     from dask.utils import parse_timedelta
 
@@ -155,12 +173,15 @@ def setting(name: str, default: str) -> float:
 
 
 def workers_of(client: Client) -> dict[str, int]:
-    """The threads of each worker by its address, waiting a while for a first one; `ClusterLost` if none."""
+    """Number of threads of each worker, by address.
+
+    Waits for `patience` seconds if there is no worker, and then raises `ClusterLost`.
+    """
     give_up = time.monotonic() + patience()
     while True:
         try:
             found: dict[str, int] = dict(client.nthreads())
-        except (OSError, RuntimeError, ValueError) as error:  # closed, timed out, or the client is
+        except (OSError, RuntimeError, ValueError) as error:  # closed, timed out, or the client is closed
             raise ClusterLost(f"the scheduler at {address_of(client)} is gone ({_line(error)}).") from None
         _complete(client.cluster, len(found))
         if found:
@@ -173,19 +194,34 @@ def workers_of(client: Client) -> dict[str, int]:
 
 
 def _complete(cluster: Any, there: int) -> None:
-    """Start workers that a cluster of this process has lost for good.
+    """Replace workers that a cluster of this process has lost for good.
 
-    Dask's nanny starts another where one dies, but ends itself where that is in the moment of starting.
+    Dask's nanny process replaces a worker that dies, but gives up if it dies while it starts.
     """
     wanted = 0 if cluster is None else _OWN.get(cluster, 0)
     if there < wanted:
-        cluster.scale(wanted)  # nothing where a nanny is about to do it
+        cluster.scale(wanted)  # has no effect if a nanny already does it
 
 
 def check_workers(client: Client) -> dict[str, int]:
-    """The threads of each worker by its address, if all of them run this version of sinkprop and of Python.
+    """Check that all workers run the same versions of sinkprop and Python as this process.
 
-    A ValueError names the first that does not.
+    Parameters
+    ----------
+    client : dask.distributed.Client
+        Client of the cluster.
+
+    Returns
+    -------
+    dict from str to int
+        Number of threads of each worker, by address.
+
+    Raises
+    ------
+    ValueError
+        If a worker runs other versions; the message names the worker.
+    ClusterLost
+        If the scheduler is gone, or there is no worker.
     """
     workers = workers_of(client)
     for address, what in differing(client, workers).items():
@@ -197,7 +233,7 @@ def check_workers(client: Client) -> dict[str, int]:
 
 
 def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
-    """What is wrong with each of the workers that cannot take part."""
+    """Workers that cannot take part, by address, with the reason."""
     answers = ask(client, _probe(), workers=workers)
     found = {}
     for address in sorted(answers):
@@ -211,8 +247,8 @@ def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
     sets = {answers[address][2] for address in answers if address not in found}
     if len(sets) > 1:
         logger.warning(
-            "the workers compute with different instructions (%s): the last bits of the model depend on "
-            "which of them has which queries", ", ".join(sorted(sets)),
+            "the workers use different instruction sets (%s): the last bits of the model depend on which "
+            "worker has which queries", ", ".join(sorted(sets)),
         )  # fmt: skip
     return found
 
@@ -220,7 +256,7 @@ def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
 def ask(
     client: Client, function: Callable[..., Any], *arguments: Any, workers: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """What a short function gives, or raises, on each worker; those that go away meanwhile are left out."""
+    """Result or exception of a short function on each worker, by address, without lost workers."""
     from distributed.comm import CommClosedError
 
     asked = set(workers_of(client) if workers is None else workers)
@@ -238,9 +274,11 @@ def ask(
 
 
 def _probe() -> Callable[[], tuple[str, str, str]]:
+    """Function that returns the worker's versions of sinkprop and Python, and its instruction set."""
+
     def probe() -> tuple[
         str, str, str
-    ]:  # within a function, so that it is sent whole: sinkprop may be missing
+    ]:  # an inner function is sent with its code: sinkprop may be missing on the worker
         import platform
 
         import sinkprop
@@ -257,7 +295,8 @@ def _python() -> str:
 
 
 def address_of(client: Client) -> str:
-    if client.scheduler is not None:  # which a client forgets when it is closed
+    """Address of a client's scheduler, also after the client was closed."""
+    if client.scheduler is not None:  # a closed client has none
         _ADDRESSES[client] = client.scheduler.address
     return _ADDRESSES.get(client, "an unknown address")
 

@@ -1,10 +1,10 @@
-"""The error that is raised when a cluster cannot go on."""
+"""The error that is raised when a cluster cannot continue."""
 
 __all__ = ["ClusterLost"]
 
 
 class ClusterLost(RuntimeError):  # noqa: N818  # it is not the caller's error
-    """The workers, or the scheduler, went away and did not come back: one line that says which.
+    """Error for workers or a scheduler that were lost and did not come back; the message says which.
 
-    A checkpoint of the fit stays where it is; the same fit, on any cluster or on none, resumes from it.
+    A checkpoint of the fit remains. The same fit resumes from it, on any cluster or in a single process.
     """

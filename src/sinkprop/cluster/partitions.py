@@ -46,13 +46,13 @@ __all__ = [
     "verify",
 ]
 
-_BLOCK = 1 << 22  # bytes of features that a thread takes at a time
-_FEW = 16  # results of partitions that wait in memory to be combined
+_BLOCK = 1 << 22  # bytes of features per block; a thread works on one block at a time
+_FEW = 16  # results of partitions that are kept in memory before they are combined
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Held:
-    """A partition in memory: rows sorted by query, weights of rows but not of queries."""
+    """A partition in memory: rows sorted by query, with row weights but without query weights."""
 
     data: TrainingSet
     feature_names: tuple[str, ...] | None = None
@@ -64,7 +64,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Stored:
-    """The queries from number `first` to `stop` of a stored set, which stay in its file."""
+    """A partition on disk: the queries first to stop - 1 of a stored set, read when they are needed."""
 
     path: str
     digest: str
@@ -78,7 +78,13 @@ Partition: TypeAlias = Held | Stored
 
 @dataclass(frozen=True, eq=False)
 class FitPartition:
-    """A partition as part of a fit: its number, that of its first query, and what its queries carry."""
+    """Data of a fit about one partition.
+
+    number        Number of the partition.
+    first         Number of its first query.
+    query_weight  Weights of its queries, or None.
+    codes         Codes of its queries, or None.
+    """
 
     number: int
     first: int
@@ -88,20 +94,20 @@ class FitPartition:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Share:
-    """The partitions of one worker, in their order; `held` has the blocks of those in memory, by number."""
+    """Partitions of one worker, in order; `held` has the blocks of those in memory, by partition number."""
 
     pieces: tuple[FitPartition, ...]
     partitions: tuple[Partition, ...]
     held: dict[int, list[Block]]
 
-    def __sizeof__(self) -> int:  # what it holds is counted where it was loaded
+    def __sizeof__(self) -> int:  # without the partitions, which are counted where they were loaded
         extras = [array for piece in self.pieces for array in (piece.query_weight, piece.codes)]
         return 200 * len(self.pieces) + sum(array.nbytes for array in extras if array is not None)
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What the client must know of a partition."""
+    """Description of a partition for the client."""
 
     n_rows: int
     n_features: int
@@ -112,7 +118,10 @@ class Summary:
 
 
 def share(pieces: Sequence[FitPartition], *partitions: Partition) -> Share:
-    """What one worker has, with blocks that live as long: they keep what tasks make once for all."""
+    """Make the share of one worker.
+
+    Its blocks live as long as the share, so that they can keep results that tasks compute only once.
+    """
     held = {
         piece.number: _held_blocks(piece, partition)
         for piece, partition in zip(pieces, partitions, strict=True)
@@ -122,7 +131,7 @@ def share(pieces: Sequence[FitPartition], *partitions: Partition) -> Share:
 
 
 def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
-    """The task on all that is shared out to a worker, combined as far as the tree of n partitions goes."""
+    """Run a pickled task on a worker's share, combining results as far as the tree of n partitions allows."""
     from distributed import get_worker
 
     run = pickle.loads(task)
@@ -139,7 +148,7 @@ def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
 
 
 def blocks(own: Share) -> Iterator[tuple[int, Block]]:
-    """The blocks of a share, with the numbers of their partitions."""
+    """Blocks of a share, each with the number of its partition."""
     at = 0
     while at < len(own.pieces):
         partition = own.partitions[at]
@@ -148,7 +157,7 @@ def blocks(own: Share) -> Iterator[tuple[int, Block]]:
             yield from ((number, block) for block in own.held[number])
             at += 1
             continue
-        run = at + 1  # partitions that follow each other in the file are read in one go
+        run = at + 1  # consecutive partitions of a file are read in one go
         while run < len(own.pieces) and _follows(own.partitions[run - 1], own.partitions[run]):
             run += 1
         yield from _stored_blocks(own.pieces[at:run], own.partitions[at:run])  # type: ignore[arg-type]
@@ -156,6 +165,7 @@ def blocks(own: Share) -> Iterator[tuple[int, Block]]:
 
 
 def _follows(one: Partition, other: Partition) -> bool:
+    """Whether the second partition is next to the first in the same file."""
     return (
         isinstance(one, Stored)
         and isinstance(other, Stored)
@@ -165,6 +175,7 @@ def _follows(one: Partition, other: Partition) -> bool:
 
 
 def _held_blocks(piece: FitPartition, held: Held) -> list[Block]:
+    """Blocks of a partition in memory."""
     data = held.data
     return [
         _block(data, piece, first, stop, piece.first + first)
@@ -173,6 +184,7 @@ def _held_blocks(piece: FitPartition, held: Held) -> list[Block]:
 
 
 def _stored_blocks(pieces: Sequence[FitPartition], parts: Sequence[Stored]) -> Iterator[tuple[int, Block]]:
+    """Blocks of consecutive partitions of a stored set, each with the number of its partition."""
     stored = opened(parts[0].path, parts[0].digest)
     edges = stored.block_queries
     start = int(np.searchsorted(edges, parts[0].first, side="right")) - 1
@@ -192,6 +204,7 @@ def _stored_blocks(pieces: Sequence[FitPartition], parts: Sequence[Stored]) -> I
 
 
 def _by_query(block: Block) -> Block:
+    """Block with features that are normalized query by query."""
     data = block.data
     X = scale_by_query(data.X, data.groups)
     scaled = TrainingSet(X, data.y, data.groups, data.sample_weight, data.query_weight)
@@ -199,7 +212,7 @@ def _by_query(block: Block) -> Block:
 
 
 def _block(data: TrainingSet, piece: FitPartition, first: int, stop: int, number: int) -> Block:
-    """The queries first:stop of some rows, as views; `number` is that of the first in the whole set."""
+    """Block of the queries first:stop, as views; `number` is the number of the first in the whole set."""
     own = slice(number - piece.first, number - piece.first + stop - first)
     weight = None if piece.query_weight is None else piece.query_weight[own]
     codes = None if piece.codes is None else piece.codes[own]
@@ -207,12 +220,12 @@ def _block(data: TrainingSet, piece: FitPartition, first: int, stop: int, number
 
 
 def queries_of(data: TrainingSet, first: int, stop: int, weight: Floats | None) -> TrainingSet:
-    """The queries first:stop, as views, with weights (stop - first,) of their own."""
+    """Queries first:stop, as views, with the weights (stop - first,) given."""
     return replace(consecutive(data, first, stop), query_weight=weight)
 
 
 def sorted_rows(queries: Queries, *, by_query: bool) -> TrainingSet:
-    """Rows sorted by query, and scaled query by query where that is asked for."""
+    """Rows sorted by query; with `by_query`, features are normalized query by query."""
     X, y, groups = queries.X, queries.y, queries.groups
     if by_query:
         X = scale_by_query(X, groups)
@@ -223,6 +236,7 @@ def sorted_rows(queries: Queries, *, by_query: bool) -> TrainingSet:
 
 
 def load_letor_partition(path: str, n_features: int | None, by_query: bool) -> Held:
+    """Load a LETOR file as a partition."""
     from sinkprop.data.letor import load_letor
 
     return Held(sorted_rows(load_letor(path, n_features=n_features), by_query=by_query))
@@ -231,7 +245,12 @@ def load_letor_partition(path: str, n_features: int | None, by_query: bool) -> H
 def load_frame_partition(
     frame: Any, label: Any, qid: Any, name: str, by_query: bool, single: bool
 ) -> Held | None:
-    """A partition of a Dask DataFrame; label and qid are names of its columns or series of the same rows."""
+    """Make a partition from a partition of a Dask DataFrame, or None if it is empty.
+
+    label, qid  Names of columns, or series with the same rows.
+    name        Name of the partition in error messages.
+    single      Whether to keep single precision.
+    """
     from sinkprop.data.frames import load_frame
 
     if not len(frame):
@@ -240,12 +259,12 @@ def load_frame_partition(
     for role, given in (("label", label), ("qid", qid)):
         if isinstance(given, str):
             named[role] = given
-            if given not in frame.columns and given == frame.index.name:  # as set_index leaves it
+            if given not in frame.columns and given == frame.index.name:  # the index, after set_index
                 frame = frame.reset_index()
         else:
             named[role] = f"__{role}__"
             if len(given) != len(frame):
-                raise ValueError(f"{name}: {len(frame)} rows, but {len(given)} of {role}.")
+                raise ValueError(f"{name}: {len(frame)} rows, but {len(given)} values of {role}.")
             frame = frame.assign(**{named[role]: given.to_numpy()})
     try:
         queries = load_frame(frame, qid=named["qid"], label=named["label"])
@@ -259,6 +278,7 @@ def load_frame_partition(
 
 
 def summarize(held: Held | None) -> Summary | None:
+    """Describe a partition for the client; None if it is empty."""
     if held is None:
         return None
     data = held.data
@@ -279,23 +299,23 @@ def summarize(held: Held | None) -> Summary | None:
 
 @lru_cache(maxsize=16)
 def opened(path: str, digest: str) -> StoredQueries:
-    """The stored set that the fit was started with; a ValueError if there is another in its place."""
+    """Open the stored set of the fit; a ValueError if there is another set at its path."""
     from sinkprop.store import open_queries
 
     stored = open_queries(path)
     if stored.digest != digest:
-        raise ValueError(f"{path}: not the set that the fit was started with: its checksums are others.")
+        raise ValueError(f"{path}: not the set that the fit was started with: its checksums differ.")
     return stored
 
 
 def see(path: str, digest: str) -> None:
-    """An error unless this worker has the stored set."""
+    """Raise an error unless this worker can open the stored set."""
     opened.cache_clear()  # an earlier fit may have seen another set here
     opened(path, digest)
 
 
 def verify(path: str, digest: str, number: int) -> None:
-    """A StoreError if the bytes of a part of a stored set are not those that were written."""
+    """Raise a StoreError if the checksum of one file of a stored set is wrong."""
     from sinkprop.store import StoredQueries
 
     stored = opened(path, digest)
@@ -304,5 +324,5 @@ def verify(path: str, digest: str, number: int) -> None:
 
 
 def unseen(paths: Sequence[str]) -> str | None:
-    """The first of the paths at which this worker finds nothing."""
+    """First path that does not exist on this worker, or None."""
     return next((path for path in paths if not os.path.exists(path)), None)

@@ -18,31 +18,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Arrays", "File", "Frame", "InFile", "Placement", "Recipe"]
 
-_REFRESH = 3.0  # seconds after which the list of workers is asked for again
+_REFRESH = 3.0  # seconds between requests for the list of workers
 _POLL = 0.5
-_MANY = 8  # partitions a worker from which runs of them are even enough, and combine best
+# partitions per worker from which consecutive runs are even enough; runs combine into the fewest results
+_MANY = 8
 
 logger = logging.getLogger("sinkprop.cluster")
 
 
 class Recipe(Protocol):
-    """How a partition is made, as often as it must be."""
+    """Recipe of a partition: makes it, and makes it again if it is lost."""
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Name of the partition in messages."""
 
     @property
     def settled(self) -> bool:
-        """Whether Dask decides where it is, and makes it again by itself."""
+        """Whether Dask decides which worker has it, and makes it again if it is lost."""
 
     def load(self, client: Client, worker: str) -> Any:
-        """The partition on that worker: a future, or what can be sent there each time."""
+        """Put the partition on a worker: a future, or a small value that is sent with each task."""
 
 
 @dataclass(frozen=True)
 class InFile:
-    """A run of queries of a stored set: nothing to load, for workers read it as they go."""
+    """Consecutive queries of a stored set. Nothing is loaded: workers read them during each task."""
 
     partition: Stored
     name: str
@@ -54,7 +55,7 @@ class InFile:
 
 @dataclass(frozen=True)
 class File:
-    """A file of LETOR text, read by the worker."""
+    """A LETOR file, loaded by the worker."""
 
     path: str
     n_features: int | None
@@ -79,7 +80,7 @@ class File:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Arrays:
-    """Rows of arrays of this process, sent to the worker."""
+    """Rows of arrays in this process, sent to the worker."""
 
     held: Held
     name: str
@@ -88,7 +89,7 @@ class Arrays:
     def load(self, client: Client, worker: str) -> Future | None:
         try:
             (future,) = client.scatter([self.held], workers=[worker], hash=False, timeout=5)
-        # the scheduler does not know the worker any more, or cannot reach it: the next look will say so
+        # the scheduler has lost the worker, or cannot reach it: the next refresh notices
         except (KeyError, OSError, TimeoutError):
             return None
         return future
@@ -96,7 +97,7 @@ class Arrays:
 
 @dataclass(eq=False)
 class Frame:
-    """A partition of a Dask DataFrame: Dask knows how to make it, and where."""
+    """A partition of a Dask DataFrame; Dask makes it and chooses its worker."""
 
     future: Future
     name: str
@@ -108,11 +109,19 @@ class Frame:
 
 @dataclass(eq=False, repr=False)
 class Placement:
-    """The worker of each partition. `version` changes whenever one of them is made or moved."""
+    """Assignment of partitions to workers.
+
+    recipes  Recipes of the partitions.
+    weights  Work of each partition, such as its number of rows.
+    workers  Number of threads of each worker, by address.
+    where    Address of each partition's worker.
+    loaded   Each partition, as `Recipe.load` returned it.
+    version  Number that changes whenever a partition is made or moved.
+    """
 
     client: Client
     recipes: Sequence[Recipe]
-    weights: Sequence[int]  # rows of each, or any measure of its work
+    weights: Sequence[int]
     workers: dict[str, int] = field(default_factory=dict)
     where: list[str] = field(default_factory=list)
     loaded: list[Any] = field(default_factory=list)
@@ -121,7 +130,7 @@ class Placement:
     _looked: float = -_REFRESH
 
     def refresh(self, *, at_once: bool = False) -> None:
-        """Every partition on a worker that is there, and the work spread over those that came."""
+        """Put every partition on a worker that is there, and give work to workers that have joined."""
         if not at_once and time.monotonic() - self._looked < _REFRESH:
             return
         while True:
@@ -133,10 +142,10 @@ class Placement:
             self.workers, self._looked = workers, time.monotonic()
             if None not in self.loaded:
                 return
-            time.sleep(0.1)  # for the scheduler to notice that a worker went while something was sent to it
+            time.sleep(0.1)  # for the scheduler to notice that a worker was lost while data was sent to it
 
     def release(self) -> None:
-        """Let the workers forget all partitions."""
+        """Free all partitions on the workers."""
         made = [recipe.future for recipe in self.recipes if isinstance(recipe, Frame)]
         for partition in [*self.loaded, *made]:
             if hasattr(partition, "release"):
@@ -145,12 +154,12 @@ class Placement:
         self.version += 1
 
     def _fit_workers(self) -> dict[str, int]:
-        """The workers that can take part; those that came since the start are asked for their versions."""
+        """Workers that can take part; those that have joined since the start are asked for their versions."""
         found = workers_of(self.client)
         new = set(found) - set(self.workers) - self._unfit
         if new and self.workers:
             for address, what in differing(self.client, new).items():
-                logger.warning("the worker %s takes no part: it %s", address, what)
+                logger.warning("the worker %s is not used: it %s", address, what)
                 self._unfit.add(address)
         fit = {address: n for address, n in found.items() if address not in self._unfit}
         if not fit:
@@ -158,18 +167,20 @@ class Placement:
         return fit
 
     def _broken(self) -> bool:
+        """Whether a partition is lost."""
         return any(_is_lost(partition) for partition in self.loaded)
 
     def _place(self, workers: dict[str, int]) -> None:
+        """Assign the partitions to the workers, and load those that are new to their worker."""
         gone = {address for address in self.where if address not in workers}
         if gone:
             n = sum(address in gone for address in self.where)
             logger.warning(
-                "%s gone: %d of %d partitions go to %d %s",
+                "%s gone: %d of %d partitions move to %d %s",
                 _listed(gone), n, len(self.where),
                 len(workers), "other" if len(workers) == 1 else "others",
             )  # fmt: skip
-        in_file = isinstance(self.recipes[0], InFile)  # costs nothing to move, and is read best in one piece
+        in_file = isinstance(self.recipes[0], InFile)  # free to move, and fastest to read in one run
         if in_file or (not self.where and len(self.recipes) >= _MANY * len(workers)):
             where = _runs(self.weights, workers)
         else:
@@ -184,7 +195,7 @@ class Placement:
         self.where = where
 
     def _follow(self, workers: dict[str, int]) -> None:
-        """Where Dask has put them, once it has made all of them (again)."""
+        """Find out where Dask has put the partitions, once it has made all of them, or made them again."""
         from distributed import KilledWorker, wait
 
         futures: list[Any] = [recipe.load(self.client, "") for recipe in self.recipes]
@@ -197,7 +208,7 @@ class Placement:
                 continue
             failed = [future for future in futures if future.status == "error"]
             killed = [future for future in failed if isinstance(future.exception(), KilledWorker)]
-            if killed:  # it was with workers that died, more often than Dask allows; not by its fault
+            if killed:  # its workers died more often than Dask allows; the partition is not the reason
                 self.client.retry(killed)
                 continue
             for future in failed:
@@ -206,13 +217,13 @@ class Placement:
             if lost:
                 raise ClusterLost(
                     f"{self.recipes[lost[0]].name} is gone from the cluster, and Dask cannot make it again: "
-                    "what it was made of was lost with a worker. Make the frame again, from files."
+                    "the data it was made from was lost with a worker. Make the frame again, from files."
                 )
             break
         holders = self.client.who_has(futures)
         where = [next(iter(sorted(holders[future.key])), "") for future in futures]
         if "" in where:
-            self._follow(workers)  # a worker went between the two questions
+            self._follow(workers)  # a worker was lost between the two requests
         elif where != self.where:
             self.loaded, self.where, self.version = futures, where, self.version + 1
 
@@ -227,7 +238,7 @@ def _listed(addresses: set[str]) -> str:
 
 
 def _runs(weights: Sequence[int], workers: dict[str, int]) -> list[str]:
-    """Consecutive partitions for each worker, of about as much work for each of its threads."""
+    """Assign consecutive partitions to each worker, with about the same work per thread."""
     order = sorted(workers)
     threads, total = sum(workers.values()), sum(weights)
     ends, sofar = [], 0
@@ -244,13 +255,17 @@ def _runs(weights: Sequence[int], workers: dict[str, int]) -> list[str]:
 
 
 def _spread(weights: Sequence[int], workers: dict[str, int], before: Sequence[str]) -> list[str]:
-    """A worker for each partition: its own, if that is there and has not too much, or the least busy."""
+    """Assign a worker to each partition.
+
+    A partition keeps its worker if that is there and has no more than its share of the work; otherwise it
+    gets the least busy worker.
+    """
     fair = sum(weights) / sum(workers.values())
     busy = dict.fromkeys(workers, 0.0)
     where = [""] * len(weights)
     for i, address in enumerate(before):
         share = weights[i] / workers.get(address, 1)
-        # a partition is a whole: one that stands half within its share stays
+        # a partition stays if at least half of it is within the worker's share
         if address in workers and busy[address] + share / 2 <= fair:
             where[i] = address
             busy[address] += share

@@ -41,20 +41,27 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "plan_of"]
 
-# Partitions of what is cut here: a number that depends on the data alone, so that the result cannot depend on
-# the cluster; enough for an even share each, few enough to send one message about all.
+# Bounds on the number of partitions, and bytes per partition. The number depends only on the data, so that
+# the result does not depend on the cluster. There are enough to share them evenly, and few enough to describe
+# all of them in one message.
 _LEAST, _MOST, _BYTES = 64, 4096, 8 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The partitions of a data set, and what is known of its queries.
+    """Partitions of a data set, and the metadata of its queries.
 
-    first          numbers of the first queries of the partitions, and the number of all
-    rows           of each partition
-    digest         of the rows: what a checkpoint is compared by
-    query_weight   where the data came with it
-    weighted_rows  whether rows have weights
+    recipes        Recipes of the partitions.
+    first          Number of the first query of each partition, then the number of all queries.
+    rows           Number of rows of each partition.
+    sizes          Number of documents of each query (Q,).
+    query_ids      Query ids (Q,).
+    n_features     Number of features.
+    feature_names  Names of the features, or None.
+    digest         Checksum of the rows, with which a checkpoint is compared.
+    placement      Workers of the partitions, if they have been loaded for the checks.
+    query_weight   Query weights (Q,), if the data has them.
+    weighted_rows  Whether rows have weights.
     """
 
     recipes: Sequence[Recipe]
@@ -78,11 +85,12 @@ class Plan:
         return len(self.sizes)
 
     def release(self) -> None:
-        """Let the workers forget what was loaded to be looked at."""
+        """Free the partitions that the workers loaded for the checks."""
         if self.placement is not None:
             self.placement.release()
 
     def weights_of_queries(self, weight: ArrayLike | Mapping[Hashable, float] | None) -> Floats | None:
+        """Checked query weights (Q,): those given, or those of the data, or None."""
         if weight is None:
             return self.query_weight
         return as_query_weight(weight, Groups.of_sizes(self.sizes, self.query_ids), self.n_rows)
@@ -91,6 +99,7 @@ class Plan:
 def plan_of(
     client: Client, X: Any, y: Any, qid: Any, *, by_query: bool, n_features: int | None, name: str
 ) -> Plan:
+    """Plan of data of any kind; the arguments are those of `cluster_source`."""
     if is_frame_of_cluster(X):
         return _frames(client, X, y, qid, by_query=by_query, name=name)
     if isinstance(X, str | os.PathLike):
@@ -106,13 +115,14 @@ def plan_of(
     if not isinstance(X, TrainingSet):
         if y is None or qid is None:
             raise ValueError(
-                f"{name}X is an array: give y and qid with it, one label and one query id a row."
+                f"{name}X is an array: give y and qid with it, one label and one query id per row."
             )
         X = sorted_rows(Queries(X, y, qid), by_query=by_query)
     return _arrays(X)
 
 
 def _stored(client: Client, stored: StoredQueries, *, by_query: bool) -> Plan:
+    """Plan of a stored set, which the workers read from disk."""
     path, digest = os.path.abspath(stored.path), stored.digest
     _check_stored(client, stored, path)
     offsets = np.asarray(stored.offsets)
@@ -134,13 +144,13 @@ def _stored(client: Client, stored: StoredQueries, *, by_query: bool) -> Plan:
 
 
 def _check_stored(client: Client, stored: StoredQueries, path: str) -> None:
-    """Every worker sees the set, and its bytes are those that were written: one worker reads each file."""
+    """Check that every worker can open the set, and the checksum of each file, which one worker reads."""
     answers = ask(client, see, path, stored.digest)
     for address in sorted(answers):
         if answers[address] is not None:
             raise ValueError(
                 f"the worker {address} cannot use {path}: {_line(answers[address])} Give a path that every "
-                "worker sees, as on a shared file system."
+                "worker can read, such as one on a shared file system."
             )
     numbers = list(range(len(stored.manifest.parts)))
     keys = [f"sinkprop-verify-{uuid4().hex}-{i}" for i in numbers]
@@ -150,10 +160,11 @@ def _check_stored(client: Client, stored: StoredQueries, path: str) -> None:
     try:
         client.gather(checks)
     except ValueError as error:
-        raise type(error)(*error.args) from None  # the worker's own traceback says no more
+        raise type(error)(*error.args) from None  # without the worker's traceback, which adds nothing
 
 
 def _files(client: Client, paths: Sequence[Any], *, by_query: bool, n_features: int | None) -> Plan:
+    """Plan of LETOR files, one partition per file, which the workers load."""
     names = [os.path.abspath(os.fsdecode(path)) for path in paths]
     for i, name in enumerate(names):
         if name in names[:i]:
@@ -163,8 +174,8 @@ def _files(client: Client, paths: Sequence[Any], *, by_query: bool, n_features: 
     for address, missing in sorted(ask(client, unseen, names).items()):
         if missing is not None:
             raise ValueError(
-                f"the worker {address} does not see {missing}. Give paths that every worker sees, as on a "
-                "shared file system."
+                f"the worker {address} does not find {missing}. Give paths that every worker can read, "
+                "such as those on a shared file system."
             )
     files: list[Recipe] = [File(name, n_features, by_query) for name in names]
     sizes = [os.path.getsize(name) for name in names]
@@ -172,6 +183,7 @@ def _files(client: Client, paths: Sequence[Any], *, by_query: bool, n_features: 
 
 
 def _frames(client: Client, X: Any, y: Any, qid: Any, *, by_query: bool, name: str) -> Plan:
+    """Plan of a Dask DataFrame, with its partitions."""
     import dask
 
     roles = {"y": y, "qid": qid}
@@ -183,12 +195,12 @@ def _frames(client: Client, X: Any, y: Any, qid: Any, *, by_query: bool, name: s
         elif not (hasattr(given, "npartitions") and hasattr(given, "to_delayed")):
             what = "None" if given is None else type(given).__name__
             raise ValueError(
-                f"{role} must be the name of a column of {name}X, or a Dask Series with its partitions, "
-                f"where {name}X is a Dask DataFrame; got {what}."
+                f"{role} must be the name of a column of {name}X, or a Dask Series with the same partitions, "
+                f"if {name}X is a Dask DataFrame; got {what}."
             )
         elif given.npartitions != X.npartitions:
             raise ValueError(
-                f"{role} must have the partitions of {name}X, {X.npartitions}; it has {given.npartitions}."
+                f"{role} must have the {X.npartitions} partitions of {name}X; it has {given.npartitions}."
             )
     named = {given for given in roles.values() if isinstance(given, str)}
     single = all(X.dtypes[column] == np.float32 for column in X.columns if column not in named)
@@ -208,11 +220,12 @@ def _frames(client: Client, X: Any, y: Any, qid: Any, *, by_query: bool, name: s
     futures = client.compute(made)
     frames: list[Recipe] = [Frame(future, f"{name}X, partition {i}") for i, future in enumerate(futures)]
     key = qid if isinstance(qid, str) else "qid"
-    hint = f"Put the rows of each query into one partition, as X.set_index({key!r}) does."
+    hint = f"Put the rows of each query into one partition, for example with X.set_index({key!r})."
     return _held(client, frames, Placement(client, frames, [1] * count), hint=hint)
 
 
 def _arrays(data: TrainingSet) -> Plan:
+    """Plan of rows in this process, which are sent to the workers."""
     offsets = data.groups.offsets
     bounds = cut(offsets, _number(-(-data.X.nbytes // _BYTES)))
     recipes = [
@@ -234,21 +247,22 @@ def _arrays(data: TrainingSet) -> Plan:
 
 
 _FILES_HINT = (
-    "Put its documents into one file, or convert the files into one set by `sinkprop convert`, which says "
-    "where they stand."
+    "Put its documents into one file, or convert the files into one set with `sinkprop convert`, which says "
+    "where they are."
 )
 
 
 def _held(client: Client, recipes: list[Recipe], placement: Placement, *, hint: str) -> Plan:
-    """The plan of partitions whose contents only the workers have seen: they are loaded, and compared."""
+    """Plan of partitions that only the workers can read: the workers load them, and they are checked."""
     try:
         return _compared(client, recipes, placement, hint)
-    except BaseException:  # let the workers forget them now, and not when the traceback is forgotten
+    except BaseException:  # free them now: the traceback would keep them alive
         placement.release()
         raise
 
 
 def _compared(client: Client, recipes: list[Recipe], placement: Placement, hint: str) -> Plan:
+    """Plan of loaded partitions: same features in all, and no query in two. Empty ones are left out."""
     found: dict[int, Summary | None] = {}
     while len(found) < len(recipes):
         placement.refresh(at_once=True)
@@ -292,19 +306,20 @@ def _compared(client: Client, recipes: list[Recipe], placement: Placement, hint:
 
 
 def _check_features(summaries: Sequence[Summary], names: Sequence[str]) -> None:
+    """Raise a ValueError if partitions differ in the number or names of features."""
     one = summaries[0]
     for other, name in zip(summaries[1:], names[1:], strict=True):
         if other.n_features != one.n_features:
             raise ValueError(
                 f"{name} has {other.n_features} features, but {names[0]} has {one.n_features}. If lines "
-                f"leave out zeros, convert the files by `sinkprop convert` with --n-features "
-                f"{max(other.n_features, one.n_features)}."
+                f"leave out zeros, convert the files with `sinkprop convert --n-features "
+                f"{max(other.n_features, one.n_features)}`."
             )
         if other.feature_names != one.feature_names:
             here, there = other.feature_names or (), one.feature_names or ()
             at = next((i for i, pair in enumerate(zip(here, there, strict=False)) if pair[0] != pair[1]), 0)
             raise ValueError(
-                f"{name} has other features than {names[0]}: column {at} is {_at(here, at)}, there it is "
+                f"{name} has other features than {names[0]}: column {at} is {_at(here, at)} instead of "
                 f"{_at(there, at)}. Give every partition the same columns in the same order."
             )
 
@@ -314,6 +329,7 @@ def _at(names: Sequence[str], at: int) -> str:
 
 
 def _check_queries(summaries: Sequence[Summary], names: Sequence[str], hint: str) -> None:
+    """Raise a ValueError if a query is in two partitions."""
     ids = _joined([summary.queries for summary in summaries])
     part = np.repeat(np.arange(len(summaries)), [len(summary.queries) for summary in summaries])
     seen: dict[Hashable, int] = {}
@@ -335,7 +351,7 @@ def _raise_split(query: Hashable, one: str, other: str, hint: str) -> None:
 
 
 def _joined(ids: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Ids of all partitions, each as it was: NumPy would make text of numbers beside text."""
+    """Query ids of all partitions, with their types: NumPy would convert numbers to text if some are text."""
     kinds = {"i" if array.dtype.kind in "iu" else array.dtype.kind for array in ids}
     if kinds <= {"i"} or kinds <= {"U"}:
         return np.concatenate(ids)
@@ -345,6 +361,7 @@ def _joined(ids: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _number(blocks: int) -> int:
+    """Number of partitions for a number of blocks."""
     return int(np.clip(blocks, _LEAST, _MOST))
 
 

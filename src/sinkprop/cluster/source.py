@@ -1,4 +1,4 @@
-"""The queries of a fit on a Dask cluster, as the trainer sees them: tasks go out, sums come back."""
+"""The queries of a fit on a Dask cluster: tasks are sent to the workers, and sums come back."""
 
 from __future__ import annotations
 
@@ -43,16 +43,35 @@ def cluster_source(
     n_features: int | None = None,
     name: str = "",
 ) -> Iterator[ClusterSource]:
-    """The queries of X on the workers of a cluster, checked, for as long as the block lasts.
+    """Put queries on the workers of a cluster for the duration of a `with` block, after checking them.
 
-    cluster       see `connected`; to have two sources on one, open it once and give both the client
-    X             a StoredQueries or the path of one; a list of files of LETOR text; a Dask DataFrame, with y
-                  and qid the names of its columns or Dask Series of the same partitions; a `Queries`; a
-                  `TrainingSet`; or arrays X (N, D), y (N,) and qid (N,)
-    query_weight  (Q,) in the order of the queries, or {id: weight}
-    by_query      whether features are normalized query by query
-    n_features    of LETOR text; None takes the largest id, which must be the same in every file
-    name          what comes before X in messages: "eval_set "
+    Parameters
+    ----------
+    cluster : dask.distributed.Client, Dask cluster, str or int
+        Cluster to use, see `connected`. For two sources on one cluster, connect once and pass the client to
+        both.
+    X : StoredQueries, path, list of paths, Dask DataFrame, Queries, TrainingSet or array of shape (N, D)
+        Features of the documents. Stored sets (or the path of one) and `Queries` have their own labels and
+        query ids; a list of paths names LETOR files.
+    y : array of shape (N,), str or Dask Series, optional
+        Labels, if X is an array or a Dask DataFrame. For a Dask DataFrame, the name of a column, or a Dask
+        Series with the same partitions.
+    qid : array of shape (N,), str or Dask Series, optional
+        Query ids, if X is an array or a Dask DataFrame; given like `y`.
+    query_weight : array of shape (Q,) or mapping from query id to float, optional
+        Query weights, in the order of the queries or by query id.
+    by_query : bool, default False
+        Whether to normalize the features query by query.
+    n_features : int, optional
+        Number of features in LETOR files. By default the largest feature number, which must be the same in
+        all files.
+    name : str, default ""
+        Text before "X" in error messages, such as "eval_set ".
+
+    Yields
+    ------
+    ClusterSource
+        The queries on the workers.
     """
     with connected(cluster) as client:
         with while_connected(client):
@@ -66,14 +85,43 @@ def cluster_source(
 
 
 class ClusterSource:
-    """Whole queries in partitions on the workers of a cluster.
+    """Queries on the workers of a cluster, in partitions of whole queries.
 
-    n_rows, n_queries, n_features, longest  sizes of the set, and of its largest query
-    sizes          (Q,) documents of each query
-    query_ids      (Q,)
-    feature_names  or None
-    query_weight   (Q,) or None
-    digest         of the rows: of a stored set and of arrays, the same as in a single process
+    Made by `cluster_source`.
+
+    Parameters
+    ----------
+    client : dask.distributed.Client
+        Client of the cluster.
+    plan : Plan
+        Division of the data into partitions.
+    query_weight : array of shape (Q,), optional
+        Query weights.
+    codes : array of shape (Q,), optional
+        One code per query, which tasks find in their blocks; see `with_codes`.
+    placement : Placement, optional
+        Workers of the partitions, if the source shares them with another one.
+
+    Attributes
+    ----------
+    n_rows : int
+        Number of documents.
+    n_queries : int
+        Number of queries.
+    n_features : int
+        Number of features.
+    longest : int
+        Number of documents of the largest query.
+    sizes : array of shape (Q,)
+        Number of documents of each query.
+    query_ids : array of shape (Q,)
+        Query ids.
+    feature_names : tuple of str or None
+        Names of the features, if the data has names.
+    weighted_rows : bool
+        Whether the rows have weights.
+    digest : str
+        Checksum of the rows. For a stored set or arrays it is the same as in a single process.
     """
 
     def __init__(
@@ -98,10 +146,22 @@ class ClusterSource:
         self._views: list[ClusterSource] = []
 
     def with_codes(self, codes: NDArray[np.int16]) -> ClusterSource:
-        """The same queries, with a code (Q,) each."""
+        """Attach a code to each query, such as its fold of cross-validation.
+
+        Parameters
+        ----------
+        codes : array of shape (Q,)
+            Code of each query, an integer of 16 bits.
+
+        Returns
+        -------
+        ClusterSource
+            The same queries with these codes. It shares the partitions on the workers with this source, and
+            closes with it.
+        """
         given = np.asarray(codes, dtype=np.int16)
         if given.shape != (self.n_queries,):
-            raise ValueError(f"codes must be one a query, ({self.n_queries},); got {given.shape}.")
+            raise ValueError(f"codes must have one value per query, ({self.n_queries},); got {given.shape}.")
         view = ClusterSource(
             self._client,
             self._plan,
@@ -113,9 +173,24 @@ class ClusterSource:
         return view
 
     def run(self, task: Task[P]) -> P:
-        """The task on every block, combined in the order of the partitions, whoever came first.
+        """Run a task on all blocks and combine the results in the order of the partitions.
 
-        What a lost worker had is computed again elsewhere; `ClusterLost` where no worker is left.
+        If a worker is lost, other workers compute its results again.
+
+        Parameters
+        ----------
+        task : Task
+            Function of a block, with a method `combine` for results.
+
+        Returns
+        -------
+        object
+            Combined result. It does not depend on the number of workers, or on which of them is faster.
+
+        Raises
+        ------
+        ClusterLost
+            If no worker is left, the scheduler is gone, or workers are lost too often.
         """
         from distributed.protocol.pickle import dumps
 
@@ -136,19 +211,19 @@ class ClusterSource:
             if lost:
                 self._placement.refresh(at_once=True)
         raise ClusterLost(
-            f"workers were lost {_ROUNDS} times in one evaluation. If the system ends them for their memory, "
-            "cut the data into smaller partitions, or convert it to a stored set, which is read as it goes."
+            f"workers were lost {_ROUNDS} times in one evaluation. If they run out of memory, cut the "
+            "data into smaller partitions, or convert it to a stored set, which is read block by block."
         )
 
     def close(self) -> None:
-        """Let the workers forget what they hold, of this source and of those made from it."""
+        """Free the memory of the workers that this source uses, and sources made from it by `with_codes`."""
         for view in self._views:
             view.close()
         self._forget_shares()
         self._placement.release()
 
     def _round(self, payload: bytes, n: int, missing: set[int]) -> tuple[dict[Node, Any], bool]:
-        """The task on the partitions missing: nodes of the tree, and whether a worker was lost meanwhile."""
+        """Run the task on the missing partitions: nodes of the tree, and whether a worker was lost."""
         shares = self._all_shares() if len(missing) == n else self._shared(missing)
         count = len(shares)
         answers = call(
@@ -171,6 +246,7 @@ class ClusterSource:
         self._shares = {}
 
     def _all_shares(self) -> dict[str, Future]:
+        """Shares of all partitions, kept on the workers until the placement changes."""
         if self._shared_version != self._placement.version:
             self._forget_shares()
             self._shares = self._shared(set(range(len(self._plan.recipes))))
@@ -178,7 +254,7 @@ class ClusterSource:
         return self._shares
 
     def _shared(self, numbers: set[int]) -> dict[str, Future]:
-        """The partitions of these numbers, gathered into one share for each worker that has some."""
+        """Shares of the workers: each has the worker's partitions among these numbers."""
         by_worker: dict[str, list[int]] = {}
         for number in sorted(numbers):
             by_worker.setdefault(self._placement.where[number], []).append(number)
@@ -195,6 +271,7 @@ class ClusterSource:
         }
 
     def _piece(self, number: int) -> FitPartition:
+        """Weights and codes of the queries of a partition."""
         first, stop = self._plan.first[number], self._plan.first[number + 1]
         weight, codes = self.query_weight, self._codes
         return FitPartition(

@@ -1,6 +1,6 @@
 """Boosted trees on the expected gain: `BoostedRanker`, and objectives for three tree libraries.
 
-None of the three is imported before something that needs it is called.
+LightGBM, XGBoost and CatBoost are optional; each is imported only when you call something that needs it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "xgboost_objective",
 ]
 
-# what needs scikit-learn
+# names whose modules need scikit-learn
 _LAZY = {
     "BoostedRanker": "sinkprop.gbdt.ranker",
     "BoostingFit": "sinkprop.gbdt.growing.loop",

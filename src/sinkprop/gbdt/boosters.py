@@ -19,11 +19,12 @@ __all__ = [
 ]
 
 _PROCESS = os.getpid()
-# what a model's text has of the machines that it was trained on
+# parameters in a model's text that depend on the machines it was trained on, and the values written instead
 _ALONE = {"num_threads": "0", "num_machines": "1", "tree_learner": "serial"}
 
 
 def lightgbm_module(needed_by: str = "BoostedRanker") -> Any:
+    """Import LightGBM; if it is missing, raise an ImportError that says which name needs it."""
     try:
         import lightgbm
     except ImportError as error:
@@ -32,7 +33,7 @@ def lightgbm_module(needed_by: str = "BoostedRanker") -> Any:
 
 
 def booster_text(booster: Any, n_trees: int = -1) -> str:
-    """The model as LightGBM writes it, with the same bytes for any number of threads and of processes."""
+    """Text of a model as LightGBM writes it, with the same bytes for any number of threads and processes."""
     text: str = booster.model_to_string(num_iteration=n_trees)
     trees, parameters, lines = text.rpartition("\nparameters:")
     for name, value in _ALONE.items():
@@ -41,12 +42,15 @@ def booster_text(booster: Any, n_trees: int = -1) -> str:
 
 
 def booster_of(text: str, needed_by: str = "BoostedRanker") -> Any:
-    """The booster of a text that is known to be whole: LightGBM may end the process at any other."""
+    """Make a booster from the text of a model.
+
+    The text must be complete: LightGBM may end the process when it reads a damaged one.
+    """
     return lightgbm_module(needed_by).Booster(model_str=text)
 
 
 def as_booster(model: Any) -> Any:
-    """The booster of what fit takes as init_model."""
+    """Booster of the argument `init_model` of `fit`, or None if it is None."""
     if model is None:
         return None
     booster = getattr(model, "booster_", model)
@@ -59,7 +63,9 @@ def as_booster(model: Any) -> Any:
 
 
 def booster_names(names: Sequence[str]) -> list[str] | str:
-    """Names of features as LightGBM takes them: different ones, without blanks and the signs of JSON.
+    """Feature names that LightGBM accepts, or "auto" if some would be empty or equal.
+
+    LightGBM accepts neither white space nor the special characters of JSON; both become underscores.
 
     >>> booster_names(["title: bm25", "length"])
     ['title__bm25', 'length']
@@ -69,10 +75,10 @@ def booster_names(names: Sequence[str]) -> list[str] | str:
 
 
 def openmp_threads(n_threads: int | None, n: int) -> int:
-    """How many threads LightGBM or XGBoost gets for n documents.
+    """Number of threads that LightGBM or XGBoost gets for n documents.
 
-    One in a process that was forked: OpenMP's threads stayed with the parent, and the child would wait for
-    them for ever. The trees are the same.
+    It is 1 in a forked process: OpenMP's threads exist only in the parent, and the child would wait for them
+    forever. The number of threads does not change the trees.
     """
     wanted = threads(n_threads, n)
     return wanted if os.getpid() == _PROCESS else 1

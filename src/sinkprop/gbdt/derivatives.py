@@ -21,28 +21,44 @@ from sinkprop.objective.relaxations import SmoothedIndicator
 __all__ = ["Derivatives", "TreeLoss", "whole_of"]
 
 
-# LETOR's discount is the same for the first two ranks: nothing would tell the second document from the first.
+# LETOR's discount is the same for the first two ranks, so it could not tell their documents apart.
 GAIN = "ndcg(discount=log2)"
-# Boosters divide by a sum of curvatures, which must not be 0 in a leaf of documents without a derivative.
+# Boosters divide by a sum of curvatures, which must not be 0 in a leaf whose documents have derivative 0.
 _LEAST = 1e-16
 
 
 @dataclass(frozen=True)
 class TreeLoss:
-    """How the scores of a query become derivatives.
+    """Settings of the loss that boosted trees minimize, minus the expected gain, and of its derivatives.
 
-    gain       what is to be large: see `expected_gain`. The default has the discount 1 / log2(k + 1), which
-               tells the first rank from the second, as LETOR's does not
-    widths     of the Laplace kernel, one or several: the expected gain is the mean over them. Small ones see
-               who stands before whom, large ones who might; a tree moves scores by the learning rate or less
-    blend      a document's curvature is the absolute value of its derivative: this part of it is taken as the
-               mean over its query. 0 leaves every document its own; with 1 it is the same for all of a query
-    noise      standard deviation of what is added to every score before its derivatives are taken, anew in
-               each round: trees that see other orders of near documents agree less on their mistakes
-    seed       of the noise, which depends besides on the scores and the order of the rows: there is no state
-    n_iter     Sinkhorn iterations
-    epsilon    added to every entry of the matrix before them
+    Parameters
+    ----------
+    gain : str or Gain, default "ndcg(discount=log2)"
+        Gain to maximize, see `expected_gain`. The default has the discount 1 / log2(k + 1), which
+        distinguishes rank 1 from rank 2; LETOR's discount does not.
+    widths : float or sequence of float, default (0.1, 1.0)
+        Widths of the Laplace kernel, each above 0. The expected gain is the mean over the widths. A small
+        width resolves the current order of the documents; a large one lets documents that are far apart
+        affect each other. Widths are in units of the scores, which a tree changes by about the learning rate.
+    blend : float, default 0.5
+        Share of the query's mean in a document's curvature, from 0 to 1. A document's own curvature is the
+        absolute value of its derivative. With 0 every document keeps its own; with 1 all documents of a query
+        have the mean.
+    noise : float, default 0.4
+        Standard deviation of the noise that is added to every score before the derivatives are computed. It
+        is drawn anew in each round, so that trees see different orders of documents with similar scores and
+        make less similar errors.
+    seed : int, default 0
+        Seed of the noise. The noise is a function of the seed, the scores and the order of the rows; no state
+        is kept between rounds.
+    n_iter : float, default 2
+        Number of Sinkhorn iterations.
+    epsilon : float, default 1e-6
+        Number added to every entry of the matrix before the Sinkhorn iterations.
 
+    Examples
+    --------
+    >>> from sinkprop.gbdt import TreeLoss
     >>> TreeLoss("ndcg@10", widths=0.5).widths
     (0.5,)
     """
@@ -69,7 +85,7 @@ class TreeLoss:
 
 
 def whole_of(sizes: Integers, weights: Floats | None = None) -> tuple[float, float]:
-    """The sum of the weights of queries, and the mean number of their documents."""
+    """Sum of the query weights, and the weighted mean number of documents per query."""
     if weights is None:
         weights = np.ones(len(sizes))
     total = math.fsum(weights)
@@ -77,21 +93,39 @@ def whole_of(sizes: Integers, weights: Floats | None = None) -> tuple[float, flo
 
 
 class Derivatives:
-    """The derivatives of minus the mean expected gain times the number of documents.
+    """Gradient and curvature of minus the mean expected gain, times the number of documents.
 
-    So a document's is of the order of 1, as boosters expect. Where queries have weights, they count their
-    documents too: a query of weight 2 is as two of it.
+    The factor makes the derivative of a document about 1 in size, as boosters expect. Query weights also
+    count when the number of documents is computed: a query of weight 2 counts like two copies of it.
 
-    groups         the queries of the rows
-    sample_weight  (N,) row weights and
-    query_weight   query weights: see `expected_gain`
-    whole          `whole_of` all queries, where only some of the documents are here: queries whose documents
-                   are elsewhere have none in `groups`, and are there to be counted
+    Parameters
+    ----------
+    loss : TreeLoss
+        Settings of the loss.
+    labels : array of shape (N,)
+        Relevance of each document, not below 0.
+    groups : Groups
+        Queries of the rows.
+    sample_weight : array of shape (N,), optional
+        Row weights, see `expected_gain`.
+    query_weight : array of shape (Q,) or (N,), or mapping from query id to float, optional
+        Query weights, see `expected_gain`.
+    n_threads : int, optional
+        Number of threads, see `expected_gain`. Does not change the derivatives.
+    whole : tuple of (float, float), optional
+        Sum of the weights of all queries, and their weighted mean number of documents. For a process that
+        holds only some of the documents; queries whose documents are in other processes are empty in
+        `groups`. By default both are computed from the arguments.
 
-    Documents with the same score count as a mean over the orders in which they might stand, so that trees may
-    start with every score tied. Without noise, no order of the rows matters.
+    Notes
+    -----
+    Derivatives of tied documents are the mean over all orders of these documents, so trees can start with all
+    scores tied. Without noise, the order of the rows does not matter.
 
+    Examples
+    --------
     >>> from sinkprop.data.queries import group_rows
+    >>> from sinkprop.gbdt import Derivatives, TreeLoss
     >>> derivatives = Derivatives(TreeLoss("ndcg@10", noise=0), [0, 2, 1, 0], group_rows([7, 7, 7, 7], 4))
     >>> gradient, curvature = derivatives([0.0, 0.0, 0.0, 0.0])
     >>> print(gradient.round(3), curvature.round(3))
@@ -124,21 +158,54 @@ class Derivatives:
         self._shares, self._factors = weights / total, weights * mean_size
 
     def __call__(self, scores: ArrayLike) -> tuple[Singles, Singles]:
-        """Gradient and curvature (N,), as boosters take them."""
+        """Gradient and curvature for a booster.
+
+        Parameters
+        ----------
+        scores : array of shape (N,)
+            Current scores of the documents.
+
+        Returns
+        -------
+        gradient, curvature : float32 array of shape (N,)
+            First derivatives of the loss, and the curvatures, which are above 0.
+        """
         return self._evaluate(scores, self.loss.noise)[1:]
 
     def value(self, scores: ArrayLike) -> float:
-        """The mean of the expected gains, weighted where queries are; without noise."""
+        """Mean expected gain over the queries, weighted if the queries are, without noise.
+
+        Parameters
+        ----------
+        scores : array of shape (N,)
+            Scores of the documents.
+
+        Returns
+        -------
+        float
+            Mean expected gain.
+        """
         return math.fsum(self.values(scores))
 
     def values(self, scores: ArrayLike) -> Floats:
-        """(Q,) what each query adds to the value."""
+        """Contribution of each query to `value`.
+
+        Parameters
+        ----------
+        scores : array of shape (N,)
+            Scores of the documents.
+
+        Returns
+        -------
+        array of shape (Q,)
+            Expected gain of each query times its share of the query weights.
+        """
         return self._evaluate(scores, 0.0)[0] * self._shares
 
     def _evaluate(self, scores: ArrayLike, noise: float) -> tuple[Floats, Singles, Singles]:
         x, n = as_scores(scores, 1), len(self.labels)
         if len(x) != n:
-            raise ValueError(f"scores must have one value a row: {n} rows, but {len(x)} scores.")
+            raise ValueError(f"scores must have one value per row: {n} rows, but {len(x)} scores.")
         per_query, gradient, hessian = np.empty(len(self._factors)), np.empty(n, "f4"), np.empty(n, "f4")
         _native.tree_derivatives(
             x,

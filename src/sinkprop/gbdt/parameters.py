@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Defaults:
-    """Defaults of `BoostedRanker`; those of its loss are `TreeLoss`'s."""
+    """Defaults of `BoostedRanker`, except those of its loss, which are in `TreeLoss`."""
 
     n_estimators: int = 500
     learning_rate: float = 0.05
@@ -37,7 +37,7 @@ class Defaults:
 
 DEFAULTS = Defaults()
 
-# what a ranker has as parameters of its own: LightGBM's name and the ranker's
+# parameters that appear in the ranker's signature: LightGBM's name and the ranker's
 OWN = {
     "num_iterations": "n_estimators",
     "learning_rate": "learning_rate",
@@ -57,9 +57,9 @@ _REFUSED = {
     **dict.fromkeys(("objective",), _GAIN),
     **dict.fromkeys(
         ("metric", "eval_at", "first_metric_only", "metric_freq", "is_provide_training_metric"),
-        "trees are judged by sinkprop's metrics: set criterion=, as 'ndcg@10'",
+        "sinkprop's metrics validate the trees: set criterion=, such as 'ndcg@10'",
     ),
-    "label_gain": "the gain says what labels are worth: gain='ndcg(gain=linear)'",
+    "label_gain": "the gain defines the value of a label: set gain=, such as 'ndcg(gain=linear)'",
     **dict.fromkeys(
         (
             "lambdarank_truncation_level", "lambdarank_norm", "lambdarank_position_bias_regularization",
@@ -70,7 +70,7 @@ _REFUSED = {
         _OTHER,
     ),
     "class_weight": "labels are degrees of relevance, not classes: give fit sample_weight= or query_weight=",
-    "categorical_feature": "it is known with the data: give it to fit",
+    "categorical_feature": "it describes the data: give it to fit",
     **dict.fromkeys(("group_column", "label_column", "weight_column", "ignore_column", "header"), _COMMAND),
     **dict.fromkeys(
         (
@@ -99,7 +99,7 @@ _KEPT = {"tree_learner": ("serial",), "boosting": ("gbdt", "gbrt", "dart", "goss
 
 @lru_cache(maxsize=1)
 def first_names() -> dict[str, str]:
-    """LightGBM's first name of each parameter, by that name and by every alias."""
+    """Table from each name and alias of a LightGBM parameter to the parameter's main name."""
     from lightgbm.basic import _ConfigAliases
 
     table = _ConfigAliases._get_all_param_aliases()
@@ -107,19 +107,19 @@ def first_names() -> dict[str, str]:
 
 
 def canonical(name: str) -> str | None:
-    """LightGBM's first name of what has this name or alias; None for what it does not have.
+    """Main name of the LightGBM parameter with this name or alias; None if LightGBM has no such parameter.
 
     >>> canonical("reg_lambda"), canonical("min_child_samples"), canonical("num_leafs")
     ('lambda_l2', 'min_data_in_leaf', None)
     """
-    if name == "class_weight":  # of LightGBM's estimators, not of LightGBM
+    if name == "class_weight":  # a parameter of LightGBM's estimators, not of LightGBM
         return name
     lightgbm_module()
     return first_names().get(name)
 
 
 def check_names(names: Iterable[str], known: Iterable[str]) -> None:
-    """A TypeError for a name that neither the ranker nor LightGBM has."""
+    """Raise a TypeError for a name that neither the ranker nor LightGBM has, with the closest known name."""
     for name in names:
         if canonical(name) is None:
             names = first_names()
@@ -135,10 +135,12 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
 def resolved(
     given: Mapping[str, Any], own: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The ranker's own parameters, with what aliases say of them, and all others by LightGBM's first names.
+    """Resolve aliases: the ranker's own parameters, and the remaining ones by LightGBM's main names.
 
-    given     what LightGBM is to get, by any of its names; None leaves LightGBM's default
-    own       the ranker's values, by its names, and their `defaults`
+    given     Parameters for LightGBM, by any of its names. A value of None keeps LightGBM's default.
+    own       The ranker's own parameters, by the ranker's names. An alias in `given` overrides one of them if
+              it has its default value; otherwise the two must be equal.
+    defaults  Defaults of `own`.
     """
     mine, others = dict(own), {}
     said: dict[str, str] = {}
@@ -147,13 +149,17 @@ def resolved(
             continue
         first = canonical(name)
         if first is None or first in _REFUSED:
-            raise ValueError(f"BoostedRanker takes no {name}: {_REFUSED.get(first or '', 'it is unknown')}.")
+            raise ValueError(
+                f"BoostedRanker does not take {name}: {_REFUSED.get(first or '', 'it is unknown')}."
+            )
         if first in _KEPT and str(value).lower() not in _KEPT[first]:
-            why = _NETWORK if first == "tree_learner" else "LightGBM has it for objectives of its own only"
+            why = _NETWORK if first == "tree_learner" else "LightGBM supports it only with its own objectives"
             choices = " or ".join(map(repr, _KEPT[first]))
-            raise ValueError(f"BoostedRanker takes no {name}={value!r}: {why}. Take {choices}.")
+            raise ValueError(f"BoostedRanker does not take {name}={value!r}: {why}. Use {choices}.")
         if first in said and said[first] != name and given[said[first]] != value:
-            raise ValueError(f"{said[first]} and {name} are the same to LightGBM; give one of them.")
+            raise ValueError(
+                f"{said[first]} and {name} are names of the same LightGBM parameter; give one of them."
+            )
         said[first] = name
         if first not in OWN:
             others[first] = value
@@ -161,14 +167,14 @@ def resolved(
         attribute = OWN[first]
         mine[attribute] = _processors(value) if attribute == "n_threads" else value
         if own[attribute] not in (defaults[attribute], mine[attribute]):
-            raise ValueError(f"{attribute} and {name} are the same; give one of them.")
+            raise ValueError(f"{attribute} and {name} are names of the same parameter; give one of them.")
     return mine, others
 
 
 def booster_parameters(
     own: Mapping[str, Any], others: Mapping[str, Any], *, seed: int, n_threads: int
 ) -> dict[str, Any]:
-    """What a booster is made with: the ranker's own parameters, checked, and all others as they are."""
+    """Parameters of the LightGBM booster: the ranker's own, checked, and the others unchanged."""
     return {
         "objective": "none",
         "metric": "none",
@@ -178,7 +184,7 @@ def booster_parameters(
         "seed": seed % 2**31,
         "drop_seed": seed % 2**31,
         "num_threads": n_threads,
-        # One thread sums a feature's histogram, so that no rounding depends on their number.
+        # One thread sums a feature's histogram, so that rounding does not depend on the number of threads.
         "deterministic": True,
         **({} if others.get("force_row_wise") else {"force_col_wise": True}),
         "verbosity": -1,
@@ -187,7 +193,7 @@ def booster_parameters(
 
 
 def _processors(n_jobs: Any) -> Any:
-    """scikit-learn's n_jobs as a number of threads: -1 is all processors, 0 what LightGBM would take."""
+    """Number of threads for scikit-learn's n_jobs: -1 is all processors, and 0 gives None, the default."""
     if not isinstance(n_jobs, int) or n_jobs > 0:
         return n_jobs
     return None if n_jobs == 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)

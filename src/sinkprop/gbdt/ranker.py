@@ -57,43 +57,112 @@ __all__ = ["BoostedRanker"]
 
 
 class BoostedRanker(BaseRanker):
-    """Boosted trees that maximize an expected metric, grown by LightGBM: `pip install "sinkprop[lightgbm]"`.
+    """Boosted trees grown by LightGBM to maximize an expected metric.
 
-    gain                what is maximized, see `expected_gain`; with `widths`, `blend`, `noise`, `n_iter`
-                        and `epsilon`, see `TreeLoss`
-    n_estimators        trees, at most
-    learning_rate, num_leaves, min_child_samples
-                        as in LightGBM
-    early_stopping_rounds
-                        trees without improvement on the evaluation set after which no more are grown; the
-                        model has those up to the best. None grows and keeps all
-    criterion           metrics whose mean over the evaluation set's queries says what is best; None takes the
-                        expected gain, which is less noisy than any metric of the one ranking
-    validation_fraction share of the queries to hold out as an evaluation set where fit gets none; None trains
-                        on all and grows every tree
-    metric              of `score`, under `convention`
-    importance_type     of `feature_importances_`: "split", how often a feature splits, or "gain", what its
-                        splits gained
-    n_threads           see `expected_gain`. The trees are the same whatever their number
-    random_state        of all that is drawn. The same gives the same trees
-    verbose             False, or a number below 1: no progress line even on a terminal
-    cluster             where to train: None for this process; a `dask.distributed.Client`, a Dask cluster,
-                        the address of a scheduler, or a number of local worker processes
-    lightgbm_parameters all others of LightGBM, by its names or any alias: `max_depth`, `reg_lambda`,
-                        `colsample_bytree`, `subsample`, `monotone_constraints`, ...
+    Takes the parameters of `lightgbm.LGBMRanker`, except those of its objective, and adds its own. Needs
+    LightGBM: `pip install "sinkprop[lightgbm]"`.
 
-    The parameters of a `lightgbm.LGBMRanker` can be given as they are, but for those of its objective.
-    `subsample` draws whole queries, every `subsample_freq` trees, 1 unless it is given, or rows as LightGBM
-    does with `bagging_by_query=False`.
+    Parameters
+    ----------
+    gain : str or Gain, default "ndcg(discount=log2)"
+        Gain whose expected value the trees maximize, see `expected_gain`.
+    n_estimators : int, default 500
+        Maximum number of trees.
+    learning_rate : float, default 0.05
+        Factor by which the output of each tree is multiplied.
+    num_leaves : int, default 8
+        Maximum number of leaves per tree, at least 2.
+    min_child_samples : int, default 20
+        Minimum number of documents per leaf.
+    widths : float or sequence of float, default (0.1, 1.0)
+        Widths of the Laplace kernel; the expected gain is the mean over them. See `TreeLoss`.
+    blend : float, default 0.5
+        Share of the query's mean in a document's curvature, from 0 to 1. See `TreeLoss`.
+    noise : float, default 0.4
+        Standard deviation of the noise that is added to the scores before each tree. See `TreeLoss`.
+    n_iter : float, default 2
+        Number of Sinkhorn iterations (not of trees).
+    epsilon : float, default 1e-6
+        Number added to every entry of the matrix before the Sinkhorn iterations.
+    early_stopping_rounds : int or None, default 50
+        Stop after this many trees without improvement of the criterion on the validation queries, and keep
+        the trees up to the best round. None grows and keeps all trees. Has no effect without validation
+        queries, or with `boosting_type="dart"`.
+    criterion : str or sequence of str, optional
+        Metrics whose mean over the validation queries selects the best round, such as "ndcg@10". By default
+        the expected gain, which is less noisy than a metric of a single ranking.
+    validation_fraction : float, optional
+        Fraction of the queries to hold out as validation queries if `fit` gets no `eval_set`; below 1. By
+        default none: the ranker trains on all queries and grows all trees.
+    metric : str, default "ndcg@10"
+        Metric that `score` computes.
+    convention : str, default "letor"
+        Convention of `metric` and `criterion`, see `evaluate`.
+    importance_type : {"split", "gain"}, default "split"
+        Kind of `feature_importances_`: the number of splits on a feature, or the total gain of these splits.
+    n_threads : int, optional
+        Number of threads, see `expected_gain`; on a cluster, the number per worker. Does not change the
+        trees.
+    random_state : int or None, default 0
+        Seed of all random numbers. The same seed gives the same trees. With None, each fit draws a seed.
+    verbose : bool or int, default True
+        Whether to show a progress line on a terminal. False, or a number below 1, turns it off.
+    cluster : optional
+        Cluster to train on: a `dask.distributed.Client`, a Dask cluster, the address of a scheduler, or a
+        number of local worker processes. By default the fit runs in this process.
+    lightgbm_parameters : keyword arguments
+        Other parameters of LightGBM, by any of their names. Unless given, they have LightGBM's defaults.
+        Those of `lightgbm.LGBMRanker` are:
 
-    X may be an array, a SciPy sparse matrix or a data frame, may hold NaN for missing values, and columns of
-    categories: those of a frame with that type, and what `categorical_feature` of `fit` names.
+        - `boosting_type`: "gbdt", "dart" (drops trees at random) or "goss" (samples documents by the size of
+          their gradient); not "rf".
+        - `max_depth`: maximum depth of a tree; no limit if 0 or below.
+        - `subsample_for_bin`: number of documents from which the bins of the features are computed.
+        - `min_split_gain`: minimum loss reduction of a split.
+        - `min_child_weight`: minimum sum of curvatures in a leaf.
+        - `subsample`: fraction of the queries to grow each tree on. It draws whole queries;
+          `bagging_by_query=False` draws rows.
+        - `subsample_freq`: number of trees after which a new subsample is drawn; 1 unless given, and 0 turns
+          subsampling off.
+        - `colsample_bytree`: fraction of the features to grow each tree on.
+        - `reg_alpha`, `reg_lambda`: L1 and L2 regularization strength of the leaf values.
+        - `n_jobs`: another name of `n_threads`; negative numbers count back from the number of processors.
 
-    After `fit`: `booster_`, the `lightgbm.Booster`; `n_trees_`; `best_iteration_`, the round that is the
-    model; `history_`, the criterion after each round; `feature_importances_`; `fit_result_`, the record;
-    `cluster_record_`, what a fit on a cluster took. An interrupt from the keyboard ends the fit with the best
-    trees so far.
+        Parameters of LightGBM's objectives, metrics, command line and network raise a ValueError in `fit`.
 
+    Attributes
+    ----------
+    booster_ : lightgbm.Booster
+        Trees of the model.
+    n_trees_ : int
+        Number of trees of the model, including those of `init_model`.
+    best_iteration_ : int
+        Number of the round whose trees are the model, from 1. Does not count the trees of `init_model`.
+    fit_result_ : BoostingFit
+        Record of the fit.
+    cluster_record_ : ClusterRecord
+        Workers, time and traffic of a fit on a cluster.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : array of shape (D,)
+        Names of the features, if the training data has names.
+    n_rows_ : int
+        Number of documents that `fit` was given.
+    n_queries_ : int
+        Number of queries that `fit` was given.
+
+    Notes
+    -----
+    `X` may be an array, a SciPy sparse matrix or a data frame. NaN is a missing value. Categorical features
+    are the columns of a data frame with a categorical type, and those that `categorical_feature` of `fit`
+    names.
+
+    If you interrupt the fit from the keyboard, it ends with the best trees so far. Before the first tree, and
+    with `boosting_type="dart"`, there is no model to keep, and `fit` raises the interrupt.
+
+    Examples
+    --------
+    >>> from sinkprop.gbdt import BoostedRanker
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)
@@ -148,7 +217,7 @@ class BoostedRanker(BaseRanker):
         self.random_state = random_state
         self.verbose = verbose
         self.cluster = cluster
-        self._others: tuple[str, ...] = ()  # the names of LightGBM's parameters that were given
+        self._others: tuple[str, ...] = ()  # names of the LightGBM parameters that were given
         self._add(lightgbm_parameters)
 
     def _add(self, lightgbm_parameters: dict[str, Any]) -> None:
@@ -164,11 +233,33 @@ class BoostedRanker(BaseRanker):
         return portable(super().__getstate__())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name, those of LightGBM that were given among them."""
+        """Parameters of the ranker, including the LightGBM parameters that were given.
+
+        Parameters
+        ----------
+        deep : bool, default True
+            Also return the parameters of parameters that are estimators; there are none.
+
+        Returns
+        -------
+        dict
+            Values by parameter name.
+        """
         return {**super().get_params(deep=deep), **{name: getattr(self, name) for name in self._others}}
 
     def set_params(self, **parameters: Any) -> BoostedRanker:
-        """Set parameters by name, those of LightGBM among them."""
+        """Set parameters by name, including those of LightGBM.
+
+        Parameters
+        ----------
+        **parameters
+            New values by parameter name.
+
+        Returns
+        -------
+        BoostedRanker
+            The ranker itself.
+        """
         own = set(self._get_param_names())
         others = {name: value for name, value in parameters.items() if name.partition("__")[0] not in own}
         try:
@@ -200,21 +291,47 @@ class BoostedRanker(BaseRanker):
         init_model: Any = None,
         callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> BoostedRanker:
-        """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,), or to a stored set X.
+        """Fit the ranker to labeled documents.
 
-        X                    an array, a sparse matrix or a frame, with y and qid; or a `StoredQueries` or its
-                             path, which has both: its features are read from disk and kept as a byte each; or
-                             a list of LETOR files; or, with a cluster, a Dask DataFrame, of which y and qid
-                             are names of columns, or Dask Series
-        eval_set             [(X, y)], with eval_qid or eval_group: queries that say when to stop, not trained
-                             on. An item may be a stored set, or with a cluster whatever X may be
-        sample_weight        (N,) row weights
-        query_weight         (Q,) by first appearance, (N,) by row, or {id: weight}
-        categorical_feature  names or numbers of the features whose values are categories, whole numbers from
-                             0; "auto" takes a frame's unordered columns of categories
-        init_model           a `BoostedRanker`, `lightgbm.Booster` or `lightgbm.LGBMModel` whose trees come
-                             first; `best_iteration_` counts those grown after them
-        callbacks            LightGBM's, as `lightgbm.log_evaluation()`
+        Parameters
+        ----------
+        X : array of shape (N, D), sparse matrix, data frame, Queries, StoredQueries, path or list of paths
+            Features of the documents; arrays, matrices and data frames come with `y` and `qid` or `group`.
+            `Queries` and stored sets (`StoredQueries`, or the path of one) have their own labels and query
+            ids. Features of a stored set are read from disk and kept as one byte per value. A list of paths
+            names LETOR files. On a cluster, X may also be a Dask DataFrame.
+        y : array of shape (N,), optional
+            Labels: relevance of the documents, not below 0. With a Dask DataFrame, the name of a column, or a
+            Dask Series with the same partitions.
+        qid : array of shape (N,), optional
+            Query id of each row, in any order. With a Dask DataFrame, the name of a column, or a Dask Series
+            with the same partitions.
+        group : array of shape (Q,), optional
+            Sizes of consecutive queries, in place of `qid`.
+        eval_set : Queries, (X, y) or list of these, optional
+            Validation queries, which decide when to stop and are not trained on. Pairs (X, y) come with
+            `eval_qid` or `eval_group`. An item may also be a stored set or its path; on a cluster, any kind
+            of `X`.
+        eval_qid : list of array of shape (N,), optional
+            Query ids of the rows of each pair in `eval_set`.
+        eval_group : list of array of shape (Q,), optional
+            Query sizes of each pair in `eval_set`, in place of `eval_qid`.
+        sample_weight : array of shape (N,), optional
+            Row weights, see `expected_gain`.
+        query_weight : array of shape (Q,) or (N,), or mapping from query id to float, optional
+            Query weights: one per query in order of first appearance, one per row, or by query id.
+        categorical_feature : "auto" or list of str or int, default "auto"
+            Names or column numbers of the categorical features, whose values are whole numbers from 0 on.
+            "auto" takes the unordered categorical columns of a data frame.
+        init_model : BoostedRanker, lightgbm.Booster or lightgbm.LGBMModel, optional
+            Model to continue from: its trees come first. `best_iteration_` does not count them.
+        callbacks : list of callable, optional
+            LightGBM's callbacks, such as `lightgbm.log_evaluation()`. Not on a cluster.
+
+        Returns
+        -------
+        BoostedRanker
+            The fitted ranker itself.
         """
         check_metric(self.metric, self.convention)
         if self.cluster is not None:
@@ -258,7 +375,7 @@ class BoostedRanker(BaseRanker):
         init_model: Any,
         callbacks: Any,
     ) -> None:
-        """Fit on the cluster; `evaluation` is eval_set, eval_qid and eval_group of `fit`, as is all else."""
+        """Fit on the cluster. `evaluation` is (eval_set, eval_qid, eval_group); the rest is as in `fit`."""
         from sinkprop.gbdt.cluster.driver import divided_codes, grow_on_cluster
         from sinkprop.gbdt.cluster.fit import check_features, cluster_data
         from sinkprop.gbdt.cluster.messages import Settings
@@ -266,7 +383,7 @@ class BoostedRanker(BaseRanker):
         own, others = self._settings()
         for name, given in (("callbacks", callbacks), ("linear_tree", others.get("linear_tree"))):
             if given:
-                raise ValueError(f"{name} cannot be given with cluster=: it is for a fit in one process.")
+                raise ValueError(f"{name} cannot be given with cluster=: it works only in one process.")
         seed, criterion = seed_of(own["random_state"]), self.criterion
         checked_criterion(criterion, self.convention, self.validation_fraction)
         with cluster_data(self.cluster) as cluster:
@@ -328,7 +445,7 @@ class BoostedRanker(BaseRanker):
         own, others = self._settings()
         if isinstance(data.X, StreamedRows) and others.get("linear_tree"):
             raise ValueError(
-                "linear_tree needs the features in memory: fit it to what the set's load() gives."
+                "linear_tree needs the features in memory: fit to the result of the stored set's load()."
             )
         seed = seed_of(own["random_state"])
         part, validation = divided(
@@ -367,7 +484,7 @@ class BoostedRanker(BaseRanker):
         self._set_fitted(text, result)
 
     def _plan(self, seed: int, n_threads: int, **plan: Any) -> tuple[Boosting, dict[str, Any] | None]:
-        """The settings of a fit, checked, and how it draws queries."""
+        """Checked settings of a fit, and the arguments of `QueryBagging`, or None without such bagging."""
         own, others = self._settings()
         patience = own["early_stopping_rounds"]
         min_delta = number("early_stopping_min_delta", others.pop("early_stopping_min_delta", 0.0))
@@ -382,7 +499,7 @@ class BoostedRanker(BaseRanker):
         return settings, drawing
 
     def _first_trees(self, model: Any) -> Any:
-        """The booster whose trees come first; a ValueError where its categories are others."""
+        """Booster of `init_model`; a ValueError if it was fitted to other categories than those of X."""
         booster = as_booster(model)
         ours = list(self._categories.values.values())
         if booster is not None and (booster.pandas_categorical or []) != ours:
@@ -392,12 +509,12 @@ class BoostedRanker(BaseRanker):
     def _set_fitted(self, text: str, result: BoostingFit) -> None:
         self.booster_, self.fit_result_ = booster_of(text), result
         if self._categories.values:
-            # then the booster takes frames as the ranker does
+            # with these, the booster itself also accepts data frames
             self.booster_.pandas_categorical = list(self._categories.values.values())
         self.n_trees_, self.best_iteration_ = self.booster_.num_trees(), result.best
 
     def _settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The ranker's own parameters and LightGBM's others, whatever alias they came by."""
+        """The ranker's own parameters, and the other LightGBM parameters; aliases are resolved."""
         defaults = {**dataclasses.asdict(DEFAULTS), "n_threads": None, "random_state": 0}
         own = {name: getattr(self, name) for name in defaults}
         return resolved({name: getattr(self, name) for name in self._others}, own, defaults)
@@ -424,7 +541,7 @@ class BoostedRanker(BaseRanker):
             dtype=(np.float64, np.float32),
             ensure_all_finite=False,
         )
-        rows = SparseRows(csr_matrix(matrix))  # LightGBM knows matrices, not arrays
+        rows = SparseRows(csr_matrix(matrix))  # LightGBM accepts sparse matrices, not sparse arrays
         rows.check_finite(name)
         return rows
 
@@ -438,19 +555,19 @@ class BoostedRanker(BaseRanker):
 
     @property
     def history_(self) -> dict[str, list[float]]:
-        """The criterion after each round, by its name; empty where there were no queries to judge."""
+        """Values of the criterion after each round, by its name; empty without validation queries."""
         check_is_fitted(self, "booster_")
         record = self.fit_result_
         return {record.criterion: list(record.values)} if record.values else {}
 
     @property
     def evals_result_(self) -> dict[str, dict[str, list[float]]]:
-        """`history_` as LightGBM's estimators have it: by the name of the set that judged, "validation"."""
+        """`history_` in the form of LightGBM's estimators, under the name "validation"."""
         return {"validation": self.history_} if self.history_ else {}
 
     @property
     def feature_importances_(self) -> NDArray[Any]:
-        """(D,) how often each feature splits, or what its splits gained: see `importance_type`."""
+        """Importance of each feature, shape (D,): see `importance_type`."""
         check_is_fitted(self, "booster_")
         if self.importance_type not in ("split", "gain"):
             raise ValueError(f"importance_type must be 'split' or 'gain'; got {self.importance_type!r}.")
@@ -468,7 +585,7 @@ class BoostedRanker(BaseRanker):
 
     @classmethod
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        # a function of the user's own is not data; predictions do not need it
+        # a user-defined gain cannot be saved; predictions do not need it
         return {**saved, "gain": GAIN if saved["gain"] is None else saved["gain"]}
 
     def _fitted_state(self) -> dict[str, Any]:
@@ -481,7 +598,7 @@ class BoostedRanker(BaseRanker):
 
     def _restore(self, state: dict[str, Any]) -> None:
         fields = {field.name: state[field.name] for field in dataclasses.fields(BoostingFit)[:-1]}
-        # files of before it was kept have no such record
+        # optional: a file may lack this record
         fields["training"] = tuple((int(number), float(x)) for number, x in state.get("training", ()))
         values = {int(i): list(items) for i, items in state["categories"].items()}
         self._categories = Categories(values, tuple(state["unordered"])) if values else NO_CATEGORIES

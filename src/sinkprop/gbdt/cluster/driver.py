@@ -1,8 +1,8 @@
 """The client's part in trees grown on a Dask cluster, where each worker holds whole queries.
 
-The loop is that of one process, `sinkprop.gbdt.growing.loop`, run on every worker at once. LightGBM sums the
-histograms of all workers through `gbdt/cluster/mesh.py`; everything else that a round decides is computed
-from numbers that all workers have, so that they decide the same.
+Every worker runs the loop of a fit in one process, `sinkprop.gbdt.growing.loop`, at the same time. LightGBM
+sums the histograms of all workers through `gbdt/cluster/mesh.py`. All other decisions of a round are computed
+from numbers that all workers have, so that all workers decide the same.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ __all__ = [
 ]
 
 
-_POLL = 0.1  # seconds between looks at the workers
-_LOOK = 0.5  # and between questions how far they are
-_KEEP = "2s"  # after which the trees are kept again, in case a worker is lost
+_POLL = 0.1  # seconds between checks of the workers
+_LOOK = 0.5  # seconds between requests for their progress
+_KEEP = "2s"  # time between two copies of the trees, from which the fit resumes if a worker is lost
 _RETURN = 15.0  # seconds that a lost worker has to come back
-_LOSSES = 30
+_LOSSES = 30  # attempts before the fit gives up
 
 logger = logging.getLogger("sinkprop.cluster")
 
 
 @dataclass(frozen=True, eq=False)
 class ClusterQueries:
-    """Queries on a cluster: their partitions, and their weights (Q,) or None."""
+    """Queries on a cluster: the plan of their partitions, and their weights (Q,) or None."""
 
     plan: Plan
     query_weight: Floats | None = None
@@ -85,7 +85,10 @@ class ClusterQueries:
 def divided_codes(
     data: ClusterQueries, eval_sets: Sequence[ClusterQueries], *, fraction: float | None, seed: int
 ) -> tuple[NDArray[np.int16], str]:
-    """What each query is for, (Q,), and how the trees are judged, in words: as one process divides them."""
+    """Use of each query (Q,), `TRAINING` or `VALIDATION`, and the validation queries in words.
+
+    The split is the same as in one process.
+    """
     weight = data.query_weight
     counted = np.arange(data.n_queries) if weight is None else np.flatnonzero(weight)
     codes = np.zeros(data.n_queries, dtype=np.int16)
@@ -104,7 +107,7 @@ def divided_codes(
 
 
 def check_lightgbm(client: Client) -> None:
-    """A ValueError that names the first worker without the LightGBM of this process."""
+    """Raise a ValueError that names the first worker without this process's version of LightGBM."""
     own = lightgbm_module().__version__
     answers = ask(client, _lightgbm_version)
     for address in sorted(answers):
@@ -131,7 +134,7 @@ def queries_on(
     query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
     name: str = "",
 ) -> Iterator[ClusterQueries]:
-    """The queries that a user gives, checked, for as long as the block lasts; see `cluster_source`."""
+    """Context with the checked queries of a user's data; the arguments are those of `cluster_source`."""
     plan = plan_of(client, X, y, qid, by_query=False, n_features=None, name=name)
     try:
         yield ClusterQueries(plan, plan.weights_of_queries(query_weight))
@@ -148,13 +151,13 @@ def grow_on_cluster(
     *,
     notify: Notify = silent,
 ) -> tuple[str, BoostingFit, ClusterRecord]:
-    """The trees for queries on a cluster, the record of how they were grown, as `grow`, and what it took.
+    """Grow trees for queries on a cluster: text of the model and record of the fit, as `grow`, and its cost.
 
-    codes   (Q,) whether a query is for `TRAINING` or `VALIDATION`, or their sum, or 0
-    eval_sets  further queries, all of which judge
+    codes      Use of each query (Q,): `TRAINING`, `VALIDATION`, their sum, or 0.
+    eval_sets  Further queries, all for validation.
 
-    Where a worker goes away, its queries are loaded by others, and the fit goes on from the trees that were
-    kept last. The trees are the same for any number of workers from two on, however often one was lost.
+    If a worker is lost, other workers load its queries, and the fit resumes from the last kept trees. The
+    trees are the same for any number of workers from two on, and for any number of losses.
     """
     driver = _Driver(client, data, eval_sets, codes, settings)
     try:
@@ -164,11 +167,11 @@ def grow_on_cluster(
 
 
 class _Lost(Exception):  # noqa: N818
-    """A worker of an attempt is gone."""
+    """A worker of the current attempt was lost."""
 
 
 class _Driver:
-    """A fit as the client sees it."""
+    """A fit on the client: starts attempts on the workers until one of them finishes."""
 
     def __init__(
         self,
@@ -211,8 +214,9 @@ class _Driver:
         self._placement.release()
 
     def run(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
+        """Run attempts until one finishes; returns the text of the trees and the two records."""
         n_workers = len(workers_of(self._client))
-        # from the start, so that a worker lost before the first tree does not make other trees
+        # decided at the start: losing a worker before the first tree must not change the trees
         self._fit = replace(self._fit, several=n_workers > 1)
         for losses in range(_LOSSES):
             self._await(n_workers)
@@ -222,25 +226,24 @@ class _Driver:
                 text, result, record = self._attempt(notify)
                 return text, result, replace(record, losses=losses)
             except (_Lost, KeyError) as lost:
-                # by a KeyError with its address Dask tells that a worker has gone since it was named
+                # Dask raises a KeyError with the address of a worker that was lost since it was named
                 if isinstance(lost, KeyError) and not str(lost.args[0]).partition("://")[2]:
                     raise
                 kept = 0 if self._kept is None else len(self._kept.trees)
-                logger.warning("a worker was lost (%s); the fit goes on from tree %d", lost, kept)
-        raise ClusterLost(
-            f"workers were lost {_LOSSES} times. If the system ends them for their memory, take more of them."
-        )
+                logger.warning("a worker was lost (%s); the fit resumes from tree %d", lost, kept)
+        raise ClusterLost(f"workers were lost {_LOSSES} times. If they run out of memory, use more workers.")
 
     def _await(self, n_workers: int) -> None:
-        """Give workers that were lost a while to come back under another address."""
+        """Wait a while for lost workers to come back under another address."""
         deadline = time.monotonic() + min(_RETURN, patience())
         while len(workers_of(self._client)) < n_workers and time.monotonic() < deadline:
             time.sleep(_POLL)
 
     def _attempt(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
+        """Run the fit, from the last kept trees, on the workers that are there."""
         name = uuid4().hex
         assigned = self._assigned()
-        if len(assigned) == 1 and self._fit.several:  # as several go on: their sums are rounded
+        if len(assigned) == 1 and self._fit.several:  # rounded sums, as with several workers
             ((worker, own),) = assigned
             halves = _halves(own)
             assigned = [(worker, half) for half in halves]
@@ -276,7 +279,7 @@ class _Driver:
             self._end(name, futures, set(where))
 
     def _assigned(self) -> list[tuple[str, list[tuple[TreePartition, Any]]]]:
-        """What each worker is to take: at least one document to train on, and its share of what judges."""
+        """Partitions of each worker: at least one training document, and some of the validation queries."""
         weight, plan = self._data.query_weight, self._data.plan
         found: dict[str, list[tuple[TreePartition, Any]]] = {}
         idle: list[tuple[TreePartition, Any]] = []
@@ -297,7 +300,7 @@ class _Driver:
         for worker in [worker for worker, n in rows.items() if n == 0]:
             idle += found.pop(worker)
         ordered = sorted(found.items(), key=lambda item: item[1][0][0].piece.number)
-        ordered[0][1].extend(idle)  # nothing in it is trained on, but something may judge
+        ordered[0][1].extend(idle)  # no training queries, but perhaps validation queries
         at = int(self._first_validation[-1])
         for part in self._eval_sets:
             for number, recipe in enumerate(part.plan.recipes):
@@ -308,13 +311,13 @@ class _Driver:
                 own.append((portion, recipe.load(self._client, worker)))
                 at += stop - first
         if any(partition is None for _, own in ordered for _, partition in own):
-            raise _Lost("a worker was gone before it had its queries")
+            raise _Lost("a worker was lost before it had its queries")
         return ordered
 
     def _result(
         self, fit: Fit, first: str, futures: dict[str, Future[Any]], notify: Notify
     ) -> tuple[str, BoostingFit, ClusterRecord]:
-        """What the first process gives, once all have ended; `_Lost` where one is gone."""
+        """Wait for all processes and return the result of the first; raises `_Lost` if a worker was lost."""
         looked = time.monotonic()
         while True:
             try:
@@ -344,7 +347,7 @@ class _Driver:
         return text, result, replace(record, sent=max(record.sent for _, _, record in found))
 
     def _raise(self, futures: dict[str, Future[Any]]) -> None:
-        """The error of a worker: its own before those that followed from it."""
+        """Raise the original error of a worker, or `_Lost` if all errors follow from a loss."""
         from distributed import KilledWorker
 
         lost = ""
@@ -361,6 +364,7 @@ class _Driver:
             raise _Lost(lost)
 
     def _look(self, name: str, worker: str, notify: Notify) -> None:
+        """Ask the first process for its progress, and keep the trees that it has kept since."""
         have = 0 if self._kept is None else len(self._kept.trees)
         seen = self._ask_one(progress_of, name, worker, have)
         if seen is not None:
@@ -371,18 +375,18 @@ class _Driver:
                 self._kept = kept
 
     def _ask(self, function: Callable[..., Any], name: str, workers: Mapping[str, Any]) -> dict[str, Any]:
-        """What the function says on each worker; None for one that is gone."""
+        """Result of the function on each worker, with the argument for it; None if the worker is gone."""
         return {worker: self._ask_one(function, name, worker, given) for worker, given in workers.items()}
 
     def _ask_one(self, function: Callable[..., Any], name: str, worker: str, given: Any) -> Any:
         try:
             answer = self._client.run(function, name, given, workers=[worker], on_error="ignore")
         except (OSError, ValueError, KeyError, TimeoutError):
-            return None  # it is gone, as will be seen
+            return None  # the worker is gone; the caller or the next check notices
         return answer.get(worker)
 
     def _end(self, name: str, futures: dict[str, Future[Any]], workers: set[str]) -> None:
-        """Let all processes of an attempt end, and wait for those that are there."""
+        """End all processes of an attempt, and wait for those that are still there."""
         unfinished = [future for future in futures.values() if future.status == "pending"]
         self._client.cancel(unfinished)
         deadline = time.monotonic() + patience()
@@ -394,7 +398,7 @@ class _Driver:
 
 
 def _halves(own: list[tuple[TreePartition, Any]]) -> list[list[tuple[TreePartition, Any]]]:
-    """What one worker has, for two processes in it."""
+    """Partitions of one worker, divided between two processes in it."""
     rows = [int(np.count_nonzero(np.asarray(portion.piece.codes) & TRAINING)) for portion, _ in own]
     if sum(n > 0 for n in rows) < 2:
         return [own]
@@ -404,4 +408,4 @@ def _halves(own: list[tuple[TreePartition, Any]]) -> list[list[tuple[TreePartiti
 
 
 def _host(worker: str) -> str:
-    return urlparse(worker).hostname or "127.0.0.1"  # workers in this process have none
+    return urlparse(worker).hostname or "127.0.0.1"  # workers in this process have no host

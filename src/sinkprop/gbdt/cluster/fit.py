@@ -1,4 +1,4 @@
-"""The queries of a fit of boosted trees on a Dask cluster, from what `fit` was given."""
+"""Queries of a fit of boosted trees on a Dask cluster, made from the arguments of `fit`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ __all__ = ["ClusterData", "check_features", "cluster_data"]
 
 
 class ClusterData:
-    """Queries that are on the workers as long as the fit lasts."""
+    """Queries that stay on the workers until the fit ends."""
 
     def __init__(self, client: Client, stack: ExitStack) -> None:
         self.client, self._stack = client, stack
 
     def queries(self, X: Any, *columns: Any, **options: Any) -> ClusterQueries:
-        """The queries of checked rows, or of what the workers read: then with y and qid of a frame."""
+        """Queries on the workers, made from checked rows or from data that the workers read.
+
+        `columns` are y and qid if X is a Dask DataFrame.
+        """
         if isinstance(X, TrainingSet) and isinstance(X.X, SparseRows):
             raise ValueError(
                 "a sparse matrix cannot be sent to a cluster: give X.toarray(), or a stored set."
@@ -36,7 +39,7 @@ class ClusterData:
     def evaluation_sets(
         self, eval_set: Any, eval_qid: Any, eval_group: Any, checked: Callable[..., list[TrainingSet]]
     ) -> list[ClusterQueries]:
-        """The queries of `eval_set`; `checked` makes checked rows of what is in this process."""
+        """Queries of `eval_set`; the function `checked` makes checked rows from data in this process."""
         return [
             self.queries(*item, name="eval_set ") for item in _items(eval_set, eval_qid, eval_group, checked)
         ]
@@ -44,7 +47,7 @@ class ClusterData:
 
 @contextmanager
 def cluster_data(cluster: Any) -> Iterator[ClusterData]:
-    """The data of a fit on the cluster, whose workers have been checked."""
+    """Context with the data of a fit on the cluster; the workers are checked first."""
     with connected(cluster) as client, ExitStack() as stack:
         check_workers(client)
         check_lightgbm(client)
@@ -52,26 +55,26 @@ def cluster_data(cluster: Any) -> Iterator[ClusterData]:
 
 
 def check_features(sets: Sequence[ClusterQueries], n_features: int, names: Sequence[str]) -> None:
-    """A ValueError where queries of an evaluation set have other features than X."""
+    """Raise a ValueError if an evaluation set has other features than X."""
     for plan in (part.plan for part in sets):
         if plan.n_features != n_features:
             raise ValueError(f"eval_set has {plan.n_features} features, but X has {n_features}.")
         for at, (own, other) in enumerate(zip(names, plan.feature_names or (), strict=False)):
             if own != other:
                 raise ValueError(
-                    f"eval_set has other features: its column {at} is {other!r}, that of X is {own!r}."
+                    f"eval_set has other features: its column {at} is {other!r}, but that of X is {own!r}."
                 )
 
 
 def _items(
     eval_set: Any, eval_qid: Any, eval_group: Any, checked: Callable[..., list[TrainingSet]]
 ) -> Iterator[tuple[Any, ...]]:
-    """Each set: rows of this process, or what the workers read, with y and qid."""
+    """Arguments of `ClusterData.queries` for each evaluation set: rows, or data for the workers, y, qid."""
     items = [] if eval_set is None else evaluation_items(eval_set)
     if not any(is_elsewhere(item) or _is_frame_pair(item) for item in items):
         yield from ((part,) for part in checked(eval_set, eval_qid, eval_group))
         return
-    ids = list(eval_qid or ())  # of pairs only: the others have their own
+    ids = list(eval_qid or ())  # for pairs only: the other items contain their query ids
     for item in items:
         if is_elsewhere(item):
             yield (item,)
@@ -86,5 +89,5 @@ def _items(
 
 
 def _is_frame_pair(item: Any) -> bool:
-    """Whether it is (X, y) of a Dask DataFrame."""
+    """Whether the item is (X, y) with a Dask DataFrame X."""
     return isinstance(item, tuple | list) and len(item) == 2 and is_frame_of_cluster(item[0])

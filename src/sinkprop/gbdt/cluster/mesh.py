@@ -1,8 +1,8 @@
-"""Connections between the processes that grow trees together: LightGBM's sums travel over them.
+"""Connections between the processes that grow trees together, over which LightGBM's sums are exchanged.
 
-LightGBM's own sockets wait for ever for a process that has ended, or end their own process with it. So the
-exchange is made here, by functions that LightGBM calls where histograms are to be summed, and a process that
-is lost is an error in all others.
+If a process ends, LightGBM's sockets in the other processes wait forever or end these processes, too. So this
+module provides the functions that LightGBM calls to sum histograms over the processes. If a process is lost,
+all others raise an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Mesh", "PeerLost", "on_a_grid", "rounded"]
 
 _Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
 _GREETING = struct.Struct("<16si")
-_SILENCE = 30  # seconds after which a machine that answers no more, without having closed, is lost
+_SILENCE = 30  # seconds without an answer after which a machine with an open connection counts as lost
 
 _Sizes = ctypes.POINTER(ctypes.c_int)
 _Reduce = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
@@ -43,14 +43,14 @@ _Allgather = ctypes.CFUNCTYPE(
 
 
 class PeerLost(ConnectionError):  # noqa: N818  # it is not this process's error
-    """A process that grows the same trees went away."""
+    """Another process of the fit was lost."""
 
 
 class Mesh:
-    """Connections from this process, number `rank`, to all others of a fit.
+    """Connections from this process, number `rank`, to all other processes of a fit.
 
-    `sent` counts the bytes that went to the others. What LightGBM asks for after a loss is answered as if
-    this process were alone, so that its call comes to an end; `check` then raises `PeerLost`.
+    `sent` counts the bytes sent to the others. After a loss, LightGBM's requests are answered as if this
+    process were alone, so that LightGBM's call returns; `check` then raises `PeerLost`.
     """
 
     def __init__(self, rank: int, links: Mapping[int, socket.socket]) -> None:
@@ -72,11 +72,11 @@ class Mesh:
         patience: float = 120.0,
         given_up: Callable[[], bool] = lambda: False,
     ) -> Mesh:
-        """Connections to the processes at these addresses, the own of which is listened at.
+        """Connect to the processes at these addresses; `listener` listens at the address of this process.
 
-        token     16 bytes that all of them have, and nobody else
-        patience  seconds that all may take to come
-        given_up  asked now and then whether to stop waiting
+        token     Secret of 16 bytes that only the processes of the fit have.
+        patience  Seconds to wait for all processes to connect.
+        given_up  Function that says whether to stop waiting.
         """
         links: dict[int, socket.socket] = {}
         deadline = time.monotonic() + patience
@@ -94,7 +94,7 @@ class Mesh:
         return Mesh(rank, links)
 
     def close(self) -> None:
-        """End all connections; whoever waits for this process, and this process where it waits, goes on."""
+        """Close all connections, which ends every wait for them, here and in the other processes."""
         with self._lock:
             for link in self._links.values():
                 with contextlib.suppress(OSError):
@@ -102,17 +102,18 @@ class Mesh:
                 link.close()
 
     def end(self) -> None:
-        """Let a wait of another thread in this mesh end; that thread closes it."""
+        """End the wait of another thread for these connections; that thread then closes them."""
         for link in self._links.values():
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
 
     def check(self) -> None:
+        """Raise `PeerLost` if a process was lost."""
         if self._lost is not None:
             raise self._lost
 
     def gather(self, data: bytes) -> list[bytes]:
-        """What every process gave, by its number."""
+        """Data of every process, in the order of their numbers."""
         self.check()
         sizes = [bytearray(8) for _ in range(self.size)]
         own = struct.pack("<q", len(data))
@@ -124,18 +125,19 @@ class Mesh:
         return [data if i == self.rank else bytes(item) for i, item in enumerate(found)]
 
     def gather_arrays(self, values: Floats) -> list[Floats]:
-        """The values (n,) of every process, by its number; n may differ."""
+        """Values (n,) of every process, in the order of their numbers; n may differ between them."""
         return [
             np.frombuffer(item) for item in self.gather(np.ascontiguousarray(values, np.float64).tobytes())
         ]
 
     def send(self, peer: int, data: bytes | memoryview) -> None:
-        """Bytes for one process, which must `receive` them."""
+        """Send bytes to one process, which must call `receive`."""
         self.check()
         self._exchange({peer: memoryview(struct.pack("<q", len(data)))}, {})
         self._exchange({peer: memoryview(data)}, {})
 
     def receive(self, peer: int) -> bytearray:
+        """Bytes that one process sends by `send`."""
         self.check()
         size = bytearray(8)
         self._exchange({}, {peer: memoryview(size)})
@@ -147,7 +149,7 @@ class Mesh:
         return {peer: memoryview(buffers[peer]) for peer in self._links}
 
     def _exchange(self, out: Mapping[int, memoryview], into: Mapping[int, memoryview]) -> None:
-        """Send to each what is for it, and fill the buffers with what each sends."""
+        """Send `out` to the processes and fill the buffers `into` with the bytes they send."""
         leaving = {peer: view for peer, view in out.items() if len(view)}
         coming = {peer: view for peer, view in into.items() if len(view)}
         self.sent += sum(map(len, leaving.values()))
@@ -166,7 +168,7 @@ class Mesh:
                 if not leaving and not coming:
                     return
                 self._wait(leaving, coming)
-        except (OSError, ValueError) as error:  # reset, or closed here
+        except (OSError, ValueError) as error:  # the connection was reset, or closed in this process
             if self._lost is None:
                 self._lost = (
                     error if isinstance(error, PeerLost) else PeerLost(f"a connection broke: {error}")
@@ -200,7 +202,7 @@ class Mesh:
 
     @contextlib.contextmanager
     def lightgbm(self) -> Iterator[None]:
-        """LightGBM's network in this thread: what it sums goes through here."""
+        """Context in which LightGBM, in this thread, sums over all processes through these connections."""
         basic = lightgbm_module().basic
         functions = _ReduceScatter(self._reduce_scatter), _Allgather(self._allgather)
         pointers = [ctypes.cast(function, ctypes.c_void_p) for function in functions]
@@ -222,7 +224,7 @@ class Mesh:
         output_size: int,
         reducer: Any,
     ) -> None:
-        """The block of this process, summed over all processes in their order."""
+        """Sum the block of this process over all processes, in the order of their numbers."""
         own, size = given + starts[self.rank], sizes[self.rank]
         if self._lost is None:
             blocks = {peer: _view(given + starts[peer], sizes[peer]) for peer in self._links}
@@ -243,8 +245,8 @@ class Mesh:
     def _allgather(
         self, given: int, given_size: int, starts: Any, sizes: Any, n: int, output: int, output_size: int
     ) -> None:
-        """The blocks of all processes, one after another."""
-        own = ctypes.string_at(given, sizes[self.rank])  # a copy: what is given may lie in the output
+        """Collect the blocks of all processes, in the order of their numbers."""
+        own = ctypes.string_at(given, sizes[self.rank])  # a copy: the input may overlap the output
         ctypes.memmove(output + starts[self.rank], own, len(own))
         if self._lost is None:
             into = {peer: _view(output + starts[peer], sizes[peer]) for peer in self._links}
@@ -269,7 +271,7 @@ def _view(address: int, size: int) -> memoryview:
 
 
 def _prepare(link: socket.socket) -> None:
-    """Small messages at once, and an error where the other machine is silent for long."""
+    """Set socket options: send small messages without delay, and fail if the other machine stays silent."""
     link.setblocking(False)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -284,6 +286,7 @@ def _prepare(link: socket.socket) -> None:
 
 
 def _call(address: tuple[str, int], deadline: float, given_up: Callable[[], bool]) -> socket.socket:
+    """Connect to another process, trying until the deadline."""
     while True:
         try:
             return socket.create_connection(address, timeout=5)
@@ -296,13 +299,14 @@ def _call(address: tuple[str, int], deadline: float, given_up: Callable[[], bool
 def _answer(
     listener: socket.socket, token: bytes, deadline: float, given_up: Callable[[], bool]
 ) -> tuple[socket.socket, int]:
+    """Accept a connection from a process with the token; returns the connection and its number."""
     listener.settimeout(0.2)
     while True:
         try:
             link, _ = listener.accept()
         except TimeoutError:
             if time.monotonic() > deadline or given_up():
-                raise PeerLost("another process of the fit did not come") from None
+                raise PeerLost("another process of the fit did not connect") from None
             continue
         link.settimeout(5)
         greeting = b""
@@ -313,14 +317,14 @@ def _answer(
             given, peer = _GREETING.unpack(greeting)
             if given == token:
                 return link, peer
-        link.close()  # somebody else
+        link.close()  # not a process of this fit
 
 
 def on_a_grid(values: Singles, largest: float, n: int) -> Singles:
-    """Values rounded to multiples of a power of 2 of which n, none above `largest`, have an exact sum.
+    """Round values to multiples of a power of 2, so that sums of up to n values up to `largest` are exact.
 
-    So the sum of any of them is the same in any order, and over any number of processes. Values near the
-    largest stay as they are: 32-bit numbers have no more digits.
+    A sum of such values is the same in any order and over any number of processes. Values near the largest do
+    not change: they are 32-bit numbers, and have no more digits than the grid.
 
     >>> on_a_grid(np.array([1.0, 0.375, 2.0**-45], np.float32), 1.0, 1000)
     array([1.   , 0.375, 0.   ], dtype=float32)
@@ -335,7 +339,7 @@ def on_a_grid(values: Singles, largest: float, n: int) -> Singles:
 def rounded(
     derivatives: Callable[[Floats], tuple[Singles, Singles]], mesh: Mesh, n: int
 ) -> Callable[[Floats], tuple[Singles, Singles]]:
-    """Derivatives on a grid that is the same for all n documents, wherever they are."""
+    """Function that rounds derivatives to a grid that is the same for all n documents of all processes."""
 
     def evaluated(scores: Floats) -> tuple[Singles, Singles]:
         gradient, hessian = derivatives(scores)

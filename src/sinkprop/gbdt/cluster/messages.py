@@ -13,19 +13,19 @@ from sinkprop.gbdt.growing.loop import Boosting, Grown
 __all__ = ["TRAINING", "VALIDATION", "ClusterRecord", "Fit", "Rank", "Settings", "TreePartition"]
 
 
-TRAINING, VALIDATION = 1, 2  # what a query is for, the sum for both; 0 for one that does not count
+TRAINING, VALIDATION = 1, 2  # uses of a query; the sum for both, and 0 for a query of weight 0
 
 
 @dataclass(frozen=True)
 class ClusterRecord:
-    """What a fit on a cluster took.
+    """Workers, time and traffic of a fit on a cluster.
 
-    workers  processes that grew the trees in the end
-    losses   of workers, after each of which the fit went on
-    rounds   since the last of them, and the
-    seconds  that they took, and the
-    cpu      seconds of a processor that the first process used for them, and the
-    sent     bytes that the process that sent most of them gave to the others
+    workers  Number of processes that grew the last trees.
+    losses   Number of times that a worker was lost and the fit resumed.
+    rounds   Number of rounds since the last loss, without the first of them, which includes preparations.
+    seconds  Wall-clock time of these rounds.
+    cpu      CPU time of the first process in these rounds, in seconds.
+    sent     Bytes that the process with the most traffic sent to the others in these rounds.
     """
 
     workers: int
@@ -38,14 +38,16 @@ class ClusterRecord:
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """What a fit needs to know besides its queries.
+    """Settings of a fit on a cluster.
 
-    plan        as of one process, without its `init_model`
-    first       the text of trees that come first, or None
-    drawing     how queries are drawn: see `query_bagging`
-    criterion   metrics that judge under `convention`; None for the expected gain
-    validated_on   in words; empty where nothing judges
-    n_threads   of each worker; None for as many as Dask has given it
+    loss          Settings of the loss.
+    plan          Settings of the boosting loop, without `init_model`.
+    first         Text of the trees that come first, or None.
+    drawing       Arguments of `QueryBagging`, or None; see `query_bagging`.
+    criterion     Metrics of the criterion; None for the expected gain.
+    convention    Convention of these metrics.
+    validated_on  Validation queries in words; empty without validation queries.
+    n_threads     Number of threads per worker; None for as many as Dask gives it.
     """
 
     loss: TreeLoss
@@ -60,12 +62,20 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What all workers are told.
+    """Description of a fit that all workers receive.
 
-    n_queries, n_rows  that are trained on
-    whole              of them: see `whole_of`
-    validation_weight  weights (Q,) of the queries that judge, or None; their number
-    several            whether the trees are grown by several processes
+    name               Identifier of the attempt.
+    settings           Settings of the fit.
+    resumed            State to continue from after a loss, or None.
+    n_queries, n_rows  Number of training queries, and of their documents.
+    n_features         Number of features.
+    whole              Result of `whole_of` for the training queries.
+    validation_weight  Weights (Q,) of the validation queries, or None.
+    n_validation       Number of validation queries.
+    several            Whether several processes grow the trees.
+    weighted           Whether queries have weights.
+    keep               Seconds between two copies of the trees that are kept in case a worker is lost.
+    token              Secret by which the processes recognize each other.
     """
 
     name: str
@@ -85,10 +95,11 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class TreePartition:
-    """A partition as part of a fit.
+    """A partition and the position of its queries among those of the fit.
 
-    query, row  numbers of its first query, and of its first document, of all that are trained on
-    validation  number of its first query of all that judge
+    piece       Partition, with the weights and the uses of its queries.
+    query, row  Numbers of its first training query and of that query's first document among all of them.
+    validation  Number of its first validation query among all validation queries.
     """
 
     piece: FitPartition
@@ -99,9 +110,15 @@ class TreePartition:
 
 @dataclass(frozen=True, eq=False)
 class Rank:
-    """One of the processes that grow the trees: its number, the addresses of all, and what it is to take."""
+    """One of the processes that grow the trees.
+
+    rank        Number of the process, from 0.
+    addresses   Host and port of every process.
+    assigned    Partitions of this process.
+    partitions  Positions of their data among the arguments of the worker's task.
+    """
 
     rank: int
     addresses: tuple[tuple[str, int], ...]
     assigned: tuple[TreePartition, ...]
-    partitions: tuple[int, ...]  # places of theirs among what the worker is given
+    partitions: tuple[int, ...]

@@ -28,16 +28,20 @@ from sinkprop.gbdt.growing.validation import Validation, expected_name
 __all__ = ["OwnQueries", "shared_bins", "validation_of"]
 
 
-# Bytes of bins up to which they are found for the number of all documents, as one process does: LightGBM
-# draws an order of features by that number, and sets aside the place for as many.
+# Bytes of bins up to which the bounds are computed for the number of all documents, as in one process.
+# LightGBM draws an order of the features that depends on this number, and allocates memory for as many rows.
 _ALIKE = 1 << 28
 
 
 class OwnQueries:
-    """The queries of one process of a fit.
+    """Queries of one process of a fit.
 
-    y, groups  of the documents that are trained on; queries whose documents are elsewhere have none
-    sample     (numbers, rows) by which bins are found
+    y, groups     Labels and queries of the training documents. `groups` has all training queries of the fit;
+                  those of other processes are empty.
+    query_weight  Weights of all training queries, or None.
+    validation    Validation queries, without their features.
+    numbers       Numbers of the validation queries among all of the fit.
+    sample        Rows from which bins are computed, as (positions in the sample, features).
     """
 
     def __init__(self, fit: Fit, rank: Rank, partitions: Sequence[Any]) -> None:
@@ -91,16 +95,18 @@ class OwnQueries:
         self.sample = (np.concatenate(places), np.concatenate(sampled)) if wanted is not None else None
 
     def _blocks(self) -> Iterator[tuple[_Counted, Block]]:
+        """Blocks of all partitions, with the counters of their partition."""
         counted = [_Counted(portion.query, portion.row, portion.validation) for portion in self._assigned]
         for at, block in self._numbered():
             yield counted[at], block
 
     def _numbered(self) -> Iterator[tuple[int, Block]]:
+        """Blocks of all partitions, with the position of the partition among those of this process."""
         pieces = [replace(portion.piece, number=at) for at, portion in enumerate(self._assigned)]
         yield from blocks(share(pieces, *self._partitions))
 
     def rows(self, role: int) -> StreamedRows:
-        """The features of the documents that are trained on, or of those that judge."""
+        """Features of the training documents or of the validation documents."""
         n = self.shape[0] if role == TRAINING else sum(len(part.y) for part in self.validation)
         return StreamedRows(lambda: self._pieces(role), (n, self.n_features))
 
@@ -113,7 +119,7 @@ class OwnQueries:
 
 @dataclass(eq=False)
 class _Counted:
-    """The numbers of what comes next of a partition: see `TreePartition`."""
+    """Numbers of the next query, row and validation query of a partition: see `TreePartition`."""
 
     query: int
     row: int
@@ -121,7 +127,10 @@ class _Counted:
 
 
 def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
-    """What makes data sets whose bins are the same everywhere: those of a sample of all documents."""
+    """Function that makes data sets with the same bins in all processes.
+
+    The bins are computed from a sample of the documents of all processes.
+    """
 
     def make(
         X: Any,
@@ -134,7 +143,7 @@ def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
     ) -> Any:
         if reference is not None:
             return dataset(X, parameters=parameters, reference=reference, init_score=init_score)
-        found = mesh.gather(b"")  # all are there
+        found = mesh.gather(b"")  # all processes have arrived
         places, rows = own.sample or (np.empty(0, np.int64), np.empty((0, fit.n_features)))
         if mesh.rank == 0:
             numbers = sample_rows(parameters, fit.n_rows)
@@ -161,7 +170,7 @@ def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
 
 
 def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) -> Validation | None:
-    """The mean criterion over the queries that judge, wherever they are: the same in all processes."""
+    """Mean criterion over the validation queries of all processes; it is the same in each of them."""
     settings = fit.settings
     if not fit.n_validation:
         return None
@@ -200,6 +209,7 @@ def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) 
 
 
 def _joined(parts: Sequence[TrainingSet]) -> TrainingSet:
+    """One set of all validation queries, without features."""
     sizes = np.concatenate([part.groups.sizes for part in parts])
     weights = [part.sample_weight for part in parts if part.sample_weight is not None]
     y = np.concatenate([part.y for part in parts])

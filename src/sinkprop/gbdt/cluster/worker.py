@@ -27,7 +27,17 @@ __all__ = ["forget", "listen", "progress_of", "stop_fit", "train"]
 
 @dataclass(eq=False)
 class _Control:
-    """A fit in a worker process, as other threads see it."""
+    """State of a fit in a worker process, shared between its threads.
+
+    listeners  Sockets at which other processes of the fit connect.
+    meshes     Connections of the processes in this worker.
+    running    Number of tasks of the fit that run here.
+    ended      Whether the fit was ended from outside.
+    stop       Whether to end after the present round, after an interrupt from the keyboard.
+    abandoned  Function that says whether the client has given up the task.
+    progress   Round, number of rounds, and text of the progress line.
+    kept       Last kept trees, or None.
+    """
 
     listeners: list[socket.socket] = field(default_factory=list)
     meshes: list[Mesh] = field(default_factory=list)
@@ -44,7 +54,7 @@ _LOCK = threading.Lock()
 
 
 def listen(name: str, n: int) -> list[int]:
-    """Ports at which n processes of the fit can be reached here."""
+    """Open a port for each of n processes of the fit in this worker; returns the ports."""
     with _LOCK:
         control = _FITS.setdefault(name, _Control())
         made = [_server() for _ in range(n)]
@@ -53,6 +63,7 @@ def listen(name: str, n: int) -> list[int]:
 
 
 def _server() -> socket.socket:
+    """Listening socket at a free port, for IPv4 and, if possible, IPv6."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", 0), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True)
     return socket.create_server(("", 0), backlog=128)
@@ -65,6 +76,7 @@ def stop_fit(name: str, _: None = None) -> None:
 
 
 def progress_of(name: str, have: int) -> tuple[int, int, str, Grown | None] | None:
+    """Progress of the fit, and the kept trees if there are more than `have` rounds of them."""
     control = _FITS.get(name)
     if control is None:
         return None
@@ -73,7 +85,7 @@ def progress_of(name: str, have: int) -> tuple[int, int, str, Grown | None] | No
 
 
 def forget(name: str, _: None = None) -> bool:
-    """End what is left of the fit; whether something was still running."""
+    """End the fit in this worker; returns whether something is still running."""
     control = _FITS.get(name)
     if control is None:
         return False
@@ -89,7 +101,7 @@ def forget(name: str, _: None = None) -> bool:
 
 
 def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, BoostingFit | None, ClusterRecord]:
-    """The trees, as all processes of this worker grow them with those of the others."""
+    """Grow the trees: runs all processes of this worker, which work together with those of the others."""
     from distributed import get_worker
 
     control = _FITS.get(fit.name)
@@ -100,7 +112,7 @@ def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, Boost
     n_threads = fit.settings.n_threads or max(1, worker.state.nthreads // len(ranks))
 
     def abandoned() -> bool:
-        """Whether nobody waits for the fit any more, as where the client's process has ended."""
+        """Whether the client has given up the fit, for example because its process has ended."""
         task = worker.state.tasks.get(key)
         return task is None or task.state == "cancelled"
 
@@ -129,7 +141,7 @@ def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, Boost
             forget(fit.name)
     errors = [result for result in found.values() if isinstance(result, BaseException)]
     for error in sorted(errors, key=lambda error: isinstance(error, PeerLost)):
-        if isinstance(error, KeyboardInterrupt):  # by dart, which leaves no model: no error of this worker
+        if isinstance(error, KeyboardInterrupt):  # dart, interrupted: there is no model, but no error either
             return "", None, ClusterRecord(0, 0, 0, 0.0, 0.0, 0)
         raise error
     text, result, record = found[ranks[0].rank]
@@ -139,6 +151,7 @@ def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, Boost
 def _grow(
     fit: Fit, rank: Rank, partitions: Sequence[Any], control: _Control, n_threads: int
 ) -> tuple[str, BoostingFit, ClusterRecord]:
+    """Connect one process to the others, and grow the trees."""
     mesh = None
     if fit.several:
         with _LOCK:
@@ -150,7 +163,7 @@ def _grow(
         return _grow_in(fit, OwnQueries(fit, rank, partitions), mesh, control, rank.rank, n_threads)
     except lightgbm_module().basic.LightGBMError as error:
         if mesh is not None:
-            mesh.check()  # what it was given after a loss makes no sense to it
+            mesh.check()  # after a loss, LightGBM received meaningless sums: raise the loss instead
         raise ValueError(f"LightGBM refuses this: {' '.join(str(error).split())}") from None
     finally:
         if mesh is not None:
@@ -160,6 +173,7 @@ def _grow(
 def _grow_in(
     fit: Fit, own: OwnQueries, mesh: Mesh | None, control: _Control, rank: int, n_threads: int
 ) -> tuple[str, BoostingFit, ClusterRecord]:
+    """Grow the trees of one process; `mesh` is None if it is the only one."""
     settings = fit.settings
     parameters = {**settings.plan.parameters, "num_threads": n_threads}
     derivatives = Derivatives(
@@ -206,7 +220,7 @@ def _grow_in(
 
 
 class _Keeping:
-    """What is done after each round: see whether to end, tell how far it is, and keep the trees."""
+    """Work after each round: check whether to end, report progress, and keep the trees in case of a loss."""
 
     def __init__(self, control: _Control, mesh: Mesh | None, rank: int, plan: Boosting, every: float) -> None:
         self._control, self._mesh, self._rank, self._plan = control, mesh, rank, plan
@@ -215,14 +229,16 @@ class _Keeping:
         self._began = self._last = (0.0, 0.0)
 
     def record(self) -> ClusterRecord:
+        """Time and traffic of the rounds so far."""
         mesh = self._mesh
         sent = 0 if mesh is None else mesh.sent - self._sent
         seconds, cpu = (last - began for last, began in zip(self._last, self._began, strict=True))
-        # the first round is not counted: it makes ready for all
+        # the first round does not count: it includes preparations
         rounds = max(0, self._rounds - 1)
         return ClusterRecord(1 if mesh is None else mesh.size, 0, rounds, seconds, cpu, sent)
 
     def notify(self, number: int, total: int, text: str) -> None:
+        """Set the progress that the client asks for; only process 0 does."""
         if self._rank == 0:
             self._control.progress = (number, total, text)
 
@@ -237,7 +253,7 @@ class _Keeping:
             raise PeerLost("the fit has ended")
         if stop:
             raise KeyboardInterrupt
-        # dart changes trees that it has grown: they are no model to go on from
+        # dart changes earlier trees, so a fit cannot resume from them
         if self._rank == 0 and time.monotonic() > self._next and not self._plan.dart:
             began = time.monotonic()
             self._control.kept = growth.grown()
@@ -246,6 +262,8 @@ class _Keeping:
 
 
 def _summed(derivatives: Derivatives, mesh: Mesh) -> Callable[[Floats], float]:
+    """Function from the scores of this process's rows to the expected gain over all processes."""
+
     def value(scores: Floats) -> float:
         return math.fsum(np.concatenate(mesh.gather_arrays(derivatives.values(scores))))
 

@@ -17,9 +17,13 @@ Function = Callable[[Floats], tuple[Any, Any]]
 
 
 class QueryBagging:
-    """Derivatives of a share of the queries, drawn anew every so many rounds; those of the rest are 0.
+    """Derivatives of a random sample of the queries; those of all other queries are 0.
 
-    LightGBM's own bagging_by_query grows no tree on derivatives that it is given.
+    LightGBM's bagging_by_query does not work with derivatives from outside.
+
+    fraction  Fraction of the queries in a sample.
+    every     Number of rounds after which a new sample is drawn.
+    seed      Seed of the samples.
     """
 
     def __init__(
@@ -31,7 +35,7 @@ class QueryBagging:
         self._out = np.zeros(0, dtype=bool)
 
     def skip(self, rounds: int) -> None:
-        """Go on as after so many rounds."""
+        """Continue as if so many rounds had been run."""
         self._round = rounds
 
     def __call__(self, scores: Floats) -> tuple[Any, Any]:
@@ -49,9 +53,9 @@ class QueryBagging:
 
 
 def query_bagging(others: dict[str, Any], seed: int) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """How queries are drawn, as `QueryBagging` takes it, or None, and LightGBM's other parameters.
+    """Arguments of `QueryBagging`, or None without bagging by query, and LightGBM's other parameters.
 
-    Where rows are drawn, LightGBM does it.
+    Bagging by row is left to LightGBM.
     """
     others, fraction = dict(others), others.get("bagging_fraction", 1.0)
     every = whole("bagging_freq", others.get("bagging_freq", 1), 0)

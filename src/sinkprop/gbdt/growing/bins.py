@@ -1,8 +1,8 @@
 """LightGBM's data sets made of rows that are read in chunks, with one byte per value in memory.
 
-LightGBM cuts each feature into bins, at bounds that it finds from a sample of the rows, and keeps the numbers
-of the bins only. Its own constructors take all rows at once; here they are handed over as they are read, with
-the same sample, so that the bins, and the trees, are those of the rows in memory.
+LightGBM cuts each feature into bins, at bounds that it computes from a sample of the rows, and keeps only the
+bin number of each value. Its own constructors take all rows at once. This module passes the rows as they are
+read. It draws the same sample, so the bins and the trees are the same as for rows in memory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sinkprop.gbdt.growing.rows import StreamedRows, plain_rows
 __all__ = ["Bins", "dataset", "predicted", "sample_of", "sample_rows"]
 
 
-_MOST = 2**31 - 1  # rows, which LightGBM counts in 32 bits
-_ZERO = 1e-35  # what LightGBM takes for 0
+_MOST = 2**31 - 1  # rows; LightGBM counts them in 32 bits
+_ZERO = 1e-35  # LightGBM treats numbers up to this size as 0
 
 
 def predicted(booster: Any, X: Any, **options: Any) -> Floats:
-    """The scores of rows by all trees of a booster, (N,)."""
+    """Scores (N,) that all trees of a booster give to the rows X."""
     options = {"raw_score": True, "num_iteration": -1, **options}
     if not isinstance(X, StreamedRows):
         scores: Floats = booster.predict(plain_rows(X), **options)
@@ -35,10 +35,10 @@ def predicted(booster: Any, X: Any, **options: Any) -> Floats:
 
 
 class Bins:
-    """The bounds at which features are cut, as a LightGBM Dataset of no rows of its own.
+    """Bounds of the bins of all features, held by a LightGBM Dataset that has no rows yet.
 
-    parameters   LightGBM's, which say how; they are what its model texts list
-    categorical  numbers of the features that are categories
+    parameters   Parameters of LightGBM, which determine the bounds and are listed in the text of the model.
+    categorical  Column numbers of the categorical features.
     """
 
     def __init__(self, parameters: dict[str, Any], categorical: Sequence[int] = ()) -> None:
@@ -50,10 +50,11 @@ class Bins:
 
     @property
     def text(self) -> Any:
+        """The parameters as the C string that LightGBM's functions take."""
         return self._basic._c_str(self._basic._param_dict_to_str(self.parameters))
 
     def find(self, sample: Floats, n_rows: int, n_all: int) -> Bins:
-        """The bins of a sample (D, S) of n_all rows, for a data set that is to hold n_rows of them."""
+        """Compute the bounds from a sample (D, S) of n_all rows, for a data set of n_rows of them."""
         call, lib = self._basic._safe_call, self._basic._LIB
         values, places = [], []
         numbers = np.arange(sample.shape[1], dtype=np.int32)
@@ -79,7 +80,7 @@ class Bins:
         return self
 
     def serialized(self) -> bytes:
-        """The bounds alone, for `load`."""
+        """Bounds without rows, as bytes for `load`. The Dataset is freed."""
         call, lib = self._basic._safe_call, self._basic._LIB
         buffer, size, byte = ctypes.c_void_p(), ctypes.c_int32(), ctypes.c_uint8()
         call(
@@ -94,7 +95,7 @@ class Bins:
         return bytes(data)
 
     def load(self, data: bytes, n_rows: int) -> Bins:
-        """Bounds that were found elsewhere, for a data set that is to hold n_rows."""
+        """Load bounds that another process computed, for a data set that will hold n_rows rows."""
         self._basic._safe_call(
             self._basic._LIB.LGBM_DatasetCreateFromSerializedReference(
                 ctypes.c_char_p(data),
@@ -108,7 +109,7 @@ class Bins:
         return self
 
     def dataset(self, rows: StreamedRows, names: Sequence[str] | str) -> Any:
-        """The rows in these bins, which must have been found for their number."""
+        """LightGBM Dataset of rows in these bins; the bounds must have been made for that number of rows."""
         made = lightgbm_module().Dataset(None, params=self.parameters)
         made._handle = self._handle
         _push(made, rows)
@@ -126,9 +127,9 @@ def dataset(
     reference: Any = None,
     init_score: Floats | None = None,
 ) -> Any:
-    """A LightGBM Dataset of rows of any kind, cut as those of the reference where there is one."""
+    """LightGBM Dataset of rows of any kind, in the bins of `reference` if there is one."""
     lightgbm = lightgbm_module()
-    # the derivatives know the labels, and LightGBM, which wants some, would round them
+    # LightGBM requires labels, but would round them; the derivatives use the real ones
     labels = np.zeros(len(X), np.float32)
     if not isinstance(X, StreamedRows):
         options = {} if reference else {"feature_name": names, "categorical_feature": list(categorical)}
@@ -154,9 +155,10 @@ def dataset(
 
 
 def sample_rows(parameters: dict[str, Any], n: int) -> NDArray[Any]:
-    """The numbers of the rows, of n, by which LightGBM finds bins, rising.
+    """Numbers of the rows, out of n, from which LightGBM computes bins, in increasing order.
 
-    Of more rows than LightGBM can count, which only a cluster has, they are drawn here.
+    LightGBM draws them. If there are more rows than it can count, which happens only on a cluster, they are
+    drawn here.
     """
     basic = lightgbm_module().basic
     text = basic._param_dict_to_str(parameters)
@@ -173,7 +175,7 @@ def sample_rows(parameters: dict[str, Any], n: int) -> NDArray[Any]:
 
 
 def sample_of(X: StreamedRows, numbers: NDArray[Any]) -> Floats:
-    """The rows of these numbers, which rise, as columns (D, S)."""
+    """Rows with these numbers, in increasing order, as columns (D, S)."""
     sample = np.empty((X.shape[1], len(numbers)))
     first = done = 0
     for piece in X.pieces():
@@ -185,7 +187,7 @@ def sample_of(X: StreamedRows, numbers: NDArray[Any]) -> Floats:
 
 
 def _push(made: Any, rows: StreamedRows) -> None:
-    """Hand the rows to a Dataset, which is whole with the last of them."""
+    """Pass the rows to a Dataset; it is complete after the last one."""
     for piece in rows.pieces():
         if made._start_row + len(piece) > len(rows):
             break
@@ -197,6 +199,7 @@ def _push(made: Any, rows: StreamedRows) -> None:
 
 
 def _pointers(arrays: Sequence[NDArray[Any]]) -> Any:
+    """Addresses of the arrays, as a C array."""
     pointers = (ctypes.c_void_p * len(arrays))()
     for i, array in enumerate(arrays):
         pointers[i] = array.ctypes.data

@@ -21,20 +21,31 @@ __all__ = ["Boosting", "BoostingFit", "Grown", "Growth", "grow"]
 Function = Callable[[Floats], tuple[Any, Any]]
 Value = Callable[[Floats], float]
 
-EVERY = 10  # rounds between two looks at the training queries, which take a third of a round's time
+# rounds between two computations of the training queries' expected gain, each a third of a round's time
+EVERY = 10
 
 
 @dataclass(frozen=True)
 class BoostingFit(FitRecord):
-    """Outcome of a fit of boosted trees.
+    """Record of a fit of boosted trees.
 
-    status     "finished", "stopped early" or "interrupted"; `message` says it in a sentence
-    criterion  name of what judged; empty where nothing did
-    validated_on  how: "21 validation queries", "17 queries held out"; empty where nothing did
-    values     of the criterion after each round
-    n_rounds   that were grown
-    best       the number of the round that is the model, from 1
-    training   (number of a round, expected gain of the training queries after it) of every tenth
+    Parameters
+    ----------
+    status : {"finished", "stopped early", "interrupted"}
+        How the fit ended; `message` says it in a sentence.
+    criterion : str
+        Name of the criterion that selected the best round; empty without validation queries.
+    validated_on : str
+        Validation queries in words, such as "21 validation queries" or "17 queries held out"; empty without
+        validation queries.
+    values : tuple of float
+        Criterion after each round; empty without validation queries.
+    n_rounds : int
+        Number of rounds that were run.
+    best : int
+        Number of the round whose trees are the model, from 1.
+    training : tuple of (int, float)
+        Number of a round and the expected gain of the training queries after it, for every tenth round.
     """
 
     messages: ClassVar[Mapping[str, str]] = {
@@ -51,17 +62,17 @@ class BoostingFit(FitRecord):
 
 @dataclass(frozen=True, eq=False)
 class Boosting:
-    """The settings of a fit, checked.
+    """Checked settings of a fit.
 
-    parameters   LightGBM's, by its own names
-    n_rounds     trees, at most
-    patience     rounds without improvement after which no more are grown, and the trees are those of the best
-                 round; None grows and keeps all
-    min_delta    by how much a round must be better to be the best
-    names        of the features, or "auto"
-    categorical  numbers of the features that are categories
-    init_model   a booster whose trees come first, or None
-    callbacks    LightGBM's, called as `lightgbm.train` calls them
+    parameters   Parameters of LightGBM, by their main names.
+    n_rounds     Maximum number of rounds, each of which grows one tree.
+    patience     Number of rounds without improvement after which growth stops; the model then has the trees
+                 up to the best round. None grows and keeps all trees.
+    min_delta    Least improvement of the criterion that makes a round the best.
+    names        Names of the features, or "auto".
+    categorical  Column numbers of the categorical features.
+    init_model   Booster whose trees come first, or None.
+    callbacks    LightGBM's callbacks, called in the same way as by `lightgbm.train`.
     """
 
     parameters: dict[str, Any]
@@ -80,13 +91,13 @@ class Boosting:
 
 @dataclass(frozen=True)
 class Grown:
-    """How far a fit has come: enough to go on from there.
+    """State of an unfinished fit, from which another process can resume it.
 
-    text      the trees as LightGBM writes them
-    trees     how many there were after each round
-    values    of the criterion after each round, NaN where nothing judged
-    best      the number of the best round, from 0
-    training  as in `BoostingFit`
+    text      Text of the trees, as LightGBM writes it.
+    trees     Number of trees after each round.
+    values    Criterion after each round; NaN without validation queries.
+    best      Number of the best round, from 0.
+    training  Expected gains of the training queries, as in `BoostingFit`.
     """
 
     text: str
@@ -109,22 +120,23 @@ def grow(
     resumed: Grown | None = None,
     watch: Callable[[Growth], None] | None = None,
 ) -> tuple[str, BoostingFit]:
-    """The trees for rows X as LightGBM writes them, and the record of how they were grown.
+    """Grow trees for the rows X: the text of the model, as LightGBM writes it, and the record of the fit.
 
-    value    gives the expected gain of the training rows' scores, for the record
-    make     puts rows into bins: see `dataset`
-    network  in which rounds are run, where other processes have the other rows; rows are put into bins before
-    resumed  what an earlier fit came to, which is gone on with; plan.init_model is then part of it
-    watch    is called after each round
+    value    Function from the scores of the training rows to their expected gain, for the record.
+    make     Function that puts rows into bins, see `dataset`.
+    network  Context in which the rounds run if other processes hold the other rows. It is entered after the
+             rows of this process are in bins.
+    resumed  State of an earlier fit to continue from; it includes the trees of plan.init_model.
+    watch    Function that is called with the `Growth` after each round.
 
-    An interrupt from the keyboard ends the fit with the best so far.
+    An interrupt from the keyboard ends the fit with the best trees so far.
     """
     growth = Growth(X, derivatives, plan, validation, value, make=make, resumed=resumed)
     try:
         with network or nullcontext():
             status = growth.run(notify, watch)
     except KeyboardInterrupt:
-        # dart takes trees back while it grows one: what it leaves unfinished is no model
+        # dart removes earlier trees while it grows a new one: an interrupted round leaves no usable model
         if not growth.trees or plan.dart:
             raise
         status = "interrupted"
@@ -132,7 +144,7 @@ def grow(
 
 
 class Growth:
-    """A booster and what was seen of it after each round that was finished."""
+    """A booster that grows, with the number of trees and the criterion after each finished round."""
 
     def __init__(
         self,
@@ -152,18 +164,18 @@ class Growth:
         self._parameters = dict(plan.parameters)  # a callback may change them
         self._rows = self._dataset(X, names=plan.names, categorical=plan.categorical)
         self._validation_rows = None
-        if validation is not None and len(validation.X):  # other processes may have all queries that judge
+        if validation is not None and len(validation.X):  # other processes may hold all of them
             self._validation_rows = self._dataset(validation.X, reference=self._rows)
         self.booster: Any = None
         self.trees: list[int] = list(resumed.trees) if resumed else []
         self._values: list[float] = list(resumed.values) if resumed else []
-        # dart takes trees back before it asks for derivatives: the scores are then not those of a round
+        # dart removes trees before it asks for derivatives, so the scores are not those after a round
         self._value = None if plan.dart else value
         self._training: list[tuple[int, float]] = list(resumed.training) if resumed else []
         self.best = resumed.best if resumed else 0
 
     def _dataset(self, X: Any, **options: Any) -> Any:
-        """Rows in bins, with the scores of the booster that comes first."""
+        """LightGBM Dataset of rows in bins, with the scores of `init_model` as initial scores."""
         scores = None if self._first is None else self._scores(self._first, X)
         return self._make(X, parameters=self._plan.parameters, init_score=scores, **options)
 
@@ -171,9 +183,9 @@ class Growth:
         return predicted(booster, X, num_threads=self._parameters["num_threads"])
 
     def run(self, notify: Notify, watch: Callable[[Growth], None] | None = None) -> str:
-        """Grow the trees; "finished" or "stopped early"."""
+        """Grow the trees; returns the status, "finished" or "stopped early"."""
         plan, validation = self._plan, self._validation
-        # none where all features are constant to LightGBM, which fails to grow a tree then
+        # no feature has bins if all are constant to LightGBM, which then fails to grow a tree
         splittable = any(map(self._rows.feature_num_bin, range(self._rows.num_feature())))
         if not splittable and self._first is not None:
             return self._keep(self._first)
@@ -183,7 +195,7 @@ class Growth:
             for number in range(len(self.trees), n_rounds):
                 if (
                     patience is not None and number - 1 - self.best >= patience
-                ):  # of a fit that is gone on with
+                ):  # a resumed fit had already stopped
                     break
                 if self.booster is None:
                     self._begin()
@@ -208,25 +220,25 @@ class Growth:
                     watch(self)
                 if patience is not None and number - self.best >= patience:
                     return "stopped early"
-            if self.booster is None:  # nothing is missing
+            if self.booster is None:  # a resumed fit was already complete
                 self.booster = self._first
         except self._lightgbm.callback.EarlyStopException as stop:
             self.best = min(int(stop.best_iteration), len(self.trees) - 1)
-        # LightGBM's early stopping says at the end, too, which round was the best
+        # LightGBM's early stopping callback raises in the last round, too, to name the best round
         return "finished" if len(self.trees) == n_rounds else "stopped early"
 
     def _keep(self, booster: Any) -> str:
-        """A booster as it is, to which nothing can be added."""
+        """Keep a booster without growing trees; returns the status."""
         self.booster, self.trees = booster, [booster.num_trees()]
         if self._validation is not None:
             self._values = [self._validation.mean(self._scores(booster, self._validation.X))]
         return "finished"
 
     def _begin(self) -> None:
-        """The booster before its first round."""
+        """Make the booster, before its first round."""
         first, validation = self._first, self._validation_rows
         if first is not None:
-            # a booster takes over the trees of what predicted the scores that its rows begin with
+            # LightGBM continues from the model that produced the initial scores; `_predictor` tells it which
             trees = self._lightgbm.basic._InnerPredictor.from_booster(first, {})
             for rows in (self._rows, validation):
                 if rows is not None:
@@ -241,11 +253,11 @@ class Growth:
                 f"the scores of {len(self.trees)} trees overflowed. Lower learning_rate, or raise reg_lambda."
             )
         if self._plan.dart and not self.trees and self.booster is not None:
-            # LightGBM asks a flag that it never set whether to draw for the first round, in which there is no
-            # tree to drop: seeded anew after that, it draws the same for all others
+            # In the first round, which has no tree to drop, LightGBM decides by an uninitialized flag whether
+            # to draw random numbers. Seeding again after it makes the draws of all later rounds reproducible.
             self.booster.reset_parameter({"drop_seed": self._parameters["drop_seed"]})
         grown = len(self.trees)
-        if self._value is not None and grown and grown % EVERY == 0:  # the scores are those after that round
+        if self._value is not None and grown and grown % EVERY == 0:  # these are the scores after that round
             self._training.append((grown, self._value(scores)))
         return self._derivatives(scores)
 
@@ -258,7 +270,7 @@ class Growth:
         return sorted(chosen, key=lambda each: getattr(each, "order", -1))
 
     def _call(self, number: int, *, before: bool, results: Sequence[Any] | None = None) -> None:
-        """LightGBM's callbacks before or after a round."""
+        """Call LightGBM's callbacks that belong before a round, or those that belong after it."""
         for callback in self._callbacks(before=before):
             callback(
                 self._lightgbm.callback.CallbackEnv(
@@ -272,7 +284,7 @@ class Growth:
             )
 
     def grown(self) -> Grown:
-        """How far it has come."""
+        """State of the fit, from which another process can resume it."""
         return Grown(
             booster_text(self.booster),
             tuple(self.trees),

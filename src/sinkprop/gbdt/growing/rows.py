@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """A sparse matrix (N, D) as a sequence of rows: scipy's own has no length."""
+    """A sparse matrix (N, D) as a sequence of rows with a length; SciPy's matrices have no len()."""
 
     matrix: Any
 
@@ -49,7 +49,7 @@ class SparseRows:
         return SparseRows(self.matrix[rows])
 
     def check_finite(self, name: str) -> None:
-        """A ValueError for an infinite entry; NaN is a missing one."""
+        """Raise a ValueError if an entry is infinite. NaN is a missing value."""
         X = self.matrix
         if np.isinf(X.data).any():
             place = int(np.argmax(np.isinf(X.data)))
@@ -61,11 +61,11 @@ class SparseRows:
 
 
 class StreamedRows:
-    """Rows (N, D) that are read anew, piece by piece, whenever they are gone through.
+    """Rows (N, D) that are read again, chunk by chunk, each time you iterate over them.
 
-    read    gives the pieces, (n, D) each, in their order
-    shape   (N, D) of all of them together
-    chosen  (N,) which of the rows are meant, or None for all
+    read    Function that returns an iterator over the chunks, each of shape (n, D), in order.
+    shape   Shape (N, D) of all chunks together.
+    chosen  Mask (N,) of the rows to keep, or None for all.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class StreamedRows:
         return self.shape[0]
 
     def __getitem__(self, rows: Mask) -> StreamedRows:
-        """The rows of a mask."""
+        """Rows that a mask selects."""
         if self._chosen is not None:
             chosen = self._chosen.copy()
             chosen[chosen] = rows
@@ -91,6 +91,7 @@ class StreamedRows:
         return StreamedRows(self._read, self._all, chosen)
 
     def pieces(self) -> Iterator[NDArray[Any]]:
+        """Chunks of the chosen rows, in order."""
         first = 0
         for piece in self._read():
             last = first + len(piece)
@@ -102,12 +103,12 @@ class StreamedRows:
 
 
 def plain_rows(X: Any) -> Any:
-    """The rows as LightGBM takes them."""
+    """Rows in memory, in a type that LightGBM accepts."""
     return X.matrix if isinstance(X, SparseRows) else X
 
 
 def joined_rows(a: TrainingSet, b: TrainingSet) -> TrainingSet:
-    """The rows of the two sets, with features of any kind; sparse if either set is."""
+    """Rows of both sets, in order: streamed if either set is, otherwise sparse if either is."""
     bare = [replace(part, X=np.empty((len(part.y), 0))) for part in (a, b)]
     parts: list[Any] = [a.X, b.X]
     if any(isinstance(X, StreamedRows) for X in parts):
@@ -134,9 +135,10 @@ def _pieces(X: Any) -> Iterator[NDArray[Any]]:
 
 @dataclass(frozen=True)
 class Categories:
-    """The categories of a frame's columns, by the numbers of the columns; their places are the codes.
+    """Categories of the categorical columns of a data frame.
 
-    unordered  the columns whose codes have no order: what LightGBM splits as categories unless told otherwise
+    values     Categories of each column, by column number. The code of a category is its position.
+    unordered  Numbers of the columns without an order, which LightGBM treats as categorical by default.
     """
 
     values: dict[int, list[Any]]
@@ -147,7 +149,7 @@ NO_CATEGORIES = Categories({}, ())
 
 
 def is_frame(X: Any) -> bool:
-    """Whether it is a pandas or polars DataFrame or a pyarrow Table."""
+    """Whether X is a pandas or polars DataFrame or a pyarrow Table."""
     return _is_pandas(X) or _is_polars(X) or _is_arrow(X)
 
 
@@ -168,7 +170,7 @@ def _names(X: Any) -> list[Any]:
 
 
 def _kind(X: Any, column: int) -> str:
-    """Kind of a column: "unordered" or "ordered" for categories, "" for any other."""
+    """Kind of a column: "unordered" or "ordered" if it is categorical, "" if not."""
     if _is_pandas(X):
         dtype = X.dtypes.iloc[column]
         if str(dtype) != "category":
@@ -183,7 +185,7 @@ def _kind(X: Any, column: int) -> str:
 
 
 def categories_of(X: Any) -> Categories:
-    """The categories of a frame's columns; none for anything else."""
+    """Categories of the columns of a data frame; none if X is not a data frame."""
     if not is_frame(X):
         return NO_CATEGORIES
     kinds = {i: kind for i in range(len(_names(X))) if (kind := _kind(X, i))}
@@ -197,7 +199,7 @@ def _column_categories(X: Any, column: int) -> list[Any]:
     if _is_polars(X) and str(X.dtypes[column]).startswith("Enum"):
         return list(X.dtypes[column].categories)
     found = {value for value in _column_values(X, column) if value is not None}
-    # in an order that does not depend on which came first, as pandas has it
+    # sorted, as in pandas: the order must not depend on which value occurs first
     return sorted(found, key=lambda value: (type(value).__name__, value))
 
 
@@ -215,16 +217,16 @@ def _plain(values: list[Any], name: Any) -> list[Any]:
         if not isinstance(value, bool | int | float | str):
             raise ValueError(
                 f"the categories of column {name!r} must be text or numbers, which a model file can hold; "
-                f"got {value!r}. Convert them, as by .cat.rename_categories(str)."
+                f"got {value!r}. Convert them, for example with .cat.rename_categories(str)."
             )
     return found
 
 
 def encoded(X: Any, known: Categories, name: str, *, names: Sequence[str] | None = None) -> Any:
-    """A frame with the places of the categories in those known, NaN for others, as its columns of categories.
+    """Data frame whose categorical columns hold codes: positions among the known categories, NaN for others.
 
-    Anything else than a frame stays as it is, its numbers being the places; so does a frame with other names
-    than those given, about which scikit-learn has its own words.
+    Returns X unchanged if it is not a data frame; its numbers are then taken as codes. Also returns it
+    unchanged if its column names are not `names`: scikit-learn raises its own error about that.
     """
     if not is_frame(X) or (names is not None and list(names) != _names(X)):
         return X
@@ -232,7 +234,7 @@ def encoded(X: Any, known: Categories, name: str, *, names: Sequence[str] | None
         if bool(_kind(X, i)) != (i in known.values):
             was, now = ("was", "is not") if i in known.values else ("was not", "is")
             raise ValueError(
-                f"column {column!r} of {name} {was} one of categories when the ranker was fitted, and {now} "
+                f"column {column!r} of {name} {was} categorical when the ranker was fitted, and {now} "
                 "here. Give it the same type."
             )
     if not known.values:
@@ -263,7 +265,7 @@ def _codes(values: list[Any], known: list[Any]) -> Floats:
 def categorical_columns(
     given: str | Sequence[str | int], found: Categories, names: Sequence[str], n_features: int
 ) -> list[int]:
-    """The numbers of the features that are split as categories: those given, or a frame's unordered ones."""
+    """Column numbers of the categorical features: those given, or the unordered ones of a data frame."""
     if isinstance(given, str):
         if given != "auto":
             raise ValueError(
@@ -293,9 +295,9 @@ def streamed_training_set(
     query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
     columns: list[int] | None = None,
 ) -> TrainingSet:
-    """The queries of a stored set, whose features are read block by block each time they are needed.
+    """Queries of a stored set; their features are read block by block each time they are needed.
 
-    columns  of the set that are the features, in this order; None for all as they stand
+    columns  Numbers of the set's columns that are the features, in order; None for all columns.
     """
     stored.require_labels("training")
     stored.verify()

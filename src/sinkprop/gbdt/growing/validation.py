@@ -22,7 +22,13 @@ __all__ = ["Validation", "check_row_weight", "checked_criterion", "counting", "d
 
 @dataclass(frozen=True, eq=False)
 class Validation:
-    """Validation rows, the mean criterion of their scores, its name, and how in words."""
+    """Validation queries of a fit and its criterion.
+
+    X             Features of the validation rows.
+    mean          Function from their scores to the mean criterion over the validation queries.
+    criterion     Name of the criterion.
+    validated_on  Validation queries in words, such as "21 validation queries".
+    """
 
     X: Any
     mean: Callable[[Floats], float]
@@ -31,14 +37,17 @@ class Validation:
 
 
 def counting(data: TrainingSet) -> TrainingSet:
-    """The queries of some weight: documents of others would count in leaves, and where features are cut."""
+    """Queries with a weight above 0.
+
+    Documents of other queries would still count in the leaves and in the bins of the features.
+    """
     if data.query_weight is None or data.query_weight.all() or not data.query_weight.any():
         return data
     return data.select(np.flatnonzero(data.query_weight))
 
 
 def check_row_weight(data: TrainingSet) -> None:
-    """A ValueError where no row counts: trees would have nothing to grow on."""
+    """Raise a ValueError if all row weights are 0: there would be nothing to grow trees on."""
     if data.row_weight is not None and not data.row_weight.sum() > 0:
         raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
 
@@ -46,7 +55,7 @@ def check_row_weight(data: TrainingSet) -> None:
 def checked_criterion(
     criterion: str | Sequence[str] | None, convention: str, fraction: float | None
 ) -> tuple[Criterion, str] | None:
-    """What the metrics of a criterion give for each query, and their name; None for the expected gain."""
+    """Function that computes the criterion per query, and its name; None for the expected gain."""
     if fraction is not None and number("validation_fraction", fraction) >= 1:
         raise ValueError(f"validation_fraction must be below 1; got {fraction!r}.")
     if criterion is None:
@@ -55,7 +64,7 @@ def checked_criterion(
 
 
 def expected_name(loss: TreeLoss) -> str:
-    """What the expected gain is called as a criterion."""
+    """Name of the expected gain as a criterion."""
     return "expected gain" if isinstance(loss.gain, RankLinear) else f"expected {loss.gain}"
 
 
@@ -70,7 +79,7 @@ def divided(
     seed: int,
     n_threads: int | None,
 ) -> tuple[TrainingSet, Validation | None]:
-    """The queries to train on, and those that judge: the validation set's, a fraction held out, or none."""
+    """Training queries, and the validation queries: the validation set, a held-out fraction, or none."""
     named = checked_criterion(criterion, convention, fraction)
     if validation is None and not fraction:
         return data, None

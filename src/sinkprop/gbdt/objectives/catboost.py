@@ -1,12 +1,13 @@
 """CatBoost on the expected gain: `catboost_objective`, in place of "YetiRank".
 
-CatBoost asks a Python objective for the derivatives of some hundred rows at a time, from several threads, and
-tells it their scores, targets and weights, but not which rows they are. Two things make up for that:
+CatBoost asks a Python objective for the derivatives of a few hundred rows at a time, from several threads. It
+passes their scores, targets and weights, but does not say which rows they are. This module works around that:
 
-- The targets are row numbers. The labels stay here, with the queries. Rows are numbered by rising label, so
-  that what CatBoost makes of targets for categorical features still goes by the labels.
-- CatBoost shows its metric the scores of all rows after each tree. The metric hands them to the objective,
-  which answers the calls of the next round from them, and checks that the scores it is asked about are those.
+- The targets are row numbers; the objective keeps the labels and the queries. Rows are numbered by increasing
+  label, so that the statistics of targets that CatBoost computes for categorical features follow the labels.
+- After each tree CatBoost passes the scores of all rows to its metric. The metric passes them to the
+  objective, which uses them to answer the calls of the next round. The objective checks that each call has
+  these scores.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from sinkprop.objective.gains import Gain
 __all__ = ["CatBoostObjective", "CatBoostRows", "catboost_objective"]
 
 
-_UNIT = 2.0**-24  # of the targets, which CatBoost keeps in float32: exact below 1
-# Of the scores' spread. The trees that monotone constraints and Langevin noise change, CatBoost keeps two
-# versions of, one to go on from and one for the model, whose scores differ by about a five hundredth of it;
-# what would cut queries apart differs by a tenth and more within the first rounds.
+_UNIT = 2.0**-24  # step between targets, which CatBoost keeps in float32: multiples are exact below 1
+# Tolerance between scores that should be equal, as a fraction of the range of the scores. With monotone
+# constraints and Langevin noise CatBoost keeps two versions of a tree, one to continue from and one for the
+# model, whose scores differ by about 1/500 of the range. Settings that would split queries cause differences
+# of a tenth and more within the first rounds.
 _SAME = 5e-3
-_SINGLE = 1e-6  # of a score: a baseline is kept in float32
+_SINGLE = 1e-6  # relative tolerance of a score: CatBoost keeps a baseline in float32
 
 
 def catboost_objective(
@@ -50,23 +52,48 @@ def catboost_objective(
     n_threads: int | None = None,
     **loss: Any,
 ) -> CatBoostObjective:
-    """The expected gain as a `loss_function` for CatBoost, with `catboost_metric` as its `eval_metric`.
+    """Objective for CatBoost that maximizes the expected gain.
 
-    gain           what the trees are to make large: a `Gain`, or a name such as "ndcg@10", "p@5", "rbp@0.8"
-    labels         (N,) relevance of the training rows, any numbers not below 0
-    qid            (N,) the query of each row, any hashable ids in any order
-    eval_set       labels and qid of each evaluation set, [(labels, qid), ...]
-    sample_weight  (N,) row weights, as in `expected_gain`
-    query_weight   (Q,) in order of first appearance, (N,) by row, or {id: weight}
-    init_score     (N,) scores to start from: the Pool's `baseline`, or the predictions of the `init_model`
-    n_threads      see `expected_gain`; CatBoost's own `thread_count` is not known here
-    loss           the settings of `TreeLoss`
+    Pass it as `loss_function`, together with a `catboost_metric` as `eval_metric`. Pass `objective.label` as
+    the labels of the training Pool and `objective.eval_labels[i]` as those of the evaluation Pools. Give the
+    Pools neither weights nor queries: the objective keeps them.
 
-    The Pools get `objective.label` and `objective.eval_labels[i]` for labels, and no weights: CatBoost is not
-    told the queries. One training at a time may use the object. What CatBoost can do with it: plain boosting
-    (its default for an objective of one's own) with one leaf estimation a tree, on the CPU. Where scores come
-    that are not those of the round, an error says what to set.
+    Parameters
+    ----------
+    gain : str or Gain, default "ndcg(discount=log2)"
+        Gain that the trees maximize: a `Gain`, or a name such as "ndcg@10", "p@5" or "rbp@0.8".
+    labels : array of shape (N,)
+        Relevance of the training rows: any numbers not below 0.
+    qid : array of shape (N,)
+        Query id of each row: any hashable ids, in any order.
+    eval_set : sequence of (labels, qid), default ()
+        Labels and query ids of each evaluation set.
+    sample_weight : array of shape (N,), optional
+        Row weights, see `expected_gain`.
+    query_weight : array of shape (Q,) or (N,), or mapping from query id to float, optional
+        Query weights: one per query in order of first appearance, one per row, or by query id.
+    init_score : array of shape (N,), optional
+        Scores to start from: the `baseline` of the Pool, or the predictions of the `init_model`. Zeros by
+        default.
+    n_threads : int, optional
+        Number of threads, see `expected_gain`. CatBoost's `thread_count` has no effect on it.
+    **loss
+        Settings of `TreeLoss`: `widths`, `blend`, `noise`, `seed`, `n_iter`, `epsilon`.
 
+    Returns
+    -------
+    CatBoostObjective
+        Objective with the attributes `label` and `eval_labels`. Only one training at a time may use it.
+
+    Notes
+    -----
+    It works with plain boosting (CatBoost's default for a user-defined objective), with one leaf estimation
+    per tree, on the CPU. If CatBoost asks for derivatives at scores that are not those of the round, an error
+    says what to set.
+
+    Examples
+    --------
+    >>> from sinkprop.gbdt import catboost_objective
     >>> objective = catboost_objective("ndcg@10", labels=[0, 2, 1], qid=["a", "a", "b"])
     >>> (objective.label * 2**24).tolist()
     [0.0, 2.0, 1.0]
@@ -84,7 +111,13 @@ def catboost_objective(
 
 @dataclass(frozen=True, eq=False)
 class CatBoostRows:
-    """A data set whose rows are told by their targets: `rows[i]` is the row of number first + i."""
+    """A data set whose rows are identified by their targets.
+
+    labels  Labels (N,) of the rows.
+    groups  Queries of the rows.
+    rows    Rows (N,) by number: `rows[i]` is the row with the number first + i.
+    first   Number of the first row; each data set of a training has its own range of numbers.
+    """
 
     labels: Floats
     groups: Groups
@@ -93,6 +126,7 @@ class CatBoostRows:
 
     @staticmethod
     def of(name: str, labels: ArrayLike, qid: Any, first: int) -> CatBoostRows:
+        """Number the rows of checked labels and query ids; `name` is that of the labels in errors."""
         n = len(np.asarray(labels))
         y = as_labels(labels, n, rows_of=name)
         if not n:
@@ -101,20 +135,20 @@ class CatBoostRows:
             raise ValueError("qid must hold the query of each row; got None.")
         if first + n > 2**24:
             raise ValueError(
-                "labels and eval_set must have at most 2**24 rows together, which CatBoost's targets can "
-                f"tell apart; got {first + n}."
+                "labels and eval_set must have at most 2**24 rows together, the most that CatBoost's targets "
+                f"can number; got {first + n}."
             )
         return CatBoostRows(y, group_rows(qid, n), np.argsort(y, kind="stable"), first)
 
     @property
     def target(self) -> Floats:
-        """(N,) what to give CatBoost for labels."""
+        """Targets (N,) to give to CatBoost as labels."""
         target = np.empty(len(self.rows))
         target[self.rows] = (self.first + np.arange(len(self.rows))) * _UNIT
         return target
 
     def find(self, targets: Any) -> Integers | None:
-        """The rows with these targets, or None where some are not of this data set."""
+        """Rows with these targets, or None if some are not of this data set."""
         numbers = np.asarray(targets, dtype=np.float64) / _UNIT - self.first
         places = numbers.astype(np.int64)
         if len(places) and (places.min() < 0 or places.max() >= len(self.rows) or (places != numbers).any()):
@@ -123,7 +157,7 @@ class CatBoostRows:
 
 
 class _Round:
-    """The scores of all rows between two trees, and the derivatives at them once they are asked for."""
+    """Scores of all rows between two trees, and the derivatives at these scores once they are computed."""
 
     def __init__(self, scores: Floats) -> None:
         self.scores = scores
@@ -131,11 +165,12 @@ class _Round:
         self._tolerance = _SAME * np.ptp(scores) + _SINGLE * np.abs(scores).max()
 
     def has(self, rows: Integers, scores: Floats) -> bool:
+        """Whether the rows have these scores, up to the tolerance."""
         return bool((np.abs(self.scores[rows] - scores) <= self._tolerance).all())
 
 
 class CatBoostObjective:
-    """Derivatives of the expected gain, for CatBoost: see `catboost_objective`."""
+    """Gradient and curvature of the expected gain, for CatBoost: see `catboost_objective`."""
 
     no_jit = True  # CatBoost would have numba compile the methods, and warn that it cannot
 
@@ -171,26 +206,26 @@ class CatBoostObjective:
             first += len(self.eval_rows[-1].labels)
         start = np.zeros(n) if init_score is None else as_scores(init_score, 1)
         if len(start) != n:
-            raise ValueError(f"init_score must have one value a row: {n} rows, but {len(start)} scores.")
+            raise ValueError(f"init_score must have one value per row: {n} rows, but {len(start)} scores.")
         self._start = _Round(start)
         self._now, self._lock = self._start, Lock()
 
     @property
     def label(self) -> Floats:
-        """(N,) the training Pool's labels."""
+        """Labels (N,) to give to the training Pool."""
         return self.rows.target
 
     @property
     def eval_labels(self) -> list[Floats]:
-        """The labels of the Pools of `eval_set`, in its order."""
+        """Labels to give to the Pools of `eval_set`, in its order."""
         return [rows.target for rows in self.eval_rows]
 
     def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> list[tuple[float, float]]:
-        """First and second derivative of the gain for some rows, as CatBoost calls it, from any thread."""
+        """First and second derivatives of the gain for some rows. CatBoost calls it from any thread."""
         rows = self.rows.find(targets)
         if rows is None:
             raise ValueError(
-                "the labels of the training Pool must be this objective's `label`: it tells rows by them."
+                "the labels of the training Pool must be this objective's `label`, which identifies the rows."
             )
         if weights is not None and not np.all(np.asarray(weights) == 1):
             raise ValueError(
@@ -201,7 +236,7 @@ class CatBoostObjective:
         return list(zip(first[rows].tolist(), second[rows].tolist(), strict=True))
 
     def see(self, rows: CatBoostRows, order: Integers, scores: Floats) -> Floats:
-        """Scores of a data set in its rows' order, from those that the metric got; those to train on kept."""
+        """Sort the scores that the metric received by row, and keep them if they are of the training set."""
         if len(order) != len(rows.labels) or np.bincount(order, minlength=len(order)).max() > 1:
             raise ValueError(
                 f"the metric must get every row of its data set once: {len(rows.labels)} rows, but "
@@ -215,14 +250,14 @@ class CatBoostObjective:
         return sorted_scores
 
     def _at(self, rows: Integers, scores: Floats) -> tuple[Singles, Singles]:
-        """Derivatives of all rows in this round, for a call that names the scores of some."""
+        """Derivatives of all rows in this round, for a call that passes the scores of some rows."""
         if not self._now.has(rows, scores):
             if not self._start.has(rows, scores):
                 _refuse(self._now is self._start)
-            self._now = self._start  # another training has begun
+            self._now = self._start  # another training starts
         if self._now.derivatives is None:
             gradient, hessian = self._derivatives(self._now.scores)
-            self._now.derivatives = -gradient, -hessian  # CatBoost climbs
+            self._now.derivatives = -gradient, -hessian  # CatBoost maximizes
         return self._now.derivatives
 
     # CatBoost copies its parameters, but the metric and the objective have to stay together.
@@ -244,16 +279,17 @@ class CatBoostObjective:
 
 
 def _refuse(first_round: bool) -> NoReturn:
+    """Raise a ValueError about scores that are not those of the round, which says what to set."""
     if first_round:
         raise ValueError(
-            "CatBoost asks for the derivatives at other scores than the objective knows of. Pass "
+            "CatBoost asks for derivatives at scores that the objective does not know. Pass "
             "eval_metric=catboost_metric(..., objective=objective), with the same objective, and leave "
-            "metric_period=1: the metric hands the scores over. Where training starts from a baseline or an "
-            "init_model, give those scores to catboost_objective as init_score."
+            "metric_period=1: the metric passes the scores to the objective. If training starts from a "
+            "baseline or an init_model, give those scores to catboost_objective as init_score."
         )
     raise ValueError(
-        "CatBoost asks for the derivatives at other scores than those of the round, of which not all of a "
-        "query's are known. Set boosting_type='Plain', leaf_estimation_iterations=1, metric_period=1, "
+        "CatBoost asks for derivatives at scores that are not those of the round, so the scores of whole "
+        "queries are not known. Set boosting_type='Plain', leaf_estimation_iterations=1, metric_period=1, "
         "model_shrink_rate=0; with categorical features, one_hot_max_size (as large as the number of their "
         "values) or has_time=True. One objective serves one training at a time."
     )

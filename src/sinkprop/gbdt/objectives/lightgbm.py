@@ -27,18 +27,38 @@ def lightgbm_objective(
     n_threads: int | None = None,
     **loss: Any,
 ) -> LightGBMObjective:
-    """The expected gain as an objective for LightGBM: one object for `lightgbm.train` and for `LGBMRanker`.
+    """Objective for LightGBM that maximizes the expected gain.
 
-    gain          what the trees are to make large: a `Gain`, or a name such as "ndcg@10", "p@5", "rbp@0.8"
-    query_weight  (Q,) weights in the order of the Dataset's queries; "dataset": the Dataset's `weight`, which
-                  must then be one number within a query, weighs queries. Otherwise that `weight` multiplies
-                  what each document adds to the gain, as `sample_weight` does in `expected_gain`
-    n_threads     see `expected_gain`; LightGBM's own `num_threads` is not known here
-    loss          the settings of `TreeLoss`
+    Pass it as `objective` to `lightgbm.train` (in the parameters) or to `LGBMRanker`.
 
-    Groups, labels and weights are the Dataset's: labels are any numbers not below 0, queries of any length.
-    The object has no state but what it prepared for the Datasets it has seen; it can be pickled and copied.
+    Parameters
+    ----------
+    gain : str or Gain, default "ndcg(discount=log2)"
+        Gain that the trees maximize: a `Gain`, or a name such as "ndcg@10", "p@5" or "rbp@0.8".
+    query_weight : array of shape (Q,) or "dataset", optional
+        Query weights, in the order of the Dataset's queries. "dataset" takes the Dataset's `weight` as query
+        weights; it must then be the same for all rows of a query. Otherwise the Dataset's `weight` multiplies
+        the contribution of each document to the gain, like `sample_weight` of `expected_gain`.
+    n_threads : int, optional
+        Number of threads, see `expected_gain`. LightGBM's `num_threads` has no effect on it.
+    **loss
+        Settings of `TreeLoss`: `widths`, `blend`, `noise`, `seed`, `n_iter`, `epsilon`.
 
+    Returns
+    -------
+    LightGBMObjective
+        Function that returns gradient and curvature. It can be pickled and copied; its only state is a cache
+        of derivatives prepared for the Datasets it has seen.
+
+    Notes
+    -----
+    Queries (`group`), labels and weights come from the Dataset. Labels may be any numbers not below 0, and
+    queries may have any length.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sinkprop.gbdt import lightgbm_objective
     >>> objective = lightgbm_objective("ndcg@10")
     >>> labels, scores, sizes = np.array([0.0, 1.0]), np.zeros(2), np.array([2])
     >>> gradient, curvature = objective(labels, scores, None, sizes)  # as LGBMRanker calls it
@@ -60,21 +80,26 @@ class LightGBMObjective:
     def __post_init__(self) -> None:
         weights = self.query_weight
         if isinstance(weights, str) and weights != "dataset":
-            raise ValueError(f"query_weight must be one weight a query, 'dataset' or None; got {weights!r}.")
+            raise ValueError(
+                f"query_weight must be one weight per query, 'dataset' or None; got {weights!r}."
+            )
         if isinstance(weights, Mapping):
             raise ValueError(
-                "query_weight must be one weight a query, in the order of the Dataset's queries; got a "
+                "query_weight must be one weight per query, in the order of the Dataset's queries; got a "
                 "mapping, but LightGBM keeps no query ids."
             )
         if weights is not None and not isinstance(weights, str):
             object.__setattr__(self, "query_weight", kept(weights))
         threads(self.n_threads, 0)
 
-    # LightGBM counts the parameters: four make LGBMRanker pass the weights and the groups as well.
+    # LightGBM counts the parameters: with four, LGBMRanker also passes the weights and the groups.
     def __call__(
         self, y_true: Any, y_pred: Any, weight: Any = None, group: Any = None
     ) -> tuple[Singles, Singles]:
-        """(N,) each: f(y_true, y_pred, weight, group), or as `lightgbm.train` calls it, f(preds, dataset)."""
+        """Gradient and curvature, shape (N,) each.
+
+        `LGBMRanker` calls it as f(y_true, y_pred, weight, group), `lightgbm.train` as f(preds, dataset).
+        """
         scores, labels, weight, group, dataset = rows_of(y_true, y_pred, weight, group)
         derivatives = self._layouts.get(
             dataset, (labels, weight, group), lambda: self._prepare(labels, weight, group, dataset)
@@ -90,7 +115,7 @@ class LightGBMObjective:
             if weight is None:
                 raise ValueError(
                     "query_weight='dataset' takes the weights of the Dataset, which has none (or only ones, "
-                    "which LightGBM drops). Give it weight=, one number a row that is equal within a query, "
+                    "which LightGBM drops). Give it weight=, one number per row, equal within a query, "
                     "or leave query_weight out."
                 )
             sample_weight, query_weight = None, np.asarray(weight, dtype=np.float64)
@@ -114,25 +139,28 @@ class LightGBMObjective:
 
 
 def rows_of(first: Any, second: Any, weight: Any, group: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Scores, labels, weights, groups and the Dataset or None, from either of LightGBM's two calls."""
+    """Scores, labels, weights, query sizes and Dataset or None, from either form of LightGBM's call."""
     if hasattr(second, "get_group"):
-        second.construct()  # does nothing but the first time
+        second.construct()  # has an effect only the first time
         return first, second.get_label(), second.get_weight(), second.get_group(), second
     return second, first, weight, group, None
 
 
 def groups_of(group: Any, n: int) -> Groups:
-    """The queries of LightGBM's `group`."""
+    """Groups of n rows from `group`, LightGBM's sizes of the queries."""
     if group is None or not len(group):
         raise ValueError(
             "group must hold the number of documents of each query; the Dataset has none. Pass group= to "
-            "lightgbm.Dataset or to LGBMRanker.fit: the sizes of the queries, whose rows stand together."
+            "lightgbm.Dataset or to LGBMRanker.fit: the sizes of the queries, whose rows must be consecutive."
         )
     return consecutive(group, n, owner="the Dataset")
 
 
 def _check_whole_queries(dataset: Any) -> None:
-    """Warn where a subset has some documents of a query and not others: so does cross-validation by rows."""
+    """Warn if a subset of a Dataset has only some of a query's documents.
+
+    LightGBM's cross-validation makes such subsets when it splits by row.
+    """
     whole = getattr(dataset, "reference", None)
     if getattr(dataset, "used_indices", None) is None or whole is None or whole.get_group() is None:
         return
@@ -142,22 +170,23 @@ def _check_whole_queries(dataset: Any) -> None:
     cut = np.flatnonzero((taken > 0) & (taken < sizes))
     if len(cut):
         warnings.warn(
-            f"{len(cut)} of {np.count_nonzero(taken)} queries are in this subset of a Dataset in part: query "
-            f"{cut[0]} with {taken[cut[0]]} of its {sizes[cut[0]]} documents. lightgbm.cv divides rows, not "
-            "queries, unless the objective is its own: pass folds=sklearn.model_selection.GroupKFold(5).",
+            f"{len(cut)} of {np.count_nonzero(taken)} queries are only partly in this subset of a Dataset: "
+            f"query {cut[0]} has {taken[cut[0]]} of its {sizes[cut[0]]} documents. lightgbm.cv splits by "
+            "row, not by query, unless the objective is one of LightGBM's: pass "
+            "folds=sklearn.model_selection.GroupKFold(5).",
             stacklevel=2,
         )
 
 
 def _check_weights_count(weight: NDArray[Any], groups: Groups, gain: Gain) -> None:
-    """Warn of weights that divide out: one number within a query, for a gain that is a share of the best."""
+    """Warn if row weights are equal within each query: a normalized gain then cancels them."""
     if not gain.normalized or weight.shape != (groups.offsets[-1],):
         return
     starts = groups.offsets[:-1]
     least, most = np.minimum.reduceat(weight, starts), np.maximum.reduceat(weight, starts)
     if np.array_equal(least, most) and least.min() != least.max():
         warnings.warn(
-            f"the Dataset's weights are equal within each query, where {gain} divides them out: they change "
-            "nothing. To weigh queries by them, pass query_weight='dataset'.",
+            f"the Dataset's weights are equal within each query, so {gain} cancels them: they have no "
+            "effect. To use them as query weights, pass query_weight='dataset'.",
             stacklevel=2,
         )

@@ -48,17 +48,38 @@ def lightgbm_metric(
     query_weight: Literal["dataset"] | None = None,
     **options: Any,
 ) -> LightGBMMetric:
-    """Metrics for LightGBM: `feval` of `lightgbm.train` and `eval_metric` of `LGBMRanker.fit`.
+    """Metrics for LightGBM, with a stated convention.
 
-    metrics       names such as "ndcg@10" or "ndcg@1,5,map", `Metric` values, or a `Gain`: what its objective
-                  makes large, of the ranking itself
-    convention    see `evaluate`
-    query_weight  "dataset": means weighted by the Dataset's `weight`, one number within a query; None: plain
-    options       in place of the convention's: `empty`, `ties`, `threshold` and the others of `Convention`
+    Pass the result as `feval` to `lightgbm.train` or as `eval_metric` to `LGBMRanker.fit`.
 
-    The first metric named is the one that `first_metric_only` looks at. LightGBM computes metrics of its own
-    besides, unless it is told metric="None".
+    Parameters
+    ----------
+    metrics : str, Metric, Gain or sequence of these, default "ndcg@10"
+        Names such as "ndcg@10" or "ndcg@1,5,map", `Metric` values, or gains. The value of a `Gain` is the
+        gain of the ranking itself, not its expected value.
+    convention : str or Convention, default "standard"
+        Convention of the metrics, see `evaluate`.
+    query_weight : "dataset", optional
+        "dataset" weights the means by the Dataset's `weight`, which must be the same for all rows of a query.
+        By default all queries count equally.
+    **options
+        Options that replace those of the convention, such as `empty`, `ties` or `threshold`; see
+        `Convention`.
 
+    Returns
+    -------
+    LightGBMMetric
+        Function that returns a list of (name, value, True).
+
+    Notes
+    -----
+    LightGBM's `first_metric_only` uses the first of the metrics. LightGBM also computes its own metrics,
+    unless you set metric="None".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sinkprop.gbdt import lightgbm_metric
     >>> feval = lightgbm_metric("ndcg@5,map", convention="letor", ties="average")
     >>> labels, scores, sizes = np.array([0.0, 1.0, 0.0]), np.zeros(3), np.array([2, 1])
     >>> feval(labels, scores, None, sizes)  # as LGBMRanker calls it
@@ -69,16 +90,19 @@ def lightgbm_metric(
 
 
 class LightGBMMetric:
-    """Metrics of a Dataset under a model's scores: see `lightgbm_metric`."""
+    """Metrics of the scores of a LightGBM Dataset: see `lightgbm_metric`."""
 
     def __init__(self, metrics: RankingMetrics, *, query_weight: Literal["dataset"] | None = None) -> None:
         self.metrics, self.query_weight = metrics, query_weight
 
-    # Four parameters, as LightGBM counts them: with fewer, LGBMRanker would pass no groups.
+    # LightGBM counts the parameters: with fewer than four, LGBMRanker would not pass the groups.
     def __call__(
         self, y_true: Any, y_pred: Any, weight: Any = None, group: Any = None
     ) -> list[tuple[str, float, bool]]:
-        """[(name, value, True), ...]: f(y_true, y_pred, weight, group), or for `train`, f(preds, dataset)."""
+        """List of (name, value, True), where True says that larger is better.
+
+        `LGBMRanker` calls it as f(y_true, y_pred, weight, group), `lightgbm.train` as f(preds, dataset).
+        """
         scores, labels, weight, group, _ = for_lightgbm.rows_of(y_true, y_pred, weight, group)
         groups = for_lightgbm.groups_of(group, len(labels))
         # LightGBM drops weights that are all ones
@@ -98,20 +122,40 @@ def xgboost_metric(
     query_weight: Literal["dataset"] | None = "dataset",
     **options: Any,
 ) -> XGBoostMetric:
-    """Metrics for XGBoost: `custom_metric` of `xgboost.train` and of `xgboost.cv`.
+    """Metrics for XGBoost, with a stated convention.
 
-    query_weight  "dataset": means weighted by the DMatrix's `weight`, one number a query, where it has one;
-                  None: plain means
+    Pass the result as `custom_metric` to `xgboost.train` or `xgboost.cv`.
 
-    The other arguments are those of `lightgbm_metric`. XGBoost goes by the name where it stops early, and
-    takes what does not begin as "ndcg" or "map" for a loss: pass maximize=True. It looks at the last metric.
+    Parameters
+    ----------
+    metrics : str, Metric, Gain or sequence of these, default "ndcg@10"
+        Names such as "ndcg@10" or "ndcg@1,5,map", `Metric` values, or gains. The value of a `Gain` is the
+        gain of the ranking itself, not its expected value.
+    convention : str or Convention, default "standard"
+        Convention of the metrics, see `evaluate`.
+    query_weight : {"dataset", None}, default "dataset"
+        "dataset" weights the means by the DMatrix's `weight`, one number per query, if it has one. With None
+        all queries count equally.
+    **options
+        Options that replace those of the convention, such as `empty`, `ties` or `threshold`; see
+        `Convention`.
+
+    Returns
+    -------
+    XGBoostMetric
+        Function of (preds, dmatrix) that returns a list of (name, value).
+
+    Notes
+    -----
+    XGBoost's early stopping uses the last metric. It decides by the metric's name whether larger is better,
+    and minimizes a metric whose name does not start with "ndcg" or "map": pass maximize=True for it.
     """
     one_of("query_weight", query_weight or "dataset", ("dataset",))
     return XGBoostMetric(RankingMetrics.of(metrics, convention, options), query_weight=query_weight)
 
 
 class XGBoostMetric:
-    """Metrics of a DMatrix under a model's scores: see `xgboost_metric`."""
+    """Metrics of the scores of an XGBoost DMatrix: see `xgboost_metric`."""
 
     def __init__(
         self, metrics: RankingMetrics, *, query_weight: Literal["dataset"] | None = "dataset"
@@ -119,7 +163,7 @@ class XGBoostMetric:
         self.metrics, self.query_weight = metrics, query_weight
 
     def __call__(self, preds: Any, dmatrix: Any) -> list[tuple[str, float]]:
-        """[(name, value), ...]: called as f(preds, dmatrix)."""
+        """List of (name, value); XGBoost calls it as f(preds, dmatrix)."""
         labels, weight, pointers = for_xgboost.rows_of(dmatrix)
         groups = for_xgboost.groups_of(pointers, len(labels))
         if weight is not None:
@@ -138,15 +182,31 @@ def catboost_metric(
     convention: str | Convention = "standard",
     **options: Any,
 ) -> CatBoostMetric:
-    """A metric for CatBoost: the `eval_metric` that belongs to a `catboost_objective`.
+    """Metric for CatBoost, with a stated convention: the `eval_metric` of a `catboost_objective`.
 
-    metric      a name such as "ndcg@10", a `Metric`, or a `Gain`: what its objective makes large
-    objective   that of the same training, which gets the scores of each round from here, and has the queries
-    convention  see `evaluate`
-    options     in place of the convention's: `empty`, `ties`, `threshold` and the others of `Convention`
+    Parameters
+    ----------
+    metric : str, Metric or Gain, default "ndcg@10"
+        A name such as "ndcg@10", a `Metric`, or a `Gain`. The value of a `Gain` is the gain of the ranking
+        itself, not its expected value.
+    objective : CatBoostObjective
+        Objective of the same training. It knows the queries, and the metric passes it the scores of each
+        round.
+    convention : str or Convention, default "standard"
+        Convention of the metric, see `evaluate`.
+    **options
+        Options that replace those of the convention, such as `empty`, `ties` or `threshold`; see
+        `Convention`.
 
-    CatBoost takes one metric of this kind; it is what early stopping and `use_best_model` go by. In
-    `evals_result_` it has the name of its class, "CatBoostMetric".
+    Returns
+    -------
+    CatBoostMetric
+        Metric to pass as `eval_metric`.
+
+    Notes
+    -----
+    CatBoost takes one metric of this kind, which early stopping and `use_best_model` use. In `evals_result_`
+    it has the name of its class, "CatBoostMetric".
     """
     metrics = RankingMetrics.of(metric, convention, options)
     if len(metrics.metrics) != 1:
@@ -157,7 +217,7 @@ def catboost_metric(
 
 
 class CatBoostMetric:
-    """A metric of the data sets of an objective: see `catboost_metric`."""
+    """Metric of the data sets of a CatBoost objective: see `catboost_metric`."""
 
     no_jit = True
 
@@ -165,10 +225,11 @@ class CatBoostMetric:
         self.metrics, self.objective = metrics, objective
 
     def is_max_optimal(self) -> bool:
+        """Whether larger is better; CatBoost asks for it."""
         return True
 
     def evaluate(self, approxes: Any, target: Any, weight: Any) -> tuple[float, float]:
-        """The mean over queries, and 1, as CatBoost calls it with the scores of a whole data set."""
+        """Mean over the queries, and 1 as its weight. CatBoost passes the scores of a whole data set."""
         for rows in (self.objective.rows, *self.objective.eval_rows):
             order = rows.find(target)
             if order is not None:
@@ -176,13 +237,15 @@ class CatBoostMetric:
                 ((_, value),) = self.metrics.values(rows.labels, scores, rows.groups)
                 return value, 1.0
         raise ValueError(
-            "the labels of the Pools must be the objective's `label` and `eval_labels`, which tell the rows."
+            "the labels of the Pools must be the objective's `label` and `eval_labels`, which identify the "
+            "rows."
         )
 
     def get_final_error(self, error: float, weight: float) -> float:
+        """Metric from the sums that `evaluate` returned."""
         return error / weight
 
-    # as the objective's
+    # CatBoost copies its parameters, but the metric and the objective have to stay together.
     def __copy__(self) -> CatBoostMetric:
         return self
 
@@ -195,30 +258,31 @@ class CatBoostMetric:
 
 @dataclass(frozen=True)
 class RankingMetrics:
-    """Metrics, and gains as metrics, under one convention."""
+    """Metrics under one convention; gains are metrics, too."""
 
     metrics: tuple[Metric | Gain, ...]
     convention: Convention
 
     @staticmethod
     def of(metrics: Metrics, convention: str | Convention, options: dict[str, Any]) -> RankingMetrics:
+        """Read metrics from names or values; `options` replace those of the convention."""
         chosen: dict[Metric | Gain, None] = {}
         for item in [metrics] if isinstance(metrics, str | Metric | Gain) else metrics:
             chosen.update(dict.fromkeys([item] if isinstance(item, Gain) else parse_metrics([item])))
         if not chosen:
-            parse_metrics([])  # says what there is
+            parse_metrics([])  # raises an error that lists the metrics
         names = [_name(metric) for metric in chosen]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"metrics must have names of their own; two are called {name!r}.")
+                raise ValueError(f"metrics must have different names; two are called {name!r}.")
         return RankingMetrics(tuple(chosen), replace(as_convention(convention), **options))
 
     def values(
         self, labels: ArrayLike, scores: ArrayLike, groups: Groups, query_weight: ArrayLike | None = None
     ) -> list[tuple[str, float]]:
-        """The mean of each metric over the queries, (name, value), in their order.
+        """Name of each metric and its mean over the queries, in the order of the metrics.
 
-        query_weight  (Q,), or (N,) with one number within a query
+        query_weight  Weights (Q,) of the queries, or (N,) of the rows, equal within a query.
         """
         x = as_one_score_a_row(scores)
         y = as_labels(labels, len(x))
@@ -234,6 +298,7 @@ class RankingMetrics:
         return [(_name(metric), found[_name(metric)]) for metric in self.metrics]
 
     def text(self) -> str:
+        """Metrics and convention as text for a repr."""
         names = ",".join(_name(metric) for metric in self.metrics)
         return f"{names!r}, convention={self.convention.name!r}"
 
@@ -243,7 +308,9 @@ def _name(metric: Metric | Gain) -> str:
 
 
 def gain_name(gain: Gain) -> str:
-    """The name of a gain as a metric, with all that a convention could change stated; no blank, no colon.
+    """Name of a gain as a metric, which states everything that a convention could change.
+
+    It contains neither spaces nor colons.
 
     >>> gain_name(NDCG(10)), gain_name(Precision(5))
     ('ndcg(discount=letor,gain=exponential)@10', 'p(threshold=1)@5')
@@ -256,11 +323,11 @@ def gain_name(gain: Gain) -> str:
 
 
 def gain_values(gain: Gain, y: Floats, x: Floats, groups: Groups, *, ties: Ties = "file") -> Floats:
-    """The gain of each query's documents ranked by decreasing score, (Q,): no expectation, no relaxation.
+    """Gain (Q,) of each query's documents ranked by decreasing score, without expectation or relaxation.
 
-    A query whose best ranking is worth 0 has the value 0 under a gain that divides by it. Ties are taken as
-    in `Convention`; "best" and "worst" go by what a label is worth, which a table of labels and ranks does
-    not tell.
+    A normalized gain is 0 for a query whose best ranking has gain 0. Ties are handled as in `Convention`. The
+    orders "best" and "worst" need the value of each label, which a gain with a table of labels and ranks does
+    not define.
     """
     if not gain.separable:
         return _table_values(gain, y, x, groups, ties)

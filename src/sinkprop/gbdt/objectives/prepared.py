@@ -21,7 +21,7 @@ Prepared = TypeVar("Prepared")
 
 
 def tree_loss(function: str, gain: str | Gain, settings: dict[str, Any]) -> TreeLoss:
-    """The loss with these settings; a name that it does not have is an error of the function called."""
+    """Make the loss with these settings; an unknown name raises a TypeError in the name of `function`."""
     names = [field.name for field in fields(TreeLoss) if field.name != "gain"]
     for name in settings:
         if name not in names:
@@ -32,7 +32,7 @@ def tree_loss(function: str, gain: str | Gain, settings: dict[str, Any]) -> Tree
 
 
 def settings_text(loss: TreeLoss) -> str:
-    """The loss as the arguments that make it, for a repr: those that are not the default's."""
+    """Arguments of the loss that differ from their defaults, as text for a repr."""
     plain = TreeLoss(loss.gain)
     changed = {f.name: getattr(loss, f.name) for f in fields(loss)}
     kept = [f"{name}={x!r}" for name, x in changed.items() if name != "gain" and x != getattr(plain, name)]
@@ -41,9 +41,10 @@ def settings_text(loss: TreeLoss) -> str:
 
 
 def consecutive(sizes: NDArray[Any], n: int, *, owner: str) -> Groups:
-    """The groups of n rows whose queries stand one after another, with these sizes.
+    """Groups of n rows in which the queries follow one another, with these sizes.
 
-    A query of no document is left out; `queries` holds the places of the others among the sizes.
+    Empty queries are left out; `queries` of the result holds the positions of the others in `sizes`.
+    `owner` names the data set in error messages.
     """
     counts = np.asarray(sizes)
     if counts.ndim != 1 or counts.dtype.kind not in "iu":
@@ -65,25 +66,26 @@ def consecutive(sizes: NDArray[Any], n: int, *, owner: str) -> Groups:
 
 
 def kept(weights: ArrayLike) -> NDArray[Any]:
-    """A copy of weights that stays as it is: what was prepared with them is not made anew."""
+    """Read-only copy of weights: derivatives are prepared from them once, so they must not change."""
     array = np.array(weights)
     array.flags.writeable = False
     return array
 
 
 def present(query_weight: NDArray[Any], groups: Groups, n_sizes: int) -> NDArray[Any]:
-    """The weights of the queries that have documents, where there is one for each size."""
+    """Weights of the queries that have documents, if there is one weight per size; otherwise unchanged."""
     return np.asarray(query_weight[groups.queries] if query_weight.shape == (n_sizes,) else query_weight)
 
 
 @dataclass(frozen=True, eq=False)
 class _Layout(Generic[Prepared]):
-    """What was prepared, and copies of the arrays that it was prepared from."""
+    """A prepared object, and copies of the arrays that it was prepared from."""
 
     arrays: Arrays
     prepared: Prepared
 
     def fits(self, arrays: Arrays) -> bool:
+        """Whether the arrays have the values that the object was prepared from."""
         return all(
             (a is b) if a is None or b is None else np.array_equal(a, b)
             for a, b in zip(self.arrays, arrays, strict=True)
@@ -91,11 +93,11 @@ class _Layout(Generic[Prepared]):
 
 
 class Layouts(Generic[Prepared]):
-    """What was prepared for the data sets in use, each for as long as its arrays hold the same numbers.
+    """Cache of objects prepared for data sets, one per data set, valid while its arrays keep their values.
 
-    The arrays are compared anew in every call, which takes a thousandth of what their preparation does, so
-    that a label changed in place is seen. A data set that is not known, None, shares one place with the last.
-    Copies, and what is unpickled, begin empty.
+    Every call compares the arrays, in a thousandth of the time of a preparation, so a label that is changed
+    in place is noticed. If the data set is unknown (None), only the last prepared object is kept. Copies and
+    unpickled caches start empty.
     """
 
     def __init__(self) -> None:
@@ -103,6 +105,7 @@ class Layouts(Generic[Prepared]):
         self._last: _Layout[Prepared] | None = None
 
     def get(self, owner: Any, arrays: Arrays, prepare: Callable[[], Prepared]) -> Prepared:
+        """Object prepared for the data set `owner`; calls `prepare` if its arrays are new or have changed."""
         layout = self._last if owner is None else self._known.get(owner)
         if layout is None or not layout.fits(arrays):
             copies = tuple(None if array is None else np.array(array) for array in arrays)

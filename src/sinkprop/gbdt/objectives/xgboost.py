@@ -25,19 +25,38 @@ def xgboost_objective(
     n_threads: int | None = None,
     **loss: Any,
 ) -> XGBoostObjective:
-    """The expected gain as an objective for XGBoost: `obj` of `xgboost.train` and of `xgboost.cv`.
+    """Objective for XGBoost that maximizes the expected gain.
 
-    gain           what the trees are to make large: a `Gain`, or a name such as "ndcg@10", "p@5", "rbp@0.8"
-    sample_weight  (N,) row weights of the training DMatrix, in its order: they multiply what each document
-                   adds to the gain, as in `expected_gain`. XGBoost keeps none where it has queries: its own
-                   `weight` is one number a query, and is taken as that
-    n_threads      see `expected_gain`; XGBoost's own `nthread` is not known here
-    loss           the settings of `TreeLoss`
+    Pass it as `obj` to `xgboost.train` or `xgboost.cv`. `XGBRanker` does not work with it: it refuses every
+    objective that is a function.
 
-    Queries (`qid` or `group`), labels and query weights are the DMatrix's, of whatever class: labels are any
-    numbers not below 0, queries of any length. `XGBRanker` refuses every objective that is a function. The
-    object has no state but what it prepared for the matrices it has seen; it can be pickled and copied.
+    Parameters
+    ----------
+    gain : str or Gain, default "ndcg(discount=log2)"
+        Gain that the trees maximize: a `Gain`, or a name such as "ndcg@10", "p@5" or "rbp@0.8".
+    sample_weight : array of shape (N,), optional
+        Row weights of the training DMatrix, in its row order. They multiply the contribution of each document
+        to the gain, as in `expected_gain`. They are given here because XGBoost keeps no row weights for data
+        with queries: the `weight` of its DMatrix is one number per query, and is used as query weight.
+    n_threads : int, optional
+        Number of threads, see `expected_gain`. XGBoost's `nthread` has no effect on it.
+    **loss
+        Settings of `TreeLoss`: `widths`, `blend`, `noise`, `seed`, `n_iter`, `epsilon`.
 
+    Returns
+    -------
+    XGBoostObjective
+        Function of (preds, dtrain) that returns gradient and curvature. It can be pickled and copied; its
+        only state is a cache of derivatives prepared for the matrices it has seen.
+
+    Notes
+    -----
+    Queries (`qid` or `group`), labels and query weights come from the DMatrix, which may be of any class.
+    Labels may be any numbers not below 0, and queries may have any length.
+
+    Examples
+    --------
+    >>> from sinkprop.gbdt import xgboost_objective
     >>> xgboost_objective("ndcg@10")
     xgboost_objective('ndcg@10')
     """
@@ -60,7 +79,7 @@ class XGBoostObjective:
         threads(self.n_threads, 0)
 
     def __call__(self, preds: Any, dtrain: Any) -> tuple[Singles, Singles]:
-        """(N,) each: called as f(preds, dtrain)."""
+        """Gradient and curvature, shape (N,) each; XGBoost calls it as f(preds, dtrain)."""
         labels, weight, pointers = rows_of(dtrain)
         derivatives = self._layouts.get(
             dtrain, (labels, weight, pointers), lambda: self._prepare(labels, weight, pointers)
@@ -86,7 +105,7 @@ class XGBoostObjective:
 
 
 def rows_of(matrix: Any) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any]]:
-    """Labels, weights or None, and where the queries begin and end, of a DMatrix."""
+    """Labels of a DMatrix, its weights or None, and the row offsets of its queries."""
     if not hasattr(matrix, "get_uint_info"):
         raise TypeError(
             f"the second argument must be an xgboost.DMatrix; got a {type(matrix).__name__!r}. Pass this as "
@@ -94,15 +113,15 @@ def rows_of(matrix: Any) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any
         )
     labels, weight = matrix.get_label(), matrix.get_weight()
     if not labels.size:
-        raise ValueError("the DMatrix must have labels; got none. Give it label=, one number a row.")
+        raise ValueError("the DMatrix must have labels; got none. Give it label=, one number per row.")
     return labels, weight if weight.size else None, matrix.get_uint_info("group_ptr")
 
 
 def groups_of(pointers: NDArray[Any], n: int) -> Groups:
-    """The queries of XGBoost's `group_ptr`."""
+    """Groups of n rows from `group_ptr`, XGBoost's row offsets of the queries."""
     if len(pointers) < 2:
         raise ValueError(
-            "qid must hold the query of each row; the DMatrix has none. Pass qid= (rising) or group= (the "
+            "qid must hold the query of each row; the DMatrix has none. Pass qid= (sorted) or group= (the "
             "number of documents of each query) to xgboost.DMatrix."
         )
     return consecutive(np.diff(pointers.astype(np.int64)), n, owner="the DMatrix")
