@@ -312,7 +312,7 @@ def test_arguments_that_do_not_fit():
     with pytest.raises(ValueError, match="names of their own"):
         lightgbm_metric([OWN, RankLinear(gain=np.square, discount=np.reciprocal)])
     _, y, sizes = queries(5)
-    with pytest.raises(ValueError, match=r"one weight a query, \(5,\)"):
+    with pytest.raises(ValueError, match=r"one weight per query, \(5,\)"):
         lightgbm_objective(query_weight=[1, 2])(y, np.zeros(len(y)), None, sizes)
 
 
