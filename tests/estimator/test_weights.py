@@ -88,8 +88,8 @@ def test_query_weights_make_a_weighted_mean_and_its_gradient(data, relaxation):
         ({"query_weight": [1, np.inf]}, "query 'b' has inf"),
         ({"query_weight": [0, 0]}, "sum above 0"),
         ({"query_weight": {"a": 1}}, "there is none for 'b'"),
-        ({"query_weight": [1, 2, 3]}, "one finite number within a query; not so in 'a'"),
-        ({"query_weight": [1, np.nan, 3]}, "not so in 'a'"),
+        ({"query_weight": [1, 2, 3]}, "equal, finite values within each query; it does not in query 'a'"),
+        ({"query_weight": [1, np.nan, 3]}, "it does not in query 'a'"),
     ],
 )
 def test_bad_weights_are_errors_that_name_the_place(weights, message):

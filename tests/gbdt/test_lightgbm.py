@@ -120,7 +120,7 @@ def test_the_weights_of_the_dataset_can_be_those_of_queries():
     with pytest.raises(ValueError, match="which has none"):
         train(lightgbm_objective(query_weight="dataset"), dataset(X, y, sizes))
     uneven = dataset(X, y, sizes, weight=np.arange(1.0, len(y) + 1))
-    with pytest.raises(ValueError, match="one finite number within a query"):
+    with pytest.raises(ValueError, match="equal, finite values within each query"):
         train(lightgbm_objective(query_weight="dataset"), uneven)
 
 

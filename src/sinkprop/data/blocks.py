@@ -52,8 +52,8 @@ class Block:
 
     data   Rows of the queries, sorted by query.
     first  Index of the first query in the whole set.
-    codes  (q,) the path (fold of a fit) for which each query is a validation query; all other paths train on
-           it. None if every path trains on every query.
+    codes  (q,) the path of a fit for which each query is a validation query; the other paths train on it.
+           None if all queries are used for both.
     """
 
     data: TrainingSet

@@ -52,8 +52,8 @@ def load_frame(
     Raises
     ------
     ValueError
-        If a column is missing, or if a value is missing, infinite or not a number (booleans count as
-        numbers). The message names the column and the row, counted from 0.
+        If a column is missing, or if a value is missing (unless `allow_nan`), infinite or not a number
+        (booleans count as numbers). The message names the column and the row, counted from 0.
 
     Examples
     --------

@@ -171,7 +171,9 @@ class Ranked:
         together = int(steps[alone])
         out = np.zeros_like(values)
         out[starts] = values[starts]
-        longer = np.searchsorted(-falling, -np.arange(1, together), side="left")  # queries longer than that
+        longer = np.searchsorted(
+            -falling, -np.arange(1, together), side="left"
+        )  # queries longer than each position
         for place, many in enumerate(longer.tolist(), start=1):
             here = starts[:many] + place
             out[here] = operation(out[here - 1], values[here])
