@@ -83,7 +83,7 @@ __all__ = [
     "top_k_probability",
 ]
 
-# Imported when they are asked for: `import sinkprop` loads NumPy only, and `from sinkprop import *` no torch.
+# Imported on first use: `import sinkprop` loads NumPy only, and `from sinkprop import *` does not load torch.
 _LAZY = {
     "SinkPropRanker": "sinkprop.linear.ranker",
     "SinkhornLimit": "sinkprop.objective.sinkhorn_limit",

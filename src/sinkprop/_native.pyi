@@ -1,8 +1,9 @@
 """The native kernels.
 
-Every call checks the type and the layout of its arrays, and the size of those that it writes: a `TypeError`
-says which does not fit. It does not look at what the arrays hold. Callers make sure that scores are finite,
-that offsets rise, that rows and classes are indices, and that every rank of the longest query has a discount.
+Every function checks the type and the layout of its arrays, and the size of those that it writes; a
+`TypeError` names the array that does not fit. It does not check the values in the arrays. Callers make sure
+that scores are finite, that offsets rise, that rows and classes are valid indices, and that every rank of the
+longest query has a discount.
 """
 
 from typing import Any
@@ -111,7 +112,7 @@ def instruction_set() -> str: ...
 def use_instruction_set(name: str) -> bool: ...
 
 class LetorLayout:
-    """What a first look at a text tells: the size of X, and how the text is divided among threads."""
+    """Result of a first scan of a text: the size of X, and the division of the text among threads."""
 
     @property
     def rows(self) -> int: ...

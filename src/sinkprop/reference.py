@@ -1,11 +1,11 @@
-"""The paper in plain NumPy, one query at a time: the definition that every fast kernel is held to.
+"""The paper in plain NumPy, one query at a time: the definition against which every fast kernel is tested.
 
 R. P. Adams and R. S. Zemel, *Ranking via Sinkhorn Propagation*, arXiv 1106.1925, 2011. The letters are the
 paper's: J documents, here n; phi(x_j) the score of document j; s-hat the order by decreasing score; r_j the
 label; A the pre-Sinkhorn matrix and Pi = Z^i(A) the one after i iterations, row = document and column = rank.
-A reverse pass has the suffix `_rev`, stands below its forward pass, and takes `X_bar`, the derivative of the
-value with respect to the output X, to that with respect to the input. The paper prints the discount of NDCG
-as log_2(-k); 1 / log_2(k) is meant, and is what `gains.NDCG` has.
+A reverse pass has the suffix `_rev` and follows its forward pass. From `X_bar`, the derivative of the value
+with respect to the output X, it computes the derivative with respect to the input. The paper prints the
+discount of NDCG as log_2(-k); 1 / log_2(k) is meant, and `NDCG` uses that.
 
 Everything is dense, quadratic in n, and written to be read. Scores may be complex for derivatives by complex
 step (except with the beta distribution): the order is that of their real parts.
@@ -46,8 +46,22 @@ Array = NDArray[Any]  # of float64, or of complex128 for a complex step
 
 
 def gain_matrix(labels: ArrayLike, gain: str | Gain) -> Floats:
-    """l(r_j, k), what document j adds at rank k: labels (n,) to an (n, n) matrix, normalized if the gain is.
+    """Gain matrix l(r_j, k): the amount that document j adds at rank k.
 
+    Parameters
+    ----------
+    labels : array of shape (n,)
+        Labels r of one query.
+    gain : str or Gain
+        The gain, or its text form.
+
+    Returns
+    -------
+    array of shape (n, n)
+        The matrix l(r_j, k), normalized if the gain is.
+
+    Examples
+    --------
     >>> gain_matrix([0, 1], "ndcg(discount=log2)").round(3)
     array([[0.   , 0.   ],
            [1.   , 0.631]])
@@ -64,8 +78,24 @@ def gain_matrix(labels: ArrayLike, gain: str | Gain) -> Floats:
 
 
 def hard_gain(order: ArrayLike, labels: ArrayLike, gain: str | Gain) -> float:
-    """L(s; r) = sum_k l(r_s[k], k), the gain of the one ranking s = `order` (n,), best document first.
+    """Gain L(s; r) = sum_k l(r_s[k], k) of one ranking s.
 
+    Parameters
+    ----------
+    order : array of shape (n,)
+        The ranking s: document indices, best first.
+    labels : array of shape (n,)
+        Labels r of one query.
+    gain : str or Gain
+        The gain, or its text form.
+
+    Returns
+    -------
+    float
+        L(s; r).
+
+    Examples
+    --------
     >>> hard_gain([2, 0, 1], [0, 1, 1], "p@2")
     0.5
     """
@@ -82,8 +112,30 @@ def expected_value(
     n_iter: float = 5,
     epsilon: float = 1e-6,
 ) -> complex:
-    """E_Pi[L(r)] = sum_jk Pi[j, k] l(r_j, k) of one query; real for real scores.
+    """Expected gain E_Pi[L(r)] = sum_jk Pi[j, k] l(r_j, k) of one query.
 
+    Parameters
+    ----------
+    scores : array of shape (n,) or (n, 2)
+        Scores: phi for a smoothed indicator, theta for a partitioned measure; real or complex.
+    labels : array of shape (n,)
+        Labels r.
+    gain : str or Gain
+        The gain, or its text form.
+    relaxation : Relaxation
+        The map h_J from scores to A.
+    n_iter : float, default 5
+        Number i of Sinkhorn iterations.
+    epsilon : float, default 1e-6
+        Constant added to every entry of A.
+
+    Returns
+    -------
+    float or complex
+        The expected gain; real for real scores.
+
+    Examples
+    --------
     >>> round(expected_value([0, 0, 0], [0, 1, 0], "p@2", SmoothedIndicator()), 6)  # each rank has 1/3 of it
     0.333333
     """
@@ -102,11 +154,32 @@ def expected_gain(
     n_iter: float = 5,
     epsilon: float = 1e-6,
 ) -> tuple[float, Floats]:
-    """The expected gain of one query and its derivative with respect to the scores.
+    """Expected gain of one query and its derivative with respect to the scores.
 
-    `scores` is phi (n,) for a smoothed indicator and theta (n, 2) for a partitioned measure, `labels` is
-    (n,), and the gradient has the shape of the scores. `epsilon` is added to every entry of A.
+    Parameters
+    ----------
+    scores : array of shape (n,) or (n, 2)
+        Scores: phi for a smoothed indicator, theta for a partitioned measure.
+    labels : array of shape (n,)
+        Labels r.
+    gain : str or Gain
+        The gain, or its text form.
+    relaxation : Relaxation
+        The map h_J from scores to A.
+    n_iter : float, default 5
+        Number i of Sinkhorn iterations.
+    epsilon : float, default 1e-6
+        Constant added to every entry of A.
 
+    Returns
+    -------
+    value : float
+        The expected gain.
+    gradient : array of shape (n,) or (n, 2)
+        Its derivative, in the shape of the scores.
+
+    Examples
+    --------
     >>> value, gradient = expected_gain([2, 1, 0], [0, 1, 2], "ndcg", SmoothedIndicator(0.5))
     >>> round(value, 4), gradient.round(4)
     (0.7439, array([ 0.006 , -0.0823,  0.0763]))
@@ -119,14 +192,39 @@ def expected_gain(
 
 
 def row_normalize(A: Array) -> Array:
-    """T_R(A) = A / (A 1 1'): every row divided by its sum."""
+    """Row normalization T_R(A) = A / (A 1 1'): every row divided by its sum.
+
+    Parameters
+    ----------
+    A : array of shape (n, n)
+        Matrix whose row sums are above 0.
+
+    Returns
+    -------
+    array of shape (n, n)
+        T_R(A).
+    """
     return A / _sums(A, 1, "row")
 
 
 def row_normalize_rev(A: Array, Y_bar: Array) -> Array:
-    """The reverse pass of Y = T_R(A).
+    """Reverse pass of Y = T_R(A).
 
-    A_bar[j, k] = sum_k' [delta_kk' / a_j - A[j, k'] / a_j^2] Y_bar[j, k'], with a_j the sum of row j.
+    With a_j the sum of row j::
+
+        A_bar[j, k] = sum_k' [delta_kk' / a_j - A[j, k'] / a_j^2] Y_bar[j, k']
+
+    Parameters
+    ----------
+    A : array of shape (n, n)
+        Input of the forward pass.
+    Y_bar : array of shape (n, n)
+        Derivative with respect to Y.
+
+    Returns
+    -------
+    array of shape (n, n)
+        A_bar, the derivative with respect to A.
     """
     a = _sums(A, 1, "row")
     A_bar: Array = (Y_bar - (A / a * Y_bar).sum(axis=1, keepdims=True)) / a
@@ -134,22 +232,59 @@ def row_normalize_rev(A: Array, Y_bar: Array) -> Array:
 
 
 def column_normalize(A: Array) -> Array:
-    """T_C(A) = A / (1 1' A): every column divided by its sum."""
+    """Column normalization T_C(A) = A / (1 1' A): every column divided by its sum.
+
+    Parameters
+    ----------
+    A : array of shape (n, n)
+        Matrix whose column sums are above 0.
+
+    Returns
+    -------
+    array of shape (n, n)
+        T_C(A).
+    """
     return A / _sums(A, 0, "column")
 
 
 def column_normalize_rev(A: Array, Y_bar: Array) -> Array:
-    """The reverse pass of Y = T_C(A): that of T_R with the indices transposed."""
+    """Reverse pass of Y = T_C(A): that of T_R with the indices transposed.
+
+    Parameters
+    ----------
+    A : array of shape (n, n)
+        Input of the forward pass.
+    Y_bar : array of shape (n, n)
+        Derivative with respect to Y.
+
+    Returns
+    -------
+    array of shape (n, n)
+        A_bar, the derivative with respect to A.
+    """
     a = _sums(A, 0, "column")
     A_bar: Array = (Y_bar - (A / a * Y_bar).sum(axis=0, keepdims=True)) / a
     return A_bar
 
 
 def sinkhorn(A: Array, n_iter: float) -> Array:
-    """Z^i(A) = T_R(T_C(Z^(i-1)(A))) with Z^0(A) = A, for i = `n_iter`: columns first, then rows.
+    """Incomplete Sinkhorn normalization Z^i(A) = T_R(T_C(Z^(i-1)(A))) with Z^0(A) = A.
 
-    A half more ends with columns: with 0.5 it is SmoothRank's normalization.
+    Parameters
+    ----------
+    A : array of shape (n, n)
+        Nonnegative matrix whose row and column sums are above 0.
+    n_iter : float
+        Number i of iterations: columns first, then rows. A half more ends with columns: 0.5 is SmoothRank's
+        normalization.
 
+    Returns
+    -------
+    array of shape (n, n)
+        Pi = Z^i(A).
+
+    Examples
+    --------
     >>> sinkhorn(np.array([[3.0, 1.0], [1.0, 1.0]]), 100).round(4)
     array([[0.634, 0.366],
            [0.366, 0.634]])
@@ -160,7 +295,22 @@ def sinkhorn(A: Array, n_iter: float) -> Array:
 
 
 def sinkhorn_rev(A: Array, n_iter: float, Pi_bar: Array) -> Array:
-    """The reverse pass of Pi = Z^i(A), through every matrix on the way: SinkProp."""
+    """Reverse pass of Pi = Z^i(A), through every intermediate matrix: SinkProp.
+
+    Parameters
+    ----------
+    A : array of shape (n, n)
+        Input of the forward pass.
+    n_iter : float
+        Number i of iterations.
+    Pi_bar : array of shape (n, n)
+        Derivative with respect to Pi.
+
+    Returns
+    -------
+    array of shape (n, n)
+        A_bar, the derivative with respect to A.
+    """
     inputs = []
     for t in range(half_steps(n_iter)):
         inputs.append(A)
@@ -184,25 +334,71 @@ def _sums(A: Array, axis: int, what: str) -> Array:
 
 
 def pre_sinkhorn(scores: Array, relaxation: Relaxation) -> Array:
-    """h_J, the matrix A (n, n) of one query, before epsilon, from phi (n,) or theta (n, 2)."""
+    """Matrix A = h_J(scores) of one query, before epsilon is added.
+
+    Parameters
+    ----------
+    scores : array of shape (n,) or (n, 2)
+        Scores: phi for a smoothed indicator, theta for a partitioned measure.
+    relaxation : Relaxation
+        The map h_J.
+
+    Returns
+    -------
+    array of shape (n, n)
+        A, with row = document and column = rank.
+    """
     if isinstance(relaxation, SmoothedIndicator):
         return smoothed_indicator(scores, relaxation.sigma, relaxation.kernel)[1]
     return partitioned_measure(scores, _family(relaxation))
 
 
 def pre_sinkhorn_rev(scores: Array, relaxation: Relaxation, A_bar: Array) -> Array:
-    """The reverse pass of A = h_J(scores)."""
+    """Reverse pass of A = h_J(scores).
+
+    Parameters
+    ----------
+    scores : array of shape (n,) or (n, 2)
+        Input of the forward pass.
+    relaxation : Relaxation
+        The map h_J.
+    A_bar : array of shape (n, n)
+        Derivative with respect to A.
+
+    Returns
+    -------
+    array of shape (n,) or (n, 2)
+        Derivative with respect to the scores.
+    """
     if isinstance(relaxation, SmoothedIndicator):
         return smoothed_indicator_rev(scores, relaxation.sigma, relaxation.kernel, A_bar)
     return partitioned_measure_rev(scores, _family(relaxation), A_bar)
 
 
 def smoothed_indicator(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.intp], Array]:
-    """The order s-hat (n,), ties in input order, and A[j, k] = K((phi_j - phi_s[k]) / sigma), (n, n).
+    """Smoothed indicator A[j, k] = K((phi_j - phi_s[k]) / sigma), and the order s-hat.
 
     K(t) is exp(-t^2 / 2) for the "gaussian" kernel and exp(-|t|) for "laplace". The sign in |t| is that of
-    the ranks, not of t: a document counts as above those that follow it in the order, also where they tie.
+    the ranks, not of t: a document counts as above those that follow it in the order, even if they tie.
 
+    Parameters
+    ----------
+    phi : array of shape (n,)
+        Scores.
+    sigma : float
+        Smoothing width, above 0.
+    kernel : {"gaussian", "laplace"}
+        The kernel K.
+
+    Returns
+    -------
+    order : array of shape (n,)
+        The order s-hat: document indices by decreasing score, ties in input order.
+    A : array of shape (n, n)
+        The matrix, with row = document and column = rank.
+
+    Examples
+    --------
     >>> order, A = smoothed_indicator(np.array([1.0, 3.0]), 1.0, "laplace")
     >>> order, A.round(3)
     (array([1, 0]), array([[0.135, 1.   ],
@@ -213,7 +409,24 @@ def smoothed_indicator(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[n
 
 
 def smoothed_indicator_rev(phi: Array, sigma: float, kernel: str, A_bar: Array) -> Array:
-    """The reverse pass of A, through phi_j and phi_s[k]; the order is held fixed."""
+    """Reverse pass of A, through phi_j and phi_s[k]; the order is held fixed.
+
+    Parameters
+    ----------
+    phi : array of shape (n,)
+        Scores.
+    sigma : float
+        Smoothing width.
+    kernel : {"gaussian", "laplace"}
+        The kernel K.
+    A_bar : array of shape (n, n)
+        Derivative with respect to A.
+
+    Returns
+    -------
+    array of shape (n,)
+        The derivative phi_bar with respect to phi.
+    """
     order, exponent, slope = _kernel_exponent(phi, sigma, kernel)
     t_bar = -A_bar * np.exp(-exponent) * slope
     phi_bar: Array = t_bar.sum(axis=1)
@@ -223,7 +436,7 @@ def smoothed_indicator_rev(phi: Array, sigma: float, kernel: str, A_bar: Array) 
 
 
 def _kernel_exponent(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.intp], Array, Array]:
-    """The order, -ln K(t) for t[j, k] = (phi_j - phi_s[k]) / sigma, and its derivative in t."""
+    """Order, -ln K(t) for t[j, k] = (phi_j - phi_s[k]) / sigma, and its derivative in t."""
     one_of("kernel", kernel, ("gaussian", "laplace"))
     order = np.argsort(-phi.real, kind="stable")
     rank = np.argsort(order)
@@ -239,11 +452,26 @@ def _kernel_exponent(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.
 
 
 def partitioned_measure(theta: Array, family: str) -> Array:
-    """A[j, k] = F(k/n; theta_j) - F((k-1)/n; theta_j), the mass of document j in bin k of (0, 1).
+    """Partitioned measure A[j, k] = F(k/n; theta_j) - F((k-1)/n; theta_j).
 
-    theta (n, 2) holds (mu, log s) for "logit-logistic", F(u) = sigmoid((logit(u) - mu) / s), and for
-    "probit", F(u) = Phi((Phi^-1(u) - mu) / s); (log a, log b) for "beta", F(u) = I_u(a, b).
+    A[j, k] is the mass of document j in bin k of (0, 1). The parameters theta_j are (mu, log s) for
+    "logit-logistic", F(u) = sigmoid((logit(u) - mu) / s), and for "probit", F(u) = Phi((Phi^-1(u) - mu) / s);
+    they are (log a, log b) for "beta", F(u) = I_u(a, b).
 
+    Parameters
+    ----------
+    theta : array of shape (n, 2)
+        Parameters of each document.
+    family : {"logit-logistic", "probit", "beta"}
+        Family of distributions.
+
+    Returns
+    -------
+    array of shape (n, n)
+        A, with row = document and column = rank.
+
+    Examples
+    --------
     >>> partitioned_measure(np.array([[0.0, 0.0], [-1.0, 0.0]]), "logit-logistic").round(3)
     array([[0.5  , 0.5  ],
            [0.731, 0.269]])
@@ -263,7 +491,22 @@ def partitioned_measure(theta: Array, family: str) -> Array:
 
 
 def partitioned_measure_rev(theta: Array, family: str, A_bar: Array) -> Array:
-    """The reverse pass of A, to theta_bar (n, 2)."""
+    """Reverse pass of A of the partitioned measure.
+
+    Parameters
+    ----------
+    theta : array of shape (n, 2)
+        Parameters of each document.
+    family : {"logit-logistic", "probit", "beta"}
+        Family of distributions.
+    A_bar : array of shape (n, n)
+        Derivative with respect to A.
+
+    Returns
+    -------
+    array of shape (n, 2)
+        The derivative theta_bar with respect to theta.
+    """
     if family == "beta":
         dA_da, dA_db = _beta_derivatives(theta)
         a, b = np.exp(theta).T
@@ -276,7 +519,7 @@ def partitioned_measure_rev(theta: Array, family: str, A_bar: Array) -> Array:
 
 
 def _standardized_edges(theta: Array, family: str) -> Array:
-    """z[j, k] = (Q(k/n) - mu_j) / s_j at the n - 1 inner edges, Q = logit or Phi^-1."""
+    """Standardized edges z[j, k] = (Q(k/n) - mu_j) / s_j for the n - 1 inner edges, Q = logit or Phi^-1."""
     from scipy import special
 
     one_of("family", family, ("logit-logistic", "probit", "beta"))
@@ -298,7 +541,7 @@ def _standardized_edges(theta: Array, family: str) -> Array:
 
 
 def _masses(F: Array, S: Array) -> Array:
-    """The masses of the bins, from F below the median and S = 1 - F above it, which keeps the tails."""
+    """Masses of the bins, from F below the median and from S = 1 - F above it, which keeps the tails."""
     zero, one = np.zeros((len(F), 1)), np.ones((len(F), 1))
     F, S = np.hstack([zero, F, one]), np.hstack([one, S, zero])
     return np.where(F[:, :-1].real > 0.5, S[:, :-1] - S[:, 1:], F[:, 1:] - F[:, :-1])
@@ -311,7 +554,7 @@ def _sigmoid(z: Array) -> Array:
 
 
 def _normal_masses(z: Array) -> Array:
-    """The masses of a standard normal in the bins between the inner edges z (n, n - 1) and outside them."""
+    """Masses of a standard normal in the bins between the inner edges z (n, n - 1) and outside them."""
     A = _masses(_normal_cdf(z), _normal_cdf(-z))
     # A difference of Phi cancels in a narrow bin, where Gauss-Legendre is exact to rounding.
     mid, half = (z[:, 1:] + z[:, :-1]) / 2, (z[:, 1:] - z[:, :-1]) / 2
@@ -335,7 +578,7 @@ def _normal_cdf(z: Array) -> Array:
 
 
 def _beta_cdf(theta: Array) -> tuple[Floats, Floats]:
-    """I_u(a, b) and 1 - I_u(a, b) = I_(1-u)(b, a) at the n - 1 inner edges."""
+    """Values of I_u(a, b) and 1 - I_u(a, b) = I_(1-u)(b, a) at the n - 1 inner edges."""
     from scipy import special
 
     if np.iscomplexobj(theta):
@@ -350,7 +593,7 @@ def _beta_cdf(theta: Array) -> tuple[Floats, Floats]:
 
 
 def _beta_derivatives(theta: Array) -> tuple[Floats, Floats]:
-    """dA/da and dA/db, each (n, n), by quadrature: within 1e-11 for a and b from 0.05 to 500.
+    """Derivatives dA/da and dA/db, each (n, n), by quadrature: within 1e-11 for a and b from 0.05 to 500.
 
     With pi(u) the density, dA[j, k]/da is the integral over bin k of pi(u) (ln u - E[ln u]), E[ln u] = psi(a)
     - psi(a + b), and dA/db the same with 1 - u for u and a and b exchanged. The variable is x = logit(u), in

@@ -359,7 +359,7 @@ def test_files_that_are_not_there_or_there_twice(client, tmp_path):
     ("X", "y", "qid", "message"),
     [
         (Q.X, None, None, "^X is an array: give y and qid with it"),
-        (Q.X, Q.y[1:], Q.qid, "labels must have one value a row of X"),
+        (Q.X, Q.y[1:], Q.qid, "labels must have one value per row of X"),
         (np.full((3, 2), np.nan), [0, 1, 2], [1, 1, 1], "X must be finite"),
         (
             dask_frame(thirds()),

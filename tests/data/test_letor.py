@@ -491,8 +491,8 @@ GOOD = [f"{i % 3} qid:{i // 5 + 1} 1:0.{i:02} 2:{i} 3:-1e-{i} #docid = D-{i}" fo
 LINE = "1 qid:2 1:0.5 2:7 3:1 #docid = D-7"
 
 MALFORMED = {  # line 7 of 20, and what the message says of it
-    "label missing": ("qid:2 1:0.5 2:7", "begins with its label, but this one with 'qid:2'"),
-    "label and qid missing": ("1:0.5 2:7", "begins with its label, but this one with '1:0.5'"),
+    "label missing": ("qid:2 1:0.5 2:7", "must begin with its label, but this one begins with 'qid:2'"),
+    "label and qid missing": ("1:0.5 2:7", "must begin with its label, but this one begins with '1:0.5'"),
     "label a word": ("good qid:2 1:0.5", "the label 'good' is not a finite decimal number"),
     "label with a comma": ("1,5 qid:2 1:0.5", "the label '1,5' is not"),
     "label nan": ("nan qid:2 1:0.5", "the label 'nan' is not"),
@@ -649,7 +649,7 @@ KINDS = {
     "name among numbers": (["1 qid:7 1:1", "1 qid:A 1:1"], "line 2: 'qid:A' is a name, but"),
     "number after none": (["1 1:1", "1 qid:7 1:1"], "line 2: 'qid:7' on this line, but no qid"),
     "name after none": (["1 1:1", "1 qid:A 1:1"], "line 2: 'qid:A' on this line, but no qid"),
-    "late in the first": (["1 1:1 qid:7", "1 qid:7 1:1"], "line 1: the qid stands after a feature: 'qid:7'"),
+    "late in the first": (["1 1:1 qid:7", "1 qid:7 1:1"], "line 1: the qid comes after a feature: 'qid:7'"),
     "none after names": (["1 qid:A 1:1", "", "1 1:1"], "line 3: expected a qid directly after the label"),
 }
 
@@ -670,8 +670,11 @@ BINARY = {
     "HTML": (b"<!DOCTYPE html>\n<html><body>404</body></html>\n", "HTML or XML"),
     "JSON": (b'{"qid": 1}\n', "JSON"),
     "PDF": (b"%PDF-1.4\n", "a PDF document"),
-    "CSV": (b"query,label,bm25\n7,2,0.5\n", "CSV: read it by pandas.read_csv; load_frame takes the frame"),
-    "CSV without a head": (b"2;7;0.5;1.25\n", "CSV: read it by pandas"),
+    "CSV": (
+        b"query,label,bm25\n7,2,0.5\n",
+        "CSV: read it with pandas.read_csv and pass the frame to load_frame",
+    ),
+    "CSV without a head": (b"2;7;0.5;1.25\n", "CSV: read it with pandas"),
     "UTF-16": ("1 qid:1 1:0.5\n".encode("utf-16"), "UTF-16 text: save it as UTF-8"),
     "UTF-16 big-endian": (
         b"\xfe\xff" + "1 qid:1 1:0.5\n".encode("utf-16-be"),
@@ -1079,7 +1082,7 @@ def test_wrong_sizes_given(sizes, what: str) -> None:
 def test_no_sizes_and_sizes_beside_qid() -> None:
     with pytest.raises(ValueError, match=r"^<BytesIO>: there is no qid on its lines, so .* Pass group="):
         read(NO_QID)
-    with pytest.raises(ValueError, match=r"^<BytesIO> has a qid on its lines; group= is for files without"):
+    with pytest.raises(ValueError, match=r"^<BytesIO> has a qid on its lines; group= is only for files"):
         read(TEXT, group=[20])
 
 
@@ -1202,7 +1205,7 @@ def test_ids_of_other_types_are_written(tmp_path: pathlib.Path) -> None:
         ([1, 2**63], r"row 1 has 9223372036854775808\."),
         (np.uint64([1, 2**63]), r"row 1 has 9223372036854775808\."),
         (["a", "b c"], r"row 1 has 'b c'\."),
-        (["a", "1"], r"row 1 has '1'\. Make whole numbers of such texts first\."),
+        (["a", "1"], r"row 1 has '1'\. Convert such texts to whole numbers first\."),
         (["a", ""], r"row 1 has ''\."),
         (["a", "é"], r"row 1 has 'é'\."),
         (["a", "b\n"], r"row 1 has 'b\\n'\."),
@@ -1356,7 +1359,7 @@ def test_missing_values_are_kept_as_nan():
         assert q.X.dtype == kind
     with pytest.raises(ValueError, match="'1:NULL'"):
         load_letor(io.StringIO(text))
-    with pytest.raises(ValueError, match="allow_nan keeps NULL as NaN; give no null with it"):
+    with pytest.raises(ValueError, match="null must not be given with allow_nan, which keeps NULL as NaN"):
         load_letor(io.StringIO(text), allow_nan=True, null=0)
     with pytest.raises(ValueError, match="too large for float32"):
         load_letor(io.StringIO("1 qid:1 1:NULL 2:1e39\n"), allow_nan=True, dtype=np.float32)

@@ -174,16 +174,16 @@ def test_ids_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("qid", "message"),
     [
-        ([1, 2], r"^qid must have one id a row: 3 rows, but 2 ids"),
-        ([], r"^qid must have one id a row: 3 rows, but 0 ids"),
-        ([(1, 2), (1, 2)], r"^qid must have one id a row: 3 rows, but 2 ids"),
+        ([1, 2], r"^qid must have one id per row: 3 rows, but 2 ids"),
+        ([], r"^qid must have one id per row: 3 rows, but 0 ids"),
+        ([(1, 2), (1, 2)], r"^qid must have one id per row: 3 rows, but 2 ids"),
         (
             np.zeros((3, 1), int),
-            r"^qid must be one id a row, of shape \(3,\); got an array of shape \(3, 1\)",
+            r"^qid must be one id per row, of shape \(3,\); got an array of shape \(3, 1\)",
         ),
         (
             np.zeros((3, 2), int),
-            r"^qid must be one id a row, of shape \(3,\); got an array of shape \(3, 2\)",
+            r"^qid must be one id per row, of shape \(3,\); got an array of shape \(3, 2\)",
         ),
         (np.array([1.0, np.nan, np.nan]), r"^qid must not hold NaN; row 1"),
         ([np.nan, 1.0, 2.0], r"^qid must not hold NaN; row 0"),

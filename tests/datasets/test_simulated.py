@@ -183,7 +183,7 @@ def test_any_size_is_made(n_queries, least, more, kind, noise, bend, extra):
         ({"noise": np.nan}, "noise must be a finite number from 0 to 1e6; got nan"),
         ({"nonlinearity": 1.5}, "nonlinearity must be a number from 0 to 1; got 1.5"),
         ({"nonlinearity": "much"}, "nonlinearity must be a number from 0 to 1; got 'much'"),
-        ({"sizes": 5}, r"sizes must be the least and the largest size of a query, as \(5, 120\); got 5"),
+        ({"sizes": 5}, r"sizes must be the least and the largest size of a query, such as \(5, 120\); got 5"),
         ({"sizes": (0, 5)}, r"sizes\[0\] must be at least 1; got 0"),
         ({"sizes": (9, 5)}, r"sizes\[1\] must be at least 9; got 5"),
         ({"n_noise_features": -1}, "n_noise_features must be at least 0; got -1"),

@@ -131,7 +131,7 @@ def test_nothing_is_given_beside_them(name):
     ):
         with pytest.raises(ValueError, match=f"^{next(iter(extra))} is in the Queries"):
             call(train, **extra)
-    with pytest.raises(ValueError, match="give no qid with Queries"):
+    with pytest.raises(ValueError, match="do not pass qid with Queries"):
         evaluate(train, train.y, train.qid)
     with pytest.raises(ValueError, match="4 features as input"):
         ranker.predict(Queries(train.X[:, :3], train.y, train.qid))

@@ -79,17 +79,17 @@ def test_query_weights_make_a_weighted_mean_and_its_gradient(data, relaxation):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"sample_weight": [1, 1]}, r"sample_weight must have one weight a row, \(3,\); got \(2,\)"),
+        ({"sample_weight": [1, 1]}, r"sample_weight must have one weight per row, \(3,\); got \(2,\)"),
         ({"sample_weight": [1, -1, 1]}, "sample_weight must be finite and not below 0; row 1 holds -1"),
         ({"sample_weight": [1, 1, np.nan]}, "row 2 holds nan"),
         ({"sample_weight": ["a", "b", "c"]}, "sample_weight must be an array of real numbers"),
-        ({"query_weight": [1]}, r"one weight a query, \(2,\), or one a row, \(3,\); got \(1,\)"),
+        ({"query_weight": [1]}, r"one weight per query, \(2,\), or one per row, \(3,\); got \(1,\)"),
         ({"query_weight": [1, -2]}, "query_weight must be finite and not below 0; query 'b' has -2"),
         ({"query_weight": [1, np.inf]}, "query 'b' has inf"),
         ({"query_weight": [0, 0]}, "sum above 0"),
         ({"query_weight": {"a": 1}}, "there is none for 'b'"),
-        ({"query_weight": [1, 2, 3]}, "one finite number within a query; not so in 'a'"),
-        ({"query_weight": [1, np.nan, 3]}, "not so in 'a'"),
+        ({"query_weight": [1, 2, 3]}, "equal, finite values within each query; it does not in query 'a'"),
+        ({"query_weight": [1, np.nan, 3]}, "it does not in query 'a'"),
     ],
 )
 def test_bad_weights_are_errors_that_name_the_place(weights, message):

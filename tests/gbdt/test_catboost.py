@@ -353,7 +353,7 @@ def test_arguments_that_do_not_fit():
     _, y, sizes = queries()
     qid = qid_of(sizes)
     for arguments, message in (
-        ({"labels": y, "qid": qid[:-1]}, "qid must have one id a row"),
+        ({"labels": y, "qid": qid[:-1]}, "qid must have one id per row"),
         ({"labels": y, "qid": None}, "qid must hold the query of each row"),
         ({"labels": y - 1, "qid": qid}, "labels must be finite and not below 0"),
         ({"labels": np.full(len(y), np.nan), "qid": qid}, "labels must be finite"),

@@ -120,7 +120,7 @@ def test_the_weights_of_the_dataset_can_be_those_of_queries():
     with pytest.raises(ValueError, match="which has none"):
         train(lightgbm_objective(query_weight="dataset"), dataset(X, y, sizes))
     uneven = dataset(X, y, sizes, weight=np.arange(1.0, len(y) + 1))
-    with pytest.raises(ValueError, match="one finite number within a query"):
+    with pytest.raises(ValueError, match="equal, finite values within each query"):
         train(lightgbm_objective(query_weight="dataset"), uneven)
 
 
@@ -312,7 +312,7 @@ def test_arguments_that_do_not_fit():
     with pytest.raises(ValueError, match="metrics must have different names"):
         lightgbm_metric([OWN, RankLinear(gain=np.square, discount=np.reciprocal)])
     _, y, sizes = queries(5)
-    with pytest.raises(ValueError, match=r"one weight a query, \(5,\)"):
+    with pytest.raises(ValueError, match=r"one weight per query, \(5,\)"):
         lightgbm_objective(query_weight=[1, 2])(y, np.zeros(len(y)), None, sizes)
 
 

@@ -568,8 +568,8 @@ class TestData:
         ("change", "message"),
         [
             (lambda X, y, q: (X[:, 0], y, q), "2D array"),
-            (lambda X, y, q: (X, y[:-1], q), "labels must have one value a row of X"),
-            (lambda X, y, q: (X, y, q[:-1]), "qid must have one id a row"),
+            (lambda X, y, q: (X, y[:-1], q), "labels must have one value per row of X"),
+            (lambda X, y, q: (X, y, q[:-1]), "qid must have one id per row"),
             (lambda X, y, q: (X, np.where(y == 1, np.nan, y), q), "labels must be finite"),
             (lambda X, y, q: (X, -y, q), "not below 0"),
             (lambda X, y, q: (np.where(X > 2, np.inf, X), y, q), "X must be finite, or NaN for missing"),

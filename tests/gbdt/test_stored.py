@@ -131,7 +131,7 @@ def test_the_set_is_read_twice_and_never_held(tmp_path, monkeypatch):
         ({"sample_weight": np.ones(3)}, "no sample_weight with a stored set, which has no row weights"),
         ({"y": np.ones(3)}, "no y with a stored set, which has its own"),
         ({"qid": np.ones(3)}, "no qid with a stored set, which has its own"),
-        ({"query_weight": np.ones(3)}, "one weight a query"),
+        ({"query_weight": np.ones(3)}, "one weight per query"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path, options, words):

@@ -211,7 +211,7 @@ def test_what_cannot_be_trained_on_is_refused():
     data = matrix(X, y, sizes)
     with pytest.raises(ValueError, match="scores must be finite; row 3"):
         xgboost_objective()(np.where(np.arange(n) == 3, np.nan, 0), data)
-    with pytest.raises(ValueError, match=r"sample_weight must have one weight a row, \(\d+,\); got \(4,\)"):
+    with pytest.raises(ValueError, match=r"sample_weight must have one weight per row, \(\d+,\); got \(4,\)"):
         xgboost_objective(sample_weight=np.ones(4))(np.zeros(n), data)
     with pytest.raises(ValueError, match="sample_weight must be finite"):
         xgboost_objective(sample_weight=np.full(n, np.nan))(np.zeros(n), data)

@@ -286,7 +286,7 @@ def test_rank_distribution_of_several_queries_is_refused(fitted, data):
         ValueError, match=r"is of one query, but qid has \d+\. Give the rows of one, as X\[qid == "
     ):
         fitted.rank_distribution(X, qid=qid)
-    with pytest.raises(ValueError, match="qid must have one id a row"):
+    with pytest.raises(ValueError, match="qid must have one id per row"):
         fitted.rank_distribution(X[rows], qid=qid)
 
 
@@ -416,7 +416,7 @@ def test_wrong_evaluation_sets_are_errors(data):
             "X has 3 features, but SinkPropRanker is expecting 5",
         ),
         ({"eval_set": [X], "eval_qid": [qid]}, r"list of \(X, y\) pairs"),
-        ({"eval_set": [(X, y[:-1])], "eval_qid": [qid]}, "one value a row of eval_set X"),
+        ({"eval_set": [(X, y[:-1])], "eval_qid": [qid]}, "one value per row of eval_set X"),
     ):
         with pytest.raises(ValueError, match=message):
             quick().fit(X, y, qid=qid, **options)
@@ -631,8 +631,8 @@ def test_wrong_arrays_are_errors_that_name_the_row(data):
     for arguments, message in (
         ((spoiled, y, qid), "row 7, column 2 holds nan"),
         ((X, negative, qid), "row 5 holds -1"),
-        ((X, y[:-1], qid), "one value a row of X"),
-        ((X, y, qid[:-1]), "one id a row"),
+        ((X, y[:-1], qid), "one value per row of X"),
+        ((X, y, qid[:-1]), "one id per row"),
         ((X, y, qid.astype(float) * np.nan), "qid must not hold NaN"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -340,9 +340,7 @@ class TestTies:
     def test_err_that_would_take_too_long_says_so(self) -> None:
         labels = np.zeros(10**6)
         labels[5] = 1
-        with pytest.raises(
-            ValueError, match=r"ties='average' takes too long for err where 1000000 documents"
-        ):
+        with pytest.raises(ValueError, match=r"ties='average' takes too long for err if 1000000 documents"):
             evaluate(labels, np.zeros(10**6), np.zeros(10**6), "err", ties="average")
         with_cutoff = evaluate(labels, np.zeros(10**6), np.zeros(10**6), "err@3", ties="average")
         assert with_cutoff["err@3"] == pytest.approx(1e-6 * 0.5 * (1 + 1 / 2 + 1 / 3), rel=1e-9)
@@ -689,7 +687,7 @@ class TestWeights:
     @pytest.mark.parametrize(
         ("weight", "message"),
         [
-            ([1], "query_weight must have one value a query, (2,)"),
+            ([1], "query_weight must have one value per query, (2,)"),
             ([1, -1], "query_weight must be finite and not below 0; query 1 has -1.0."),
             ([1, math.nan], "query_weight must be finite and not below 0; query 1 has nan."),
             ([0, 0], "query_weight must be above 0 for some query that counts in mrr; all are 0."),
@@ -895,10 +893,15 @@ class TestEvaluation:
             ([1, 0], [-math.inf, 1], [1, 1], "scores must be finite; row 0 holds -inf."),
             ([1, -1], [1, 2], [1, 1], "labels must be finite and not below 0; row 1 holds -1.0."),
             ([1, math.nan], [1, 2], [1, 1], "labels must be finite and not below 0; row 1 holds nan."),
-            ([1], [1, 2], [1, 1], "labels must have one value a row of scores: 2 rows, but 1 labels."),
-            ([1, 0], [1, 2], [1], "qid must have one id a row: 2 rows, but 1 ids."),
+            ([1], [1, 2], [1, 1], "labels must have one value per row of scores: 2 rows, but 1 labels."),
+            ([1, 0], [1, 2], [1], "qid must have one id per row: 2 rows, but 1 ids."),
             ([[1], [0]], [1, 2], [1, 1], "labels must have the shape (2,); got (2, 1)."),
-            ([1, 0], [[1], [2]], [1, 1], "scores must be one number a document, of shape (N,); got (2, 1)."),
+            (
+                [1, 0],
+                [[1], [2]],
+                [1, 1],
+                "scores must be one number per document, of shape (N,); got (2, 1).",
+            ),
             ([], [], [], "scores must hold at least one document; got none."),
             ([1, 0], ["a", "b"], [1, 1], "scores must be an array of real numbers"),
             ([1, 0], 3.0, [1, 1], "scores must be an array of real numbers"),

@@ -167,8 +167,8 @@ def test_a_gain_of_functions_is_a_value_too() -> None:
         ("ndcg10", "gain 'ndcg10' is not known. Did you mean 'ndcg@10'?"),
         ("ndcg@", "gain 'ndcg@' is not known. Did you mean 'ndcg'?"),
         ("presision@3", "Did you mean 'precision@3'?"),
-        ("map", "gain 'map' is a metric that can be evaluated, not trained on: "),
-        ("err@10", "gain 'err@10' is a metric that can be evaluated, not trained on: "),
+        ("map", "gain 'map' is a metric that can be evaluated but not trained on: "),
+        ("err@10", "gain 'err@10' is a metric that can be evaluated but not trained on: "),
         ("maps", "gain 'maps' is not known. The forms are"),
         ("", "gain '' is not known. The forms are"),
         ("p", "gain 'p': precision needs a cutoff, such as p@5."),
@@ -180,7 +180,7 @@ def test_a_gain_of_functions_is_a_value_too() -> None:
         ("ndcg(discount=log)", "discount must be 'letor' or 'log2'; got 'log'."),
         ("ndcg(threshold=1)", "'threshold' is not an option; it takes discount and gain."),
         ("rbp(p=1)", "'p' is not an option; it takes none."),
-        ("ndcg(linear)", "an option is name=value; got 'linear'."),
+        ("ndcg(linear)", "an option must have the form name=value; got 'linear'."),
         ("ndcg(gain=linear,gain=linear)", "the option 'gain' is given twice."),
         ("p(threshold=two)@1", "threshold must be a number; got 'two'."),
         ("p(threshold=nan)@1", "threshold must be a finite number; got nan."),
@@ -298,7 +298,7 @@ def test_a_bad_gain_is_explained(build, kind, message) -> None:
             [1, 0],
             "gain(labels) must return an array of shape (2,); got shape ().",
         ),
-        (NDCG(), [[1]], "labels: expected one value a document, shape (N,); got shape (1, 1)."),
+        (NDCG(), [[1]], "labels: expected one value per document, shape (N,); got shape (1, 1)."),
     ],
 )
 def test_a_label_that_a_gain_cannot_take_is_named(gain: Gain, labels: list[float], message: str) -> None:

@@ -298,7 +298,7 @@ def test_missing_values_are_an_error_or_nan(tmp_path: Path) -> None:
         stored = convert(tmp_path / name, tmp_path / f"{name}.queries", allow_nan=True)
         assert stored.has_nan
         np.testing.assert_array_equal(stored.load().X, expected)
-        with pytest.raises(ValueError, match="are NaN, for missing, which RegressionRanker does not take"):
+        with pytest.raises(ValueError, match="are NaN \\(missing\\), which RegressionRanker does not accept"):
             stored.require_finite("RegressionRanker")
 
 
@@ -332,7 +332,7 @@ def test_a_faulty_line_of_csv_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         ("qid,a\n1,2\n", "a.csv: label='label' is not a column of the frame"),
         ("qid,label\n1,2\n", "a.csv: the frame has no columns besides"),
         ("qid,label,a,a\n1,2,3,4\n", "a.csv: the frame has 2 columns called 'a'"),
-        (",qid,label,a\n0,1,2,3\n", "a.csv: column 0 has no name, as the index has that pandas writes"),
+        (",qid,label,a\n0,1,2,3\n", "a.csv: column 0 has no name, like the index that pandas writes"),
         ("qid,label,a\n,2,3\n", "a.csv: column 'qid' has no value in line 2"),
     ],
 )
@@ -354,7 +354,7 @@ def test_files_of_a_set_have_the_same_features(tmp_path: Path) -> None:
     (tmp_path / "d.txt").write_text("1 qid:1 1:1\n")
     with pytest.raises(ValueError, match="must be of one kind; got csv and letor"):
         convert([tmp_path / "a.csv", tmp_path / "d.txt"], tmp_path / "b.queries")
-    with pytest.raises(ValueError, match=r"n_features= is for LETOR text, and these files are CSV"):
+    with pytest.raises(ValueError, match=r"n_features= is for LETOR text, but these files are CSV"):
         convert(tmp_path / "a.csv", tmp_path / "b.queries", n_features=3)
     with pytest.raises(ValueError, match=r"features= is for CSV and Parquet"):
         convert(tmp_path / "d.txt", tmp_path / "b.queries", features=["x"])
@@ -371,12 +371,12 @@ def test_a_query_in_two_places_is_refused_with_both(
     a, b = tmp_path / "a.txt", tmp_path / "b.txt"
     a.write_text("# made\n1 qid:1 1:1\n0 qid:1 1:2\n\n0 qid:2 1:1\n0 qid:3 1:1\n1 qid:1 1:4\n")
     options = {"block_bytes": 1, "part_bytes": 1}
-    with pytest.raises(ValueError, match=r"the query 1 stands in two places, .*a.txt:2 and .*a.txt:7;"):
+    with pytest.raises(ValueError, match=r"the query 1 occurs in two places, .*a.txt:2 and .*a.txt:7;"):
         convert(a, tmp_path / "a.queries", **options)
     a.write_text("1 qid:x 1:1\n0 qid:y 1:2\n")
     b.write_text("# b\n0 qid:y 1:1\n0 qid:z 1:1\n")  # also where one file ends and the next begins
     for sizes in ({}, options):
-        with pytest.raises(ValueError, match=r"the query 'y' stands in two places, .*a.txt:2 and .*b.txt:2;"):
+        with pytest.raises(ValueError, match=r"the query 'y' occurs in two places, .*a.txt:2 and .*b.txt:2;"):
             convert([a, b], tmp_path / "a.queries", **sizes)
     assert sorted(os.listdir(tmp_path)) == ["a.txt", "b.txt"]
 
@@ -385,10 +385,10 @@ def test_a_query_in_two_places_of_tables(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet comes with pyarrow")
     table = pa.table({"qid": ["a", "b", "a"], "label": [0, 1, 0], "x": [1.0, 3.0, 2.0]})
     parquet.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"the query 'a' stands in two places, .*, row 0, and .*, row 2,"):
+    with pytest.raises(ValueError, match=r"the query 'a' occurs in two places, .*, row 0, and .*, row 2,"):
         convert(tmp_path / "a.parquet", tmp_path / "a.queries")
     (tmp_path / "a.csv").write_text("qid,label,x\n5,0,1\n\n6,1,1\n5,0,1\n")
-    with pytest.raises(ValueError, match=r"the query 5 stands in two places, .*a.csv:2 and .*a.csv:5;"):
+    with pytest.raises(ValueError, match=r"the query 5 occurs in two places, .*a.csv:2 and .*a.csv:5;"):
         convert(tmp_path / "a.csv", tmp_path / "a.queries")
 
 
@@ -566,12 +566,12 @@ def test_other_work_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     other.write_bytes(text_file.read_bytes())
     with pytest.raises(StoreError, match=r"holds an unfinished conversion of other files\."):
         convert(other, out, **SMALL)
-    with pytest.raises(StoreError, match=r"with n_features=None, and not 9\."):
+    with pytest.raises(StoreError, match=r"with n_features=None, not 9\."):
         convert(text_file, out, n_features=9, **SMALL)
-    with pytest.raises(StoreError, match=r"with block_bytes=300, and not 400\."):
+    with pytest.raises(StoreError, match=r"with block_bytes=300, not 400\."):
         convert(text_file, out, block_bytes=400, part_bytes=300)
     os.utime(text_file, ns=(1, 1))
-    with pytest.raises(StoreError, match=r"of train.txt as it was before it changed\. Finish it as it was"):
+    with pytest.raises(StoreError, match=r"of an earlier version of train.txt\. Finish it as it was"):
         convert(text_file, out, **SMALL)
     expected = content(convert(text_file, tmp_path / "b.queries", **SMALL).path)
     assert content(convert(text_file, out, overwrite=True, **SMALL).path) == expected
@@ -592,7 +592,7 @@ def test_a_set_is_replaced_only_when_told_to_and_only_by_a_whole_one(
     out = tmp_path / "a.queries"
     convert(text_file, out)
     before = content(out)
-    with pytest.raises(FileExistsError, match="A stored set stands there"):
+    with pytest.raises(FileExistsError, match="A stored set exists there"):
         convert(text_file, out, n_features=9)
     bad = tmp_path / "bad.txt"
     bad.write_text("1 qid:1 1:x\n")
@@ -608,7 +608,7 @@ def test_a_folder_or_file_that_is_no_set_is_left_alone(tmp_path: Path, text_file
     (tmp_path / "folder" / "mine.txt").write_text("precious")
     (tmp_path / "file").write_text("precious")
     for name in ("folder", "file"):
-        with pytest.raises(FileExistsError, match="stands there"):
+        with pytest.raises(FileExistsError, match="exists"):
             convert(text_file, tmp_path / name, overwrite=True)
     assert (tmp_path / "folder" / "mine.txt").read_text() == "precious"
     assert (tmp_path / "file").read_text() == "precious"
@@ -673,9 +673,9 @@ def test_queries_from_memory_are_saved_as_files_are(tmp_path: Path, text_file: P
             yield queries.take(np.arange(rows[first], rows[last]))
 
     same(save_queries(tmp_path / "b.queries", parts(), **SMALL), queries)
-    with pytest.raises(ValueError, match="stands in two places, row 0 and row 110"):
+    with pytest.raises(ValueError, match="occurs in two places, row 0 and row 110"):
         save_queries(tmp_path / "c.queries", [queries, queries])
-    with pytest.raises(ValueError, match="must have the features of the first ones"):
+    with pytest.raises(ValueError, match="must have the same features as the first ones"):
         save_queries(tmp_path / "c.queries", [queries, Queries([[1.0]], [0], [99])])
     with pytest.raises(ValueError, match=r"whole numbers or text; got 1.5"):
         save_queries(tmp_path / "c.queries", Queries([[1.0]], [0], [1.5]))
@@ -710,7 +710,7 @@ def test_the_command_converts_and_says_what_it_made(
     same(open_queries(out), sinkprop.load_letor(text_file, dtype=np.float32))
     status, said, error = program(capsys, "convert", text_file, "-o", out)
     assert (status, said) == (1, "")
-    assert error == f"sinkprop: {out}: A stored set stands there; give --force to replace it.\n"
+    assert error == f"sinkprop: {out}: A stored set exists there; give --force to replace it.\n"
     assert program(capsys, "convert", text_file, "-o", out, "--force", "--n-features", "8")[0] == 0
     assert open_queries(out).n_features == 8
 

@@ -145,9 +145,9 @@ def test_a_part_is_mapped_again_when_many_are_open(
 
 
 def test_numbers_of_blocks_and_queries_are_checked(stored: StoredQueries) -> None:
-    with pytest.raises(IndexError, match="b must be a block"):
+    with pytest.raises(IndexError, match="b must be the number of a block"):
         stored.block(stored.n_blocks)
-    with pytest.raises(IndexError, match="blocks must be of 0 to"):
+    with pytest.raises(IndexError, match="start and stop must be from 0 to"):
         stored.blocks(2, 1)
     with pytest.raises(IndexError, match="numbers must be from 0 to 9; got 3 to 10"):
         stored.take([3, 10])
@@ -246,20 +246,20 @@ OPENING_FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "newer": (
         lambda f: rewrite_manifest(f, set_version),
-        r"the set is of version 2, and sinkprop .* reads version 1",
+        r"the set has format version 2, but sinkprop .* reads version 1",
     ),
     "wrong count": (
         lambda f: rewrite_manifest(f, lose_rows),
-        r"a whole file, but not a manifest that sinkprop",
+        r"the file is complete, but not a manifest that sinkprop",
     ),
     "a field less": (lambda f: rewrite_manifest(f, lose_a_field), r"not a manifest .*KeyError: 'longest'"),
     "other features": (
         lambda f: other_part(f, 9),
-        r"part-00000\.arrow: the part has 9 features, and the set has 5",
+        r"part-00000\.arrow: the part has 9 features, but the set has 5",
     ),
     "other blocks": (
         lambda f: other_part(f, 5),
-        r"part-00000\.arrow: the part has 1 blocks, and the manifest",
+        r"part-00000\.arrow: the part has 1 blocks, but the manifest",
     ),
     "no Arrow file": (
         lambda f: (f / "part-00000.arrow").write_bytes(bytes((f / "part-00000.arrow").stat().st_size)),
@@ -314,7 +314,7 @@ def test_a_set_that_was_converted_again_is_not_taken_for_the_one_that_was_pickle
 ) -> None:
     data = pickle.dumps(stored)
     convert(letor, stored.path, n_features=8, overwrite=True)
-    with pytest.raises(StoreError, match="the set is not the one that it was"):
+    with pytest.raises(StoreError, match="the set has changed since it was pickled"):
         pickle.loads(data)
 
 
@@ -409,7 +409,7 @@ def test_what_does_not_fit_a_ranker_is_said_before_the_first_block(tmp_path: Pat
         ranker.predict(save_queries(tmp_path / "d.queries", strange))
     (tmp_path / "nan.csv").write_text("qid,label,a,b,c,d,e\n1,0,1,2,,4,5\n")
     missing = convert(tmp_path / "nan.csv", tmp_path / "e.queries", allow_nan=True)
-    with pytest.raises(ValueError, match=r"e\.queries: features of the set are NaN.*RegressionRanker"):
+    with pytest.raises(ValueError, match=r"e\.queries: some features of the set are NaN.*RegressionRanker"):
         ranker.predict(missing)
 
 

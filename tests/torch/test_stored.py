@@ -335,7 +335,7 @@ class TestBadInput:
 
     @pytest.mark.parametrize(
         ("changed", "said"),
-        [({"has_nan": True}, "are NaN, for missing"), ({"label": "none"}, "without labels")],
+        [({"has_nan": True}, "are NaN .missing."), ({"label": "none"}, "without labels")],
     )
     def test_what_a_network_makes_nothing_of(self, changed, said, data, stored):
         other = dataclasses.replace(stored, manifest=dataclasses.replace(stored.manifest, **changed))

@@ -1,1 +1,1 @@
-"""Checks, files, text and numerics that know nothing of queries and would make sense in another library."""
+"""Helpers for arguments, files, text and numerics that do not depend on ranking and would fit any library."""

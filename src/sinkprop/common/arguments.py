@@ -1,4 +1,4 @@
-"""Checks of numbers and words that callers pass, with the same wording of errors everywhere."""
+"""Checks of numbers and words that callers pass, with the same error messages everywhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["half_steps", "number", "numbers", "one_of", "threads", "whole"]
 
 
 def whole(name: str, value: int, least: int) -> int:
-    """The value, if it is a whole number from `least` to 2**30."""
+    """Return the value if it is a whole number from `least` to below 2**30; raise a ValueError if not."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -29,13 +29,13 @@ def whole(name: str, value: int, least: int) -> int:
 
 
 def one_of(what: str, value: object, choices: tuple[str, ...]) -> None:
-    """A ValueError where the value is none of these words."""
+    """Raise a ValueError unless the value is one of `choices`."""
     if value not in choices:
         raise ValueError(f"{what} must be {' or '.join(map(repr, choices))}; got {value!r}.")
 
 
 def half_steps(n_iter: float) -> int:
-    """Normalizations in n_iter Sinkhorn iterations, two in each: columns, then rows.
+    """Number of normalizations in n_iter Sinkhorn iterations: each iteration does columns, then rows.
 
     >>> half_steps(5), half_steps(0.5)
     (10, 1)
@@ -43,14 +43,14 @@ def half_steps(n_iter: float) -> int:
     number = isinstance(n_iter, Real) and not isinstance(n_iter, bool)
     if not number or not 0 <= n_iter < 2**30 or 2 * n_iter != int(2 * n_iter):
         raise ValueError(
-            "n_iter must be a number of iterations, at least 0, whole or a half more (to end with columns); "
-            f"got {n_iter!r}."
+            "n_iter must be a number of iterations, at least 0: a whole number, or a whole number plus 0.5 "
+            f"to end with columns; got {n_iter!r}."
         )
     return int(2 * n_iter)
 
 
 def number(name: str, value: float, *, above: bool = False) -> float:
-    """The value, if it is a finite number, not below 0 or above it."""
+    """Return the value as float if it is finite and at least 0 (with `above`, greater than 0)."""
     real = isinstance(value, Real) and not isinstance(value, bool)
     if not real or not 0 <= value < math.inf or (above and value == 0):
         raise ValueError(
@@ -62,7 +62,10 @@ def number(name: str, value: float, *, above: bool = False) -> float:
 def numbers(
     name: str, given: float | Sequence[float], *, least: float = 0.0, most: float = math.inf
 ) -> tuple[float, ...]:
-    """The finite numbers, one or several, that were given as an argument, each once, the smallest first."""
+    """Sorted, distinct numbers of an argument that is one finite number or a sequence of them.
+
+    Raises a ValueError unless every number lies between `least` and `most`.
+    """
     try:
         values = np.atleast_1d(np.asarray(given, dtype=np.float64))
     except (TypeError, ValueError):
@@ -76,10 +79,14 @@ def numbers(
 
 
 def threads(n_threads: int | None, n: int) -> int:
-    """How many threads n documents get: what the caller or the environment says, or the processors."""
+    """Number of threads to use for n documents.
+
+    `n_threads` if given; 1 for fewer than 4,000 documents; the environment variable SINKPROP_NUM_THREADS if
+    it is set; otherwise the number of CPU cores that the process may use.
+    """
     if n_threads is not None:
         return whole("n_threads", n_threads, 1)
-    if n < 4000:  # not worth a second thread, nor asking
+    if n < 4000:  # too little work for a second thread, or for a look at the environment
         return 1
     wish = os.environ.get("SINKPROP_NUM_THREADS")
     if wish:

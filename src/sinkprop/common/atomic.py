@@ -1,9 +1,9 @@
 """Files that are replaced whole: a reader sees the old file or the new one, never a part of either.
 
-What is new is written under the file's own name in a hidden folder beside it, flushed to the disk, and then
+The new content is written under the file's name in a hidden folder beside it, flushed to the disk, and then
 renamed into place, which a file system does in one step. An exception, a full disk or an interrupt before
-that step leaves the old file as it was and removes the folder. A process that is killed may leave a folder
-`.sinkprop-...` behind, which nothing reads and which may be deleted.
+that step leaves the old file unchanged and removes the folder. A process that is killed may leave a folder
+`.sinkprop-...` behind. Nothing reads such a folder, and it may be deleted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ StrPath = str | os.PathLike[str]
 
 
 def write_atomically(path: StrPath, data: bytes | str) -> None:
-    r"""A file written in one step: text as UTF-8, with its line ends as they are. See `replacing`.
+    r"""Write a file in one step: text as UTF-8, with its line ends unchanged. See `replacing`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -39,17 +39,17 @@ def write_atomically(path: StrPath, data: bytes | str) -> None:
 
 @contextmanager
 def replacing(path: StrPath) -> Iterator[Path]:
-    """A path to write to, for the length of a block; when the block ends well, its file becomes `path`.
+    """Give a temporary path to write to in a `with` block; when the block ends without error, rename it.
 
-    The temporary path has the name of `path`, so that writers which go by the suffix do as usual. Nothing
-    stands there until the block makes a regular file, and only this user can reach it. If the block raises
-    anything, or anything fails before the rename, `path` is as it was.
+    The temporary path has the file name of `path`, so that writers that choose a format by the suffix work
+    as usual. No file exists there until the block creates a regular file, and only this user can reach it. If
+    the block raises anything, or anything fails before the rename, `path` is unchanged.
 
-    A new file has the permissions that the writer and the umask give it. One that takes the place of another
-    has the other's permissions, and its owner and group where the process may give them; where it may not,
-    the new group is allowed no more than everyone is. A symbolic link stays one: what it points to is
+    A new file has the permissions that the writer and the umask give it. A file that replaces another takes
+    over its permissions, and its owner and group where the process may set them; where it may not, the new
+    group gets no more rights than everyone has. A symbolic link is kept: the file that it points to is
     replaced. Other hard links keep the old content. A directory, a device or a pipe, or a file that may not
-    be written, is refused.
+    be written, raises an OSError.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -78,8 +78,8 @@ def replacing(path: StrPath) -> Iterator[Path]:
         yield Path(temporary)
         _finish(temporary, _replaceable(target, path))
         os.replace(temporary, target)
-        # By now the new file stands, and the worst that a power cut can do is to bring the old one back,
-        # whole. So a file system that cannot flush a folder is no failure to report.
+        # The new file is in place, and the worst that a power cut can do is to bring the whole old file
+        # back. So a file system that cannot flush a folder is not reported as a failure.
         with suppress(OSError):
             _flush(parent)
     finally:
@@ -87,8 +87,8 @@ def replacing(path: StrPath) -> Iterator[Path]:
 
 
 def _replaceable(target: str, path: StrPath) -> os.stat_result | None:
-    """What stands at the target, or None; OSError where it is not a file that may be written."""
-    if os.path.islink(target):  # the real path of a circle of links is one of them
+    """Status of the existing file at the target, or None; an OSError if it may not be replaced."""
+    if os.path.islink(target):  # still a link after realpath: the links form a cycle
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
     try:
         old = os.stat(target)
@@ -98,14 +98,14 @@ def _replaceable(target: str, path: StrPath) -> os.stat_result | None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if not stat.S_ISREG(old.st_mode):
         raise OSError(errno.EINVAL, "Not a regular file, so it cannot be replaced", os.fspath(path))
-    # A rename asks for rights to the folder only; a file that is protected from writing is meant to stay.
+    # A rename needs rights to the folder only, but a write-protected file must not be replaced.
     if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
     return old
 
 
 def _finish(temporary: str, old: os.stat_result | None) -> None:
-    """The temporary file complete, with the permissions of the file it replaces, and on the disk."""
+    """Check that the temporary file exists, give it the permissions of the old one, and flush it to disk."""
     try:
         new = os.lstat(temporary)
     except FileNotFoundError:
@@ -123,7 +123,7 @@ def _finish(temporary: str, old: os.stat_result | None) -> None:
 
 
 def _give(temporary: str, old: os.stat_result) -> bool:
-    """Whether the file now has the old one's group; its owner too where that is allowed."""
+    """Give the file the group of the old one, and its owner where allowed; return whether this worked."""
     for owner in (old.st_uid, -1):
         with suppress(OSError):
             os.chown(temporary, owner, old.st_gid)
@@ -132,6 +132,7 @@ def _give(temporary: str, old: os.stat_result) -> bool:
 
 
 def _flush(path: str) -> None:
+    """Flush a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)

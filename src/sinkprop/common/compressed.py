@@ -1,4 +1,4 @@
-"""Whole files, read into memory and decompressed as their first bytes say."""
+"""Whole files, read into memory and decompressed according to their first bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,12 @@ Bytes: TypeAlias = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Source:
-    """The bytes of a file, decompressed, what to call it in messages, and its path if it has one."""
+    """A file in memory.
+
+    name  Name of the file in messages.
+    data  Its bytes, decompressed.
+    path  Its path, or None for an open file object.
+    """
 
     name: str
     data: Bytes
@@ -39,17 +44,17 @@ _SUFFIXES = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}
 
 
 def compression_by_name(name: str) -> str | None:
-    """The compression that a file's name promises: gzip, xz, bzip2, or None."""
+    """Compression according to a file's suffix: "gzip", "xz", "bzip2", or None."""
     return _SUFFIXES.get(os.path.splitext(name)[1].lower())
 
 
 def compression_by_content(start: bytes) -> str | None:
-    """The compression of a file by its first six bytes: gzip, xz, bzip2, or None."""
+    """Compression according to a file's first six bytes: "gzip", "xz", "bzip2", or None."""
     return next((kind for magic, kind in _MAGICS.items() if start.startswith(magic)), None)
 
 
 def read_source(path: StrPath | IO[bytes] | IO[str]) -> Source:
-    """All of a file, or the rest of an open one, which stays open; decompressed if its first bytes say so."""
+    """Read a whole file, or the rest of an open one, which stays open, and decompress it if necessary."""
     read = getattr(path, "read", None)
     if read is not None:
         name = getattr(path, "name", None)
@@ -60,7 +65,7 @@ def read_source(path: StrPath | IO[bytes] | IO[str]) -> Source:
 
 
 def _read_file(name: str) -> Bytes:
-    # Not a memory map: a file that another process cuts short would end this one.
+    # Not a memory map: if another process truncated the file, this one would be killed.
     with open(name, "rb", buffering=0) as file:
         data = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
         filled = 0
@@ -69,7 +74,7 @@ def _read_file(name: str) -> Bytes:
             if not count:
                 break
             filled += count
-        rest = file.readall()  # what was added meanwhile, and all of a pipe, whose size is 0
+        rest = file.readall()  # bytes added in the meantime, or a whole pipe, whose size is 0
     if not rest:
         return data[:filled]
     added = _array(rest)
@@ -108,7 +113,7 @@ def _decompressed(data: Bytes, name: str) -> Bytes:
 
 
 def damage() -> tuple[type[Exception], ...]:
-    """What is raised where a compressed stream is damaged or cut off."""
+    """Exceptions that a damaged or truncated compressed stream raises."""
     import zlib
     from lzma import LZMAError
 
@@ -116,7 +121,7 @@ def damage() -> tuple[type[Exception], ...]:
 
 
 def damaged(name: str, compression: str, done: int, error: Exception) -> ValueError:
-    """What to say of a compressed file that cannot be read on after so many bytes of text."""
+    """Error for a compressed file that could not be read further after `done` bytes of text."""
     return ValueError(
         f"{name}: the compressed stream ({compression}) is damaged or cut off, after {done} bytes of text: "
         f"{error}. Get the file again."
@@ -124,11 +129,11 @@ def damaged(name: str, compression: str, done: int, error: Exception) -> ValueEr
 
 
 def opened(compression: str, file: IO[bytes], mode: str) -> IO[bytes]:
-    """An open file seen through a compression; the mode is "rb" or "wb"."""
+    """Wrap an open file for reading ("rb") or writing ("wb") through a compression."""
     if compression == "gzip":
         from gzip import GzipFile
 
-        return cast("IO[bytes]", GzipFile("", mode, 6, file, 0))  # without a time: same data, same bytes
+        return cast("IO[bytes]", GzipFile("", mode, 6, file, 0))  # no time stamp: same data, same bytes
     if compression == "xz":
         from lzma import LZMAFile
 

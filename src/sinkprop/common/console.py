@@ -1,4 +1,4 @@
-"""Text and tables on a terminal or in a pipe, for what the commands print."""
+"""Text and tables that the commands print, on a terminal or in a pipe."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
 
 __all__ = ["plain", "print_columns", "say"]
 
-_GAP = 3  # columns of the terminal between two of a table
+_GAP = 3  # characters between two columns of a table
 
 
 def plain(out: Console, text: str, style: str = "") -> Text:
-    """Text as it is, without markup; what the console's encoding does not have is escaped."""
+    """Text without markup; characters that the console's encoding lacks are escaped."""
     from rich.text import Text
 
     return Text(text.encode(out.encoding, "backslashreplace").decode(out.encoding), style)
 
 
 def say(out: Console, text: str, style: str = "") -> None:
-    """A line or paragraph: wrapped by words on a terminal, not at all in a pipe."""
+    """Print a line or paragraph: wrapped at words on a terminal, not wrapped in a pipe."""
     out.print(plain(out, text, style), soft_wrap=not out.is_terminal)
 
 
 def print_columns(
     out: Console, heads: Sequence[str], rows: Sequence[Sequence[str | Text]], *, last_style: str = ""
 ) -> None:
-    """A table whose columns, after the first, stand in several tables where the terminal is narrow."""
+    """Print a table; on a narrow terminal, as several tables that repeat the first column."""
     from rich import box
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are asked for."""
+"""Names of a package that are imported on first use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ __all__ = ["lazy_names"]
 def lazy_names(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package, given the module of each name that is imported late.
+    """`__getattr__` and `__dir__` of a package that imports some names on first use.
 
-    A name whose module is `package.name` is that module itself. `dir` lists these names and `__all__`.
+    `modules` maps each such name to its module. A name whose module is `package.name` is that module itself.
+    `dir` lists these names and `__all__`.
     """
 
     def attribute(name: str) -> Any:

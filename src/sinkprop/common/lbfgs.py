@@ -1,4 +1,4 @@
-"""L-BFGS on a function that comes with its gradient."""
+"""Minimization of a function with its gradient by L-BFGS."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ __all__ = ["descend"]
 def descend(
     loss: Callable[[Floats], tuple[float, Floats]], W: Floats, *, max_iter: int, tol: float
 ) -> Floats:
-    """The weights to which L-BFGS descends from W on a loss that comes with its gradient.
+    """Minimize a loss by L-BFGS, starting from the weights W, and return the final weights.
 
-    `tol` is the relative improvement below which it ends.
+    `loss` returns the value and the gradient. The search stops after `max_iter` iterations, or when the
+    relative improvement falls below `tol`.
     """
     from scipy.optimize import minimize
 

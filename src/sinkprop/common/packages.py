@@ -1,4 +1,4 @@
-"""Optional packages that are installed, found without importing them."""
+"""A check for installed optional packages that does not import them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ __all__ = ["installed"]
 
 
 def installed(name: str) -> bool:
+    """Whether a package is installed."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):

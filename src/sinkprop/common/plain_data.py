@@ -1,4 +1,4 @@
-"""Values of any kind as plain data, which model files and JSON can hold."""
+"""Conversion of values to plain data that model files and JSON can hold."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["plain_data"]
 
 
 def plain_data(value: Any, *kept: type, finite: bool = False) -> Any:
-    """None, truth values, numbers and text, and lists and dictionaries of them.
+    """Convert a value to None, booleans, numbers and text, and lists and dictionaries of them.
 
-    Values of the types `kept` stay as they are, and any other object becomes its text. With `finite`, as JSON
-    needs it, a number that is infinite or NaN becomes None.
+    Values of the types in `kept` are left unchanged, and any other object becomes its text. With `finite`,
+    which JSON needs, an infinite number or NaN becomes None.
 
     >>> plain_data({"rates": np.array([0.5, 1.0]), "levels": (np.int64(3), None)})
     {'rates': [0.5, 1.0], 'levels': [3, None]}

@@ -1,4 +1,4 @@
-"""A line of progress on a terminal, for work that takes more than a moment."""
+"""A progress bar on a terminal, for work that takes longer than a second."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PATIENCE, _INTERVAL, _BAR = 1.0, 0.1, 20
 
 
 def silent(done: int, total: int, what: str) -> None:
-    """No progress."""
+    """Report nothing."""
 
 
 @contextmanager
 def progress_line(enabled: bool = True) -> Iterator[Notify]:
-    """A function notify(done, total, what) that draws a bar on stderr.
+    """Give a function notify(done, total, what) that draws a progress bar on stderr.
 
-    Silent unless stderr is a terminal, and for the first second: short work shows nothing. The line is erased
-    at the end.
+    It draws nothing unless stderr is a terminal, and nothing during the first second. The line is erased at
+    the end.
     """
     if not enabled or not sys.stderr.isatty():
         yield silent

@@ -1,4 +1,4 @@
-"""Names with options and a cutoff, as in "ndcg(discount=log2)@10": reading, writing and checking them."""
+"""Text forms of metrics and gains, such as "ndcg(discount=log2)@10": reading, writing and checking them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ FORM = re.compile(r"\s*(?P<name>[a-z]+)\s*(?:\((?P<options>[^()]*)\))?\s*(?:@\s*
 
 
 def options_of(text: str | None) -> dict[str, str]:
+    """Options from a text such as "discount=log2,gain=linear"."""
     options: dict[str, str] = {}
     for item in (text or "").split(",") if (text or "").strip() else []:
         name, equals, value = (part.strip() for part in item.partition("="))
         if not (name and equals and value):
-            raise ValueError(f"an option is name=value; got {item.strip()!r}.")
+            raise ValueError(f"an option must have the form name=value; got {item.strip()!r}.")
         if name in options:
             raise ValueError(f"the option {name!r} is given twice.")
         options[name] = value
@@ -39,6 +40,7 @@ def options_of(text: str | None) -> dict[str, str]:
 
 
 def read_number(kind: type[Any], what: str, text: str) -> Any:
+    """Number of the type `kind` (int or float) from a text; errors call it `what`."""
     try:
         return kind(text)
     except ValueError:
@@ -47,13 +49,14 @@ def read_number(kind: type[Any], what: str, text: str) -> Any:
 
 
 def only(options: dict[str, str], known: tuple[str, ...]) -> None:
+    """Raise a ValueError if there is an option that is not among the known ones."""
     for name in options:
         if name not in known:
             raise ValueError(f"{name!r} is not an option; it takes {' and '.join(known) or 'none'}.")
 
 
 def unknown_form(what: str, text: str, known: Iterable[str], forms: str) -> NoReturn:
-    """The error for a text that is no form, with the nearest name that there is."""
+    """Raise the error for a text that is not a known form, with the most similar known name."""
     from difflib import get_close_matches
 
     name = re.split(r"[@(\d]", text.lower())[0].strip()
@@ -64,14 +67,17 @@ def unknown_form(what: str, text: str, known: Iterable[str], forms: str) -> NoRe
 
 
 def text_form(name: str, options: list[str], cutoff: object) -> str:
+    """Text form name(options)@cutoff, without the parts that are empty."""
     return name + (f"({','.join(options)})" if options else "") + ("" if cutoff is None else f"@{cutoff}")
 
 
 def digits(x: float) -> str:
+    """Shortest text of a number, without a trailing ".0"."""
     return repr(x).removesuffix(".0")
 
 
 def as_cutoff(owner: str, k: object, alternative: str = "") -> int:
+    """Return a cutoff, the number of ranks counted, as int; errors name `owner` and the `alternative`."""
     try:
         if isinstance(k, (bool, np.bool_)):
             raise TypeError
@@ -88,6 +94,7 @@ def as_cutoff(owner: str, k: object, alternative: str = "") -> int:
 
 
 def as_number(what: str, value: object) -> float:
+    """Return a finite number as float; errors call it `what`."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{what} must be a number; got {value!r}.")
     if not isfinite(value):

@@ -10,5 +10,5 @@ __all__ = ["Floats", "Integers", "Mask", "Positions", "Singles"]
 Floats: TypeAlias = NDArray[np.float64]
 Singles: TypeAlias = NDArray[np.float32]
 Integers: TypeAlias = NDArray[np.int64]
-Positions: TypeAlias = NDArray[np.intp]  # what NumPy and SciPy index with
+Positions: TypeAlias = NDArray[np.intp]  # the type of indices in NumPy and SciPy
 Mask: TypeAlias = NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""Queries from files, frames and arrays: what a query is, how rows become queries; nothing is scored."""
+"""Queries from files, frames and arrays: the types of queries and how rows are grouped into them."""
 
 from sinkprop.data.queries import Fold, Groups, Queries, group_rows
 

@@ -1,7 +1,7 @@
 """Blocks of whole queries, and sources that run tasks on them: in memory, from a file, on a cluster.
 
-A source is a number of blocks of whole queries, and can run a task on each of them. Everything that a linear
-fit wants to know of its queries is such a task (`linear/tasks.py`), so a fit does not know where they are.
+A source holds blocks of whole queries and can run a task on each of them. Everything that a linear fit
+computes from its queries is such a task (`linear/tasks.py`), so a fit does not depend on where they are.
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ __all__ = [
 B = TypeVar("B")
 P = TypeVar("P")
 
-_BLOCK_BYTES = 1 << 22  # features that are still in the cache when the gradient is formed from them
+_BLOCK_BYTES = 1 << 22  # small enough that the features are still in the cache for the gradient
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some whole queries.
+    """A run of whole queries.
 
-    data   their rows, sorted by query
-    first  the number of their first query in the whole set
-    codes  (q,) the path of a fit that each query judges and takes no part in; None where there are none
+    data   Rows of the queries, sorted by query.
+    first  Index of the first query in the whole set.
+    codes  (q,) the path of a fit for which each query is a validation query; the other paths train on it.
+           None if all queries are used for both.
     """
 
     data: TrainingSet
@@ -61,20 +62,20 @@ class Block:
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def keep(self, name: Any, make: Callable[[], P]) -> P:
-        """What `make` gives, made once as long as the block lives."""
+        """Return the result of `make`, which is called once per name and block."""
         if name not in self._kept:
             self._kept[name] = make()
         made: P = self._kept[name]
         return made
 
     def trained(self, path: int) -> Groups | None:
-        """The queries that this path trains on; None where there are none."""
+        """Queries that this path trains on; None if there are none."""
         if self.codes is None:
             return self.data.groups
         return self.keep(("trained", path), lambda: _chosen(self.data.groups, self.codes != path))
 
     def validation(self, path: int) -> Groups | None:
-        """The queries that judge this path; None where there are none."""
+        """Validation queries of this path; None if there are none."""
         if self.codes is None:
             return self.data.groups
         return self.keep(("validation", path), lambda: _chosen(self.data.groups, self.codes == path))
@@ -91,20 +92,21 @@ def _chosen(groups: Groups, chosen: Any) -> Groups | None:
 
 
 class Task(Protocol[P]):
-    """What is computed on each block. It is sent to where the block is."""
+    """A computation on each block. It is sent to the process that holds the block."""
 
     def __call__(self, block: Block) -> P: ...
 
     def combine(self, parts: Sequence[P]) -> P:
-        """The result on several blocks from those on each, in the order of the blocks."""
+        """Combine the results on several blocks, given in the order of the blocks."""
 
 
 class Source(Protocol):
     """Queries cut into blocks.
 
-    sizes         (Q,) documents of each query
-    query_weight  (Q,) or None
-    digest        of the rows
+    sizes          (Q,) number of documents of each query.
+    query_weight   (Q,) query weights, or None.
+    weighted_rows  Whether the rows have weights.
+    digest         Digest of the rows.
     """
 
     @property
@@ -125,17 +127,17 @@ class Source(Protocol):
     def digest(self) -> str: ...
 
     def with_codes(self, codes: NDArray[np.int16]) -> Source:
-        """The same queries, each with the path of a fit that it judges."""
+        """The same queries, each with the path of a fit that it validates (`Block.codes`)."""
 
     def run(self, task: Task[P]) -> P:
-        """The task on every block, combined in their order."""
+        """Run the task on every block and combine the results in the order of the blocks."""
 
     def close(self) -> None:
-        """The end of the threads, or of what else works for the source."""
+        """Stop the threads or other resources of the source."""
 
 
 class ArraySource:
-    """Queries in memory. Blocks are views of their rows; threads share them."""
+    """Queries in memory. Blocks are views of their rows, computed on several threads."""
 
     def __init__(self, data: TrainingSet, n_threads: int | None = None) -> None:
         self.data = data
@@ -191,7 +193,7 @@ class ArraySource:
 
 
 class StoredSource:
-    """Queries in a file, read block by block, ahead of what is computed; memory holds a few blocks."""
+    """Queries of a stored set, read block by block ahead of the computation; memory holds a few blocks."""
 
     def __init__(
         self,
@@ -243,12 +245,12 @@ class StoredSource:
 
 
 def combined(parts: Iterable[P], combine: Callable[[Sequence[P]], P]) -> P:
-    """What the parts come to in their order, as they come: of n of them, log2(n) are in memory.
+    """Combine a stream of parts pairwise, in order, keeping at most log2(n) of n partial results in memory.
 
     >>> combined(iter("abcde"), "".join)
     'abcde'
     """
-    stack: list[tuple[int, P]] = []  # how many times a part has been doubled, fewer and fewer, and the part
+    stack: list[tuple[int, P]] = []  # (level, result of 2**level parts), with falling levels
     for part in parts:
         level = 0
         while stack and stack[-1][0] == level:
@@ -264,19 +266,19 @@ def combined(parts: Iterable[P], combine: Callable[[Sequence[P]], P]) -> P:
 
 
 def rows_digest(data: TrainingSet) -> str:
-    """What identifies rows in memory, without the weights of their queries."""
+    """Digest of rows in memory, without the weights of their queries."""
     return fingerprint("rows", replace(data, query_weight=None))
 
 
 class Team:
-    """Threads that work on blocks, each with one of them."""
+    """A pool of threads that each work on one block."""
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
         self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="sinkprop") if n_threads > 1 else None
 
     def results(self, task: Callable[[B], P], blocks: Iterable[B]) -> Iterator[P]:
-        """Results of the task on each block, in order; blocks are taken only as threads become free."""
+        """Results of the task on each block, in order; a block is fetched only when a thread is free."""
         if self._pool is None or (isinstance(blocks, Sequence) and len(blocks) == 1):
             for block in blocks:
                 yield task(block)
@@ -289,7 +291,7 @@ class Team:
                 waiting.append(self._pool.submit(task, block))
             while waiting:
                 yield waiting.popleft().result()
-        finally:  # after an error or an interrupt: what has not begun is not begun
+        finally:  # after an error or an interrupt, do not start the waiting blocks
             for future in waiting:
                 future.cancel()
 
@@ -300,7 +302,7 @@ class Team:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread: blocks are computed beside each other already."""
+    """Limit BLAS to one thread, because the blocks are already computed in parallel."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, user_api="blas"):
@@ -308,9 +310,9 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def _cuts(data: TrainingSet, n_threads: int) -> list[tuple[int, int]]:
-    """Queries first:stop of each block: as many blocks for each thread, which fill the cache at most.
+    """Queries first:stop of each block: equally many blocks per thread, each small enough for the cache.
 
-    No more of them: around each there is Python, for which threads wait for each other.
+    There are no more blocks than that, because each runs some Python code, during which other threads wait.
     """
     total = len(data.y) * data.X.shape[1] * data.X.itemsize
     count = max(1, -(-total // _BLOCK_BYTES))
@@ -320,7 +322,7 @@ def _cuts(data: TrainingSet, n_threads: int) -> list[tuple[int, int]]:
 
 
 def cut(offsets: Integers, n: int) -> list[tuple[int, int]]:
-    """Queries first:stop of at most n runs, of about as many rows each; `offsets` (Q + 1,) are their rows.
+    """Cut queries with row `offsets` (Q + 1,) into at most n runs first:stop of about equally many rows.
 
     >>> cut(np.array([0, 1, 2, 8, 9, 10]), 2)
     [(0, 3), (3, 5)]
@@ -332,7 +334,7 @@ def cut(offsets: Integers, n: int) -> list[tuple[int, int]]:
 
 
 def consecutive(data: TrainingSet, first: int, last: int) -> TrainingSet:
-    """The queries from the first to before the last, as views."""
+    """Queries first:last, as views."""
     if (first, last) == (0, data.n_queries):
         return data
     offsets = data.groups.offsets[first : last + 1]

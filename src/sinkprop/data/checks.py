@@ -18,8 +18,8 @@ __all__ = ["as_features", "as_labels", "as_query_weight", "as_sample_weight", "a
 
 
 _MISSING = (
-    " Fill in what is missing, as sklearn.impute.SimpleImputer does, or take boosted trees, BoostedRanker, "
-    "for which NaN is a value."
+    " Fill in missing values, for example with sklearn.impute.SimpleImputer, or use BoostedRanker, whose "
+    "trees accept NaN."
 )
 
 
@@ -27,13 +27,13 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 
 def as_scores(scores: ArrayLike, width: int) -> Floats:
-    """Scores as float64, (N,) for width 1 and (N, width) otherwise; every value finite."""
+    """Scores as float64, of shape (N,) for width 1 and (N, width) otherwise; every value is finite."""
     array = _as_floats("scores", scores)
     expected = "(N,)" if width == 1 else f"(N, {width})"
     if array.ndim != (1 if width == 1 else 2) or (width > 1 and array.shape[1] != width):
         raise ValueError(
             f"scores must have the shape {expected} for this relaxation, which takes {width} "
-            f"{'number' if width == 1 else 'numbers'} a document; got {array.shape}."
+            f"{'number' if width == 1 else 'numbers'} per document; got {array.shape}."
         )
     if not len(array):
         raise ValueError("scores must hold at least one document; got none.")
@@ -47,9 +47,10 @@ def as_scores(scores: ArrayLike, width: int) -> Floats:
 def as_features(
     X: ArrayLike, *, name: str = "X", allow_nan: bool = False, columns: Sequence[str] | None = None
 ) -> NDArray[Any]:
-    """Features as a C-ordered (N, D) array of float64, or of float32 where they are; every value finite.
+    """Features as a C-ordered (N, D) array; float32 stays float32, other types become float64.
 
-    With `allow_nan` a value may be NaN, for missing, but not infinite. `columns` are their names, if any.
+    Every value is finite; with `allow_nan` a value may also be NaN, which means that it is missing. `columns`
+    are the names of the features for the error message, if known.
     """
     try:
         array = np.asarray(X)
@@ -60,12 +61,12 @@ def as_features(
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of real numbers; got {error}.") from None
     if array.ndim != 2:
-        raise ValueError(f"{name} must have the shape (N, D), a row a document; got {array.shape}.")
+        raise ValueError(f"{name} must have the shape (N, D), one row per document; got {array.shape}.")
     if not array.shape[0] or not array.shape[1]:
         raise ValueError(f"{name} must hold at least one document and one feature; got {array.shape}.")
     with np.errstate(
         over="ignore", invalid="ignore"
-    ):  # a sum is finite unless an entry, or very rarely the sum, is not
+    ):  # one pass: the sum is finite unless an entry is not, or, very rarely, the sum overflows
         if not np.isfinite(array.sum()):
             bad = np.argwhere(np.isinf(array) if allow_nan else ~np.isfinite(array))
             if len(bad):
@@ -81,12 +82,14 @@ def as_features(
 
 
 def as_labels(labels: ArrayLike, n: int, *, rows_of: str = "scores") -> Floats:
-    """Labels as float64 (n,), finite and not below 0."""
+    """Labels as float64 of shape (n,), finite and not below 0."""
     array = _as_floats("labels", labels)
     if array.ndim != 1:
         raise ValueError(f"labels must have the shape ({n},); got {array.shape}.")
     if len(array) != n:
-        raise ValueError(f"labels must have one value a row of {rows_of}: {n} rows, but {len(array)} labels.")
+        raise ValueError(
+            f"labels must have one value per row of {rows_of}: {n} rows, but {len(array)} labels."
+        )
     bad = _native.first_invalid(array, 0.0, _LARGEST)
     if bad >= 0:
         raise ValueError(f"labels must be finite and not below 0; row {bad} holds {array[bad]}.")
@@ -94,10 +97,10 @@ def as_labels(labels: ArrayLike, n: int, *, rows_of: str = "scores") -> Floats:
 
 
 def as_sample_weight(weight: ArrayLike, n: int) -> Floats:
-    """Row weights as float64 (n,), finite and not below 0."""
+    """Row weights as float64 of shape (n,), finite and not below 0."""
     array = _as_floats("sample_weight", weight)
     if array.shape != (n,):
-        raise ValueError(f"sample_weight must have one weight a row, ({n},); got {array.shape}.")
+        raise ValueError(f"sample_weight must have one weight per row, ({n},); got {array.shape}.")
     bad = _native.first_invalid(array, 0.0, _LARGEST)
     if bad >= 0:
         raise ValueError(f"sample_weight must be finite and not below 0; row {bad} holds {array[bad]}.")
@@ -107,8 +110,8 @@ def as_sample_weight(weight: ArrayLike, n: int) -> Floats:
 def as_query_weight(weight: ArrayLike | Mapping[Hashable, float], groups: Groups, n: int) -> Floats:
     """Query weights (Q,) in the order of `groups.queries`, finite, not below 0, with a sum above 0.
 
-    Given as one weight a query in order of first appearance, as one a row (equal within each query), or as a
-    mapping from query id to weight.
+    They are given as one weight per query in order of first appearance, as one per row (equal within each
+    query), or as a mapping from query id to weight.
     """
     Q = len(groups.queries)
     if isinstance(weight, Mapping):
@@ -121,7 +124,7 @@ def as_query_weight(weight: ArrayLike | Mapping[Hashable, float], groups: Groups
     array = _as_floats("query_weight", weight)
     if array.shape not in {(Q,), (n,)}:
         raise ValueError(
-            f"query_weight must have one weight a query, ({Q},), or one a row, ({n},); got {array.shape}."
+            f"query_weight must have one weight per query, ({Q},), or one per row, ({n},); got {array.shape}."
         )
     if len(array) != Q:
         rows = array if groups.rows is None else array[groups.rows]
@@ -130,7 +133,8 @@ def as_query_weight(weight: ArrayLike | Mapping[Hashable, float], groups: Groups
         if not np.array_equal(least, most):  # NaN differs from itself: reported here too
             q = groups.queries[int(np.argmin(least == most))]
             raise ValueError(
-                f"query_weight given by row must be one finite number within a query; not so in {q!r}."
+                "query_weight with one value per row must have equal, finite values within each query; it "
+                f"does not in query {q!r}."
             )
         array = least
     bad = _native.first_invalid(array, 0.0, _LARGEST)
@@ -143,6 +147,7 @@ def as_query_weight(weight: ArrayLike | Mapping[Hashable, float], groups: Groups
 
 
 def _as_floats(name: str, values: ArrayLike) -> Floats:
+    """C-ordered float64 array of at least one axis; errors call it `name`."""
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "fiub":

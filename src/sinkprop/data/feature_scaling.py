@@ -1,6 +1,6 @@
-"""Feature scaling as values: how features are normalized before a scorer sees them.
+"""Feature scaling: the normalization of features before they are scored.
 
-A model keeps its normalization inside, so that what serves a query is what was trained.
+A model contains its normalization, so that features are scaled in the same way for training and prediction.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Kind = Literal["none", "query", "standard"]
 
 SCALINGS: tuple[Kind, ...] = ("none", "query", "standard")
 
-_CHUNK = 1 << 15  # rows at a time, so that no second copy of the features is made
+_CHUNK = 1 << 15  # rows per pass, so that no second copy of the features is made
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """How features are normalized.
+    """A scaling of features: (x - shift) * factor, or by query.
 
-    kind    "none"      as they are
-            "query"     (x - min) / (max - min) over the query's rows, as LETOR's QueryLevelNorm: to [0, 1];
-                        a feature that is constant in a query becomes 0
-            "standard"  (x - mean) / std over the training rows; a constant feature becomes 0
-    shift   (D,) what is subtracted, and
-    factor  (D,) what is multiplied with: 0 and 1 unless the kind is "standard"
+    kind    "none"      Unchanged.
+            "query"     (x - min) / (max - min) over the query's rows, to [0, 1], as in LETOR's
+                        QueryLevelNorm; a feature that is constant in a query becomes 0.
+            "standard"  (x - mean) / std over the training rows; a constant feature becomes 0.
+    shift   (D,) subtracted from the features; 0 unless the kind is "standard".
+    factor  (D,) multiplies the difference; 1 unless the kind is "standard".
     """
 
     kind: Kind
@@ -41,7 +41,7 @@ class Scaling:
 
 
 def fit_scaling(kind: str, X: NDArray[Any]) -> Scaling:
-    """The normalization named, with what it needs from the training rows (N, D)."""
+    """Scaling of a kind, with its mean and deviation computed from the training rows X (N, D)."""
     check_kind(kind)
     if kind != "standard":
         return scaling_of(kind, np.zeros(X.shape[1]), np.ones(X.shape[1]))
@@ -49,17 +49,17 @@ def fit_scaling(kind: str, X: NDArray[Any]) -> Scaling:
 
 
 def scaling_of(kind: str, mean: Floats, std: Floats) -> Scaling:
-    """The normalization named, of training rows whose features have this mean and deviation, (D,)."""
+    """Scaling of a kind, from the mean and the standard deviation (D,) of the training features."""
     check_kind(kind)
     if kind != "standard":
         return Scaling(cast(Kind, kind), np.zeros(len(mean)), np.ones(len(mean)))
-    # rounding leaves a little spread to a constant feature of large values
+    # rounding gives a constant feature of large values a standard deviation slightly above 0
     constant = std <= 1e-12 * np.abs(mean)
     return Scaling("standard", mean, np.where(constant, 0.0, 1 / np.where(constant, 1.0, std)))
 
 
 def check_kind(kind: str) -> None:
-    """A ValueError where there is no such normalization."""
+    """Raise a ValueError if there is no normalization of this name."""
     if kind not in SCALINGS:
         raise ValueError(f"normalization must be {' or '.join(map(repr, SCALINGS))}; got {kind!r}.")
 
@@ -75,9 +75,9 @@ def moments(X: NDArray[Any]) -> tuple[Floats, Floats]:
 
 
 def scale_by_query(X: NDArray[Any], groups: Groups) -> NDArray[Any]:
-    """(x - min) / (max - min) of each feature within each query, 0 where it is constant: a new array.
+    """New array with (x - min) / (max - min) of each feature within each query, 0 where it is constant.
 
-    NaN stays NaN, and does not count in the minimum and the maximum of the others.
+    NaN stays NaN and is ignored in the minimum and the maximum.
     """
     ordered = X if groups.rows is None else X[groups.rows]
     starts, sizes = groups.offsets[:-1], groups.sizes

@@ -1,4 +1,4 @@
-"""Data frames and Parquet files to `Queries`: pandas, polars or pyarrow, imported when used."""
+"""Readers of data frames (pandas, polars, pyarrow) and Parquet files; the packages are imported when used."""
 
 from __future__ import annotations
 
@@ -26,16 +26,37 @@ def load_frame(
     features: Sequence[str] | None = None,
     allow_nan: bool = False,
 ) -> Queries:
-    """The rows of a pandas or polars DataFrame or a pyarrow Table, a row a document.
+    """Convert a data frame with one row per document to queries.
 
-    qid, label, docid  names of their columns; label None, of documents not judged, makes every label 0
-    features           names of the feature columns, in order; None takes all other columns
-    allow_nan          whether a feature may be missing or NaN: `BoostedRanker` takes such queries
+    Parameters
+    ----------
+    frame : pandas.DataFrame, polars.DataFrame or pyarrow.Table
+        The rows. The index of a pandas frame is not a feature, even if a Table or a Parquet file keeps it as
+        a column.
+    qid : str, default "qid"
+        Column of the query ids.
+    label : str or None, default "label"
+        Column of the labels. None is for documents without labels: every label becomes 0.
+    docid : str, optional
+        Column of the document names.
+    features : sequence of str, optional
+        Feature columns, in order. The default is all other columns.
+    allow_nan : bool, default False
+        Whether a feature may be missing or NaN. `BoostedRanker` accepts such queries.
 
-    Features are numbers (or booleans), every one known and finite; X is float32 if all of them are. Their
-    names become `feature_names`. Anything else is a ValueError with the column and the row, from 0. An index
-    of pandas is no feature, nor is it where a Table or a Parquet file has kept it as a column.
+    Returns
+    -------
+    Queries
+        The documents. The feature columns give `feature_names`; X is float32 if all of them are.
 
+    Raises
+    ------
+    ValueError
+        If a column is missing, or if a value is missing (unless `allow_nan`), infinite or not a number
+        (booleans count as numbers). The message names the column and the row, counted from 0.
+
+    Examples
+    --------
     >>> import pandas
     >>> q = load_frame(pandas.DataFrame({"qid": [1, 1], "label": [0, 2], "bm25": [3.5, 4], "len": [7, 9]}))
     >>> q.X, q.feature_names
@@ -46,7 +67,7 @@ def load_frame(
     chosen = feature_columns(frame, names, qid=qid, label=label, docid=docid, features=features)
     n = len(frame)
     if not n:
-        raise ValueError("the frame has no rows; expected one for each document.")
+        raise ValueError("the frame has no rows; expected one row per document.")
     advice = "Leave it out with features=[...], or encode it as numbers." if features is None else ""
     columns = [
         _nan_column(frame, column, name, advice) if allow_nan else number_column(column, name, advice, _FILL)
@@ -54,7 +75,7 @@ def load_frame(
     ]
     single = all(values.dtype == np.float32 for values in columns)
     X = np.empty((n, len(columns)), np.float32 if single else np.float64)
-    for first in range(0, n, 4096):  # whole columns would go through the cache once for each
+    for first in range(0, n, 4096):  # copying whole columns would pass all of X through the cache for each
         for j, values in enumerate(columns):
             X[first : first + 4096, j] = values[first : first + 4096]
     y = np.zeros(n) if label is None else label_column(column, label)
@@ -76,7 +97,7 @@ def feature_columns(
     docid: str | None,
     features: Sequence[str] | None,
 ) -> list[Any]:
-    """The columns with features, of those that a frame has; a ValueError where a column is not there."""
+    """Feature columns of a frame with the columns `names`; a ValueError if a requested column is missing."""
     named = {"qid": qid, "label": label, "docid": docid}
     roles = {role: name for role, name in named.items() if name is not None}
     for role, name in roles.items():
@@ -93,13 +114,16 @@ def feature_columns(
     return chosen
 
 
-_FILL = "Fill it in, or fit BoostedRanker, which takes missing values, to the frame itself."
+_FILL = "Fill it in, or fit BoostedRanker, which accepts missing values, to the frame itself."
 
 _Column: TypeAlias = "Callable[[Any], tuple[NDArray[Any] | None, Mask, str]]"
 
 
 def _columns_of(frame: Any) -> tuple[list[Any], _Column]:
-    """The names of a frame's columns, and what gives one: values if none is missing, which are, its type."""
+    """Column names of a frame, and a function from a name to (values, missing, type) of the column.
+
+    The values are None if any is missing; `missing` is a mask.
+    """
     if hasattr(frame, "iloc") and hasattr(frame, "columns"):
         names, column = list(frame.columns), _pandas_column
     elif hasattr(frame, "get_column"):
@@ -117,17 +141,17 @@ def _columns_of(frame: Any) -> tuple[list[Any], _Column]:
 
 
 def no_repeated(names: list[Any]) -> None:
-    """A ValueError where two columns have one name."""
+    """Raise a ValueError if two columns have the same name."""
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise ValueError(f"the frame has {names.count(twice)} columns called {twice!r}; expected one.")
 
 
 def _index_columns(frame: Any, names: list[Any]) -> set[Any]:
-    """The columns that are the index of a pandas frame which the Table or the file was made of."""
-    unnamed = {name for name in names if re.fullmatch(r"__index_level_\d+__", str(name))}  # pandas' own word
+    """Columns that hold the index of the pandas frame from which a Table or a file was made."""
+    unnamed = {name for name in names if re.fullmatch(r"__index_level_\d+__", str(name))}  # named by pandas
     metadata = getattr(getattr(frame, "schema", None), "pandas_metadata", None) or {}
-    kept = metadata.get("index_columns", ())  # an index of whole numbers in order is a record, not a column
+    kept = metadata.get("index_columns", ())  # a RangeIndex is a dictionary here, not a column name
     return unnamed | {name for name in kept if isinstance(name, str)}
 
 
@@ -158,7 +182,7 @@ def _arrow_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, Mask, str
 
 
 def arrow_values(array: Any) -> tuple[NDArray[Any] | None, Mask, str]:
-    """Values if none is missing, which are, and the type, of a column of pyarrow."""
+    """Values (None if any is missing), mask of missing values, and type of a pyarrow column."""
     plain = {} if hasattr(array, "chunks") else {"zero_copy_only": False}  # a column of a RecordBatch
     missing = array.is_null().to_numpy(**plain)
     return None if missing.any() else array.to_numpy(**plain), missing, str(array.type)
@@ -170,7 +194,10 @@ _ROW = "row {}".format
 def _known_column(
     column: _Column, name: Any, fill: str = "", *, place: Callable[[int], str] = _ROW
 ) -> NDArray[Any]:
-    """The values of a column; `fill` is what to do where one is missing, `place` what a row is called."""
+    """Values of a column; a ValueError if one is missing or not finite.
+
+    `fill` is the advice of that error, and `place` gives the name of a row in messages.
+    """
     values, missing, kind = column(name)
     advice = f" {fill}" if fill else ""
     if values is None:
@@ -188,6 +215,7 @@ def _known_column(
 def number_column(
     column: _Column, name: Any, advice: str, fill: str = "", *, place: Callable[[int], str] = _ROW
 ) -> NDArray[Any]:
+    """Values of a column of finite numbers; `advice` ends the error for a column of another type."""
     values = _known_column(column, name, fill, place=place)
     if values.dtype.kind not in "biuf":
         kind, first = column(name)[2], values[:1].tolist()[0]
@@ -198,15 +226,15 @@ def number_column(
 
 
 def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[Any]:
-    """A column of numbers with NaN for those that are missing."""
+    """Values of a column of numbers, with NaN for missing ones."""
     if not column(name)[1].any():
         values = column(name)[0]
     elif hasattr(frame, "iloc"):
         numeric = getattr(frame[name].dtype, "kind", "O") in "biuf"
         values = frame[name].to_numpy(dtype=np.float64, na_value=np.nan) if numeric else None
-    else:  # polars and pyarrow make missing numbers NaN
+    else:  # polars and pyarrow convert missing numbers to NaN
         values = (frame.get_column(name) if hasattr(frame, "get_column") else frame.column(name)).to_numpy()
-    if values is None or values.dtype.kind != "f":  # whole numbers, all known; or an error
+    if values is None or values.dtype.kind != "f":  # whole numbers without missing values, or an error
         return number_column(column, name, advice, _FILL)
     if np.isinf(values).any():
         row = int(np.argmax(np.isinf(values)))
@@ -215,6 +243,7 @@ def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[
 
 
 def label_column(column: _Column, name: Any, *, place: Callable[[int], str] = _ROW) -> Floats:
+    """Labels of a column as float64; a ValueError if one is missing, not finite or below 0."""
     advice = "Labels are numbers, larger for more relevant."
     y = number_column(column, name, advice, place=place).astype(np.float64)
     if (y < 0).any():
@@ -264,9 +293,34 @@ def load_parquet(
     features: Sequence[str] | None = None,
     allow_nan: bool = False,
 ) -> Queries:
-    """The rows of a Parquet file, a row a document; the columns as for `load_frame`.
+    """Read a Parquet file with one row per document.
 
-    Needs pyarrow, which comes with the extra "parquet". With `features`, only the columns named are read.
+    Needs pyarrow, which the extra "parquet" installs.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    qid : str, default "qid"
+        Column of the query ids.
+    label : str or None, default "label"
+        Column of the labels. None is for documents without labels: every label becomes 0.
+    docid : str, optional
+        Column of the document names.
+    features : sequence of str, optional
+        Feature columns, in order; only the named columns are read. The default is all other columns.
+    allow_nan : bool, default False
+        Whether a feature may be missing or NaN. `BoostedRanker` accepts such queries.
+
+    Returns
+    -------
+    Queries
+        The documents, as `load_frame` returns them.
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be read, or as for `load_frame`.
     """
     try:
         import pyarrow as pa
@@ -274,16 +328,16 @@ def load_parquet(
     except ImportError as error:
         raise ImportError('load_parquet needs pyarrow: pip install "sinkprop[parquet]"') from error
     name = os.fsdecode(path)
-    with open(name, "rb"):  # a path that cannot be opened is Python's own error
+    with open(name, "rb"):  # a path that cannot be opened raises Python's usual error
         pass
     try:
-        # by its path: Arrow's threads may outlive a read through a Python file, and abort the process at exit
+        # by path: Arrow's threads may outlive a read through a Python file, and abort the process at exit
         with pq.ParquetFile(name) as file:
             known, wanted = file.schema_arrow.names, None
             if features is not None and not isinstance(features, str):
                 wanted = [c for c in known if c in {qid, label, docid, *features}]
             lacking = {qid, label, docid, *(features or ())} - {None, *known}
-            # where a name is wrong, the error is to show all that there are
+            # if a name is wrong, read no rows: the error lists all columns
             table = file.schema_arrow.empty_table() if lacking else file.read(columns=wanted)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{name}: not a Parquet file that can be read: {error}") from error

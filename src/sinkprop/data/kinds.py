@@ -1,4 +1,4 @@
-"""Kinds of data that a caller may pass in place of arrays, told apart without importing their packages."""
+"""Checks for kinds of data that a caller may pass instead of arrays, without importing their packages."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ __all__ = ["has_own_queries", "is_elsewhere", "is_files", "is_frame_of_cluster",
 
 
 def has_own_queries(item: Any) -> bool:
-    """Whether it is `Queries` or a stored set, which have labels and query ids of their own."""
+    """Whether `item` is `Queries` or a stored set, which include labels and query ids."""
     return isinstance(item, Queries) or is_stored_set(item)
 
 
 def is_elsewhere(X: Any) -> bool:
-    """Whether X is anything but rows in memory."""
+    """Whether X is not in memory: a stored set, a list of files or a Dask DataFrame."""
     return is_stored_set(X) or is_files(X) or is_frame_of_cluster(X)
 
 
 def is_stored_set(X: Any) -> bool:
-    """Whether it is a stored set, or what can only be the path of one."""
+    """Whether X is a stored set or a path, which can only be that of a stored set."""
     return isinstance(X, str | os.PathLike) or hasattr(X, "block_queries")
 
 
 def is_files(X: Any) -> bool:
-    """Whether it is a list of paths."""
+    """Whether X is a nonempty list or tuple of paths."""
     return isinstance(X, list | tuple) and bool(X) and all(isinstance(p, str | os.PathLike) for p in X)
 
 
 def is_frame_of_cluster(X: Any) -> bool:
-    """Whether it is a Dask DataFrame, told without an import of Dask."""
+    """Whether X is a Dask DataFrame, checked without importing Dask."""
     return hasattr(X, "npartitions") and hasattr(X, "to_delayed") and hasattr(X, "columns")

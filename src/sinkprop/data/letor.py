@@ -1,7 +1,7 @@
-"""LETOR and SVMlight text to `Queries` and back, with LightGBM's query sizes.
+"""Readers and writer of LETOR and SVMlight text, with LightGBM's query sizes.
 
-The parser is native and multithreaded; what is wrong with a file is worded here. A value that cannot be read
-is an error with its line, never a guess.
+The parser is native and multithreaded; the error messages are written in Python. A value that cannot be read
+raises an error with its line, never a guess.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from sinkprop.data.query_sizes import load_query_sizes, raise_wrong_sizes, sizes
 
 __all__ = ["load_frame", "load_letor", "load_parquet", "load_queries", "load_query_sizes", "save_letor"]
 
-_CHUNK = 1 << 20  # bytes of text that a thread takes at a time
-_BLOCK = 1 << 20  # values that are written at a time
-DENSE_LIMIT, LEAST_FILLED = 256 << 20, 0.01  # a matrix of more bytes must be filled at least so far
+_CHUNK = 1 << 20  # bytes of text per task of a thread
+_BLOCK = 1 << 20  # values per write
+DENSE_LIMIT, LEAST_FILLED = 256 << 20, 0.01  # a matrix of more bytes must have at least this share filled
 LARGEST = {
     np.dtype(np.float64): float(np.finfo(np.float64).max),
-    # what is less than half a unit past the largest float32 still rounds to it
+    # a number less than half a unit above the largest float32 still rounds to it
     np.dtype(np.float32): float(np.nextafter(2.0**128 - 2.0**103, 0.0)),
 }
 _NUMBERS, _NAMES = 1, 2  # LetorIds in native/letor/letor.hpp; 0 is none
@@ -53,25 +53,51 @@ def load_letor(
     group: StrPath | Sequence[int] | NDArray[Any] | None = None,
     n_threads: int | None = None,
 ) -> Queries:
-    r"""The documents of a LETOR or SVMlight ranking file: a line `label qid:7 1:0.5 3:2 # docid` each.
+    r"""Read a LETOR or SVMlight ranking file, with one line `label qid:7 1:0.5 3:2 # docid` per document.
 
-    path        a file, plain or compressed by gzip, xz or bzip2 whatever its name, or an open file
-    n_features  columns of X; None takes the largest id in the file
-    dtype       float64, each value the nearest double to its text, or float32, that rounded once more
-    null        the number for values written NULL, as in LETOR 4.0; None makes them an error
-    allow_nan   whether values written NULL are NaN, for missing: `BoostedRanker` takes such queries
-    zero_based  whether feature ids count from 0
-    group       for a file without qid: sizes of its queries, or a file of them, one a line; None looks for
-                LightGBM's `<path>.query`. The queries are numbered from 1.
-    n_threads   None takes the processors there are, or SINKPROP_NUM_THREADS
+    Parameters
+    ----------
+    path : path or open file
+        The file, plain or compressed by gzip, xz or bzip2. Its content decides, not its name.
+    n_features : int, optional
+        Number of columns of X. The default is the largest feature id in the file.
+    dtype : dtype, default float64
+        Type of X: float64, where each value is the double nearest to its text, or float32, where that double
+        is rounded once more.
+    null : float, optional
+        Number to use for values written NULL, which occur in LETOR 4.0. By default they are an error.
+    allow_nan : bool, default False
+        Whether values written NULL become NaN, which means missing. `BoostedRanker` accepts such queries.
+        Do not combine it with `null`.
+    zero_based : bool, default False
+        Whether feature ids count from 0.
+    group : path or sequence of int, optional
+        Sizes of the queries of a file without qid, or the path of a file with one size per line. The default
+        is LightGBM's `<path>.query`. The queries are numbered from 1.
+    n_threads : int, optional
+        Number of threads. The default is SINKPROP_NUM_THREADS if set, or the number of CPU cores; small files
+        use one.
 
+    Returns
+    -------
+    Queries
+        The documents, in the order of the file.
+
+    Raises
+    ------
+    ValueError
+        If the file is malformed; the message shows the first faulty line.
+
+    Notes
+    -----
     Features that a line leaves out are 0. Query ids are whole numbers (int64; 007 is 7) or names such as
-    WT04-132 (str), one kind a file; a query's lines may stand anywhere, and rows keep the file's order. The
-    docid is what follows `docid =`, `docid:` or `docid` in the comment, or its first word; "" on a line
-    without, None if no line has a comment. Bytes in it that are not UTF-8 are kept as surrogate escapes.
+    WT04-132 (str), one kind per file. The lines of a query need not be consecutive. The docid is the word
+    after `docid =`, `docid:` or `docid` in the comment, or the comment's first word. It is "" for a line
+    without one, and None if no line has a comment. Bytes in it that are not UTF-8 are kept as surrogate
+    escapes.
 
-    Anything else is a ValueError with the first faulty line.
-
+    Examples
+    --------
     >>> import io
     >>> q = load_letor(io.StringIO("2 qid:1 1:0.5 3:1.25 #docid = a\n0 qid:1 2:7 #docid = b\n"))
     >>> q.X
@@ -85,7 +111,9 @@ def load_letor(
         n_features = _whole("n_features", n_features, 1)
     if null is not None:
         if allow_nan:
-            raise ValueError(f"allow_nan keeps NULL as NaN; give no null with it. Got null={null!r}.")
+            raise ValueError(
+                f"null must not be given with allow_nan, which keeps NULL as NaN; got null={null!r}."
+            )
         null = null_value(null, kind)
     elif allow_nan:
         null = math.nan
@@ -105,7 +133,7 @@ def load_letor(
     if columns and not too_sparse:
         try:
             X = _empty((n, columns), kind)
-        except MemoryError as error:  # perhaps for a line that is faulty: then that is what to say
+        except MemoryError as error:  # perhaps because of a faulty line, which is then reported instead
             shortage = error
     y = np.empty(n)
     numbers = np.empty(n, np.int64) if layout.ids == _NUMBERS else None
@@ -130,7 +158,9 @@ def load_letor(
         raise_fault(source, fault, *place, n_features=n_features, zero_based=zero_based, kind=kind)
     if not n:
         what = "holds no document, only comments or blank lines" if len(data) else "is empty"
-        raise ValueError(f"{source.name}: the file {what}; expected a line such as `2 qid:7 1:0.5` for each.")
+        raise ValueError(
+            f"{source.name}: the file {what}; expected one line per document, such as `2 qid:7 1:0.5`."
+        )
     if too_sparse:
         number, _ = line_at(data, layout.largest_line)
         raise_too_sparse((source.name, number), layout.largest_id, n, columns, cells * kind.itemsize)
@@ -138,10 +168,12 @@ def load_letor(
         raise shortage
     if X is None:
         raise ValueError(
-            f"{source.name}: no line has a feature; expected some, such as 1:0.5, after the qid."
+            f"{source.name}: no line has a feature; expected features such as 1:0.5 after the qid."
         )
     if layout.ids and group is not None:
-        raise ValueError(f"{source.name} has a qid on its lines; group= is for files without. Leave it out.")
+        raise ValueError(
+            f"{source.name} has a qid on its lines; group= is only for files without qid. Leave it out."
+        )
     if numbers is not None:
         qid = numbers
     elif names is not None:
@@ -153,9 +185,21 @@ def load_letor(
 
 
 def load_queries(path: StrPath, **options: Any) -> Queries:
-    """The documents of a file by its kind: `load_parquet` for a name in .parquet, `load_letor` for any other.
+    """Read queries from a file according to its suffix.
 
-    Options are those of the function that it goes to.
+    Calls `load_parquet` for a name that ends in .parquet and `load_letor` for any other.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    **options : Any
+        Options of the function that is called.
+
+    Returns
+    -------
+    Queries
+        The documents, in the order of the file.
     """
     name = os.fsdecode(path)
     return load_parquet(name, **options) if name.endswith(".parquet") else load_letor(name, **options)
@@ -169,24 +213,25 @@ def _float_type(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def null_value(null: float, kind: np.dtype[Any]) -> float:
+    """Return the number to use for NULL, if it is finite in the type of the features."""
     if not isinstance(null, Real) or isinstance(null, bool) or not abs(float(null)) <= LARGEST[kind]:
-        raise ValueError(f"null must be the finite number that NULL stands for, such as 0; got {null!r}.")
+        raise ValueError(f"null must be the finite number to use for NULL, such as 0; got {null!r}.")
     return float(null)
 
 
 def _empty(shape: tuple[int, int], kind: np.dtype[Any]) -> NDArray[Any]:
     try:
         return np.empty(shape, kind)
-    except ValueError:  # NumPy's word for a size past the address space
+    except ValueError:  # raised by NumPy for a size beyond the address space
         size = size_in_words(shape[0] * shape[1] * kind.itemsize)
         raise MemoryError(f"{shape[0]} rows of {shape[1]} features take {size}.") from None
 
 
 def words_at(data: Bytes, places: Integers, threads: int) -> NDArray[Any]:
-    """The words at `places`, (N, 2) begins and ends, as an array of str."""
+    """Words of the text as an array of str; `places` (N, 2) holds the begin and end of each."""
     lengths = places[:, 1] - places[:, 0]
     n, width = len(lengths), max(1, int(lengths.max()))
-    # NumPy gives every word the width of the longest: one very long word must not cost as much N times.
+    # NumPy gives every word the width of the longest, so one very long word would cost its size N times.
     wide = 4 * n * width > max(16 << 20, 4 * (57 * n + int(lengths.sum())))
     if not wide:
         points = np.empty((n, width), np.uint32)
@@ -201,7 +246,7 @@ def words_at(data: Bytes, places: Integers, threads: int) -> NDArray[Any]:
 
 
 def _qid_of_sizes(source: Source, group: StrPath | Sequence[int] | NDArray[Any] | None, n: int) -> Integers:
-    """Query numbers 1, 2, ... for the n rows of a file without qid."""
+    """Query ids 1, 2, ... for the n rows of a file without qid."""
     sizes, name, place = sizes_for(source, group)
     ends = np.cumsum(sizes.astype(object))  # Python's whole numbers do not overflow
     if ends[-1] != n:
@@ -210,15 +255,33 @@ def _qid_of_sizes(source: Source, group: StrPath | Sequence[int] | NDArray[Any] 
 
 
 def save_letor(path: StrPath, queries: Queries, *, sparse: bool = False) -> None:
-    """A LETOR file of the rows, which `load_letor` reads back to the same bits.
+    """Write queries to a LETOR file, from which `load_letor` reads back exactly the same values.
 
-    Compressed if the name ends in .gz, .xz or .bz2. Every number has the fewest digits that read back to it;
-    for a float32 X, with `load_letor(dtype=float32)`. Docids go into the comment as `#docid = X`.
+    The file is written under a temporary name and then renamed, so that an error leaves an existing file
+    unchanged.
 
-    sparse  leave out features that are 0, but the last one of the first row, which tells how many there are
+    Parameters
+    ----------
+    path : path
+        The file to write. It is compressed if the name ends in .gz, .xz or .bz2.
+    queries : Queries
+        The documents. Document ids are written into the comment as `#docid = X`.
+    sparse : bool, default False
+        Whether to leave out features that are 0, except the last feature of the first row, which records the
+        number of features.
 
-    The file appears whole: it is written beside its place and renamed. An error leaves the old one as it was.
+    Raises
+    ------
+    ValueError
+        If a query id or document id cannot be written as LETOR text, or a feature is NaN.
 
+    Notes
+    -----
+    Every number has the fewest digits that read back to the same value. A float32 X reads back exactly with
+    `load_letor(dtype=float32)`.
+
+    Examples
+    --------
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "two.txt")
@@ -276,7 +339,7 @@ def _qid_texts(qid: NDArray[Any]) -> list[str]:
             continue
         if not number and isinstance(q, str) and _NAME.fullmatch(q):
             continue
-        hint = " Make whole numbers of such texts first." if isinstance(q, str) and q.isdecimal() else ""
+        hint = " Convert such texts to whole numbers first." if isinstance(q, str) and q.isdecimal() else ""
         raise ValueError(
             "qid must be whole numbers from 0 to 2^63 - 1, or names, a letter and then letters, digits, "
             f"'.', '_' or '-'; row {row} has {q!r}.{hint}"
@@ -300,7 +363,7 @@ def _docid_texts(docid: NDArray[Any]) -> list[str]:
 
 
 def _joined(texts: list[str], name: str) -> tuple[bytes, Integers]:
-    """Texts as UTF-8, one after another, and where each ends."""
+    """Concatenated texts as UTF-8, and the end of each."""
     whole = "".join(texts)
     if whole.isascii():
         return whole.encode(), np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))

@@ -1,4 +1,4 @@
-"""Errors of LETOR text, worded: what is wrong, in which line, and what to do about it."""
+"""Error messages for LETOR text: the fault, its line, and a remedy."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sinkprop.common.compressed import Bytes, Source, compression_by_name
 __all__ = ["FAULTS", "line_at", "raise_fault", "raise_too_sparse", "shown_line", "size_in_words"]
 
 
-# What is wrong, in the order of LetorFault in native/letor/letor.hpp
+# The faults, in the order of LetorFault in native/letor/letor.hpp
 FAULTS = (
     "",
-    "a line begins with its label, but this one with {token}",
+    "a line must begin with its label, but this one begins with {token}",
     "the label {token} is not a finite decimal number, such as 2 or 0.5",
     "the label {token} is below 0",
     "the label {token} is too large for a double",
     "expected a qid directly after the label, as on the lines before; got {token}",
     "{token} on this line, but no qid on the lines before; expected one on every line or on none",
     "a second qid, {token}",
-    "the qid stands after a feature: {token}; expected it directly after the label",
+    "the qid comes after a feature: {token}; expected it directly after the label",
     "{token} is neither a whole number, such as qid:7, nor a name, a letter and then letters, digits, '.', "
     "'_' or '-'",
     "{token} is past the largest query id, 2^63 - 1",
@@ -73,7 +73,16 @@ def raise_fault(
     kind: np.dtype[Any],
     lines_before: int = 0,
 ) -> NoReturn:
-    """The error of a faulty line; the data may be a part of a file, with so many lines before it."""
+    """Raise the error for a faulty line.
+
+    fault         Index in `FAULTS`.
+    line          Offset in the data where the line begins.
+    begin, end    Offsets of the faulty word.
+    n_features    Number of columns, if the caller set it.
+    zero_based    Whether feature ids count from 0.
+    kind          Type of the features.
+    lines_before  Lines of the file before the data, where the data are only a part of it.
+    """
     number, text = line_at(source.data, line)
     number += lines_before
     token = text[begin - line : end - line]
@@ -90,18 +99,19 @@ def raise_fault(
 
 
 def raise_too_sparse(where: tuple[str, int], largest: int, rows: int, columns: int, size: int) -> NoReturn:
+    """Raise the error for a dense matrix that is large and nearly empty; `where` is the file and the line."""
     name, number = where
     right = f" If the id is right, pass n_features={columns} to allow that." if columns < 2**30 else ""
     raise ValueError(
         f"{name}, line {number}: the feature id {largest} asks for a dense matrix of "
         f"{rows} x {columns}, {size_in_words(size)}, of which less than 1 % would be filled.{right} If it is "
-        "wrong, correct the line, or pass the largest id that there should be as n_features= to be shown the "
-        "first line past it."
+        "wrong, correct the line, or pass the largest valid id as n_features= to find the first line that "
+        "exceeds it."
     )
 
 
 def _hint(source: Source, number: int) -> str:
-    """What the file seems to be, if its first line is not LETOR text."""
+    """Guess at the real kind of the file, if its first line is already faulty."""
     if number > 1:
         return ""
     start = source.data[:64].tobytes()
@@ -117,14 +127,14 @@ def _hint(source: Source, number: int) -> str:
     first = start.split(b"\n")[0]
     if b":" not in first and (first.count(b",") > 1 or first.count(b";") > 1):
         return (
-            " The file seems to be CSV: read it by pandas.read_csv; load_frame takes the frame, and its "
-            "to_parquet writes a file that can be read here."
+            " The file seems to be CSV: read it with pandas.read_csv and pass the frame to load_frame, or "
+            "save the frame with its to_parquet for load_parquet."
         )
     return ""
 
 
 def line_at(data: Bytes, at: int) -> tuple[int, bytes]:
-    """The number, from 1, of the line that begins at an offset, and its text."""
+    """Number, from 1, and text of the line that begins at the offset `at`."""
     block, number = 1 << 24, 1
     for i in range(0, at, block):
         number += int(np.count_nonzero(data[i : min(at, i + block)] == 10))
@@ -139,7 +149,7 @@ def line_at(data: Bytes, at: int) -> tuple[int, bytes]:
 
 
 def shown_line(text: bytes, at: int, *, width: int = 90) -> str:
-    """Text in quotes, what cannot be printed escaped, and only the part around a place if it is long."""
+    """Quote a text, escape unprintable characters, and shorten it to the part around the offset `at`."""
     first = 0 if len(text) <= width else max(0, min(at - width // 3, len(text) - width))
     last = min(len(text), first + width)
     part = text[first:last].decode("utf-8", "backslashreplace")
@@ -148,6 +158,7 @@ def shown_line(text: bytes, at: int, *, width: int = 90) -> str:
 
 
 def size_in_words(count: int) -> str:
+    """Number of bytes with its unit, such as "12 MB"."""
     units = ["bytes", "kB", "MB", "GB", "TB"]
     while count >= 10_000 and len(units) > 1:
         count //= 1000

@@ -1,4 +1,4 @@
-"""The types `Queries`, `Groups` and `Fold`: rows with labels and ids, and which rows form a query."""
+"""The types `Queries`, `Groups` and `Fold`: rows with labels and ids, and the rows of each query."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ __all__ = ["Fold", "Groups", "Queries", "columns_of", "group_rows", "offsets_of"
 
 @dataclass(frozen=True)
 class Groups:
-    """The rows of each query. Query q has rows[offsets[q]:offsets[q + 1]], in the order in which they came.
+    """The rows of each query: query q has rows[offsets[q]:offsets[q + 1]], in input order.
 
-    `rows` is None where every query's rows stand together already: then they are offsets[q]:offsets[q + 1].
-    `queries` holds the ids in the order of their first appearance, `longest` the size of the largest query.
+    offsets  (Q + 1,) start of each query, and the end of the last.
+    rows     (N,) row numbers, query after query; None if the rows of every query are consecutive already, so
+             that query q has the rows offsets[q]:offsets[q + 1].
+    queries  (Q,) query ids in order of first appearance.
+    longest  Size of the largest query.
     """
 
     offsets: Integers
@@ -34,7 +37,7 @@ class Groups:
     def of_sizes(
         cls, sizes: Integers, queries: NDArray[Any] | None = None, rows: Integers | None = None
     ) -> Groups:
-        """Consecutive queries of these sizes; `queries` are their ids, numbers from 0 where there are none.
+        """Groups of consecutive queries with these sizes; `queries` are their ids, by default 0, 1, ....
 
         >>> Groups.of_sizes(np.array([2, 1])).offsets
         array([0, 2, 3])
@@ -44,12 +47,12 @@ class Groups:
 
     @property
     def sizes(self) -> Integers:
-        """(Q,) documents of each query."""
+        """(Q,) number of documents of each query."""
         return np.diff(self.offsets)
 
     @property
     def codes(self) -> Integers:
-        """(N,) the number of each row's query, in the caller's order of rows."""
+        """(N,) index of each row's query, in the caller's order of rows."""
         codes = np.repeat(np.arange(len(self.queries)), self.sizes)
         if self.rows is None:
             return codes
@@ -59,23 +62,39 @@ class Groups:
 
     @property
     def sorted(self) -> Groups:
-        """The same queries of rows that have been put in their order."""
+        """The groups of the same rows after they have been sorted by query."""
         return self if self.rows is None else replace(self, rows=None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Queries:
-    """The documents of several queries: what every reader returns, and what every ranker fits and scores.
+    """The documents of several queries in memory, one row per document.
 
-    X              (N, D) features, float64 or float32
-    y              (N,) labels, not below 0
-    qid            (N,) the query of each row, in any order
-    docid          (N,) names of the documents, or None
-    feature_names  D names, or None
-    allow_nan      whether a feature may be NaN, for missing; `BoostedRanker` takes such queries
+    Every reader of data returns this type, and every ranker fits and scores it. Arrays that already have the
+    right type are kept, not copied.
 
-    Arrays of the caller are kept, not copied, where they have these types already.
+    Parameters
+    ----------
+    X : array of shape (N, D)
+        Features, float64 or float32; other numbers are converted to float64. All values are finite.
+    y : array of shape (N,)
+        Labels: finite, at least 0, larger for more relevant documents.
+    qid : array of shape (N,)
+        Query id of each row: any hashable ids, in any order.
+    docid : array of shape (N,), optional
+        Names of the documents.
+    feature_names : sequence of str, optional
+        Names of the D features.
+    allow_nan : bool, default False
+        Whether a feature may be NaN, which means that it is missing. `BoostedRanker` accepts such queries.
 
+    Attributes
+    ----------
+    groups : Groups
+        The rows of each query.
+
+    Examples
+    --------
     >>> q = Queries([[0.5], [0.1], [0.9]], [1, 0, 2], qid=[7, 7, 8])
     >>> len(q), q.n_queries, q.select([8]).y
     (3, 2, array([2.]))
@@ -100,7 +119,7 @@ class Queries:
         if self.docid is not None:
             put(self, "docid", np.asarray(self.docid))
             if self.docid.shape != (n,):
-                raise ValueError(f"docid must have one name a row, ({n},); got {self.docid.shape}.")
+                raise ValueError(f"docid must have one name per row, ({n},); got {self.docid.shape}.")
         if self.feature_names is not None:
             put(self, "feature_names", tuple(self.feature_names))
             if len(self.feature_names) != n_features:
@@ -111,7 +130,7 @@ class Queries:
     groups: Groups = field(init=False, repr=False)
 
     def __repr__(self) -> str:
-        """Sizes, since the arrays would fill a screen each.
+        """Describe the queries by their sizes instead of printing the arrays.
 
         >>> Queries([[0.5], [0.1], [0.9]], [1, 0, 2], qid=[7, 7, 8])
         <Queries: 3 documents of 2 queries, 1 feature, labels 0 to 2>
@@ -128,27 +147,65 @@ class Queries:
 
     @property
     def n_queries(self) -> int:
+        """Number of queries, Q."""
         return len(self.groups.queries)
 
     @property
     def n_features(self) -> int:
+        """Number of features, D."""
         return int(self.X.shape[1])
 
     def take(self, rows: NDArray[Any]) -> Queries:
-        """The rows given, by index or mask, in that order."""
+        """Select rows.
+
+        Parameters
+        ----------
+        rows : array of int, or array of bool of shape (N,)
+            Row numbers, in the order in which the rows are wanted, or a mask of rows.
+
+        Returns
+        -------
+        Queries
+            The selected rows.
+        """
         docid = None if self.docid is None else self.docid[rows]
         X, y, qid = self.X[rows], self.y[rows], self.qid[rows]
         return Queries(X, y, qid, docid, self.feature_names, allow_nan=self.allow_nan)
 
     def select(self, queries: Sequence[Hashable] | NDArray[Any]) -> Queries:
-        """The rows of the queries given, in their own order."""
+        """Select queries by their ids.
+
+        Parameters
+        ----------
+        queries : sequence or array of ids
+            Ids of the queries to keep. Unknown ids are ignored.
+
+        Returns
+        -------
+        Queries
+            All rows of these queries, in the order that they have here.
+        """
         wanted = set(queries.tolist() if isinstance(queries, np.ndarray) else queries)
         return self.take(np.array([q in wanted for q in self.qid.tolist()], dtype=bool))
 
     def columns_of(self, names: Sequence[str] | NDArray[Any] | None) -> list[int] | None:
-        """Columns of the features of these names; None where they are in order, or have no names.
+        """Find the columns that have the given feature names.
 
-        A ValueError where both have names, and not the same ones.
+        Parameters
+        ----------
+        names : sequence of str, optional
+            Feature names in the order in which a model needs them.
+
+        Returns
+        -------
+        list of int or None
+            Column of each name. None if the columns are in this order already, or if these queries or the
+            model have no feature names.
+
+        Raises
+        ------
+        ValueError
+            If both have feature names, but not the same set of names.
         """
         return columns_of(self.feature_names, names, "the queries")
 
@@ -163,7 +220,28 @@ class Queries:
         *,
         allow_nan: bool = False,
     ) -> Queries:
-        """Queries of consecutive rows that have been checked, without another pass over the values."""
+        """Build queries from arrays that have been checked already, without another pass over the values.
+
+        Parameters
+        ----------
+        X : array of shape (N, D)
+            Features.
+        y : array of shape (N,)
+            Labels.
+        groups : Groups
+            Queries of consecutive rows.
+        docid : array of shape (N,), optional
+            Names of the documents.
+        feature_names : tuple of str, optional
+            Names of the D features.
+        allow_nan : bool, default False
+            Whether a feature may be NaN.
+
+        Returns
+        -------
+        Queries
+            The queries, with the ids of `groups`.
+        """
         queries = object.__new__(cls)
         fields = {"X": X, "y": y, "qid": np.repeat(groups.queries, groups.sizes), "docid": docid}
         names = {"feature_names": feature_names, "allow_nan": allow_nan, "groups": groups}
@@ -174,7 +252,19 @@ class Queries:
 
 @dataclass(frozen=True)
 class Fold:
-    """One division of a data set: queries to train on, to choose by, and to test on."""
+    """One split of a data set into training, validation and test queries.
+
+    Parameters
+    ----------
+    name : str
+        Name of the fold, such as "Fold1".
+    train : Queries
+        Training queries.
+    vali : Queries
+        Validation queries.
+    test : Queries
+        Test queries.
+    """
 
     name: str
     train: Queries
@@ -185,9 +275,9 @@ class Fold:
 def columns_of(
     own: tuple[str, ...] | None, names: Sequence[str] | NDArray[Any] | None, whose: str
 ) -> list[int] | None:
-    """Columns of the features of these names; None where they are in order, or either has no names.
+    """Columns in `own` of the features `names`; None if they are in this order, or if either is None.
 
-    A ValueError that names `whose` where both have names, and not the same ones.
+    Raises a ValueError that mentions `whose` if the two have different sets of names.
 
     >>> columns_of(("a", "b"), ["b", "a"], "the queries")
     [1, 0]
@@ -205,7 +295,7 @@ def columns_of(
 
 
 def offsets_of(sizes: Any) -> Integers:
-    """Where each of consecutive runs of rows begins, and where the last one ends: (Q + 1,).
+    """Start of each of several consecutive runs of rows, and the end of the last: (Q + 1,).
 
     >>> offsets_of([2, 1])
     array([0, 2, 3])
@@ -214,9 +304,9 @@ def offsets_of(sizes: Any) -> Integers:
 
 
 def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
-    """The groups of n rows with the query ids `qid`: one id a row, of any hashable kind, in any order.
+    """Group n rows by their query ids `qid`: one hashable id per row, in any order.
 
-    None makes one query of all rows.
+    If `qid` is None, all rows form one query.
 
     >>> groups = group_rows(["b", "a", "b"], 3)
     >>> groups.queries.tolist(), groups.rows.tolist(), groups.offsets.tolist()
@@ -226,9 +316,9 @@ def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
         return Groups(np.array([0, n], np.int64), None, np.zeros(1, np.int64), n)
     ids = qid if isinstance(qid, np.ndarray) else _id_array(qid)
     if ids.ndim != 1:
-        raise ValueError(f"qid must be one id a row, of shape ({n},); got an array of shape {ids.shape}.")
+        raise ValueError(f"qid must be one id per row, of shape ({n},); got an array of shape {ids.shape}.")
     if len(ids) != n:
-        raise ValueError(f"qid must have one id a row: {n} rows, but {len(ids)} ids.")
+        raise ValueError(f"qid must have one id per row: {n} rows, but {len(ids)} ids.")
     if ids.dtype.kind == "f" and np.isnan(ids).any():
         raise ValueError(f"qid must not hold NaN; row {int(np.flatnonzero(np.isnan(ids))[0])} is NaN.")
     codes = ids if ids.dtype.kind in "iub" else _codes(ids)
@@ -245,13 +335,13 @@ def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
 
 
 def _id_array(qid: Any) -> NDArray[Any]:
-    """Ids as an array that keeps each of them whole: NumPy makes tuples a second axis, and 2**63 a float."""
+    """Ids as an array with one entry per id; NumPy would make tuples a second axis, and 2**63 a float."""
     if hasattr(qid, "__array__"):
         return np.asarray(qid)
     try:
         items = list(qid)
     except TypeError:
-        raise ValueError(f"qid must be a sequence of ids, one a row; got {qid!r}.") from None
+        raise ValueError(f"qid must be a sequence of ids, one per row; got {qid!r}.") from None
     if items and all(isinstance(q, int | np.integer) for q in items):
         ids = np.asarray(items)
         if ids.dtype.kind in "iub":
@@ -262,7 +352,7 @@ def _id_array(qid: Any) -> NDArray[Any]:
 
 
 def _codes(ids: NDArray[Any]) -> Integers:
-    """A whole number for each id, equal where the ids are equal."""
+    """One whole number per id, equal for equal ids."""
     if ids.dtype.kind == "f":
         return np.unique(ids, return_inverse=True)[1].astype(np.int64)
     numbers: dict[Hashable, int] = {}

@@ -18,8 +18,20 @@ __all__ = ["load_query_sizes", "raise_wrong_sizes", "sizes_for"]
 
 
 def load_query_sizes(path: StrPath | IO[bytes] | IO[str]) -> Integers:
-    r"""The sizes of consecutive queries, (Q,): a whole number of at least 1 a line, as LightGBM's `.query`.
+    r"""Read the sizes of consecutive queries from a file such as LightGBM's `.query` files.
 
+    Parameters
+    ----------
+    path : path or open file
+        A file with one whole number of at least 1 per line, plain or compressed by gzip, xz or bzip2.
+
+    Returns
+    -------
+    array of shape (Q,)
+        Number of documents of each query, int64.
+
+    Examples
+    --------
     >>> import io
     >>> load_query_sizes(io.StringIO("3\n1\n"))
     array([3, 1])
@@ -28,7 +40,7 @@ def load_query_sizes(path: StrPath | IO[bytes] | IO[str]) -> Integers:
 
 
 def _read_sizes(source: Source) -> tuple[Integers, list[int]]:
-    """The sizes in a file, and the line of each."""
+    """Sizes in a file, and the line number of each."""
     sizes, lines = [], []
     text = source.data.tobytes().removeprefix(b"\xef\xbb\xbf")
     for number, line in enumerate(text.split(b"\n"), 1):
@@ -43,14 +55,17 @@ def _read_sizes(source: Source) -> tuple[Integers, list[int]]:
         sizes.append(int(word))
         lines.append(number)
     if not sizes:
-        raise ValueError(f"{source.name}: the file holds no sizes; expected one a line, for each query.")
+        raise ValueError(f"{source.name}: the file holds no sizes; expected one line per query.")
     return np.array(sizes, np.int64), lines
 
 
 def sizes_for(
     source: Source, group: StrPath | Sequence[int] | NDArray[Any] | None
 ) -> tuple[Integers, str, Callable[[int], str]]:
-    """The sizes of the queries of a file without qid, what to call them, and where the i-th stands."""
+    """Sizes of the queries of a file without qid, their name in messages, and the place of the i-th size.
+
+    If `group` is None, they are read from the `.query` file beside the source.
+    """
     if group is None:
         group = _sibling(source)
     if isinstance(group, str | os.PathLike):
@@ -63,6 +78,7 @@ def sizes_for(
 def raise_wrong_sizes(
     source: Source, name: str, place: Callable[[int], str], ends: NDArray[Any], n: int
 ) -> NoReturn:
+    """Raise the error for sizes whose running sums `ends` do not end with n, the number of documents."""
     past = f", past it from {place(int(np.argmax(ends > n)))} on" if ends[-1] > n else ""
     raise ValueError(
         f"{name}: the sizes must sum to {n}, the number of documents in {source.name}; the {len(ends)} "
@@ -71,6 +87,7 @@ def raise_wrong_sizes(
 
 
 def _sibling(source: Source) -> str:
+    """Path of the `.query` file beside a source; a ValueError if there is none."""
     if source.path is not None:
         stem = os.path.splitext(source.path)[0]
         for path in (source.path, stem) if compression_by_name(source.path) else (source.path,):
@@ -79,7 +96,7 @@ def _sibling(source: Source) -> str:
     beside = f" nor a file {source.path}.query beside it" if source.path is not None else ""
     raise ValueError(
         f"{source.name}: there is no qid on its lines{beside}, so its queries are not known. Pass group=, "
-        "the sizes of its queries in order, or the path of a file with one size a line."
+        "the sizes of its queries in order, or the path of a file with one size per line."
     )
 
 

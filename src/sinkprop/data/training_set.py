@@ -18,7 +18,14 @@ __all__ = ["TrainingSet", "fingerprint", "joined"]
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """Rows sorted by query, checked, with their weights: what the trainer takes."""
+    """Checked training rows, sorted by query, with their weights.
+
+    X              (N, D) features.
+    y              (N,) labels.
+    groups         The rows of each query.
+    sample_weight  (N,) row weights, or None.
+    query_weight   (Q,) query weights, or None.
+    """
 
     X: NDArray[Any]
     y: Floats
@@ -32,19 +39,19 @@ class TrainingSet:
 
     @property
     def codes(self) -> Integers:
-        """(N,) the number of each row's query."""
+        """(N,) index of each row's query."""
         return self.groups.codes
 
     @property
     def row_weight(self) -> Floats | None:
-        """(N,) what a row counts where rows count alone: its own weight times its query's."""
+        """(N,) weight of each row where rows are summed individually: its weight times its query's."""
         if self.query_weight is None:
             return self.sample_weight
         by_row = np.repeat(self.query_weight, self.groups.sizes)
         return by_row if self.sample_weight is None else by_row * self.sample_weight
 
     def select(self, queries: Integers) -> TrainingSet:
-        """The queries of these numbers, in their order here."""
+        """Queries with the given indices, in the order that they have here."""
         chosen = np.zeros(self.n_queries, dtype=bool)
         chosen[queries] = True
         sizes = self.groups.sizes
@@ -59,7 +66,7 @@ class TrainingSet:
 
 
 def fingerprint(settings: str, *sets: TrainingSet | None, arrays: Iterable[NDArray[Any]] = ()) -> str:
-    """A digest of all that a fit depends on: its settings as text, its queries, and further arrays."""
+    """Digest of everything that a fit depends on: its settings as text, its queries, and further arrays."""
     digest = hashlib.sha256(settings.encode())
     of_sets = [
         array
@@ -78,12 +85,12 @@ def fingerprint(settings: str, *sets: TrainingSet | None, arrays: Iterable[NDArr
 
 
 def with_dtype(data: TrainingSet, dtype: Any) -> TrainingSet:
-    """The same rows with features of this type."""
+    """The same rows, with features of the given type."""
     return data if data.X.dtype == dtype else replace(data, X=data.X.astype(dtype))
 
 
 def joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:
-    """The queries of the two sets; queries of the same id stay apart. Missing weights are 1."""
+    """Queries of two sets as one set; queries with equal ids stay separate. Missing weights are 1."""
 
     def together(x: Floats | None, y: Floats | None, n: int, m: int) -> Floats | None:
         if x is None and y is None:

@@ -1,9 +1,9 @@
-"""Queries that come with the package or are simulated; nothing else is made here.
+"""Data sets: queries that come with the package, and simulated queries.
 
-`make_ranking` simulates queries, any number of them. Pydocs is search over the documentation of Python's
-standard library: 160 queries, 50 to 198 documents each, 50 features, grades 0 to 2, five folds.
-`datasets/pydocs/README.md` is its data card: where the documents, queries and grades come from, and what
-simple rankers reach on it.
+`make_ranking` simulates any number of queries. Pydocs is search over the documentation of Python's standard
+library: 160 queries, 50 to 198 documents each, 50 features, grades 0 to 2, five folds.
+`datasets/pydocs/README.md` is its data card: the origin of the documents, queries and grades, and the results
+of simple rankers on it.
 
 >>> fold = load_pydocs(fold=1)
 >>> fold.train.n_queries, fold.vali.n_queries, fold.test.n_queries
@@ -36,24 +36,47 @@ _TABLES = ("README.md", "PSF-LICENSE.txt", "queries.tsv", "features.tsv")
 
 
 def load_pydocs(fold: SupportsIndex = 1) -> Fold:
-    """One of the five folds: 96 queries to train on, 32 to choose by, 32 to test on.
+    """Load one fold of Pydocs: 96 training, 32 validation and 32 test queries.
 
-    Fold f trains on the parts f, f + 1 and f + 2, in a circle, chooses by the next and tests on the last, as
-    LETOR does. Rows have the qualified name of their document as `docid`, and the features have names.
+    The data are divided into five parts, as in LETOR. Fold f trains on the parts f, f + 1 and f + 2, counted
+    cyclically, validates on the next and tests on the last. The features have names.
+
+    Parameters
+    ----------
+    fold : int, default 1
+        Number of the fold, from 1 to 5.
+
+    Returns
+    -------
+    Fold
+        The queries. The `docid` of a row is the qualified name of the document.
     """
     number = _fold_number(fold)
     return _fold(number, _parts())
 
 
 def pydocs_folds() -> tuple[Fold, ...]:
-    """All five folds, each query in the test part of one."""
+    """Load all five folds of Pydocs; each query is a test query of one fold.
+
+    Returns
+    -------
+    tuple of Fold
+        The folds 1 to 5, as `load_pydocs` returns them.
+    """
     parts = _parts()
     return tuple(_fold(number, parts) for number in range(1, _N_PARTS + 1))
 
 
 def pydocs_queries() -> dict[int, str]:
-    """The text of each query, by qid.
+    """Text of each query of Pydocs.
 
+    Returns
+    -------
+    dict of int to str
+        Text by query id.
+
+    Examples
+    --------
     >>> len(pydocs_queries())
     160
     """
@@ -61,10 +84,20 @@ def pydocs_queries() -> dict[int, str]:
 
 
 def write_pydocs(directory: str | os.PathLike[str]) -> Path:
-    """A folder with the data as LETOR has it, Fold1 to Fold5 with train.txt, vali.txt and test.txt.
+    """Write Pydocs in LETOR's layout: folders Fold1 to Fold5 with train.txt, vali.txt and test.txt.
 
-    The data card, the table of queries and that of features go beside them. Directories are made where
-    missing, and files of these names replaced. Gives back the directory.
+    The data card, the license, the table of queries and the table of features are written beside them.
+    Missing folders are created, and existing files of these names are replaced.
+
+    Parameters
+    ----------
+    directory : path
+        Folder to write to.
+
+    Returns
+    -------
+    pathlib.Path
+        The folder.
     """
     root = Path(directory)
     texts = [lzma.decompress((_FOLDER / name).read_bytes()) for name in _part_names()]

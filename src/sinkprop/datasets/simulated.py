@@ -1,7 +1,7 @@
-"""Simulated search data of any size, the same bits for the same arguments everywhere.
+"""Simulated search data of any size, with the same bits for the same arguments on every machine.
 
-Only the raw bits of a generator and the operations that IEEE 754 rounds exactly (+, -, *, /, the square root,
-comparisons) make it: logarithms, exponentials, matrix products and NumPy's own distributions may differ in
+It uses only the raw bits of a generator and the operations that IEEE 754 rounds exactly (+, -, *, /, the
+square root, comparisons). Logarithms, exponentials, matrix products and NumPy's distributions may differ in
 the last bit from one machine or version to the next.
 """
 
@@ -34,28 +34,47 @@ def make_ranking(
     n_noise_features: SupportsIndex = 10,
     random_state: SupportsIndex = 0,
 ) -> Queries:
-    """Simulated queries with what features of search engines have, and labels that depend on some of them.
+    """Simulate queries with features like those of search engines, and labels that depend on some of them.
 
-    n_queries         how many
-    labels            "graded": 0 to 4, shares .60, .22, .11, .05, .02 over all documents, so that queries
-                      differ in how much there is to find, and some have nothing
-                      "binary": 1 for the best one to three documents of each query, else 0
-                      "clicks": 1 for documents that a user clicked on in a list that an older ranker showed,
-                      else 0; the further down, the less is looked at
-    noise             of the relevance, as a multiple of the spread of what can be explained; 0 is none
-    nonlinearity      0: relevance is a weighted sum of features; 1: saturation, thresholds, a best length,
-                      and features whose weight depends on the query or on each other; between, a mixture
-    sizes             the least and the largest number of documents a query; most are short, and the mean lies
-                      at three tenths of the way, 39.5 for (5, 120)
-    n_noise_features  columns that have nothing to do with the labels
-    random_state      seed of the data and of the weights that relevance gives the features: another seed is
-                      another task. Split the queries of one call to train and to test
+    Parameters
+    ----------
+    n_queries : int, default 2000
+        Number of queries.
+    labels : {"graded", "binary", "clicks"}, default "graded"
+        Kind of labels. "graded": 0 to 4, which are .60, .22, .11, .05 and .02 of all documents, so that some
+        queries have many relevant documents and some have none. "binary": 1 for the best one to three
+        documents of each query, else 0. "clicks": 1 for documents that a user clicked in a list shown by an
+        older ranker, else 0; documents further down are examined less often.
+    noise : float, default 1.0
+        Standard deviation of the noise in the relevance, as a multiple of the spread of its explainable part,
+        from 0 to 1e6.
+    nonlinearity : float, default 0.7
+        Share, from 0 to 1, of the nonlinear relevance in a mixture. At 0 the relevance is a weighted sum of
+        features. At 1 it has saturation, thresholds, a best length, and features whose weight depends on the
+        query or on each other.
+    sizes : (int, int), default (5, 120)
+        Least and largest number of documents per query. Most queries are short: the mean lies at three tenths
+        of the range, which is 39.5 for (5, 120).
+    n_noise_features : int, default 10
+        Number of features that are unrelated to the labels.
+    random_state : int, default 0
+        Seed of the data and of the features' weights in the relevance. Another seed is another task, so
+        split the queries of one call into training and test queries.
 
-    There are, with names: scores of the match of four fields of a document, of four kinds each, all
-    correlated, 0 or the least value where a document has no such field; counts with heavy tails;
-    features that only the query determines; binary features; and noise. Rows of a query stand together,
-    in an order that says nothing; qid counts from 1.
+    Returns
+    -------
+    Queries
+        The documents, with feature names. Rows of a query are consecutive, in an order without information;
+        query ids count from 1.
 
+    Notes
+    -----
+    The features are: match scores of four fields of a document, of four kinds each, all correlated, which are
+    0 or the least value if a document lacks the field; counts with heavy tails; features of the query alone;
+    binary features; and noise.
+
+    Examples
+    --------
     >>> queries = make_ranking(100, random_state=7)
     >>> queries.n_queries, queries.n_features, len(queries)
     (100, 44, 3851)
@@ -69,7 +88,7 @@ def make_ranking(
         least, largest = sizes
     except (TypeError, ValueError):
         raise ValueError(
-            f"sizes must be the least and the largest size of a query, as (5, 120); got {sizes!r}."
+            f"sizes must be the least and the largest size of a query, such as (5, 120); got {sizes!r}."
         ) from None
     least = _whole("sizes[0]", least, 1)
     largest = _whole("sizes[1]", largest, least)
@@ -100,18 +119,18 @@ def make_ranking(
 
 
 class _Draws:
-    """Numbers from a generator's raw bits, which are the same in every version of NumPy."""
+    """Random numbers from a generator's raw bits, which are the same in every version of NumPy."""
 
     def __init__(self, seed: int) -> None:
         self._bits = np.random.PCG64(seed)
 
     def uniform(self, n: int) -> Floats:
-        """In [0, 1), multiples of 2^-53."""
+        """Uniform numbers in [0, 1), multiples of 2^-53."""
         raw = self._bits.random_raw(n)
         return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def normal(self, n: int) -> Floats:
-        """Sums of six uniform numbers, of mean 0 and variance 1: within 3 % of the normal distribution."""
+        """Scaled sums of six uniform numbers, mean 0, variance 1: within 3 % of the normal distribution."""
         total = self.uniform(n)
         for _ in range(5):
             total = total + self.uniform(n)
@@ -119,7 +138,7 @@ class _Draws:
         return normal
 
     def heavy(self, n: int) -> Floats:
-        """1 / sqrt(u) - 1: half of them below .42, one in ten thousand above 99."""
+        """Heavy-tailed numbers 1 / sqrt(u) - 1: half are below .42, one in ten thousand above 99."""
         return 1.0 / np.sqrt(1.0 - self.uniform(n)) - 1.0
 
 
@@ -128,16 +147,16 @@ def _squash(x: Floats) -> Floats:
 
 
 def _features(draw: _Draws, of: Integers, count: int) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """The columns by name, and the quantities that relevance depends on, each a function of columns."""
+    """Columns by name, and the quantities on which relevance depends, each a function of columns."""
     n = len(of)
-    # what only the query determines
+    # determined by the query alone
     n_words = 1.0 + np.floor(6.0 * draw.uniform(count) * draw.uniform(count))
     rarity = 0.5 + draw.uniform(count)
     frequency = np.floor(20.0 * draw.heavy(count))
     navigational, news = draw.uniform(count), draw.uniform(count)
     news = news * news
     words, rare, home_wanted, fresh_wanted = n_words[of], rarity[of], navigational[of], news[of]
-    # what the document is, behind its features
+    # hidden properties of the document, which its features reflect
     topic, quality = draw.normal(n), draw.uniform(n)
     standing = np.sqrt(12.0) * (quality - 0.5)
 
@@ -182,7 +201,7 @@ def _features(draw: _Draws, of: Integers, count: int) -> tuple[dict[str, Floats]
     columns["frequency"] = frequency[of]
     columns["navigational"] = home_wanted
     columns["news"] = fresh_wanted
-    columns["rare_body_match"] = columns["body_bm25"] * rare  # a column that follows from two others
+    columns["rare_body_match"] = columns["body_bm25"] * rare  # a function of two other columns
     columns["anchor_there"] = there["anchor"].astype(np.float64)
 
     parts = {f"match_{field}": match[field] for field in _FIELDS}
@@ -232,14 +251,14 @@ def _nonlinear(p: dict[str, Floats], w: Floats) -> Floats:
         + 1.5 * w[6] * p["visited"] * (p["match_body"] > 0.8)
         - 1.5 * w[10] * bend / (1.0 + bend)
     )
-    # a page of another language, or of spam, is good for little, whatever it matches
+    # a page in another language, or spam, has little value even if it matches well
     bad = 2.5 * w[8] * p["spam"] * (p["authority"] < 0.0)
     total: Floats = (match + kind) * (0.4 + 0.6 * p["language"]) - bad
     return total
 
 
 def _spread(x: Floats) -> float:
-    """Half the distance of the quantiles .16 and .84, which is the standard deviation of a normal one."""
+    """Half the distance between the quantiles .16 and .84: the standard deviation of a normal variable."""
     ordered = np.sort(x)
     last = len(x) - 1
     spread = 0.5 * float(ordered[(84 * last) // 100] - ordered[(16 * last) // 100])
@@ -247,7 +266,7 @@ def _spread(x: Floats) -> float:
 
 
 def _grades(relevance: Floats) -> Floats:
-    """0 to 4, each with its share of the documents."""
+    """Grades 0 to 4, each with its share of the documents."""
     ordered = np.sort(relevance)
     y = np.zeros(len(relevance))
     share = 0.0
@@ -258,7 +277,7 @@ def _grades(relevance: Floats) -> Floats:
 
 
 def _places(scores: Floats, of: Integers, n_docs: Integers) -> Integers:
-    """The place of each document in its query, 0 for the highest score."""
+    """Position of each document in its query, 0 for the highest score."""
     order = np.lexsort((-scores, of))
     places = np.empty(len(of), dtype=np.int64)
     places[order] = np.arange(len(of)) - np.repeat(np.cumsum(n_docs) - n_docs, n_docs)
@@ -266,13 +285,13 @@ def _places(scores: Floats, of: Integers, n_docs: Integers) -> Integers:
 
 
 def _best(relevance: Floats, of: Integers, n_docs: Integers, u: Floats) -> Floats:
-    """1 for the best document of seven queries in ten, for the best two of two, and the best three of one."""
+    """1 for the best document (7 of 10 queries), the best two (2 of 10) or the best three (1 of 10)."""
     how_many = 1 + (u < 0.3).astype(np.int64) + (u < 0.1)
     return (_places(relevance, of, n_docs) < how_many[of]).astype(np.float64)
 
 
 def _clicks(relevance: Floats, old: Floats, of: Integers, n_docs: Integers, draw: _Draws) -> Floats:
-    """1 where a document was looked at, the less the further down, and attracted a click."""
+    """1 if a document was examined, which is rarer further down, and attracted a click; else 0."""
     n = len(of)
     shown = _places(old + 0.5 * draw.normal(n), of, n_docs)
     looked_at = draw.uniform(n) < 1.0 / (1.0 + 0.3 * shown)
@@ -282,7 +301,7 @@ def _clicks(relevance: Floats, old: Floats, of: Integers, n_docs: Integers, draw
 
 
 def _irrelevant(draw: _Draws, i: int, of: Integers, count: int) -> Floats:
-    """A column of noise; five kinds take turns."""
+    """Noise feature number i; five kinds alternate."""
     kind, n = i % 5, len(of)
     if kind == 0:
         return draw.normal(n)

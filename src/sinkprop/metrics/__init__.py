@@ -1,4 +1,4 @@
-"""Metrics of rankings, each evaluated under a stated convention; nothing here is smooth."""
+"""Metrics of rankings, each evaluated under a stated convention; they are exact, not smoothed."""
 
 from sinkprop.metrics.conventions import CONVENTIONS, Convention, as_convention
 from sinkprop.metrics.evaluation import Evaluation, evaluate

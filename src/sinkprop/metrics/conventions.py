@@ -1,4 +1,4 @@
-"""Conventions: the choices that a metric's name leaves open, and those that other programs make."""
+"""Conventions: the choices that a metric's name leaves open, and the choices of other programs."""
 
 from __future__ import annotations
 
@@ -20,23 +20,41 @@ Empty = Literal[0, 1, "skip"]
 
 @dataclass(frozen=True, kw_only=True)
 class Convention:
-    """What the name of a metric leaves open.
+    """The choices that the name of a metric leaves open.
 
-    gain        of a label: "exponential", 2^r - 1, or "linear", r
-    discount    of a rank: "letor", 1 at ranks 1 and 2 and 1/log2(rank) after, or "log2", 1/log2(rank + 1)
-    short_ndcg  NDCG@k and DCG@k of fewer than k documents: "zero", or of those that are "present"
-    short_p     P@k of fewer than k documents: "zero", or their relevant ones over "k", or over "documents"
-    map_at      AP@k is divided by the number of "relevant" documents, or of the "reachable", at most k
-    empty       what a query without a relevant document counts: 0, 1, or "skip", left out of the mean. 1 is
-                full marks, for NDCG, MAP, MRR, recall and hit; P, DCG, ERR and RBP of such a query remain 0
-    ties        the order of documents with equal scores: as in the "file", the "worst" or the "best", or the
-                "average" over all orders, exactly
-    threshold   the least label that is relevant, for the metrics that know only relevant and irrelevant
-    max_grade   the highest grade of ERR. None takes the largest of the labels given, which may differ between
-                files: state it where values of ERR are compared
+    `sinkprop.metrics.CONVENTIONS` holds the conventions with names. Make others with `dataclasses.replace`,
+    or with the options of `evaluate`.
 
-    `CONVENTIONS` holds those with names; `dataclasses.replace` makes others, as do the options of `evaluate`.
+    Parameters
+    ----------
+    name : str
+        Name of the convention.
+    gain : {"exponential", "linear"}, default "exponential"
+        Gain of a label r: 2^r - 1 or r.
+    discount : {"letor", "log2"}, default "log2"
+        Discount of a rank. "letor" is 1 at ranks 1 and 2 and 1/log2(rank) after; "log2" is 1/log2(rank + 1).
+    short_ndcg : {"zero", "present"}, default "present"
+        NDCG@k and DCG@k of a query with fewer than k documents: 0, or the value of the documents present.
+    short_p : {"zero", "k", "documents"}, default "k"
+        P@k of a query with fewer than k documents: 0, or its number of relevant documents divided by k or by
+        its number of documents.
+    map_at : {"relevant", "reachable"}, default "relevant"
+        Divisor of AP@k: the number of relevant documents, or that number but at most k.
+    empty : {0, 1, "skip"}, default 0
+        Value of a query without a relevant document; "skip" leaves it out of the mean. The value 1 applies to
+        NDCG, MAP, MRR, recall and hit only; with it, P, DCG, ERR and RBP of such a query are 0.
+    ties : {"file", "average", "worst", "best"}, default "file"
+        Order of documents with equal scores: the order of the rows, the exact average over all orders, the
+        worst or the best order.
+    threshold : float, default 1.0
+        Least label of a relevant document, for the metrics that only distinguish relevant and irrelevant.
+    max_grade : float, optional
+        Highest grade of ERR. The default is the largest label of the data, which may differ between files:
+        set it if you compare values of ERR.
 
+    Examples
+    --------
+    >>> from sinkprop.metrics import CONVENTIONS
     >>> CONVENTIONS["mslr"].threshold
     2.0
     """
@@ -64,10 +82,23 @@ class Convention:
             put(self, "max_grade", as_number("max_grade", self.max_grade))
 
     def describe(self) -> str:
-        """The convention in one sentence."""
+        """Describe the convention in one sentence.
+
+        Returns
+        -------
+        str
+            The name and all clauses.
+        """
         return f"{self.title()}: {'; '.join(self.clauses())}."
 
     def title(self) -> str:
+        """Name of the convention, with the options that differ from the named convention.
+
+        Returns
+        -------
+        str
+            Such as "letor" or "letor, but for ties".
+        """
         known = CONVENTIONS.get(self.name)
         if known is None:
             return self.name
@@ -76,6 +107,18 @@ class Convention:
         return self.name + (f", but for {listed(changed)}" if changed else "")
 
     def clauses(self, empty_note: str = "") -> list[str]:
+        """Describe each choice of the convention.
+
+        Parameters
+        ----------
+        empty_note : str, default ""
+            Text to append to the clause about queries without a relevant document.
+
+        Returns
+        -------
+        list of str
+            One clause per choice.
+        """
         clauses = [f"{_GAINS[self.gain]}, {_DISCOUNTS[self.discount]}"]
         if self.short_ndcg == self.short_p == "zero":
             clauses.append("a query of fewer than k documents adds 0 to NDCG@k, DCG@k and P@k")
@@ -133,8 +176,25 @@ CONVENTIONS: Mapping[str, Convention] = MappingProxyType(
 
 
 def as_convention(value: str | Convention) -> Convention:
-    """The convention that a value stands for: a `Convention` as it is, a name looked up in `CONVENTIONS`.
+    """Return a `Convention` unchanged, and look up a name in `CONVENTIONS`.
 
+    Parameters
+    ----------
+    value : str or Convention
+        A convention or its name, in either case.
+
+    Returns
+    -------
+    Convention
+        The convention.
+
+    Raises
+    ------
+    ValueError
+        If there is no convention of this name.
+
+    Examples
+    --------
     >>> as_convention("letor").discount
     'letor'
     """
@@ -146,6 +206,6 @@ def as_convention(value: str | Convention) -> Convention:
 
 
 def listed(names: Iterable[object]) -> str:
-    """Names in a row, the last after "and"."""
+    """Join names with commas, the last with "and"."""
     texts = [str(name) for name in names]
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)

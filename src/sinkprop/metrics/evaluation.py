@@ -1,8 +1,8 @@
 """Evaluation of rankings, many queries and metrics at once, under a stated convention.
 
 Two programs that both print "NDCG@10" may print different numbers: they differ in the gain of a label, the
-discount of a rank, and in what short queries, queries without a relevant document and tied scores count. So a
-metric is a value with a name, and a `Convention` says the rest:
+discount of a rank, and the treatment of short queries, queries without a relevant document and tied scores.
+So a metric is a value with a name, and a `Convention` settles the rest:
 
 >>> labels, scores, qid = [2, 0, 1, 0, 0], [0.9, 0.5, 0.1, 0.3, 0.2], ["a", "a", "a", "b", "b"]
 >>> result = evaluate(labels, scores, qid, ("ndcg@2", "map"))
@@ -43,15 +43,29 @@ __all__ = ["Evaluation", "check_metric", "evaluate", "evaluate_blocks", "values_
 
 
 class Evaluation(dict[str, float]):
-    """The mean of each metric over the queries, {name: mean}: a plain mapping, with what it was made from.
+    """Result of `evaluate`: a dictionary {name: mean over the queries}, with the values per query.
 
-    queries     (Q,) query ids, by first appearance
-    per_query   {name: (Q,) values}, NaN where a query is left out of the mean
-    metrics     the metrics, as they were asked for
-    convention  the `Convention`, with the options of the call in it
-    n_queries   Q, those left out included
+    Other spellings of a metric's name, such as "NDCG@10", also find it.
 
-    Another spelling of a name, such as "NDCG@10", finds it as well.
+    Parameters
+    ----------
+    means : mapping of str to float
+        Mean of each metric.
+    queries : array of shape (Q,)
+        Query ids in order of first appearance.
+    per_query : dict of str to array of shape (Q,)
+        Values of each metric per query; NaN for a query that is left out of the mean.
+    metrics : tuple of Metric
+        The metrics, in the order requested.
+    convention : Convention
+        The convention, including the options of the call.
+    notes : sequence of str, default ()
+        Further clauses for `describe`.
+
+    Attributes
+    ----------
+    n_queries : int
+        Number of queries Q, including those left out of the means.
     """
 
     queries: NDArray[Any]
@@ -85,7 +99,13 @@ class Evaluation(dict[str, float]):
         raise KeyError(f"{name!r} was not evaluated; there is {listed(self)}")
 
     def describe(self) -> str:
-        """What the numbers rest on, in one sentence, to be printed with every table."""
+        """Describe the convention and the number of queries in one sentence, to print with a table.
+
+        Returns
+        -------
+        str
+            The sentence.
+        """
         plain = dict.fromkeys(metric.kind.upper() for metric in self.metrics if not metric.full_marks)
         note = f", but 0 in {listed(plain)}" if plain and self.convention.empty == 1 else ""
         clauses = [*self.convention.clauses(note), *self._notes]
@@ -105,21 +125,40 @@ def evaluate(
     max_grade: float | None = None,
     query_weight: ArrayLike | None = None,
 ) -> Evaluation:
-    """Metrics of the ranking of each query's documents by decreasing score, and their means over the queries.
+    """Evaluate metrics of the rankings that scores give, per query and as means over the queries.
 
-    labels        (N,) relevance, not below 0; or `Queries`, which have labels and query ids
-    scores        (N,) finite; larger is better
-    qid           (N,) the query of each row, any hashable ids in any order; for one query, equal ids. Not
-                  with `Queries`
-    metrics       names such as "ndcg@10" or "ndcg@1-10,map", or `Metric` values
-    convention    a `Convention`, or the name of one: "letor", "letor4", "mslr", "standard", "lightgbm",
-                  "xgboost", "sklearn", "trec"
-    empty, ties, threshold, max_grade
-                  in place of the convention's; `Convention` says what they mean
-    query_weight  (Q,) weights in the means, not below 0, in the order in which the queries first appear
+    Parameters
+    ----------
+    labels : array of shape (N,), or Queries
+        Relevance of each document, at least 0; or `Queries`, which include labels and query ids.
+    scores : array of shape (N,)
+        Finite scores; larger ranks higher.
+    qid : array of shape (N,), optional
+        Query id of each row: any hashable ids, in any order. Required for arrays, with equal ids for a single
+        query; not allowed with `Queries`.
+    metrics : str, Metric or iterable of these, default ("ndcg@10",)
+        Metrics or their names, such as "ndcg@10" or "ndcg@1-10,map".
+    convention : str or Convention, default "letor"
+        Convention, or the name of one: "letor", "letor4", "mslr", "standard", "lightgbm", "xgboost",
+        "sklearn" or "trec".
+    empty : {0, 1, "skip"}, optional
+        Value of a query without a relevant document, instead of the convention's.
+    ties : {"file", "average", "worst", "best"}, optional
+        Order of documents with equal scores, instead of the convention's.
+    threshold : float, optional
+        Least label of a relevant document, instead of the convention's.
+    max_grade : float, optional
+        Highest grade of ERR, instead of the convention's.
+    query_weight : array of shape (Q,), optional
+        Weights of the queries in the means, at least 0, in the order in which the queries first appear.
 
-    Returns an `Evaluation`: the mapping {name: mean}, with `per_query`, `queries` and `describe()`.
+    Returns
+    -------
+    Evaluation
+        The dictionary {name: mean}, with the attributes `per_query` and `queries` and the method `describe`.
 
+    Examples
+    --------
     >>> labels, scores, qid = [1, 0, 2, 0], [0.3, 0.3, 0.1, 0.5], [1, 1, 1, 2]
     >>> evaluate(labels, scores, qid, "mrr,p@1", "standard", empty="skip", ties="average")
     {'mrr': 0.75, 'p@1': 0.5}
@@ -129,7 +168,7 @@ def evaluate(
     x = as_one_score_a_row(scores)
     if isinstance(labels, Queries):
         if qid is not None:
-            raise ValueError("evaluate: give no qid with Queries, which have their own.")
+            raise ValueError("evaluate: do not pass qid with Queries, which include the query ids.")
         y, groups = as_labels(labels.y, len(x)), labels.groups
     else:
         if qid is None:
@@ -153,11 +192,11 @@ def evaluate_blocks(
     query_weight: ArrayLike | None = None,
     **options: Any,
 ) -> Evaluation:
-    """`evaluate` of rows that come a block of whole queries at a time, with its options.
+    """Evaluate rows that arrive in blocks of whole queries, with the options of `evaluate`.
 
-    blocks         labels (n,), scores (n,) and the queries of each block, in order
-    queries        (Q,) the ids of all queries
-    largest_label  of all rows, which ERR needs before the first
+    blocks         Labels (n,), scores (n,) and groups of each block, in order.
+    queries        (Q,) ids of all queries.
+    largest_label  Largest label of all rows, which ERR needs before the first block.
     """
     chosen = parse_metrics(metrics)
     convention = _with_options(convention, **options)
@@ -165,7 +204,7 @@ def evaluate_blocks(
     largest = np.array([largest_label])
     for metric in chosen:
         if isinstance(metric, ExpectedReciprocalRank):
-            metric.highest(largest, convention)  # a label above it is an error before the work
+            metric.highest(largest, convention)  # raises before the work starts if a label is above it
     graded = convention if convention.max_grade is not None else replace(convention, max_grade=largest_label)
     found = [values_by_query(y, x, groups, chosen, graded) for y, x, groups in blocks]
     per_query = {name: np.concatenate([block[name] for block in found]) for name in found[0]}
@@ -175,12 +214,12 @@ def evaluate_blocks(
 def values_by_query(
     y: Floats, scores: Floats, groups: Groups, metrics: tuple[Metric, ...], convention: Convention
 ) -> dict[str, Floats]:
-    """Each metric of each query, {name: (Q,)}, of labels and groups that have been checked."""
+    """Values per query of each metric, {name: (Q,)}, for labels and groups that have been checked."""
     return _per_query(metrics, Ranked.of(y, as_one_score_a_row(scores), groups, convention.ties), convention)
 
 
 def check_metric(metric: str | Metric, convention: str | Convention) -> None:
-    """A ValueError where there is no such metric or convention, before the work rather than after it."""
+    """Raise a ValueError if there is no such metric or convention, before any work is done."""
     parse_metrics([metric])
     as_convention(convention)
 
@@ -198,7 +237,7 @@ def _evaluation(
     weight: Floats | None,
     y: Floats,
 ) -> Evaluation:
-    """The means of what each query has; of the labels y only the largest is looked at."""
+    """Evaluation with the means of the values per query; only the largest of the labels y is used."""
     return Evaluation(
         {name: _mean(name, values, weight) for name, values in per_query.items()},
         queries=queries,
@@ -213,7 +252,7 @@ def _evaluation(
 
 
 def _per_query(metrics: tuple[Metric, ...], ranked: Ranked, convention: Convention) -> dict[str, Floats]:
-    """Each metric of each query: {name: (Q,)}. Those that differ only in the cutoff are computed together."""
+    """Values per query, {name: (Q,)}. Metrics that differ only in the cutoff are computed together."""
     families: dict[tuple[object, ...], list[Metric]] = {}
     for metric in metrics:
         families.setdefault(metric.family(), []).append(metric)
@@ -222,12 +261,12 @@ def _per_query(metrics: tuple[Metric, ...], ranked: Ranked, convention: Conventi
         one = family[0]
         empty = ranked.count(one.positive(ranked, convention)) == 0
         worth = math.nan if convention.empty == "skip" else float(convention.empty if one.full_marks else 0)
-        replaced = worth != 0 and bool(empty.any())  # where nothing is relevant, a metric is 0 of itself
+        replaced = worth != 0 and bool(empty.any())  # without relevant documents, every metric is already 0
         values = one.values(ranked, convention, [metric.k for metric in family])
         for metric, value in zip(family, values, strict=True):
             if replaced:
                 value = np.where(empty, worth, value)  # noqa: PLW2901
-            # Equal sums may be one array, and two metrics should not change together.
+            # Two metrics may share one array; copy it, so that changing one does not change the other.
             found[metric] = value.copy() if any(value is other for other in found.values()) else value
     return {str(metric): found[metric] for metric in metrics}
 
@@ -237,7 +276,7 @@ def _mean(name: str, values: Floats, weight: Floats | None) -> float:
     if left_out.all():
         raise ValueError(
             f"{name}: no query has a relevant document, and empty='skip' leaves them all out. Check labels "
-            "and threshold, or say what such a query counts: empty=0 or empty=1."
+            "and threshold, or set the value of such a query: empty=0 or empty=1."
         )
     if left_out.any():
         values, weight = values[~left_out], None if weight is None else weight[~left_out]
@@ -250,7 +289,7 @@ def _mean(name: str, values: Floats, weight: Floats | None) -> float:
 
 
 def _sum(values: Floats) -> float:
-    # fsum is exact, so that the order of the queries does not matter, but slow where there are very many.
+    # fsum is exact, so that the order of the queries does not matter, but too slow for very many queries.
     return math.fsum(values) if len(values) <= 50_000 else float(values.sum())
 
 
@@ -263,7 +302,7 @@ def _query_weights(query_weight: ArrayLike | None, n_queries: int) -> Floats | N
         raise ValueError(f"query_weight must be an array of real numbers; got {error}.") from None
     if weight.shape != (n_queries,):
         raise ValueError(
-            f"query_weight must have one value a query, ({n_queries},), in the order in which the queries "
+            f"query_weight must have one value per query, ({n_queries},), in the order in which the queries "
             f"first appear; got {weight.shape}."
         )
     bad = np.flatnonzero(~((weight >= 0) & np.isfinite(weight)))

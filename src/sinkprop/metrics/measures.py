@@ -1,6 +1,6 @@
 """Metrics as values: NDCG, precision, MAP and the others, with text forms that mean the same everywhere.
 
-A metric gives a value for each query of a ranking; a `Convention` says what its definition leaves open.
+A metric gives one value per query; a `Convention` settles the choices that its definition leaves open.
 """
 
 from __future__ import annotations
@@ -42,16 +42,19 @@ FORMS = (
 
 
 class Metric(ABC):
-    """A metric of rankings, as a value; larger is better. `str` gives its name, `parse_metric` reads it.
+    """A metric of rankings, as a value; larger is better.
 
-    An option that is None is the convention's.
+    `parse_metric` makes a metric from its name, and `str` gives the name. An option that is None follows the
+    convention.
 
+    Examples
+    --------
     >>> str(parse_metric("precision@5"))
     'p@5'
     """
 
     kind: ClassVar[str]
-    full_marks: ClassVar[bool]  # whether `empty=1` gives it 1, or its own value of such a query, 0
+    full_marks: ClassVar[bool]  # whether `empty=1` gives a query without a relevant document 1; else it has 0
     k: int | None
 
     def __str__(self) -> str:
@@ -67,20 +70,54 @@ class Metric(ABC):
         return [f.name for f in fields(cls) if f.kw_only]  # type: ignore[arg-type]
 
     def family(self) -> tuple[object, ...]:
-        """Equal for metrics that differ in nothing but the cutoff."""
+        """Key that is equal for metrics that differ only in the cutoff.
+
+        Returns
+        -------
+        tuple
+            The type of the metric and all its options except the cutoff.
+        """
         return type(self), *(getattr(self, f.name) for f in fields(self) if f.name != "k")  # type: ignore[arg-type]
 
     @abstractmethod
     def positive(self, ranked: Ranked, convention: Convention) -> Mask:
-        """Which of ranked.values are labels of relevant documents."""
+        """Mask of the labels that count as relevant.
+
+        Parameters
+        ----------
+        ranked : Ranked
+            Labels in rank order; `ranked.values` are the V distinct labels.
+        convention : Convention
+            Choices that the metric leaves open.
+
+        Returns
+        -------
+        array of bool of shape (V,)
+            Whether each of `ranked.values` is relevant.
+        """
 
     @abstractmethod
     def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
-        """The metric of each query, (Q,), at each cutoff; 0 where nothing is relevant."""
+        """Values of the metric per query, at several cutoffs.
+
+        Parameters
+        ----------
+        ranked : Ranked
+            Labels in rank order.
+        convention : Convention
+            Choices that the metric leaves open.
+        cutoffs : sequence of int or None
+            Cutoffs; None is the whole ranking.
+
+        Returns
+        -------
+        list of arrays of shape (Q,)
+            For each cutoff, one value per query; 0 for a query without a relevant document.
+        """
 
 
 class _Discounted(Metric):
-    """DCG, sum_k G(r) D(k), and what is made of it."""
+    """Base of the metrics that use DCG, sum_k G(r) D(k)."""
 
     discount: Discount | None
     gain: LabelGain | None
@@ -94,7 +131,7 @@ class _Discounted(Metric):
     def _tables(self, ranked: Ranked, convention: Convention) -> tuple[Floats, Floats]:
         """G of each distinct label, and D of the ranks of the longest query."""
         form = NDCG(discount=self.discount or convention.discount, gain=self.gain or convention.gain)
-        if ranked.values[-1] > _SURE_LABEL:  # an error then names the row, not an entry of the table
+        if ranked.values[-1] > _SURE_LABEL:  # so that an error names the row, not an entry of the table
             form.gains(ranked.labels)
         return form.gains(ranked.values), form.discounts(ranked.longest)
 
@@ -109,13 +146,13 @@ class _Discounted(Metric):
         return [ranked.without_short(dcg, k) for dcg, k in zip(sums, cutoffs, strict=True)]
 
 
-_SURE_LABEL = 900.0  # 2^r of larger ones may overflow
+_SURE_LABEL = 900.0  # 2^r of larger labels may overflow
 
 
 @final
 @dataclass(frozen=True)
 class NormalizedDCG(_Discounted):
-    """DCG of the first k ranks over that of the best ranking (Jarvelin and Kekalainen 2002)."""
+    """DCG of the first k ranks divided by that of the best ranking (Jarvelin and Kekalainen 2002)."""
 
     kind = "ndcg"
     full_marks = True
@@ -147,7 +184,7 @@ class DCG(_Discounted):
 @final
 @dataclass(frozen=True)
 class MeanNDCG(_Discounted):
-    """The mean of NDCG@1, ..., NDCG@n over all n documents of a query: LETOR 4.0's MeanNDCG."""
+    """Mean of NDCG@1, ..., NDCG@n for a query of n documents: LETOR 4.0's MeanNDCG."""
 
     kind = "meanndcg"
     full_marks = True
@@ -164,7 +201,7 @@ class MeanNDCG(_Discounted):
 
 
 class _Binary(Metric):
-    """A metric that knows only relevant and irrelevant documents."""
+    """Base of the metrics that only distinguish relevant and irrelevant documents."""
 
     threshold: float | None
 
@@ -177,7 +214,7 @@ class _Binary(Metric):
         return relevant
 
     def _hits(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
-        """The number of relevant documents among the first k; expected, where ties are averaged."""
+        """Number of relevant documents among the first k; the expected number if ties are averaged."""
         relevance = self.positive(ranked, convention).astype(np.float64)
         return ranked.sums(ranked.by_rank(relevance), None, cutoffs)
 
@@ -185,7 +222,7 @@ class _Binary(Metric):
 @final
 @dataclass(frozen=True)
 class PrecisionAt(_Binary):
-    """The share of the first k ranks that hold relevant documents."""
+    """Fraction of the first k ranks that hold relevant documents."""
 
     kind = "p"
     full_marks = False
@@ -207,7 +244,7 @@ class PrecisionAt(_Binary):
 @final
 @dataclass(frozen=True)
 class RecallAt(_Binary):
-    """The share of a query's relevant documents that stand among the first k."""
+    """Fraction of a query's relevant documents that are among the first k."""
 
     kind = "recall"
     full_marks = True
@@ -222,7 +259,7 @@ class RecallAt(_Binary):
 @final
 @dataclass(frozen=True)
 class HitAt(_Binary):
-    """Whether a relevant document stands among the first k: 1 or 0; with averaged ties, how probably."""
+    """1 if a relevant document is among the first k, else 0; with averaged ties, the probability of that."""
 
     kind = "hit"
     full_marks = True
@@ -237,11 +274,11 @@ class HitAt(_Binary):
 @final
 @dataclass(frozen=True)
 class AveragePrecision(_Binary):
-    """Precision at the ranks of the relevant documents among the first k, over their number; its mean is MAP.
+    """Average precision at the ranks of the relevant documents among the first k; its mean is MAP.
 
-    Averaged ties (McSherry and Najork 2008): place i of a block of n documents, r of them relevant, after c
-    relevant ones, holds a relevant document with probability r/n, and then c + 1 + (i - 1)(r - 1)/(n - 1)
-    stand down to it on average.
+    Averaged ties (McSherry and Najork 2008): consider a run of n tied documents, r of them relevant, after c
+    relevant documents. Place i of the run holds a relevant document with probability r/n; the expected number
+    of relevant documents down to it is then c + 1 + (i - 1)(r - 1)/(n - 1).
     """
 
     kind = "map"
@@ -287,9 +324,10 @@ class ReciprocalRank(_Binary):
 @final
 @dataclass(frozen=True)
 class ExpectedReciprocalRank(Metric):
-    """1 / rank at which a reader stops among the first k, on average (Chapelle et al. 2009).
+    """Expected 1 / rank at which a reader stops among the first k (Chapelle et al. 2009).
 
-    The reader goes down and stops at a document of label r with probability (2^r - 1) / 2^max_grade.
+    The reader goes down the list and stops at a document of label r with probability
+    (2^r - 1) / 2^max_grade.
     """
 
     kind = "err"
@@ -307,11 +345,12 @@ class ExpectedReciprocalRank(Metric):
 
     def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
         highest = self.highest(ranked.labels, convention)
-        # of powers of two, so that a grade near 1000 does not overflow
+        # a difference of powers of two, so that a grade near 1000 does not overflow
         stops = ranked.average_cascade(np.exp2(ranked.values - highest) - np.exp2(-highest), cutoffs)
         return ranked.sums(stops / ranked.ranks, None, cutoffs)
 
     def highest(self, labels: Floats, convention: Convention) -> float:
+        """Highest grade: that of the metric, of the convention, or the largest label."""
         highest = convention.max_grade if self.max_grade is None else self.max_grade
         largest = float(labels.max())
         if highest is not None and largest > highest:
@@ -326,10 +365,10 @@ class ExpectedReciprocalRank(Metric):
 @final
 @dataclass(frozen=True)
 class RankBiasedPrecision(Metric):
-    """(1 - p) sum_k r p^(k-1) over the whole ranking (Moffat and Zobel 2008).
+    """Rank-biased precision, (1 - p) sum_k r p^(k-1) over the whole ranking (Moffat and Zobel 2008).
 
-    The labels themselves are summed, as by the gain of this name, so that graded labels can give more than 1;
-    with a threshold, 1 for each label that reaches it.
+    The labels themselves are summed, as in the gain `RBP`, so that graded labels can give more than 1. With a
+    threshold, each label that reaches it counts 1, and any other 0.
     """
 
     kind = "rbp"
@@ -389,11 +428,28 @@ def _as_number(metric: Metric, name: str) -> None:
 
 @lru_cache(maxsize=1024)
 def parse_metric(text: str) -> Metric:
-    """The metric with the given name, in either case: the inverse of `str`.
+    """Parse the name of a metric: the inverse of `str`.
 
-    Every text form of a gain is the name of a metric, too. Options in parentheses, before the cutoff, take
-    precedence over the convention's.
+    Every text form of a gain is also the name of a metric.
 
+    Parameters
+    ----------
+    text : str
+        Name such as "ndcg@10", in either case. Options in parentheses before the cutoff take precedence over
+        the convention.
+
+    Returns
+    -------
+    Metric
+        The metric.
+
+    Raises
+    ------
+    ValueError
+        If there is no such metric, or an option is invalid.
+
+    Examples
+    --------
     >>> parse_metric("NDCG(discount=log2)@10")
     NormalizedDCG(k=10, discount='log2', gain=None)
     >>> str(parse_metric("map")), str(parse_metric("RBP @ .90"))
@@ -434,8 +490,21 @@ _LONGEST_RANGE = 10_000
 
 
 def parse_metrics(metrics: str | Metric | Iterable[str | Metric]) -> tuple[Metric, ...]:
-    """Metrics from names, each once. A text may hold several, between commas, and ranges of cutoffs.
+    """Parse one or several metrics.
 
+    Parameters
+    ----------
+    metrics : str, Metric or iterable of these
+        Metrics or their names. A text may hold several names, separated by commas, and ranges of cutoffs such
+        as "ndcg@1-10".
+
+    Returns
+    -------
+    tuple of Metric
+        The metrics, without repetitions.
+
+    Examples
+    --------
     >>> [str(metric) for metric in parse_metrics("ndcg@1-3,map,p@5")]
     ['ndcg@1', 'ndcg@2', 'ndcg@3', 'map', 'p@5']
     """
@@ -468,6 +537,6 @@ def _parse_range(text: str) -> list[Metric]:
 
 
 def _ratio(values: Floats, whole: NDArray[Any]) -> Floats:
-    """Values over the whole, of which they are a part: 0 where that is 0."""
+    """Ratio of values to their upper limits `whole`; 0 where the limit is 0."""
     ratio: Floats = values / (whole + (whole == 0))
     return ratio

@@ -1,7 +1,7 @@
-"""Rankings of many queries as flat arrays, and the sums over ranks that metrics are made of.
+"""Rankings of many queries as flat arrays, and the sums over ranks from which metrics are computed.
 
-Queries stand one after another, their documents in rank order. Nothing here loops over documents, and over
-queries only where they are few or long.
+The arrays hold one query after another, with the documents in rank order. No code here loops over documents
+in Python, and it loops over queries only if they are few or long.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ __all__ = ["Cutoffs", "Ranked", "Ties"]
 Ties = Literal["file", "average", "worst", "best"]
 Cutoffs = Sequence[int | None]  # None is the whole ranking
 
-_FEW_RANKS = 32  # up to here a sum over ranks goes rank by rank
+_FEW_RANKS = 32  # largest cutoff for which a sum over ranks is computed rank by rank
 _CHUNK = 4096
-_VANISHED = 1e-60  # a product below this adds nothing to any digit
-_STEP = 3000  # what a step of Python costs, in additions
+_VANISHED = 1e-60  # a product below this does not change any digit of a sum
+_STEP = 3000  # cost of one step of Python, in additions
 _MOST_WORK = 2e9
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Runs of documents of one query with the same score, in rank order: `starts` and `sizes`, (B,)."""
+    """Runs of tied documents (same query, same score) in rank order: `starts` and `sizes`, (B,)."""
 
     starts: Integers
     sizes: Integers
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """A value a block as a value a document."""
+        """Repeat one value per run as one value per document."""
         return np.repeat(values, self.sizes)
 
     @cached_property
     def places(self) -> Integers:
-        """(N,) the place of each document in its block, from 0."""
+        """(N,) position of each document in its run, from 0."""
         places: Integers = np.arange(int(self.sizes.sum()), dtype=np.int64) - self.spread(self.starts)
         return places
 
@@ -53,12 +53,12 @@ class Blocks:
 class Ranked:
     """The labels of every query in rank order.
 
-    labels   (N,) as they were given
-    values   (V,) distinct labels, rising; some may not occur
-    codes    (N,) the label of each document as an index of `values`, in rank order
-    offsets  (Q + 1,) where each query starts
-    longest  documents of the longest query
-    blocks   the ties, where they are to be averaged and there are any
+    labels   (N,) labels in input order.
+    values   (V,) distinct labels in ascending order; some may not occur.
+    codes    (N,) label of each document as an index of `values`, in rank order.
+    offsets  (Q + 1,) start of each query, and the end of the last.
+    longest  Number of documents of the longest query.
+    blocks   Runs of tied documents, if ties are averaged and there are any; else None.
     """
 
     labels: Floats
@@ -70,7 +70,7 @@ class Ranked:
 
     @staticmethod
     def of(y: Floats, x: Floats, groups: Groups, ties: Ties) -> Ranked:
-        """From labels and scores (N,), both validated."""
+        """Ranked labels from labels y and scores x, both (N,) and checked."""
         values, codes = _label_codes(y)
         rows = sorted_order(x, groups)
         codes = codes[rows]
@@ -90,12 +90,12 @@ class Ranked:
 
     @cached_property
     def ranks(self) -> Integers:
-        """(N,) 1, 2, ... in each query."""
+        """(N,) ranks 1, 2, ... within each query."""
         return ranks_in_order(self.offsets)
 
     @cached_property
     def ideal(self) -> Integers:
-        """(N,) the label codes of each query, falling."""
+        """(N,) label codes of each query in descending order."""
         return _sorted_codes(self.codes, self.starts, self.sizes, len(self.values), falling=True)
 
     @cached_property
@@ -103,14 +103,14 @@ class Ranked:
         return {}
 
     def count(self, positive: Mask) -> Integers:
-        """(Q,) the number of documents of each query with one of the labels that a mask of `values` gives."""
+        """(Q,) number of documents of each query whose label is in `positive`, a mask of `values`."""
         key = positive.tobytes()
         if key not in self._counts:
             self._counts[key] = np.add.reduceat(positive[self.codes].astype(np.int64), self.starts)
         return self._counts[key]
 
     def by_rank(self, table: Floats) -> Floats:
-        """(N,) the table's value of each document's label; with averaged ties, its mean over the block."""
+        """(N,) value of each document's label in `table`; with averaged ties, its mean over the run."""
         values = table[self.codes]
         if self.blocks is None:
             return values
@@ -118,11 +118,11 @@ class Ranked:
         return self.blocks.spread(means)
 
     def without_short(self, values: Floats, k: int | None) -> Floats:
-        """Values a query, with 0 for the queries of fewer than k documents."""
+        """Values per query, with 0 for the queries of fewer than k documents."""
         return values if k is None else values * (self.sizes >= min(k, self.longest + 1))
 
     def first(self, k: int | None) -> Integers:
-        """(Q,) the number of documents among the first k ranks."""
+        """(Q,) number of documents among the first k ranks."""
         return self.sizes if k is None else np.minimum(self.sizes, min(k, self.longest))
 
     def sums(self, values: Floats, weights: Floats | None, cutoffs: Cutoffs) -> list[Floats]:
@@ -130,8 +130,8 @@ class Ranked:
 
         Cutoffs beyond the longest query share one array.
 
-        Small cutoffs add one rank after another, as the definition does, so that the cutoffs 1 to 10 cost one
-        pass over ten ranks. The others are sums over whole arrays.
+        For small cutoffs one rank is added after another, so that the cutoffs 1 to 10 cost one pass over ten
+        ranks. Larger cutoffs are sums over whole arrays.
         """
         ends = [self.longest if k is None else min(k, self.longest) for k in cutoffs]
         done: dict[int, Floats] = {}
@@ -156,8 +156,8 @@ class Ranked:
     def running(self, operation: np.ufunc, values: Floats, depth: int | None = None) -> Floats:
         """Running sums or products over the first `depth` ranks of each query, (N,); 0 after them.
 
-        Rank by rank through all queries at once, until so few are left that it is cheaper to go through those
-        one by one: never more than about 2 sqrt(N) steps.
+        All queries are processed together, rank by rank, until so few are left that it is cheaper to process
+        those one by one. This takes at most about 2 sqrt(N) steps.
         """
         sizes = self.sizes if depth is None else np.minimum(self.sizes, depth)
         longest = int(sizes.max())
@@ -166,12 +166,14 @@ class Ranked:
         kind = np.uint16 if longest < 2**16 else np.int64  # NumPy sorts the former by radix
         by_size = np.argsort((longest - sizes).astype(kind), kind="stable")
         starts, falling = self.starts[by_size], sizes[by_size]
-        steps = np.append(falling, 1)  # rank by rank, if as many queries as the index are left to the end
+        steps = np.append(falling, 1)  # steps[i]: ranks to process together if i queries are left for the end
         alone = int(np.argmin(np.arange(len(steps)) + steps))
         together = int(steps[alone])
         out = np.zeros_like(values)
         out[starts] = values[starts]
-        longer = np.searchsorted(-falling, -np.arange(1, together), side="left")  # how many exceed each place
+        longer = np.searchsorted(
+            -falling, -np.arange(1, together), side="left"
+        )  # queries longer than each position
         for place, many in enumerate(longer.tolist(), start=1):
             here = starts[:many] + place
             out[here] = operation(out[here - 1], values[here])
@@ -181,19 +183,19 @@ class Ranked:
                 b = min(a + 1 + _CHUNK, end)
                 out[a:b] = operation.accumulate(np.append(out[a], values[a + 1 : b]))
                 if operation is np.multiply and abs(out[b - 1]) < _VANISHED:
-                    break  # or products would become subnormal, which is slow
+                    break  # otherwise products would become subnormal, which is slow
         return out
 
     def cascade(self, hazards: Floats, cutoffs: Cutoffs) -> Floats:
-        """(N,) the probability to stop at each rank, h_k prod_(i<k) (1 - h_i), up to the largest cutoff."""
+        """(N,) probability to stop at each rank, h_k prod_(i<k) (1 - h_i), up to the largest cutoff."""
         before = self._before(self.running(np.multiply, 1 - hazards, self._depth(cutoffs)))
         return hazards * before
 
     def first_relevant(self, positive: Mask, cutoffs: Cutoffs) -> Floats:
-        """(N,) the probability that the first relevant document stands at each rank up to the largest cutoff.
+        """(N,) probability that the first relevant document is at each rank, up to the largest cutoff.
 
-        1 or 0, unless ties are averaged. The document after i irrelevant ones of a block of n documents, r of
-        them relevant, is relevant with probability r/(n - i).
+        It is 1 or 0 unless ties are averaged. In a run of n tied documents, r of them relevant, the document
+        after i irrelevant ones is relevant with probability r/(n - i).
         """
         found = positive[self.codes].astype(np.float64)
         if self.blocks is None:
@@ -203,7 +205,7 @@ class Ranked:
         return self.cascade(np.minimum(relevant / left, 1.0), cutoffs)
 
     def average_cascade(self, table: Floats, cutoffs: Cutoffs) -> Floats:
-        """The cascade with the hazards that a table gives the labels; averaged over the orders of ties."""
+        """Probabilities of `cascade` with the hazards table[label], averaged over the orders of ties."""
         hazards, depth = table[self.codes], self._depth(cutoffs)
         going = self.running(np.multiply, 1 - hazards, depth)
         before = self._before(going)
@@ -216,7 +218,7 @@ class Ranked:
         stops[b.spread(mixed)] = 0
         chosen = np.flatnonzero(mixed)
         power = np.frexp(b.sizes[chosen])[1]
-        for p in np.unique(power):  # similar sizes together: their table is not much larger than they are
+        for p in np.unique(power):  # runs of similar sizes together, so that their table has little padding
             some = chosen[power == p]
             starts, sizes = b.starts[some], b.sizes[some]
             means = _symmetric_means(1 - table, self.codes, starts, sizes, depth)
@@ -227,7 +229,7 @@ class Ranked:
         return stops
 
     def _before(self, running: Floats) -> Floats:
-        """Running products without the last factor."""
+        """Running products up to, but without, each rank."""
         before = np.empty_like(running)
         before[1:] = running[:-1]
         before[self.starts] = 1
@@ -238,12 +240,12 @@ class Ranked:
 
 
 def _symmetric_means(x: Floats, codes: Integers, starts: Integers, sizes: Integers, depth: int) -> Floats:
-    """Elementary symmetric means of the x of each block's documents: (B, W + 1), m_0 = 1, m_1, ..., m_W.
+    """Elementary symmetric means of the x of each run's documents: (B, W + 1), m_0 = 1, m_1, ..., m_W.
 
     m_i = e_i(x) / C(n, i) is the mean of x_s(1) ... x_s(i) over the orders s of n documents, so that
-    m_(i-1) - m_i is the probability to stop at the i-th place. W is the smallest of the largest block, the
-    depth, and what leaves anything: m_i is at most the i-th power of the mean of x (Maclaurin's inequality).
-    Both ways to them add and multiply positive numbers only, so that nothing cancels.
+    m_(i-1) - m_i is the probability to stop at the i-th place. W is the smallest of the size of the largest
+    run, the depth, and the i from which m_i is negligible: m_i is at most the i-th power of the mean of x
+    (Maclaurin's inequality). Both algorithms add and multiply positive numbers only, so nothing cancels.
     """
     n_blocks, longest = len(starts), int(sizes.max())
     block = np.repeat(np.arange(n_blocks), sizes)
@@ -258,8 +260,9 @@ def _symmetric_means(x: Floats, codes: Integers, starts: Integers, sizes: Intege
     by_value = float((width * (_STEP + n_blocks * most)).sum())
     if min(one_by_one, by_value) > _MOST_WORK:
         raise ValueError(
-            f"ties='average' takes too long for err where {longest} documents are tied: time in the square "
-            "of that, or of the cutoff. Use a smaller cutoff such as err@10, or ties='worst', 'best', 'file'."
+            f"ties='average' takes too long for err if {longest} documents are tied: the time grows with the "
+            "square of that number, or of the cutoff. Use a smaller cutoff such as err@10, or ties='worst', "
+            "'best' or 'file'."
         )
     means = np.zeros((n_blocks, width + 1))
     means[:, 0] = 1
@@ -278,7 +281,7 @@ def _symmetric_means(x: Floats, codes: Integers, starts: Integers, sizes: Intege
 
 
 def _with_one(means: Floats, n: int, x: Floats) -> Floats:
-    """Symmetric means of n documents (B, W + 1) and one more of value x (B,)."""
+    """Symmetric means after adding one document of value x (B,) to n documents with `means` (B, W + 1)."""
     i = np.arange(1, means.shape[1])
     out = means.copy()
     out[:, 1:] *= np.maximum(n + 1 - i, 0) / (n + 1)
@@ -287,10 +290,10 @@ def _with_one(means: Floats, n: int, x: Floats) -> Floats:
 
 
 def _with_copies(means: Floats, n: Integers, x: float, count: Integers, most: int) -> Floats:
-    """Symmetric means of n documents (B, W + 1) and `count` more (B,), all of value x.
+    """Symmetric means after adding `count` (B,) documents of value x to n (B,) with `means` (B, W + 1).
 
-    Of i documents drawn from all, j are among the new ones with the hypergeometric probability H[j]; then the
-    mean product is x^j m_(i-j). `most` is the largest j that is needed.
+    If i documents are drawn from all, j of them are new with the hypergeometric probability H[j], and the
+    mean product is then x^j m_(i-j). `most` is the largest j that is needed.
     """
     j = np.arange(most + 1)
     H = np.zeros((len(means), most + 1))
@@ -310,7 +313,7 @@ def _with_copies(means: Floats, n: Integers, x: float, count: Integers, most: in
 
 
 def _label_codes(y: Floats) -> tuple[Floats, Integers]:
-    """Distinct labels, rising, and each label as an index of them."""
+    """Distinct labels in ascending order, and each label as an index of them."""
     largest = float(y.max())
     if largest < 1024:
         codes = y.astype(np.int64)
@@ -321,7 +324,7 @@ def _label_codes(y: Floats) -> tuple[Floats, Integers]:
 
 
 def _tied_blocks(sorted_scores: Floats, offsets: Integers) -> Blocks | None:
-    """The runs of equal scores within queries, or None where no two scores of a query are equal."""
+    """Runs of equal scores within queries, or None if no two scores of a query are equal."""
     first = np.empty(len(sorted_scores), dtype=bool)
     np.not_equal(sorted_scores[1:], sorted_scores[:-1], out=first[1:])
     first[offsets[:-1]] = True
@@ -334,12 +337,12 @@ def _tied_blocks(sorted_scores: Floats, offsets: Integers) -> Blocks | None:
 def _sorted_codes(
     codes: Integers, starts: Integers, sizes: Integers, n_values: int, *, falling: bool
 ) -> Integers:
-    """The codes of each segment in falling or rising order, one segment after another."""
+    """Codes of each segment in descending or ascending order, one segment after another."""
     if len(starts) == len(codes):
         return codes
     base = np.repeat(np.arange(len(starts), dtype=np.int64) * n_values, sizes)
     key = base + (n_values - 1 - codes if falling else codes)
-    if len(starts) * n_values <= len(codes):  # count, where there are fewer bins than documents
+    if len(starts) * n_values <= len(codes):  # counting is faster if there are fewer bins than documents
         counts = np.bincount(key, minlength=len(starts) * n_values)
         key = np.repeat(np.tile(np.arange(n_values, dtype=np.int64), len(starts)), counts)
     else:

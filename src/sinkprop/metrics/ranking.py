@@ -1,4 +1,4 @@
-"""The order of the documents of each query by their scores."""
+"""The ranking of each query's documents by their scores."""
 
 from __future__ import annotations
 
@@ -18,16 +18,23 @@ from sinkprop.data.queries import Groups, group_rows
 __all__ = ["Ranking", "as_one_score_a_row", "ranking", "ranks_in_order", "ranks_of", "sorted_order"]
 
 
-_LOOP_SIZE = 16  # mean documents a query from which a call a query is faster than two sorts of everything
+_LOOP_SIZE = 16  # mean documents per query from which one sort per query is faster than two sorts of all rows
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The rows of each query, best first: query q has rows[offsets[q]:offsets[q + 1]], which is ranking[q].
+    """The rows of each query, best first.
 
-    rows     (N,) row numbers
-    offsets  (Q + 1,)
-    queries  (Q,) query ids, by first appearance
+    Query q has the rows rows[offsets[q]:offsets[q + 1]], which ``ranking[q]`` returns.
+
+    Parameters
+    ----------
+    rows : array of shape (N,)
+        Row numbers, query after query, best first within each.
+    offsets : array of shape (Q + 1,)
+        Start of each query in `rows`, and the end of the last.
+    queries : array of shape (Q,)
+        Query ids in order of first appearance.
     """
 
     rows: Integers
@@ -36,7 +43,7 @@ class Ranking:
 
     @property
     def ranks(self) -> Integers:
-        """(N,) the rank of each row in its query, from 1, in the order of the rows that were given."""
+        """Rank of each row in its query, from 1, in the order of the input rows, of shape (N,)."""
         ranks = np.empty_like(self.rows)
         ranks[self.rows] = ranks_in_order(self.offsets)
         return ranks
@@ -52,11 +59,22 @@ class Ranking:
 
 
 def ranking(scores: ArrayLike, qid: ArrayLike | Sequence[Hashable] | None) -> Ranking:
-    """The documents of each query by decreasing score, those with the same score as they came.
+    """Rank the documents of each query by decreasing score; ties keep their input order.
 
-    scores  (N,) finite; larger is better
-    qid     (N,) the query of each row, any hashable ids in any order; None makes one query of all rows
+    Parameters
+    ----------
+    scores : array of shape (N,)
+        Finite scores; larger is better.
+    qid : array of shape (N,) or None
+        Query id of each row: any hashable ids, in any order. With None all rows form one query.
 
+    Returns
+    -------
+    Ranking
+        The rows of each query, best first.
+
+    Examples
+    --------
     >>> r = ranking([0.1, 0.7, 0.9, 0.7], ["b", "a", "b", "a"])
     >>> r.queries.tolist(), r.rows, r.offsets
     (['b', 'a'], array([2, 0, 1, 3]), array([0, 2, 4]))
@@ -69,15 +87,15 @@ def ranking(scores: ArrayLike, qid: ArrayLike | Sequence[Hashable] | None) -> Ra
 
 
 def as_one_score_a_row(scores: ArrayLike) -> Floats:
-    """Scores as float64 (N,), every value finite."""
+    """Scores as float64 of shape (N,); every value is finite."""
     shape = np.shape(scores)
     if len(shape) > 1:
-        raise ValueError(f"scores must be one number a document, of shape (N,); got {shape}.")
+        raise ValueError(f"scores must be one number per document, of shape (N,); got {shape}.")
     return as_scores(scores, 1)
 
 
 def sorted_order(x: Floats, groups: Groups) -> Integers:
-    """The rows of each query by decreasing score, ties as they came, one query after another: (N,)."""
+    """Rows (N,), query after query, each by decreasing score with ties in input order."""
     n, offsets, rows = len(x), groups.offsets, groups.rows
     if groups.longest == 1:
         return np.arange(n, dtype=np.int64) if rows is None else rows
@@ -89,7 +107,7 @@ def sorted_order(x: Floats, groups: Groups) -> Integers:
             _native.sort_descending(grouped[a:b], order[a:b], by_score[a:b])
         order += np.repeat(offsets[:-1], np.diff(offsets))
     else:
-        # Sort all by score, then stably by query: a key holds the query and the place in the first order.
+        # Sort all by score, then stably by query: a key holds the query and the position in the first order.
         _native.sort_descending(grouped, order, by_score)
         key = np.repeat(np.arange(n_queries, dtype=np.int64) << shift, np.diff(offsets))[order]
         key |= np.arange(n, dtype=np.int64)
@@ -100,10 +118,10 @@ def sorted_order(x: Floats, groups: Groups) -> Integers:
 
 
 def ranks_of(x: Floats, groups: Groups) -> Integers:
-    """The rank of each row in its query, 1 for the top, from scores that have been checked: (N,)."""
+    """Rank (N,) of each row in its query, 1 for the top, from scores that have been checked."""
     return Ranking(sorted_order(x, groups), groups.offsets, groups.queries).ranks
 
 
 def ranks_in_order(offsets: Integers) -> Integers:
-    """1, 2, ... in each query: (N,)."""
+    """Ranks 1, 2, ... within each query, (N,)."""
     return np.arange(1, offsets[-1] + 1, dtype=np.int64) - np.repeat(offsets[:-1], np.diff(offsets))

@@ -1,1 +1,1 @@
-"""Scores and labels to the expected gain and its gradient; nothing is trained here."""
+"""The expected gain of scores and labels, and its gradient; nothing is trained here."""

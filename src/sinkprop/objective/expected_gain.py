@@ -1,4 +1,4 @@
-"""The expected gain and its gradient: the one call that every trainer and front end makes."""
+"""The expected gain and its gradient: the one function that every trainer and front end calls."""
 
 from __future__ import annotations
 
@@ -24,12 +24,18 @@ __all__ = ["ExpectedGain", "expected_gain"]
 
 @dataclass(frozen=True)
 class ExpectedGain:
-    """An expected gain and its gradient.
+    """An expected gain and its gradient, as returned by `expected_gain`.
 
-    value      mean over the queries, weighted where query weights were given
-    per_query  (Q,) one value a query, in the order of `queries`
-    gradient   d value / d scores, in the shape and row order of the scores
-    queries    (Q,) query ids, by first appearance
+    Attributes
+    ----------
+    value : float
+        Mean over the queries; weighted if query weights were given.
+    per_query : array of shape (Q,)
+        One value per query, in the order of `queries`.
+    gradient : array of shape (N,) or (N, 2)
+        Gradient d value / d scores, in the shape and row order of the scores.
+    queries : array of shape (Q,)
+        Query ids in order of first appearance.
     """
 
     value: float
@@ -51,25 +57,51 @@ def expected_gain(
     query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
     n_threads: int | None = None,
 ) -> ExpectedGain:
-    """Expected gain under the incompletely Sinkhorn-normalized matrix, and its exact gradient in the scores.
+    """Expected gain under the incompletely Sinkhorn-normalized matrix, with its exact gradient.
 
-    The mean over queries of sum_jk l(r_j, k) Pi[j, k] with Pi = Z^n_iter(A + epsilon), where the relaxation
-    makes A from the scores; `reference.py` holds the definition. Linear time for `SmoothedIndicator`,
-    quadratic for `PartitionedMeasure`. The order of the documents is held fixed by the derivative.
+    The value is the mean over queries of ::
 
-    scores         (N,), or (N, 2) for a partitioned measure; larger is better
-    labels         (N,) relevance, not below 0
-    qid            (N,) the query of each row, any hashable ids in any order; None makes one query of all rows
-    sample_weight  (N,) row weights, not below 0: each multiplies what its document adds, l(r_j, k), in the
-                   best ranking too. Inverse propensities make the gain of clicked documents unbiased; a
-                   document of weight 0 is worth nothing wherever it stands, but still takes a rank.
-    query_weight   (Q,) query weights in order of first appearance, (N,) by row, or {id: weight}: the value is
-                   the weighted mean, sum_q c_q f_q / sum_q c_q. `per_query` is without them.
-    n_iter         Sinkhorn iterations, of columns, then rows; a half more ends with columns: 0.5, with
-                   epsilon = 0, is the objective of SmoothRank
-    n_threads      threads over queries; None takes the processors there are, or SINKPROP_NUM_THREADS.
-                   The result has the same bits whatever their number.
+        sum_jk l(r_j, k) Pi[j, k],    Pi = Z^n_iter(A + epsilon)
 
+    where the relaxation makes the matrix A from the scores; `sinkprop.reference` holds the definition. The
+    time is linear in the number of documents for `SmoothedIndicator` and quadratic for `PartitionedMeasure`.
+    The derivative holds the order of the documents fixed.
+
+    Parameters
+    ----------
+    scores : array of shape (N,) or (N, 2)
+        One score per document, larger is better; two parameters per document for a `PartitionedMeasure`.
+    labels : array of shape (N,)
+        Relevance of each document, at least 0.
+    qid : array of shape (N,), optional
+        Query id of each row: any hashable ids, in any order. By default all rows form one query.
+    gain : str or Gain, default "ndcg"
+        The gain, or its text form, such as "ndcg@10".
+    relaxation : Relaxation, default SmoothedIndicator()
+        The map from scores to A.
+    n_iter : float, default 5
+        Number of Sinkhorn iterations; each normalizes columns, then rows. A half more, such as 0.5 or 5.5,
+        ends with columns: 0.5 with `epsilon` 0 is the objective of SmoothRank.
+    epsilon : float, default 1e-6
+        Constant added to every entry of A.
+    sample_weight : array of shape (N,), optional
+        Row weights, at least 0. Each multiplies its document's contribution l(r_j, k), also in the best
+        ranking. With inverse propensities as weights, the gain of clicked documents is unbiased. A document
+        of weight 0 contributes nothing at any rank, but still occupies one.
+    query_weight : array of shape (Q,) or (N,), or mapping, optional
+        Query weights c_q: per query in order of first appearance, per row, or {id: weight}. The value is the
+        weighted mean sum_q c_q f_q / sum_q c_q; `per_query` is without weights.
+    n_threads : int, optional
+        Number of threads, shared over queries. The default is SINKPROP_NUM_THREADS if set, or the number of
+        CPU cores; small inputs use one. Does not change the result, to the last bit.
+
+    Returns
+    -------
+    ExpectedGain
+        Value, value per query, gradient and query ids.
+
+    Examples
+    --------
     >>> r = expected_gain([0.2, 1.5, 0.3], [2, 0, 1], gain="ndcg@10", relaxation=SmoothedIndicator(sigma=0.5))
     >>> round(r.value, 4), r.gradient.round(4)
     (0.8191, array([ 0.044 , -0.0189, -0.0251]))
@@ -92,9 +124,10 @@ def native_gain(
     *,
     power: int = 1,
 ) -> ExpectedGain:
-    """The expected gain of checked scores x, under settings of the native layer.
+    """Expected gain of checked scores x under settings of the native layer.
 
-    power  of the query's size to which its cost grows: costlier queries are worth a second thread sooner
+    The other arguments are those of `expected_gain`. The cost of a query grows with its size to this `power`:
+    it decides from what size a second thread is worth its cost.
     """
     y = as_labels(labels, len(x))
     groups = group_rows(qid, len(x))
@@ -121,14 +154,14 @@ def grouped_gain(
     power: int = 1,
     factor: float | None = None,
 ) -> tuple[Floats, Floats]:
-    """Values (Q,) and the gradient of their mean, or of `factor` times their sum, from checked arrays.
+    """Values (Q,) of checked arrays, and the gradient of their mean, or of `factor` times their sum.
 
-    Rows of x that belong to no query have the gradient 0. Their labels must be such as the gain takes.
+    Rows of x that belong to no query have gradient 0; their labels must still be valid for the gain.
     """
     gains = native_gains(gain, y, groups, row_weights)
     covered = groups.offsets[-1] == len(x)
     per_query, gradient = np.empty(len(groups.offsets) - 1), np.empty_like(x) if covered else np.zeros_like(x)
-    # by position: names would cost a small query as much again as its mathematics
+    # by position: passing arguments by name would double the time of a small query
     n_threads = threads(n_threads, len(x) * groups.longest ** (power - 1))
     _native.expected_gain(
         x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor

@@ -1,9 +1,9 @@
 """Rank-linear gains as values.
 
-A gain is *rank-linear* when a ranking s of documents with labels r is worth sum_k l(r_s[k], k): each document
-adds an amount that depends on its own label and rank alone. Its expectation then depends on the distribution
-over rankings only through Pi[j, k], the probability that document j is at rank k. The gains that are commonly
-used are also *separable*, l(r, k) = G(r) D(k), with a gain G of the label and a discount D of the rank.
+A gain is *rank-linear* when the value of a ranking s of documents with labels r is sum_k l(r_s[k], k): each
+document adds an amount that depends only on its label and its rank. The expectation then depends on the
+distribution over rankings only through Pi[j, k], the probability that document j is at rank k. Most commonly
+used gains are also *separable*, l(r, k) = G(r) D(k), with a gain G of the label and a discount D of the rank.
 
 Larger is better. A gain has a text form that means the same in code, on the command line and in reports:
 
@@ -48,40 +48,100 @@ FORMS = "ndcg, ndcg@10, ndcg(discount=log2,gain=linear)@10, p@5, p(threshold=2)@
 class Gain(ABC):
     """A rank-linear gain, sum_jk S[j, k] l(r_j, k) for the permutation matrix S of a ranking.
 
-    `separable` is true when l(r, k) = G(r) D(k); then `gains` is G and `discounts` is D. `normalized` is true
-    when a query's value is divided by that of its best ranking, sum_k D(k) G(r_(k)) with the labels in
-    decreasing order of G; a query whose best ranking is worth 0 has the value 0.
+    Base class of `NDCG`, `Precision`, `RBP` and `RankLinear`. For the first three, `str` gives a text form,
+    which `parse_gain` reads.
     """
 
     @property
     def separable(self) -> bool:
+        """Whether l(r, k) = G(r) D(k), with G given by `gains` and D by `discounts`."""
         return True
 
     @property
     @abstractmethod
-    def normalized(self) -> bool: ...
+    def normalized(self) -> bool:
+        """Whether a query's value is divided by the value of its best ranking.
+
+        The best ranking has the labels in decreasing order of G, and the value sum_k D(k) G(r_(k)). A query
+        whose best ranking has the value 0 has the value 0.
+        """
 
     @abstractmethod
     def gains(self, labels: ArrayLike) -> Floats:
-        """G of each label: (N,) to a new (N,) array; ValueError for a label that the gain cannot take."""
+        """Gain G of each label.
+
+        Parameters
+        ----------
+        labels : array of shape (N,)
+            Labels of documents.
+
+        Returns
+        -------
+        array of shape (N,)
+            New array with G of each label.
+
+        Raises
+        ------
+        ValueError
+            If the gain is not defined for a label.
+        """
 
     def native_gains(self, labels: Floats) -> tuple[Floats, bool]:
-        """What the native layer takes: gains and False, or True and labels of which it makes 2^r - 1."""
+        """Gains in the form that the native layer takes.
+
+        Parameters
+        ----------
+        labels : array of shape (N,)
+            Labels of documents.
+
+        Returns
+        -------
+        values : array of shape (N,)
+            The gains, or the labels, from which native code computes 2^r - 1.
+        exponential : bool
+            Whether `values` are labels.
+        """
         return self.gains(labels), False
 
     def discounts(self, n: int) -> Floats:
-        """D(1), ..., D(n): a read-only (n,) array, computed once for each n.
+        """Discounts of the ranks 1 to n.
 
+        Parameters
+        ----------
+        n : int
+            Number of ranks.
+
+        Returns
+        -------
+        array of shape (n,)
+            D(1), ..., D(n). The array is read-only and cached.
+
+        Examples
+        --------
         >>> NDCG(3).discounts(4).round(4)
         array([1.    , 1.    , 0.6309, 0.    ])
         """
         return _cached_discounts(self, n)
 
     def class_discounts(self, labels: ArrayLike, n: int) -> tuple[NDArray[np.int32], Floats]:
-        """The table l(r, k) before normalization: `classes` (N,) and `D` (U, n), a row a distinct label.
+        """Table of l(r, k) before normalization, with one row per distinct label.
 
-        Row j of the matrix l(r_j, k) is `D[classes[j]]`.
+        Parameters
+        ----------
+        labels : array of shape (N,)
+            Labels of documents.
+        n : int
+            Number of ranks.
 
+        Returns
+        -------
+        classes : array of shape (N,)
+            Row of `D` for each document.
+        D : array of shape (U, n)
+            One row per distinct label: row j of the matrix l(r_j, k) is `D[classes[j]]`.
+
+        Examples
+        --------
         >>> classes, D = Precision(2).class_discounts([1, 0, 1], n=3)
         >>> D[classes]
         array([[0.5, 0.5, 0. ],
@@ -97,7 +157,7 @@ class Gain(ABC):
         """D of the ranks 1, ..., n."""
 
 
-# A batch asks for few different n, and an entry may be as long as the longest query.
+# Few different n occur together, and an entry may be as long as the longest query.
 @lru_cache(maxsize=32)
 def _cached_discounts(gain: Gain, n: int) -> Floats:
     D = gain._discount(np.arange(1, n + 1, dtype=np.float64))
@@ -108,12 +168,22 @@ def _cached_discounts(gain: Gain, n: int) -> Floats:
 @final
 @dataclass(frozen=True)
 class NDCG(Gain):
-    """Normalized discounted cumulative gain of the first `k` ranks, or of all (Jarvelin and Kekalainen 2002).
+    """Normalized discounted cumulative gain (Jarvelin and Kekalainen 2002).
 
-    The gain of a label is 2^r - 1 ("exponential") or r ("linear"). The discount of rank k is D(1) = D(2) = 1
-    and 1/log2(k) after ("letor": that of the paper and of LETOR's evaluation script) or 1/log2(k + 1)
-    ("log2": the one most other tools use). A query without a relevant document has the value 0.
+    A query without a relevant document has the value 0.
 
+    Parameters
+    ----------
+    k : int, optional
+        Number of ranks that count. By default all ranks count.
+    discount : {"letor", "log2"}, default "letor"
+        Discount of a rank. "letor", used by the paper and by LETOR's evaluation script, is 1 at ranks 1 and 2
+        and 1/log2(rank) after. "log2", used by most other tools, is 1/log2(rank + 1).
+    gain : {"exponential", "linear"}, default "exponential"
+        Gain of a label r: 2^r - 1 or r.
+
+    Examples
+    --------
     >>> NDCG().gains([0, 1, 2, 3])
     array([0., 1., 3., 7.])
     >>> NDCG(discount="log2").discounts(3).round(4)
@@ -175,10 +245,19 @@ _NDCG_DEFAULTS = {"discount": "letor", "gain": "exponential"}
 @final
 @dataclass(frozen=True)
 class Precision(Gain):
-    """Precision of the first `k` ranks: the share of them that have labels of at least `threshold`.
+    """Precision at k: the fraction of the first k ranks whose labels reach the threshold.
 
-    A query of fewer than k documents is still divided by k.
+    The count is divided by k even if a query has fewer than k documents.
 
+    Parameters
+    ----------
+    k : int
+        Number of ranks that count.
+    threshold : float, default 1.0
+        Least label of a relevant document.
+
+    Examples
+    --------
     >>> Precision(5, threshold=2).gains([0, 1, 2, 3])
     array([0., 0., 1., 1.])
     """
@@ -212,11 +291,16 @@ class Precision(Gain):
 @final
 @dataclass(frozen=True)
 class RBP(Gain):
-    """Rank-biased precision, (1 - p) sum_k r_s[k] p^(k-1), with 0 <= `p` < 1 (Moffat and Zobel 2008).
+    """Rank-biased precision, (1 - p) sum_k r_s[k] p^(k-1) (Moffat and Zobel 2008).
 
-    `p` is the persistence: a reader goes on from each document to the next with probability p; at p = 0 only
-    the first rank counts. At p = 1 every ranking would be worth 0, so that is an error.
+    Parameters
+    ----------
+    p : float, default 0.8
+        Persistence, 0 <= p < 1: the probability that a reader continues from one document to the next. With
+        p = 0 only the first rank counts. With p = 1 every ranking would have the value 0, so 1 is an error.
 
+    Examples
+    --------
     >>> RBP(0.5).discounts(4)
     array([0.5   , 0.25  , 0.125 , 0.0625])
     """
@@ -250,16 +334,32 @@ class RBP(Gain):
 @final
 @dataclass(frozen=True, kw_only=True)
 class RankLinear(Gain):
-    """A rank-linear gain of the user's own: separable functions, or a table of the label and the rank.
+    """A custom rank-linear gain: separable functions, or a table of the label and the rank.
 
-    Separable: `gain(labels)` returns G of each label and `discount(ranks)` returns D of the ranks 1.0, ...,
-    n, both as arrays of their argument's shape; D(k) may depend on k alone. `normalize` divides each query by
-    the value of its best ranking, for which G must be nonnegative and D nonnegative and nonincreasing.
+    Pass `gain` and `discount` together for a separable gain l(r, k) = G(r) D(k), or `table` alone for a
+    general one.
 
-    General: `table(labels, ranks)` is l(r, k), called with labels (U, 1) and ranks (1, n) that broadcast to
-    (U, n). A query costs one more product with A for each distinct label in it: the same linear time for
-    graded labels, quadratic where every document has its own.
+    Parameters
+    ----------
+    gain : callable, optional
+        Function from an array of labels to an array of their gains G, of the same shape.
+    discount : callable, optional
+        Function from an array of the ranks 1.0, ..., n to an array of their discounts D, of the same shape.
+        D(k) may depend only on k.
+    table : callable, optional
+        Function `table(labels, ranks)` that returns l(r, k). It is called with labels of shape (U, 1) and
+        ranks of shape (1, n), which broadcast to (U, n).
+    normalize : bool, default False
+        Whether to divide each query by the value of its best ranking. G must then be nonnegative, and D
+        nonnegative and nonincreasing. Not available with `table`.
 
+    Notes
+    -----
+    With `table`, a query costs one more product with A for each distinct label in it. This is still linear
+    time for graded labels, and quadratic if every document has a different label.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> dcg = RankLinear(gain=np.square, discount=lambda ranks: 1 / ranks)
     >>> dcg.gains([0, 1, 2]), dcg.discounts(2)
@@ -293,7 +393,7 @@ class RankLinear(Gain):
             )
 
     def __hash__(self) -> int:
-        # Equal functions need not be hashable (numpy.poly1d is not); equality tells such gains apart.
+        # Functions need not be hashable (numpy.poly1d is not); equality still distinguishes such gains.
         return hash((RankLinear, self.separable, self.normalize))
 
     @property
@@ -365,7 +465,7 @@ class RankLinear(Gain):
 
 
 def as_gain(value: str | Gain) -> Gain:
-    """The gain that a value stands for: a `Gain` as it is, a text form parsed.
+    """Return a `Gain` unchanged, and parse a text form.
 
     >>> as_gain("rbp@0.9") == as_gain(RBP(0.9))
     True
@@ -389,11 +489,26 @@ _ONLY_METRICS = {"map", "mrr", "err"}
 
 @lru_cache(maxsize=64)
 def parse_gain(text: str) -> Gain:
-    """The gain with the given text form, in either case: the inverse of `str`.
+    """Parse the text form of a gain: the inverse of `str`.
 
-    The forms are "ndcg" and "ndcg@K", "p@K" (also "precision@K"), "rbp" and "rbp@P", with options in
-    parentheses before the cutoff.
+    Parameters
+    ----------
+    text : str
+        "ndcg" or "ndcg@K", "p@K" (also "precision@K"), "rbp" or "rbp@P", with options in parentheses before
+        the cutoff. Case does not matter.
 
+    Returns
+    -------
+    Gain
+        The gain.
+
+    Raises
+    ------
+    ValueError
+        If the text is not the form of a gain.
+
+    Examples
+    --------
     >>> parse_gain("NDCG(discount=log2, gain=linear)@10")
     NDCG(k=10, discount='log2', gain='linear')
     >>> parse_gain("precision(threshold=2)@5")
@@ -403,8 +518,9 @@ def parse_gain(text: str) -> Gain:
     if match is None or match["name"] not in _READERS:
         if match is not None and match["name"] in _ONLY_METRICS:
             raise ValueError(
-                f"gain {text!r} is a metric that can be evaluated, not trained on: a document's worth there "
-                f"depends on where the others stand. Train on 'ndcg', say. The forms are {FORMS}."
+                f"gain {text!r} is a metric that can be evaluated but not trained on: a document's "
+                "contribution depends on the ranks of the others. Use another gain, such as 'ndcg'. "
+                f"The forms are {FORMS}."
             )
         unknown_form("gain", text, _READERS, FORMS)
     reader = _READERS[match["name"]]
@@ -444,12 +560,12 @@ _READERS: dict[str, Callable[[dict[str, str], str | None], Gain]] = {
 def _label_array(labels: ArrayLike) -> Floats:
     r: Floats = np.ascontiguousarray(labels, dtype=np.float64)
     if r.ndim != 1:
-        raise ValueError(f"labels: expected one value a document, shape (N,); got shape {r.shape}.")
+        raise ValueError(f"labels: expected one value per document, shape (N,); got shape {r.shape}.")
     return r
 
 
 def _values(call: str, function: Callable[..., ArrayLike], *arguments: Floats) -> Floats:
-    """What a function of the user's gives for whole arrays."""
+    """Result of a user's function for whole arrays; errors call it `call`."""
     try:
         with np.errstate(all="ignore"):  # the result is checked instead
             return np.array(function(*arguments), dtype=np.float64)

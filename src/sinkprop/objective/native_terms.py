@@ -1,4 +1,4 @@
-"""Gains and relaxations as named arguments of the native functions."""
+"""Gains and relaxations as arguments of the native functions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ _CODES = {"gaussian": 0, "laplace": 1, "logit-logistic": 2, "probit": 3, "beta":
 
 
 class NativeSettings(NamedTuple):
-    """A relaxation and its normalization, in the order of the native arguments: `*settings` or by name.
+    """A relaxation and its normalization, in the order of the native arguments.
 
-    relaxation  its number, as in native/kernels/kernels.hpp
-    exact       the accurate setting of the Gaussian sums
-    half_steps  normalizations of columns or rows
+    relaxation  Number of the relaxation in native/kernels/kernels.hpp.
+    sigma       Smoothing width; 1 for partitioned measures.
+    exact       Whether to use the accurate setting of the Gaussian sums.
+    half_steps  Number of normalizations, alternately of columns and rows.
+    epsilon     Constant added to every entry of A.
     """
 
     relaxation: int
@@ -36,12 +38,13 @@ class NativeSettings(NamedTuple):
 
 
 class NativeGains(NamedTuple):
-    """A gain of the documents at hand, in the order of the native arguments: `*gains` or by name.
+    """The gain of given documents, in the order of the native arguments.
 
-    gains        (N,) gains, or labels of gain 2^r - 1 where `exponential` is set
-    classes      (N,) the row of `discounts` that each document has; None where there is one
-    discounts    (classes, longest)
-    normalize    whether values are divided by that of the best ranking
+    gains        (N,) gains, or labels of which native code computes 2^r - 1 if `exponential` is set.
+    exponential  Whether `gains` holds labels.
+    classes      (N,) row of `discounts` for each document; None if there is only one row.
+    discounts    (U, longest) discount of each rank, one row per class.
+    normalize    Whether values are divided by the value of the best ranking.
     """
 
     gains: Floats
@@ -52,7 +55,7 @@ class NativeGains(NamedTuple):
 
 
 def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> NativeSettings:
-    """The relaxation and the normalization, checked."""
+    """Checked native arguments of a relaxation and its normalization."""
     if isinstance(relaxation, SmoothedIndicator):
         code, sigma, exact = _CODES[relaxation.kernel], relaxation.sigma, relaxation.accuracy == "exact"
     elif isinstance(relaxation, PartitionedMeasure):
@@ -63,13 +66,13 @@ def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> Na
         )
     if not isinstance(epsilon, Real) or isinstance(epsilon, bool) or not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon must be a finite number, not below 0; got {epsilon!r}.")
-    if epsilon > 1e100:  # entries of A are at most 1: sums of this would overflow for nothing
+    if epsilon > 1e100:  # sums would overflow, and entries of A are at most 1
         raise ValueError(f"epsilon must be at most 1e100; got {epsilon!r}.")
     return NativeSettings(code, sigma, exact, half_steps(n_iter), float(epsilon))
 
 
 def native_gains(gain: Gain, y: Floats, groups: Groups, row_weights: Floats | None) -> NativeGains:
-    """The gain of labels y (N,), each document's multiplied by its weight."""
+    """Native arguments of a gain for labels y (N,); row weights multiply each document's gain."""
     longest = groups.longest
     if gain.separable:
         weights, exponential = gain.native_gains(y)

@@ -1,8 +1,8 @@
 """A single ranking from a doubly-stochastic matrix.
 
 Pi[j, k] is the probability that document j is at rank k. The likeliest ranking s maximizes
-sum_k ln Pi[s[k], k], an assignment problem of cubic cost; the short-cut of Adams and Zemel solves it among
-the first documents only.
+sum_k ln Pi[s[k], k], an assignment problem of cubic cost. The shortcut of Adams and Zemel solves it for the
+first documents only.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ Method = Literal["shortcut", "hungarian", "sort"]
 
 
 def choose_permutation(Pi: npt.ArrayLike, method: Method = "shortcut", *, top: int = 200) -> Positions:
-    """Document indices, best first: the document ``s[k]`` is at rank k.
+    """Choose one ranking from a matrix of rank probabilities.
 
     Parameters
     ----------
-    Pi : (n, n) array_like
-        Row = document, column = rank; finite and nonnegative.
-    method : {"shortcut", "hungarian", "sort"}
-        "hungarian" maximizes sum_k ln Pi[s[k], k]: it uses as few zero entries as it can, then makes the sum
-        over the others as large as it can. "sort" orders by expected rank sum_k k Pi[j, k], ties in input
-        order. "shortcut" sorts, then reorders the first ``top`` documents among the first ``top`` ranks by
+    Pi : array of shape (n, n)
+        Rows are documents, columns are ranks; finite and nonnegative.
+    method : {"shortcut", "hungarian", "sort"}, default "shortcut"
+        "hungarian" maximizes sum_k ln Pi[s[k], k]: it uses as few zero entries as possible, then makes the
+        sum over the others as large as possible. "sort" orders by expected rank sum_k k Pi[j, k], ties in
+        input order. "shortcut" sorts, then reorders the first `top` documents among the first `top` ranks by
         the Hungarian algorithm.
-    top : int
-        Documents that "shortcut" reorders. With ``top >= n`` it maximizes the same sum as "hungarian".
+    top : int, default 200
+        Number of documents that "shortcut" reorders. With ``top >= n`` it maximizes the same sum as
+        "hungarian".
 
     Returns
     -------
-    (n,) ndarray of int
+    array of int of shape (n,)
+        Document indices, best first: document ``s[k]`` is at rank k.
 
     Examples
     --------
     >>> Pi = [[0.5, 0.0, 0.5], [0.4, 0.5, 0.1], [0.1, 0.5, 0.4]]
     >>> choose_permutation(Pi, "sort")  # expected ranks 2.0, 1.7, 2.3
     array([1, 0, 2])
-    >>> choose_permutation(Pi, "hungarian")  # 0.5 * 0.5 * 0.4; document 0 is never at rank 1
+    >>> choose_permutation(Pi, "hungarian")  # 0.5 * 0.5 * 0.4
     array([0, 1, 2])
-
     """
     P = nonnegative_square(Pi, "Pi")
     one_of("method", method, get_args(Method))
@@ -63,7 +64,7 @@ def choose_permutation(Pi: npt.ArrayLike, method: Method = "shortcut", *, top: i
 
 
 def _expected_rank(P: Floats) -> Floats:
-    """sum_k k P[j, k]; sums, not a matrix product, so that equal rows tie to the last bit."""
+    """Expected ranks sum_k k P[j, k], without a matrix product, so that equal rows tie to the last bit."""
     rank = np.arange(1.0, P.shape[1] + 1.0)
     scale = max(1.0, float(P.max()))
     with np.errstate(under="ignore"):
@@ -72,13 +73,13 @@ def _expected_rank(P: Floats) -> Floats:
 
 
 def _assignment(P: Floats) -> Positions:
-    """Row at each column: the assignment with the fewest zeros and, among those, the largest sum of logs."""
+    """Row assigned to each column: the fewest zeros and, among those, the largest sum of logs."""
     from scipy.optimize import linear_sum_assignment
 
     positive = P > 0.0
     log_P = np.log(P, where=positive, out=np.zeros_like(P))
     if not positive.all():
-        # One zero more must cost more than the other entries, fewer than n, can make good.
+        # One more zero must cost more than the fewer than n other entries can gain.
         logs = log_P[positive]
         low, high = (float(logs.min()), float(logs.max())) if logs.size else (0.0, 0.0)
         log_P[~positive] = low - len(P) * (high - low) - 1.0

@@ -1,4 +1,4 @@
-"""The distribution over ranks: columns of Pi, expected ranks, top-k probabilities, assignment."""
+"""The distribution over ranks: columns of Pi, expected ranks, top-k probabilities, one ranking."""
 
 from __future__ import annotations
 
@@ -29,10 +29,33 @@ def expected_ranks(
     epsilon: float = 1e-6,
     n_threads: int | None = None,
 ) -> Floats:
-    """Expected rank of each document in its query, sum_k k Pi[j, k]: (N,), 1 for the top.
+    """Expected rank of each document in its query, sum_k k Pi[j, k].
 
-    Pi is never formed for a `SmoothedIndicator`: linear time.
+    For a `SmoothedIndicator` Pi is never formed, and the time is linear.
 
+    Parameters
+    ----------
+    scores : array of shape (N,) or (N, 2)
+        One score per document, larger is better; two parameters per document for a `PartitionedMeasure`.
+    qid : array of shape (N,), optional
+        Query id of each row: any hashable ids, in any order. By default all rows form one query.
+    relaxation : Relaxation, default SmoothedIndicator()
+        The map from scores to the matrix A.
+    n_iter : float, default 5
+        Number of Sinkhorn iterations; each normalizes columns, then rows. A half more ends with columns.
+    epsilon : float, default 1e-6
+        Constant added to every entry of A.
+    n_threads : int, optional
+        Number of threads. The default is SINKPROP_NUM_THREADS if set, or the number of CPU cores; small
+        inputs use one.
+
+    Returns
+    -------
+    array of shape (N,)
+        Expected ranks; the top rank is 1.
+
+    Examples
+    --------
     >>> expected_ranks([0.2, 1.5, 0.3], relaxation=SmoothedIndicator(sigma=0.5)).round(3)
     array([2.468, 1.074, 2.434])
     """
@@ -53,10 +76,36 @@ def top_k_probability(
     epsilon: float = 1e-6,
     n_threads: int | None = None,
 ) -> Floats:
-    """Probability of each document to be among the first k of its query, sum_(k' <= k) Pi[j, k']: (N,).
+    """Probability that each document is among the first k of its query, sum_(k' <= k) Pi[j, k'].
 
-    Pi is never formed for a `SmoothedIndicator`: linear time.
+    These are the model's rank probabilities, a relaxation chosen for ranking; they are not calibrated. For a
+    `SmoothedIndicator` Pi is never formed, and the time is linear.
 
+    Parameters
+    ----------
+    scores : array of shape (N,) or (N, 2)
+        One score per document, larger is better; two parameters per document for a `PartitionedMeasure`.
+    k : int
+        Number of ranks, at least 1.
+    qid : array of shape (N,), optional
+        Query id of each row: any hashable ids, in any order. By default all rows form one query.
+    relaxation : Relaxation, default SmoothedIndicator()
+        The map from scores to the matrix A.
+    n_iter : float, default 5
+        Number of Sinkhorn iterations; each normalizes columns, then rows. A half more ends with columns.
+    epsilon : float, default 1e-6
+        Constant added to every entry of A.
+    n_threads : int, optional
+        Number of threads. The default is SINKPROP_NUM_THREADS if set, or the number of CPU cores; small
+        inputs use one.
+
+    Returns
+    -------
+    array of shape (N,)
+        Probabilities.
+
+    Examples
+    --------
     >>> top_k_probability([0.2, 1.5, 0.3], 1, relaxation=SmoothedIndicator(sigma=0.5)).round(3)
     array([0.027, 0.946, 0.043])
     """
@@ -76,12 +125,30 @@ def doubly_stochastic(
     n_iter: float = 5,
     epsilon: float = 1e-6,
 ) -> Floats:
-    """Pi of one query: Pi[j, k - 1] is the probability that document j, in the input's order, is at rank k.
+    """Matrix Pi of rank probabilities of one query.
 
-    All columns, (n, n), in quadratic time, or with `ranks` (1 to n) only those, (n, len(ranks)), in linear
-    time each for a `SmoothedIndicator`. Rows sum to 1; after an incomplete normalization, columns nearly
-    (with a half iteration at the end, columns to 1 and rows nearly).
+    Parameters
+    ----------
+    scores : array of shape (n,) or (n, 2)
+        One score per document, larger is better; two parameters per document for a `PartitionedMeasure`.
+    ranks : int or array of int, optional
+        Ranks, from 1 to n, whose columns are computed, in linear time per rank for a `SmoothedIndicator`. By
+        default all columns are computed, in quadratic time.
+    relaxation : Relaxation, default SmoothedIndicator()
+        The map from scores to the matrix A.
+    n_iter : float, default 5
+        Number of Sinkhorn iterations; each normalizes columns, then rows. A half more ends with columns.
+    epsilon : float, default 1e-6
+        Constant added to every entry of A.
 
+    Returns
+    -------
+    array of shape (n, n), or (n, len(ranks)) with `ranks`
+        Pi[j, k - 1] is the probability that document j, in input order, is at rank k. After whole iterations
+        rows sum to 1 and columns nearly; after a half iteration at the end, columns sum to 1 and rows nearly.
+
+    Examples
+    --------
     >>> doubly_stochastic([0.2, 1.5, 0.3], relaxation=SmoothedIndicator(sigma=0.5)).round(3)
     array([[0.027, 0.479, 0.495],
            [0.946, 0.033, 0.02 ],
@@ -105,7 +172,7 @@ def doubly_stochastic(
 
 
 def chosen_ranks(ranks: ArrayLike, n: int) -> NDArray[Any]:
-    """The ranks, one or several, checked: whole numbers from 1 to n."""
+    """Checked array of one or several ranks: whole numbers from 1 to n."""
     chosen: NDArray[Any] = np.atleast_1d(np.asarray(ranks))
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not chosen.size:
         raise ValueError(f"ranks must be whole numbers from 1 to {n}; got {ranks!r}.")
@@ -116,7 +183,7 @@ def chosen_ranks(ranks: ArrayLike, n: int) -> NDArray[Any]:
 
 
 def _as_probabilities(p: Floats, n_iter: float) -> Floats:
-    """Probabilities without the last digits of a sum that stray below 0 or, for normalized rows, above 1."""
+    """Clip rounding errors below 0 and, if rows were normalized last, above 1."""
     rows_last = n_iter > 0 and n_iter == int(n_iter)
     return p.clip(0, 1 if rows_last else None)
 
@@ -128,7 +195,7 @@ def _project(
     settings: NativeSettings,
     n_threads: int | None,
 ) -> Floats:
-    """sum_k Pi[j, k] columns[c, k] for each document and each c: (N, C)."""
+    """Weighted sums sum_k Pi[j, k] columns[c, k] for each document j and each c: (N, C)."""
     out = np.empty((len(x), len(columns)))
     _native.project(x, groups.offsets, groups.rows, columns, *settings, threads(n_threads, len(x)), out)
     return out
@@ -137,7 +204,7 @@ def _project(
 def partitioned_ranks(
     theta: Floats, groups: Groups, relaxation: Relaxation, *, n_iter: float, epsilon: float, top: int
 ) -> Integers:
-    """Ranks (N,) by the short-cut Hungarian algorithm on each query's Pi, as the paper ranks test queries."""
+    """Ranks (N,) by the shortcut Hungarian algorithm on each query's Pi, as the paper ranks test queries."""
     ranks = np.empty(len(theta), dtype=np.int64)
     for first, last in zip(groups.offsets[:-1], groups.offsets[1:], strict=True):
         rows = np.arange(first, last) if groups.rows is None else groups.rows[first:last]

@@ -1,8 +1,8 @@
-"""Relaxations as values: the ways from scores to the pre-Sinkhorn matrix A.
+"""Relaxations as values: the maps from scores to the pre-Sinkhorn matrix A.
 
 A[j, k] >= 0 says how well document j fits at rank k. Sinkhorn normalization turns A into Pi[j, k], the
-probability that document j is at rank k. A relaxation is only a choice and its settings; `reference.py`
-defines what each one computes.
+probability that document j is at rank k. A relaxation only names a map and holds its settings;
+`reference.py` defines the computation.
 """
 
 from __future__ import annotations
@@ -28,38 +28,48 @@ __all__ = [
 
 
 class Relaxation(ABC):
-    """A map from the scores of one query to its matrix A (n, n): row = document, column = rank."""
+    """A map from the scores of one query to its matrix A (n, n), with rows = documents and columns = ranks.
+
+    Base class of `SmoothedIndicator` and `PartitionedMeasure`.
+    """
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """The scores of one document: 1 for scores of shape (N,), 2 for (N, 2)."""
+        """Number of scores per document: 1 for scores of shape (N,), 2 for (N, 2)."""
 
 
 @final
 @dataclass(frozen=True)
 class SmoothedIndicator(Relaxation):
-    """The smoothed indicator of "document j is at rank k", from one score phi_j a document, in linear time.
+    """Smoothed indicator of "document j is at rank k", from one score phi_j per document, in linear time.
 
-    With s the documents by decreasing score,
+    With s the documents in order of decreasing score::
 
         kernel "gaussian":  A[j, k] = exp(-(phi_j - phi_s[k])^2 / (2 sigma^2))
         kernel "laplace":   A[j, k] = exp(-|phi_j - phi_s[k]| / sigma)
 
-    Scores closer than about `sigma` share their ranks: as sigma goes to 0, Pi becomes the permutation matrix
-    of the sort and the expected gain the metric itself, and as sigma grows every ranking becomes equally
-    likely. Gradients flow through both phi_j and phi_s[k]; the order is held fixed.
+    Scores closer than about `sigma` share their ranks. As sigma goes to 0, Pi becomes the permutation matrix
+    of the sort, and the expected gain becomes the metric itself. As sigma grows, every ranking becomes
+    equally likely. Gradients flow through both phi_j and phi_s[k]; the order is held fixed.
 
-    Use "gaussian", the paper's, with smooth scorers (linear, neural). At a tie its derivative is 0, so
-    documents with equal scores get no gradient to part them; use "laplace" where ties are common, as with
-    boosted trees and scorers that start at 0. There the derivative is one-sided: of two tied documents the
-    earlier in the order counts as above. "laplace" is also several times faster.
+    Parameters
+    ----------
+    sigma : float, default 1.0
+        Smoothing width, from 1e-300 to 1e300. Start near the spread of the scores.
+    kernel : {"gaussian", "laplace"}, default "gaussian"
+        Use "gaussian", the paper's kernel, with smooth scorers (linear, neural). At a tie its derivative is
+        0, so documents with equal scores get no gradient that separates them. Use "laplace" where ties are
+        common, as with boosted trees and scorers that start at 0. Its derivative at a tie is one-sided: of
+        two tied documents, the earlier in the order counts as above. "laplace" is also several times faster.
+    accuracy : {"fast", "exact"}, default "fast"
+        Accuracy of the "gaussian" kernel, which is evaluated in linear time by local expansions and sums of
+        exponentials. "exact": gradients are within 1e-9 of the dense result, relative to the largest. "fast":
+        within 1e-5, or 1e-6 / sigma where that is more (for example if a whole query has almost no gradient).
+        "laplace" is exact with either.
 
-    `accuracy` is that of the "gaussian" kernel, which is evaluated in linear time by local expansions and
-    sums of exponentials. "exact": gradients are within 1e-9 of the dense result, relative to the largest.
-    "fast", the default: within 1e-5, or 1e-6 / sigma where that is more (as where a whole query has next to
-    no gradient). "laplace" is exact in both.
-
+    Examples
+    --------
     >>> SmoothedIndicator(0.5, "laplace")
     SmoothedIndicator(sigma=0.5, kernel='laplace', accuracy='fast')
     """
@@ -93,9 +103,9 @@ class SmoothedIndicator(Relaxation):
 @final
 @dataclass(frozen=True)
 class PartitionedMeasure(Relaxation):
-    """A distribution on (0, 1) for each document, cut into n equal bins, in quadratic time.
+    """Partitioned measure: one distribution on (0, 1) per document, cut into n equal bins, in quadratic time.
 
-    With F the distribution function of the family and theta_j the document's own two parameters,
+    With F the distribution function of the family and theta_j the two parameters of document j::
 
         A[j, k] = F(k/n; theta_j) - F((k-1)/n; theta_j)
 
@@ -104,12 +114,19 @@ class PartitionedMeasure(Relaxation):
         family "beta":            F(u) = I_u(a, b)                          theta = (log a, log b)
 
     Mass near 0 means near the top, so a lower mu, or a lower a for a given b, ranks a document higher. Scores
-    have the shape (N, 2) and hold theta, any real numbers (very large ones count as at their `limits`).
+    have the shape (N, 2) and hold theta. They may be any real numbers; those beyond `limits` are clipped.
 
-    Use this rather than `SmoothedIndicator` when the scorer should say how sure it is of each document's
-    place: the second parameter is learned for each document. "logit-logistic", the paper's, is the cheapest
-    and has the heaviest tails; "probit" has Gaussian tails; "beta" can put a document's mass at both ends.
+    Use this instead of `SmoothedIndicator` if the scorer should learn how certain each document's rank is:
+    the second parameter is learned for each document.
 
+    Parameters
+    ----------
+    family : {"logit-logistic", "probit", "beta"}, default "logit-logistic"
+        Family of distributions. "logit-logistic", used by the paper, is the cheapest and has the heaviest
+        tails; "probit" has Gaussian tails; "beta" can put a document's mass at both ends.
+
+    Examples
+    --------
     >>> PartitionedMeasure("probit").width
     2
     """
@@ -118,8 +135,10 @@ class PartitionedMeasure(Relaxation):
 
     @property
     def limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The least and the largest theta: one beyond is taken at the limit, and gets no gradient.
+        """Least and largest values of the two parameters; a value beyond is clipped and gets no gradient.
 
+        Examples
+        --------
         >>> PartitionedMeasure("probit").limits  # of mu and log s
         ((-1e+30, -50.0), (1e+30, 50.0))
         """
@@ -136,9 +155,10 @@ class PartitionedMeasure(Relaxation):
 
 
 def score_weights(relaxation: Relaxation) -> tuple[float, ...]:
-    """What a document's parameters are multiplied with to make its one score: larger is nearer the top.
+    """Weights of a document's parameters in its single score, which is larger nearer the top.
 
-    Of a partitioned measure it is the middle of the document's distribution over (0, 1), where 0 is the top.
+    The score for a partitioned measure follows the middle of the document's distribution over (0, 1), where 0
+    is the top.
 
     >>> score_weights(PartitionedMeasure("probit")), score_weights(PartitionedMeasure("beta"))
     ((-1.0, 0.0), (-1.0, 1.0))
@@ -158,7 +178,7 @@ RELAXATIONS: dict[str, Relaxation] = {
 
 
 def as_relaxation(value: str | Relaxation) -> Relaxation:
-    """The relaxation that a value stands for: a `Relaxation` as it is, or one with its defaults by name.
+    """Return a `Relaxation` unchanged, and look up a name, which gives a relaxation with default settings.
 
     >>> as_relaxation("laplace")
     SmoothedIndicator(sigma=1.0, kernel='laplace', accuracy='fast')
@@ -176,7 +196,7 @@ def as_relaxation(value: str | Relaxation) -> Relaxation:
 
 
 def relaxation_record(relaxation: Relaxation) -> dict[str, Any]:
-    """A relaxation as plain data.
+    """Convert a relaxation to plain data.
 
     >>> relaxation_record(PartitionedMeasure("beta"))
     {'type': 'PartitionedMeasure', 'family': 'beta'}
@@ -185,7 +205,7 @@ def relaxation_record(relaxation: Relaxation) -> dict[str, Any]:
 
 
 def relaxation_from(record: dict[str, Any]) -> Relaxation:
-    """The relaxation of a record; a KeyError, TypeError or ValueError where it is none."""
+    """Relaxation from plain data; a KeyError, TypeError or ValueError if the data are invalid."""
     kinds = {"SmoothedIndicator": SmoothedIndicator, "PartitionedMeasure": PartitionedMeasure}
     kind = kinds[record["type"]]
     made: Relaxation = kind(**{name: value for name, value in record.items() if name != "type"})

@@ -1,12 +1,12 @@
 """Incomplete Sinkhorn normalization of a nonnegative square matrix, and its reverse pass.
 
 One iteration normalizes columns first, then rows. After T of these half iterations the result is
-``diag(u) A diag(v)``, where, from ``q_0 = 1``,
+``diag(u) A diag(v)``, where, from ``q_0 = 1``::
 
     q_(t+1) = 1 / (A' q_t)  for even t,      q_(t+1) = 1 / (A q_t)  for odd t,
 
-and u and v are the two last q, ``u = q_T`` and ``v = q_(T-1)`` for an even T, the reverse for an odd one, so
-that no matrix but A is stored. While every ``q`` stays within a safe range of floating-point numbers the
+and u and v are the last two q: ``u = q_T`` and ``v = q_(T-1)`` for an even T, the reverse for an odd one. So
+no matrix except A is stored. While every ``q`` stays within a safe range of floating-point numbers the
 products are plain; otherwise they are log-sum-exp products of ``log A`` and ``log q``, which neither overflow
 nor underflow.
 """
@@ -32,29 +32,29 @@ LARGE = 1e100
 
 
 def sinkhorn(A: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0) -> Floats:
-    """Incomplete Sinkhorn normalization Z^n_iter(A + epsilon): columns first, then rows, ``n_iter`` times.
+    """Incomplete Sinkhorn normalization Z^n_iter(A + epsilon): columns first, then rows, `n_iter` times.
 
     Parameters
     ----------
-    A : (n, n) array_like
-        Finite and nonnegative, of any magnitude; with ``epsilon = 0`` no row or column is all zeros.
-    n_iter : int, or a half more
-        Number of iterations. 0 gives a copy of ``A + epsilon``; 0.5 normalizes columns only.
-    epsilon : float
+    A : array of shape (n, n)
+        Finite and nonnegative, of any magnitude; with `epsilon` 0, no row or column may be all zeros.
+    n_iter : float, default 5
+        Number of iterations, whole or a half more. 0 gives a copy of ``A + epsilon``; 0.5 normalizes columns
+        only.
+    epsilon : float, default 0.0
         Constant added to every entry of A first.
 
     Returns
     -------
-    (n, n) ndarray of float64
-        Rows sum to 1 for ``n_iter >= 1``, or columns where a half iteration is the last; both do so in the
-        limit (`sinkhorn_limit`).
+    array of shape (n, n)
+        The normalized matrix, float64. Rows sum to 1 for ``n_iter >= 1``, or columns if a half iteration is
+        the last; in the limit both do (`sinkhorn_limit`).
 
     Examples
     --------
     >>> sinkhorn([[1, 3], [1, 1]], n_iter=1)  # columns: [[1/2, 3/4], [1/2, 1/4]]; then rows
     array([[0.4       , 0.6       ],
            [0.66666667, 0.33333333]])
-
     """
     B, T = _checked(A, n_iter, epsilon)
     if T == 0:
@@ -67,7 +67,7 @@ def sinkhorn(A: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0) -> Fl
         return softmax((log_B.T + log_before).T if T % 2 else log_B + log_before, axis=1 - T % 2)
     u, v = (before, last) if T % 2 else (last, before)
     with np.errstate(under="ignore"):
-        # u v' first: u A alone can underflow where u A v does not.
+        # u v' first: u A alone can underflow even if u A v does not.
         Z: Floats = np.outer(u, v)
         Z *= B
     return Z
@@ -78,31 +78,33 @@ def sinkhorn_vjp(
 ) -> Floats:
     """Gradient of ``sum(cotangent * sinkhorn(A, n_iter, epsilon=epsilon))`` with respect to A.
 
-    The reverse pass of exactly ``n_iter`` iterations, from the 2 n_iter stored scaling vectors.
+    This is the reverse pass of exactly `n_iter` iterations, from the 2 n_iter stored scaling vectors.
 
     Parameters
     ----------
-    A : (n, n) array_like
-        As for `sinkhorn`. The derivative with respect to a zero entry is one-sided and well defined.
-    cotangent : (n, n) array_like
+    A : array of shape (n, n)
+        The matrix, as for `sinkhorn`. The derivative with respect to a zero entry is one-sided and well
+        defined.
+    cotangent : array of shape (n, n)
         Finite weights of the entries of the result.
-    n_iter, epsilon
-        As for `sinkhorn`.
+    n_iter : float, default 5
+        Number of iterations, as for `sinkhorn`.
+    epsilon : float, default 0.0
+        Constant added to every entry of A first.
 
     Returns
     -------
-    (n, n) ndarray of float64
-        A derivative beyond the largest float64 (an entry of A below 1e-308 can have one) is infinite, with
-        its sign.
+    array of shape (n, n)
+        The gradient, float64. A derivative beyond the largest float64 (an entry of A below 1e-308 can have
+        one) is infinite, with its sign.
 
     Examples
     --------
-    The rows of the result sum to 1 whatever A is, so equal weights have no gradient:
+    The rows of the result sum to 1 for every A, so equal weights have no gradient:
 
     >>> sinkhorn_vjp([[1, 3], [1, 1]], [[1, 1], [1, 1]]).round(12) + 0.0
     array([[0., 0.],
            [0., 0.]])
-
     """
     B, T = _checked(A, n_iter, epsilon)
     C = _checked_cotangent(cotangent, B.shape)
@@ -199,6 +201,7 @@ def _log_scalings_rev(log_A: Floats, C: Floats, log_q: Floats, log_scale: float)
 
 
 def softmax(X: Floats, axis: int = 1) -> Floats:
+    """Normalized exponentials along an axis."""
     with np.errstate(under="ignore"):
         P: Floats = np.exp(X - X.max(axis=axis, keepdims=True))
         P /= P.sum(axis=axis, keepdims=True)
@@ -214,13 +217,14 @@ def logsumexp(X: Floats, axis: int) -> Floats:
 
 
 def log_entries(A: Floats) -> Floats:
+    """Logarithms of the entries, -inf for 0."""
     with np.errstate(divide="ignore"):
         log_A: Floats = np.log(A)
     return log_A
 
 
 def nonnegative_square(A: npt.ArrayLike, name: str) -> Floats:
-    """Float64 copy of a finite, nonnegative, square, nonempty matrix; a ValueError for anything else."""
+    """Float64 copy of a finite, nonnegative, square, nonempty matrix; a ValueError for any other input."""
     B = _real_array(A, name)
     if B.ndim != 2 or B.shape[0] != B.shape[1] or B.size == 0:
         raise ValueError(f"{name} must be a square matrix with at least one row, got shape {B.shape}")
@@ -248,7 +252,7 @@ def _real_array(A: npt.ArrayLike, name: str) -> Floats:
 
 
 def _checked(A: npt.ArrayLike, n_iter: float, epsilon: float) -> tuple[Floats, int]:
-    """A + epsilon as a new float64 matrix that ``n_iter`` iterations are defined on, and 2 ``n_iter``."""
+    """A + epsilon as a new float64 matrix that can be normalized, and the number of half iterations."""
     B = nonnegative_square(A, "A")
     T = half_steps(n_iter)
     epsilon = number("epsilon", epsilon)

@@ -1,4 +1,4 @@
-"""The limit of Sinkhorn normalization: a doubly-stochastic matrix, where the pattern of zeros admits one."""
+"""The limit of Sinkhorn normalization: a doubly-stochastic matrix, if the pattern of zeros admits one."""
 
 from __future__ import annotations
 
@@ -22,13 +22,25 @@ from sinkprop.objective.sinkhorn import (
 __all__ = ["SinkhornLimit", "SinkhornStatus", "sinkhorn_limit"]
 
 
-_PROBE = 20  # sweeps between two looks at how fast sinkhorn_limit converges
-_SETTLE = 1000  # most sweeps given to a matrix that has no limit to wait for
-_NAMED = 8  # rows or columns that a message lists before it only counts
+_PROBE = 20  # sweeps between two checks of the speed of convergence
+_SETTLE = 1000  # largest number of sweeps for a matrix without a limit
+_NAMED = 8  # rows or columns that a message lists before it only counts them
 
 
 class SinkhornStatus(enum.Enum):
-    """Outcome of `sinkhorn_limit`."""
+    """Outcome of `sinkhorn_limit`.
+
+    Attributes
+    ----------
+    CONVERGED
+        The matrix is doubly stochastic to within the tolerance.
+    PARTIAL_SUPPORT
+        Converged as well; some nonzero entries of A are 0 in the limit.
+    MAX_ITER
+        Not converged within the given number of iterations.
+    NO_SUPPORT
+        No doubly-stochastic limit exists.
+    """
 
     CONVERGED = "converged"
     PARTIAL_SUPPORT = "partial support"
@@ -38,32 +50,37 @@ class SinkhornStatus(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class SinkhornLimit:
-    """Limit of Sinkhorn normalization, and what is known about it.
+    """Result of `sinkhorn_limit`: the limit of Sinkhorn normalization and its diagnostics.
 
     Attributes
     ----------
-    matrix : (n, n) ndarray
-        Row-normalized. Doubly stochastic to within ``tol`` when ``converged``. With status ``NO_SUPPORT``,
-        which has no doubly-stochastic limit, the iterate at which the column sums settled; its zero rows stay
-        zero.
-    log_u, log_v : (n,) ndarray
-        Finite log scalings: ``matrix = exp(log_u[:, None] + log(A) + log_v)`` wherever ``matrix`` keeps an
-        entry of A.
+    matrix : array of shape (n, n)
+        The row-normalized matrix, doubly stochastic to within `tol` if `converged`. With status
+        ``NO_SUPPORT``, where no doubly-stochastic limit exists, the iterate at which the column sums settled;
+        its zero rows stay zero.
+    log_u : array of shape (n,)
+        Finite log scalings of the rows: ``matrix = exp(log_u[:, None] + log(A) + log_v)`` for each entry of A
+        that does not vanish in `matrix`.
+    log_v : array of shape (n,)
+        Finite log scalings of the columns.
     n_iter : int
-        Iterations taken: Sinkhorn sweeps, and Newton steps where sweeps converge slowly.
-    row_error, column_error : float
-        Largest absolute deviation of a row's and a column's sum from 1.
+        Number of iterations: Sinkhorn sweeps, and Newton steps where sweeps converge slowly.
+    row_error : float
+        Largest absolute deviation of a row sum from 1.
+    column_error : float
+        Largest absolute deviation of a column sum from 1.
     status : SinkhornStatus
-        ``CONVERGED``; ``PARTIAL_SUPPORT`` (converged, with entries that vanish); ``MAX_ITER``;
+        Outcome: ``CONVERGED``, ``PARTIAL_SUPPORT`` (converged, with entries that vanish), ``MAX_ITER`` or
         ``NO_SUPPORT``.
     tol : float
-        The tolerance asked for.
+        The requested tolerance.
     n_vanished : int
-        Nonzero entries of A that lie on no positive diagonal, and are 0 in the limit.
-    deficient_rows, deficient_columns : tuple of int
-        With ``NO_SUPPORT``, a Hall violator: rows whose nonzero entries all lie in these columns, one fewer
-        than the rows.
-
+        Number of nonzero entries of A that lie on no positive diagonal and are 0 in the limit.
+    deficient_rows : tuple of int
+        With ``NO_SUPPORT``, the rows of a Hall violator: all their nonzero entries lie in
+        `deficient_columns`.
+    deficient_columns : tuple of int
+        With ``NO_SUPPORT``, the columns of the Hall violator, one fewer than its rows.
     """
 
     matrix: Floats
@@ -80,7 +97,7 @@ class SinkhornLimit:
 
     @property
     def converged(self) -> bool:
-        """Whether ``matrix`` is doubly stochastic to within ``tol``."""
+        """Whether `matrix` is doubly stochastic to within `tol`."""
         return self.status in (SinkhornStatus.CONVERGED, SinkhornStatus.PARTIAL_SUPPORT)
 
     @property
@@ -108,25 +125,25 @@ class SinkhornLimit:
 
 
 def sinkhorn_limit(A: npt.ArrayLike, *, tol: float = 1e-9, max_iter: int = 10_000) -> SinkhornLimit:
-    """Limit of Sinkhorn normalization: the doubly-stochastic ``diag(u) A diag(v)``, where there is one.
+    """Limit of Sinkhorn normalization: the doubly-stochastic ``diag(u) A diag(v)``, if there is one.
 
-    Which entries survive is decided from the zero pattern first. Sinkhorn sweeps converge linearly, but
-    arbitrarily slowly when positive entries nearly vanish; Newton steps on the same convex problem, from the
-    scalings of the best assignment, take over then.
+    The zero pattern of A decides which entries survive. Sinkhorn sweeps converge linearly, but arbitrarily
+    slowly when positive entries nearly vanish. Newton steps on the same convex problem, from the scalings of
+    the best assignment, take over then.
 
     Parameters
     ----------
-    A : (n, n) array_like
+    A : array of shape (n, n)
         Finite and nonnegative, with zeros in any pattern.
-    tol : float
+    tol : float, default 1e-9
         Largest deviation of a row or column sum from 1 that counts as converged.
-    max_iter : int
+    max_iter : int, default 10_000
         Largest number of iterations.
 
     Returns
     -------
     SinkhornLimit
-        Always, whatever the zero pattern: read ``status`` or ``message``.
+        The result, for every zero pattern; `status` and `message` tell the outcome.
 
     Examples
     --------
@@ -137,7 +154,6 @@ def sinkhorn_limit(A: npt.ArrayLike, *, tol: float = 1e-9, max_iter: int = 10_00
     >>> sinkhorn_limit([[1, 1, 1], [0, 0, 1], [0, 0, 2]]).message  # doctest: +NORMALIZE_WHITESPACE
     'No doubly-stochastic limit exists: rows 1, 2 have all their nonzero entries in column 2, so A has no
     positive diagonal; add a small constant to A.'
-
     """
     B = nonnegative_square(A, "A")
     max_iter = whole("max_iter", max_iter, 1)
@@ -209,7 +225,7 @@ def _balanced(log_A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats,
 def _settled(A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats, Floats, int]:
     """Iterate at which the column sums of a matrix without support settle: matrix, log_u, log_v, iterations.
 
-    Zero rows and columns cannot be normalized: they keep log scaling 0.
+    Zero rows and columns cannot be normalized; their log scaling stays 0.
     """
     rows, columns = np.flatnonzero(A.any(axis=1)), np.flatnonzero(A.any(axis=0))
     result, log_u, log_v = np.zeros_like(A), np.zeros(len(A)), np.zeros(len(A))
@@ -232,7 +248,7 @@ def _settled(A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats, Floa
 
 
 def _sweeps(P: Floats, tol: float, n_iter: int) -> tuple[Floats, int]:
-    """Change of log_v over at most ``n_iter`` sweeps from the row-normalized P, and the sweeps taken.
+    """Change of log_v over at most ``n_iter`` sweeps from the row-normalized P, and the number of sweeps.
 
     Plain products are safe here: rows of P sum to 1 and its columns to at least 1/n^2, so one sweep moves no
     scaling by more than a factor n^2; the sweeps end early when the scalings near the limits of the safe
@@ -259,7 +275,7 @@ def _sweeps_left(ratio: float, count: int, error: float, tol: float) -> float:
 
 
 def _newton_step(P: Floats) -> Floats | None:
-    """Damped Newton step of log_v from the row-normalized P; None when rounding leaves no step that helps.
+    """Damped Newton step of log_v from the row-normalized P; None if no step helps because of rounding.
 
     The doubly-stochastic scaling minimizes the convex f(y) = sum_i LSE_j(log A_ij + y_j) - sum_j y_j. Its
     gradient is the column sums of P less 1; its Hessian diag(P' 1) - P' P is the Laplacian of the graph with
@@ -268,8 +284,8 @@ def _newton_step(P: Floats) -> Floats | None:
     with np.errstate(under="ignore"):
         hessian = -(P.T @ P)
         np.fill_diagonal(hessian, 0.0)
-        # The diagonal by row sums, not by subtraction, keeps weights that are tiny beside 1; the ridge only
-        # fixes the constants that f does not see.
+        # Row sums, unlike a subtraction, keep weights in the diagonal that are tiny compared with 1. The
+        # ridge only fixes the constant shift of y, on which f does not depend.
         np.fill_diagonal(hessian, 1e-14 - hessian.sum(axis=1))
         gradient = P.sum(axis=0) - 1.0
         gradient -= gradient.mean()
@@ -297,7 +313,7 @@ def _dual(log_A: Floats, log_v: Floats) -> float:
 def _assignment_log_v(log_A: Floats) -> Floats:
     """Column log scalings under which the best assignment holds the largest entry of each of its rows.
 
-    They are within n log n of the minimum of `_dual`, whatever the magnitudes in A. The conditions
+    They are within n log n of the minimum of `_dual`, for any magnitudes in A. The conditions
     log_v[j] <= log_v[match[i]] + log A[i, match[i]] - log A[i, j] are solved by Bellman-Ford.
     """
     from scipy.optimize import linear_sum_assignment
@@ -323,7 +339,7 @@ def _matching(pattern: Mask) -> Positions:
 
 
 def _hall_violator(pattern: Mask, match: Positions) -> tuple[Positions, Positions]:
-    """Rows, and the fewer columns with all their nonzero entries: what alternating paths reach."""
+    """Rows and the fewer columns that contain all their nonzero entries, found by alternating paths."""
     unmatched = np.flatnonzero(match < 0)
     start = unmatched[np.argmin(pattern[unmatched].sum(axis=1))]
     rows = np.zeros(len(pattern), dtype=np.bool_)
@@ -338,7 +354,7 @@ def _hall_violator(pattern: Mask, match: Positions) -> tuple[Positions, Position
 
 
 def _total_support(pattern: Mask, match: Positions) -> Mask:
-    """Entries on some positive diagonal: those within a strong component, with ``match`` as the diagonal."""
+    """Entries on some positive diagonal: entries within a strong component, with ``match`` as diagonal."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 

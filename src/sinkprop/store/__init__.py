@@ -1,4 +1,4 @@
-"""Stored sets: queries in a folder on disk, larger than memory, that every trainer takes."""
+"""Stored sets: queries in a folder on disk, possibly larger than memory, which every trainer accepts."""
 
 from sinkprop.store.convert import convert, save_queries
 from sinkprop.store.format import StoreError, is_stored

@@ -1,4 +1,4 @@
-"""Chunks of rows, which every kind of input file gives to the writer of a stored set."""
+"""Chunks of rows, in which every kind of input is passed to the writer of a stored set."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Chunk", "Inputs", "Place", "TextChunk", "text_chunks"]
 
-PIECE = 8 << 20  # bytes of text that are read at a time
+PIECE = 8 << 20  # bytes of text per read
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a chunk begins: the file's number, the offset in its text, its line from 0, its row from 0."""
+    """Start of a chunk: number of the file, offset in its text, line and row, all counted from 0."""
 
     file: int
     at: int
@@ -34,11 +34,14 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Consecutive rows of one file, checked.
+    """Consecutive, checked rows of one file.
 
-    X      (n, D) float32        y  (n,) float64, finite and not below 0
-    qid    (n,) int64 or string  docid  (n,) string, or None
-    place  where the first row stands    done  bytes of all files that have been read by now
+    place  Place of the first row.
+    done   Bytes of all files that have been read so far.
+    X      (n, D) features, float32.
+    y      (n,) labels, float64, finite and not below 0.
+    qid    (n,) query ids, int64 or string.
+    docid  (n,) document names, string; or None.
     """
 
     place: Place
@@ -49,7 +52,7 @@ class Chunk:
     docid: pa.Array | None
 
     def rows(self, first: int, last: int) -> Chunk:
-        """Rows [first, last); the place stays that of the chunk."""
+        """Rows [first, last), with the place of the whole chunk."""
         docid = None if self.docid is None else self.docid.slice(first, last - first)
         return Chunk(
             self.place, self.done, self.X[first:last], self.y[first:last],
@@ -58,11 +61,12 @@ class Chunk:
 
 
 class Inputs(Protocol):
-    """Files of one kind, which are read in their order.
+    """Files of one kind, which are read in order.
 
-    prepare  looks at what has to be known before the first row, such as the number of features
-    chunks   all rows from a place on, which is one that a chunk of the same files had, or None for the start
-    locate   where the row of a number (from 0) of a file stands, as a person would look it up
+    prepare  Finds what must be known before the first row, such as the number of features. `known` is its
+             result in an earlier run that is being resumed, or None.
+    chunks   Yields all rows from `start` on, the place of a chunk of the same files; None is the beginning.
+    locate   Describes the place of a row (number from 0) of a file for a message, such as "a.csv:12".
     """
 
     paths: tuple[str, ...]
@@ -78,7 +82,13 @@ class Inputs(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TextChunk:
-    """Whole lines of a text: their bytes, the offset and the line of the first, bytes of the file read."""
+    """Whole lines of a text.
+
+    at    Offset of the first line in the text.
+    line  Number of the first line, from 0.
+    data  Bytes of the lines.
+    read  Bytes of the file that have been read so far.
+    """
 
     at: int
     line: int
@@ -87,9 +97,10 @@ class TextChunk:
 
 
 def text_chunks(path: str, at: int = 0, line: int = 0, *, size: int | None = None) -> Iterator[TextChunk]:
-    """The lines of a text file from an offset on, plain or compressed, in pieces of about `size` bytes.
+    """Read the lines of a text file, plain or compressed, in chunks of about `size` bytes.
 
-    The offset is one in the text, not in the compressed file. A longer line is a piece of its own.
+    Reading starts at the offset `at` of the decompressed text, which is line number `line`. A line longer
+    than `size` is returned as one chunk.
     """
     size = PIECE if size is None else size
     with open(path, "rb", buffering=0) as file:
@@ -125,7 +136,7 @@ def text_chunks(path: str, at: int = 0, line: int = 0, *, size: int | None = Non
 
 
 def text_places(text: NDArray[np.uint8], places: Integers) -> pa.Array:
-    """The words at (n, 2) begins and ends of a text, as Arrow's strings; they must be UTF-8."""
+    """Words of a text as Arrow strings; `places` (n, 2) holds their begins and ends. They must be UTF-8."""
     import pyarrow as pa
 
     lengths = places[:, 1] - places[:, 0]
@@ -141,4 +152,5 @@ def text_places(text: NDArray[np.uint8], places: Integers) -> pa.Array:
 
 
 def sizes_of(paths: tuple[str, ...]) -> list[int]:
+    """Sizes of files in bytes."""
     return [os.stat(path).st_size for path in paths]

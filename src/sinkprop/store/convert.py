@@ -1,4 +1,4 @@
-"""Files of rows to a stored set: streaming, and resumable after a kill."""
+"""Conversion of files to a stored set: streaming, and resumable after a kill."""
 
 from __future__ import annotations
 
@@ -63,32 +63,75 @@ def convert(
     resume: bool = True,
     progress: Notify | None = None,
 ) -> StoredQueries:
-    r"""A stored set in the folder `out` of the rows of one or several files, made with little memory.
+    r"""Convert one or several files to a stored set, with little memory.
 
-    inputs       one file or several: LETOR text, CSV with a line of names, or Parquet
-    kind         "letor", "csv" or "parquet"; None goes by the name: .csv and .tsv (also compressed by gzip,
-                 xz or bzip2), .parquet, and LETOR text for all others
+    Features become float32. The rows of a query must be consecutive and in one file. Until the set is
+    complete, the work is in the folder `out` + ".unfinished". After a kill, the same call resumes it and
+    produces the same bytes.
 
-    For LETOR text `n_features`, `null`, `zero_based` and `group` are those of `load_letor`; without
-    n_features all of the text is looked at first. For CSV and Parquet `qid`, `label`, `docid` and `features`
-    name columns, as for `load_frame`; `delimiter` stands between the columns of CSV: a comma, or a tab in a
-    file called .tsv.
+    Parameters
+    ----------
+    inputs : path or sequence of paths
+        Files of one kind: LETOR text, CSV with a line of column names, or Parquet.
+    out : path
+        Folder of the set, such as "train.queries".
+    kind : {"letor", "csv", "parquet"}, optional
+        Kind of the files. By default their names decide: .csv and .tsv (also compressed by gzip, xz or
+        bzip2), .parquet, and LETOR text for all others.
+    n_features : int, optional
+        LETOR text: number of features. By default it is the largest feature id, for which all of the text is
+        read once before the conversion.
+    null : float, optional
+        LETOR text: number to use for values written NULL. By default they are an error.
+    zero_based : bool, default False
+        LETOR text: whether feature ids count from 0.
+    group : path or sequence of int, optional
+        LETOR text without qid: sizes of the queries, or the path of a file with one size per line. The
+        default is LightGBM's `<path>.query`.
+    qid : str, default "qid"
+        CSV and Parquet: column of the query ids.
+    label : str or None, default "label"
+        CSV and Parquet: column of the labels. None is for documents without labels: every label becomes 0.
+    docid : str, optional
+        CSV and Parquet: column of the document names.
+    features : sequence of str, optional
+        CSV and Parquet: feature columns, in order. The default is all other columns.
+    delimiter : str, optional
+        CSV: the character between columns. The default is a comma, or a tab for a file called .tsv.
+    allow_nan : bool, default False
+        Whether to keep missing values (an empty field of CSV, a null of Parquet, NULL in LETOR text) as NaN,
+        which boosted trees accept and other rankers reject. By default they are an error.
+    block_bytes : int, default 8 << 20
+        Largest size of a block, except for a block that is one longer query. A row counts 4 bytes per feature
+        and 16 more.
+    part_bytes : int, default 256 << 20
+        Size, counted in the same way, after which a part (a file of the set) ends.
+    n_threads : int, optional
+        LETOR text: number of threads. The default is SINKPROP_NUM_THREADS if set, or the number of CPU cores.
+    overwrite : bool, default False
+        Whether to replace an existing set, and to discard unfinished work of other files or options.
+    resume : bool, default True
+        Whether to continue unfinished work of the same files and options.
+    progress : callable, optional
+        Called as progress(bytes done, total bytes, text).
 
-    allow_nan    keep what is missing (an empty field of CSV, a null of Parquet, NULL in LETOR text) as NaN,
-                 which boosted trees take and other rankers refuse; without it, it is an error
-    block_bytes  bytes that a block has at most, unless it is one longer query; a row counts four a feature
-                 and 16 more
-    part_bytes   bytes, counted so, after which a part, a file of the set, ends
-    overwrite    replace a set that stands there, and begin again where other work was left unfinished
-    resume       go on with unfinished work of the same files and options
-    progress     called as progress(bytes done, bytes in all, what)
+    Returns
+    -------
+    StoredQueries
+        The set.
 
-    Features become float32; a value past its largest is an error, and so is all that the readers in memory
-    refuse, with the file and the line or row. Rows of a query must stand together, in one file.
+    Raises
+    ------
+    ValueError
+        If the input is malformed, or a feature is too large for float32; the message names the file and the
+        line or row.
+    FileExistsError
+        If `out` exists and may not be replaced.
+    StoreError
+        If there is unfinished work of other files or options, or another process is converting to `out`.
 
-    Until the set is complete, the work is in the folder `out` + ".unfinished"; the same call goes on with it
-    after a kill, and makes the same bytes.
-
+    Examples
+    --------
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     text = pathlib.Path(folder, "train.txt")
@@ -105,12 +148,12 @@ def convert(
         raise ValueError(f"kind must be one of {', '.join(map(repr, _KINDS))}; got {kind!r}.")
     names = [os.fsdecode(path) for path in paths]
     for name in names:
-        with open(name, "rb"):  # what cannot be opened is Python's own error, before anything is made
+        with open(name, "rb"):  # a file that cannot be opened raises Python's usual error before any work
             pass
     kinds = sorted({kind_of(name) if kind is None else kind for name in names})
     if len(kinds) > 1:
         raise ValueError(
-            f"the files of a set must be of one kind; got {' and '.join(kinds)}. Convert them apart."
+            f"the files of a set must be of one kind; got {' and '.join(kinds)}. Convert them separately."
         )
     for_text: dict[str, Any] = {
         "n_features": n_features,
@@ -151,11 +194,32 @@ def save_queries(
     part_bytes: int = 256 << 20,
     overwrite: bool = False,
 ) -> StoredQueries:
-    """A stored set in the folder `out` of queries in memory, or of as many as an iterator gives in turn.
+    """Write queries in memory, or from an iterator, to a stored set.
 
-    All of them have the same features and ids of one kind, whole numbers or text, each query once. Features
-    become float32. Nothing of it is left where it fails, and it cannot be resumed.
+    Features become float32. If it fails, no files are left, and it cannot be resumed.
 
+    Parameters
+    ----------
+    out : path
+        Folder of the set, such as "train.queries".
+    queries : Queries or iterable of Queries
+        The queries. All must have the same features and the same kind of ids (whole numbers or text), and
+        each query id may occur once.
+    block_bytes : int, default 8 << 20
+        Largest size of a block, except for a block that is one longer query. A row counts 4 bytes per feature
+        and 16 more.
+    part_bytes : int, default 256 << 20
+        Size, counted in the same way, after which a part (a file of the set) ends.
+    overwrite : bool, default False
+        Whether to replace an existing set.
+
+    Returns
+    -------
+    StoredQueries
+        The set.
+
+    Examples
+    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     parts = (Queries([[0.5], [q]], [1, 0], qid=[q, q]) for q in range(3))
@@ -177,6 +241,7 @@ def save_queries(
 def _made(
     source: Inputs, out: StrPath, options: dict[str, Any], notify: Notify, *, overwrite: bool, resume: bool
 ) -> StoredQueries:
+    """Convert an input to a set in its working folder, move it to `out`, and open it."""
     target = Path(os.path.realpath(out))
     folder = target.with_name(target.name + ".unfinished")
     fingerprint = _fingerprint(source, options)
@@ -200,7 +265,7 @@ def _made(
 def _check_options(
     kind: str, for_text: dict[str, Any], for_tables: dict[str, Any], delimiter: str | None
 ) -> None:
-    """A ValueError for an option that files of this kind do not have."""
+    """Raise a ValueError for an option that does not apply to files of this kind."""
     if kind == "letor":
         defaults = {"qid": "qid", "label": "label"}
         given = [name for name, value in for_tables.items() if value != defaults.get(name)]
@@ -209,9 +274,11 @@ def _check_options(
         given = [name for name, value in for_text.items() if value is not None and value is not False]
         what = "LETOR text"
     if given:
-        raise ValueError(f"{given[0]}= is for {what}, and these files are {_NAMES[kind]}. Leave it out.")
+        raise ValueError(f"{given[0]}= is for {what}, but these files are {_NAMES[kind]}. Leave it out.")
     if delimiter is not None and (kind != "csv" or len(delimiter) != 1 or not delimiter.isascii()):
-        raise ValueError(f"delimiter= is the one character between the columns of CSV; got {delimiter!r}.")
+        raise ValueError(
+            f"delimiter= must be the one character between the columns of CSV; got {delimiter!r}."
+        )
 
 
 def _checked_text(n_features: int | None, null: float | None, zero_based: bool, group: Any) -> dict[str, Any]:
@@ -224,7 +291,7 @@ def _checked_text(n_features: int | None, null: float | None, zero_based: bool, 
 
 
 def kind_of(name: str) -> str:
-    """What a file is by its name: "letor", "csv" or "parquet"."""
+    """Kind of a file by its name: "letor", "csv" or "parquet"."""
     stem = os.path.splitext(name)[0] if compression_by_name(name) else name
     suffix = os.path.splitext(stem)[1].lower()
     return {".parquet": "parquet", ".csv": "csv", ".tsv": "csv"}.get(suffix, "letor")
@@ -237,7 +304,7 @@ def _described(group: StrPath | Sequence[int] | NDArray[Any]) -> Any:
 
 
 def _fingerprint(source: Inputs, options: dict[str, Any]) -> dict[str, Any]:
-    """What a run must have in common with the one that it goes on with."""
+    """Files, options and versions that a run must share with the unfinished run that it resumes."""
     files = []
     for path in source.paths:
         found = os.stat(path)
@@ -251,7 +318,7 @@ def _fingerprint(source: Inputs, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_done(folder: Path, target: Path, fingerprint: dict[str, Any]) -> bool:
-    """Whether all that is left of the same work is to clear up, after a kill at its very end."""
+    """Whether the same conversion was killed at its very end, so that only cleaning up is left."""
     journal = read_journal(folder)
     if journal is None or (folder / SET).exists() or not is_stored(target):
         return False
@@ -265,17 +332,17 @@ def _check_target(target: Path, out: StrPath, *, overwrite: bool) -> None:
     if not target.exists():
         return
     if not target.is_dir():
-        raise FileExistsError(17, "A file stands there, and a stored set is a folder", name)
+        raise FileExistsError(17, "A file of this name exists, but a stored set is a folder", name)
     if is_stored(target):
         if not overwrite:
-            raise FileExistsError(17, "A stored set stands there; pass overwrite=True to replace it", name)
+            raise FileExistsError(17, "A stored set exists there; pass overwrite=True to replace it", name)
     elif any(target.iterdir()):
-        raise FileExistsError(17, "A folder stands there that is no stored set, and is not empty", name)
+        raise FileExistsError(17, "The folder exists, is not empty, and is not a stored set", name)
 
 
 @contextmanager
 def _working_folder(folder: Path, out: StrPath) -> Iterator[None]:
-    """The folder of unfinished work, with a lock that ends with the process."""
+    """Create and lock the folder of unfinished work; the lock ends with the process."""
     try:
         folder.mkdir(exist_ok=True)
         (folder / SET).mkdir(exist_ok=True)
@@ -287,7 +354,7 @@ def _working_folder(folder: Path, out: StrPath) -> Iterator[None]:
             import fcntl
 
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # Windows: there nothing tells two of them apart
+        except ImportError:  # Windows: two processes on one folder are not detected
             pass
         except OSError:
             raise StoreError(f"{os.fspath(out)}: another process is converting to it.") from None
@@ -304,7 +371,7 @@ def _convert(
     resume: bool,
     again: bool,
 ) -> None:
-    """The folder `set` in the working folder, complete with its manifest."""
+    """Fill the folder `set` in the working folder, complete with its manifest."""
     journal = read_journal(folder) if resume else None
     if journal is not None and journal["fingerprint"] != fingerprint:
         if not again:
@@ -343,7 +410,7 @@ def _convert(
                 start, skipped = (None, 0) if done.next is None else done.next
                 total = sum(size for _, size, _ in fingerprint["files"])
                 for chunk in source.chunks(start):
-                    # chunks after a place need not end where those did that went over it
+                    # after a restart, chunks may be smaller than the number of rows to skip
                     if skipped >= len(chunk.y):
                         skipped -= len(chunk.y)
                         continue
@@ -356,14 +423,14 @@ def _convert(
         finally:
             writer.abandon()
     except BaseException as error:
-        # What is wrong with the input must be changed there, and then the work cannot go on from here.
+        # A fault must be corrected in the input, and the work on the old input cannot be resumed then.
         if isinstance(error, ValueError) or not source.paths:
             shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
 def _clear(folder: Path, keep: set[str]) -> None:
-    """What a killed process left unfinished, removed."""
+    """Remove everything from a folder except the names in `keep`."""
     for path in folder.iterdir():
         if path.name not in keep:
             if path.is_dir():
@@ -373,25 +440,25 @@ def _clear(folder: Path, keep: set[str]) -> None:
 
 
 def _other_work(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> str:
-    """What differs between unfinished work and what was asked for."""
+    """Message about the difference between unfinished work and the requested conversion."""
     if [name for name, *_ in old["files"]] != [name for name, *_ in new["files"]]:
         what = "of other files"
     elif old["files"] != new["files"]:
         changed = next(a[0] for a, b in zip(old["files"], new["files"], strict=True) if a != b)
-        what = f"of {os.path.basename(changed)} as it was before it changed"
+        what = f"of an earlier version of {os.path.basename(changed)}"
     elif old["options"] != new["options"]:
         name = next(name for name in new["options"] if old["options"].get(name) != new["options"][name])
-        what = f"with {name}={old['options'].get(name)!r}, and not {new['options'][name]!r}"
+        what = f"with {name}={old['options'].get(name)!r}, not {new['options'][name]!r}"
     else:
         what = f"by sinkprop {old['library']}"
     return (
-        f"{folder} holds an unfinished conversion {what}. Finish it as it was begun, delete the folder, or "
-        "pass overwrite=True to begin again."
+        f"{folder} holds an unfinished conversion {what}. Finish it as it was started, delete the folder, or "
+        "pass overwrite=True to start again."
     )
 
 
 def _put_in_place(made: Path, target: Path) -> None:
-    """The finished folder under its name; a set that stood there is removed after that."""
+    """Move the finished folder to its place, and then remove the set that it replaces."""
     if is_stored(target):
         os.rename(target, _remove_replaced(target))
     os.rename(made, target)
@@ -400,7 +467,7 @@ def _put_in_place(made: Path, target: Path) -> None:
 
 
 def _remove_replaced(target: Path) -> Path:
-    """Where the set that another one replaces is kept until that is in its place; nothing is there then."""
+    """Path to which a replaced set is moved until the new one is in place; a set left there is removed."""
     old = target.with_name(f"{target.name}.replaced")
     if is_stored(old):
         shutil.rmtree(old)

@@ -1,12 +1,14 @@
-"""The folder of a stored set: its manifest, its schema, and errors that say what is wrong with one.
+"""The folder of a stored set: its manifest, its schema, and the errors of an invalid one.
+
+A set has these files::
 
     NAME.queries/
-      manifest.json      what the set is, with the size and SHA-256 of every other file
-      queries.arrow      a row a query: id, documents
-      part-00000.arrow   rows of documents, a record batch a block of whole queries
+      manifest.json      description of the set, with the size and SHA-256 of every other file
+      queries.arrow      one row per query: id, documents
+      part-00000.arrow   rows of documents, one record batch per block of whole queries
 
-The Arrow files are of the IPC file format, not compressed. A manifest is JSON text whose last line is the
-SHA-256 of all bytes before it, and is written last: a folder without a whole manifest is no set.
+The Arrow files use the IPC file format without compression. A manifest is JSON text that ends with the
+SHA-256 of all bytes before that line. It is written last: a folder without a complete manifest is not a set.
 """
 
 from __future__ import annotations
@@ -50,12 +52,20 @@ _IDS = ("int64", "string")
 
 
 class StoreError(ValueError):
-    """A stored set that cannot be used as it is: one line that names the file and says what to do."""
+    """Error for a stored set that cannot be used; its message names the file and a remedy."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One file of rows. `blocks` are (first query, first row) of each record batch, counted in the set."""
+    """One file of rows.
+
+    file     Name of the file.
+    rows     Number of rows in it.
+    queries  Number of queries in it.
+    bytes    Size of the file.
+    sha256   Checksum of the file.
+    blocks   (first query, first row) of each record batch, counted from the start of the set.
+    """
 
     file: str
     rows: int
@@ -65,6 +75,7 @@ class Part:
     blocks: tuple[tuple[int, int], ...]
 
     def record(self) -> dict[str, Any]:
+        """The part as plain data."""
         return {
             "file": self.file,
             "rows": self.rows,
@@ -76,6 +87,7 @@ class Part:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Part:
+        """Part from plain data; a KeyError, TypeError or ValueError if the data are invalid."""
         blocks = tuple((int(query), int(row)) for query, row in record["blocks"])
         if not blocks:
             raise ValueError("a part without blocks")
@@ -91,14 +103,20 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a stored set is.
+    """Description of a stored set.
 
-    label    "whole" or "real" numbers, or "none" for documents not judged, whose labels are 0
-    qid      the type of the query ids, "int64" or "string"
-    docid    whether documents have names
-    has_nan  whether a feature is NaN, for missing
-    sources  name and size of each file that was converted
-    index    name, size and SHA-256 of the file of queries
+    n_features     Number of features.
+    feature_names  Names of the features, or None.
+    rows           Number of documents.
+    queries        Number of queries.
+    longest        Number of documents of the largest query.
+    label          "whole" or "real" numbers, or "none" for documents without labels, whose labels are 0.
+    qid            Type of the query ids, "int64" or "string".
+    docid          Whether documents have names.
+    has_nan        Whether a feature is NaN, that is, missing.
+    sources        Name and size of each file that was converted.
+    index          Name, size and SHA-256 of the file of queries.
+    parts          The files of rows.
     """
 
     n_features: int
@@ -116,11 +134,11 @@ class Manifest:
 
     @property
     def files(self) -> list[tuple[str, int, str]]:
-        """Name, size and SHA-256 of every file but the manifest."""
+        """Name, size and SHA-256 of every file except the manifest."""
         return [self.index, *((part.file, part.bytes, part.sha256) for part in self.parts)]
 
     def to_bytes(self) -> bytes:
-        """The text of manifest.json: the same set makes the same bytes."""
+        """Content of manifest.json; equal sets give equal bytes."""
         record = {
             "library": sinkprop.__version__,
             "n_features": self.n_features,
@@ -145,7 +163,20 @@ class Manifest:
 
 
 def is_stored(path: StrPath) -> bool:
-    """Whether a folder says of itself that it is a stored set; `open_queries` tells whether it is whole."""
+    """Whether a folder has the manifest of a stored set.
+
+    Only the beginning of the manifest is read; `open_queries` checks whether the set is complete.
+
+    Parameters
+    ----------
+    path : path
+        The folder.
+
+    Returns
+    -------
+    bool
+        Whether the folder claims to be a stored set.
+    """
     try:
         with open(os.path.join(path, MANIFEST), "rb") as file:
             return _OPENING.match(file.read(64)) is not None
@@ -154,7 +185,7 @@ def is_stored(path: StrPath) -> bool:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a set, or a StoreError where it is none, damaged, or of a newer library."""
+    """Read the manifest of a set; a StoreError if it is missing, damaged, or from a newer version."""
     path = folder / MANIFEST
     try:
         data = path.read_bytes()
@@ -168,8 +199,8 @@ def read_manifest(folder: Path) -> Manifest:
     version = int(opening[1])
     if version > FORMAT_VERSION:
         raise StoreError(
-            f"{path}: the set is of version {version}, and sinkprop {sinkprop.__version__} reads version "
-            f"{FORMAT_VERSION}. Upgrade sinkprop, or convert the data with this one."
+            f"{path}: the set has format version {version}, but sinkprop {sinkprop.__version__} reads "
+            f"version {FORMAT_VERSION}. Upgrade sinkprop, or convert the data again with this version."
         )
     closing = _CLOSING.fullmatch(data[-_CLOSING_BYTES:])
     if closing is None:
@@ -177,14 +208,14 @@ def read_manifest(folder: Path) -> Manifest:
     found = hashlib.sha256(data[:-_CLOSING_BYTES]).hexdigest()
     if found != closing[1].decode():
         raise StoreError(
-            f"{path}: the manifest is damaged: its SHA-256 is {found[:12]}..., and it says "
+            f"{path}: the manifest is damaged: its SHA-256 is {found[:12]}..., but it records "
             f"{closing[1].decode()[:12]}.... Convert the data again."
         )
     try:
         return _manifest(json.loads(data))
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(
-            f"{path}: a whole file, but not a manifest that sinkprop {sinkprop.__version__} can read "
+            f"{path}: the file is complete, but not a manifest that sinkprop {sinkprop.__version__} can read "
             f"({type(error).__name__}: {error})."
         ) from None
 
@@ -211,7 +242,7 @@ def _manifest(record: dict[str, Any]) -> Manifest:
     query = row = 0
     for part in manifest.parts:
         if part.blocks[0] != (query, row) or part.blocks != tuple(sorted(part.blocks)):
-            raise ValueError(f"{part.file} begins at {part.blocks[0]}, and not at {(query, row)}")
+            raise ValueError(f"{part.file} begins at {part.blocks[0]}, not at {(query, row)}")
         query, row = query + part.queries, row + part.rows
     if (query, row) != (manifest.queries, manifest.rows):
         raise ValueError(f"the parts have {query} queries and {row} rows")
@@ -221,24 +252,24 @@ def _manifest(record: dict[str, Any]) -> Manifest:
 
 
 def _no_set(folder: Path) -> Exception:
-    """What to say of a path at which there is no manifest."""
+    """Error for a path without a manifest."""
     unfinished = folder.with_name(folder.name + ".unfinished")
     if unfinished.is_dir():
         return StoreError(
-            f"{folder}: the conversion to it was not finished. Give the same `sinkprop convert` again, which "
-            "goes on where it was."
+            f"{folder}: the conversion to it was not finished. Run the same `sinkprop convert` again to "
+            "resume it."
         )
     if not folder.exists():
         return FileNotFoundError(2, os.strerror(2), str(folder))
     if folder.is_dir():
         return StoreError(
-            f"{folder}: not a stored set: the folder has no {MANIFEST}. `sinkprop convert` makes one."
+            f"{folder}: not a stored set: the folder has no {MANIFEST}. `sinkprop convert` creates sets."
         )
-    return StoreError(f"{folder}: a file, but a stored set is a folder, which `sinkprop convert` makes.")
+    return StoreError(f"{folder}: a file, but a stored set is a folder. `sinkprop convert` creates sets.")
 
 
 def need_pyarrow(what: str) -> None:
-    """An ImportError that names the extra, where pyarrow is not there."""
+    """Raise an ImportError that names the extra if pyarrow is not installed; `what` needs it."""
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
@@ -246,7 +277,7 @@ def need_pyarrow(what: str) -> None:
 
 
 def rows_schema(n_features: int, qid: str, docid: bool) -> pa.Schema:
-    """The columns of a part: features, label, qid, and docid where documents have names."""
+    """Columns of a part: features, label, qid, and docid if documents have names."""
     import pyarrow as pa
 
     value = pa.field("item", pa.float32(), nullable=False)
@@ -261,7 +292,7 @@ def rows_schema(n_features: int, qid: str, docid: bool) -> pa.Schema:
 
 
 def sizes_schema(qid: str) -> pa.Schema:
-    """The columns of the file of queries."""
+    """Columns of the file of queries."""
     import pyarrow as pa
 
     return pa.schema(

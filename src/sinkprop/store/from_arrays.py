@@ -1,4 +1,4 @@
-"""Queries in memory to the rows of a stored set."""
+"""Queries in memory as input of a stored set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["QueriesInputs"]
 
 
 class QueriesInputs:
-    """Queries in turn. What they come from is not known, so `paths` is empty."""
+    """Input from `Queries`, one after another. They do not come from files, so `paths` is empty."""
 
     paths: tuple[str, ...] = ()
 
@@ -33,11 +33,11 @@ class QueriesInputs:
         self.docid = False
 
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
-        """What the first of them are like."""
+        """Take the features and the type of ids from the first queries."""
         self._first = next(self._queries, None)
         if not isinstance(self._first, Queries):
             found = "none" if self._first is None else type(self._first).__name__
-            raise ValueError(f"queries must be Queries, or give one or more of them; got {found}.")
+            raise ValueError(f"queries must be Queries, or an iterable of one or more of them; got {found}.")
         self.n_features, self.feature_names = self._first.n_features, self._first.feature_names
         self.qid = "string" if self._is_text(self._first) else "int64"
         self.docid = self._first.docid is not None
@@ -51,12 +51,12 @@ class QueriesInputs:
         if all(isinstance(q, str) for q in ids.tolist()):
             return True
         raise ValueError(
-            "a stored set has query ids that are whole numbers or text; got "
+            "query ids of a stored set must be whole numbers or text; got "
             f"{next(q for q in ids.tolist() if not isinstance(q, str))!r}."
         )
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
-        """All rows, those of a query together."""
+        """Yield all rows, with the rows of each query together."""
         row, queries = 0, self._first
         while queries is not None:
             self._check(queries)
@@ -84,16 +84,16 @@ class QueriesInputs:
             raise ValueError(f"queries must be Queries; got {type(queries).__name__}.")
         if queries.n_features != self.n_features or queries.feature_names != self.feature_names:
             raise ValueError(
-                f"queries must have the features of the first ones, {self.n_features}; got "
-                f"{queries.n_features}, or others by name."
+                f"queries must have the same features as the first ones, {self.n_features}; got "
+                f"{queries.n_features}, or features with other names."
             )
         if ("string" if self._is_text(queries) else "int64") != self.qid:
-            raise ValueError("queries must have ids of one kind, whole numbers or text; got both.")
+            raise ValueError("queries must all have whole numbers or all have text as ids; got both.")
         if (queries.docid is not None) != self.docid:
-            raise ValueError("queries must all have docid, or none of them.")
+            raise ValueError("either all queries or none of them must have docid.")
 
     def locate(self, file: int, row: int) -> str:
-        """The number of the row."""
+        """Number of the row."""
         return f"row {row}"
 
 
@@ -103,8 +103,8 @@ def _as_float32(X: NDArray[Any]) -> Singles:
     if X.dtype != np.float32 and np.isinf(single).any():
         row, column = np.argwhere(np.isinf(single))[0]
         raise ValueError(
-            f"X must fit into float32, as a stored set has features; row {row}, column {column} holds "
-            f"{X[row, column]}."
+            f"X must fit into float32, in which a stored set keeps features; row {row}, column {column} "
+            f"holds {X[row, column]}."
         )
     return single
 

@@ -1,4 +1,4 @@
-"""LETOR text to rows in chunks, by the native reader and with its errors."""
+"""Reader of LETOR text in chunks, with the parser and the error messages of `load_letor`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LetorInputs"]
 
-_THREAD_CHUNK = 1 << 18  # bytes of text that a thread takes at a time
-_LARGEST_X = 64 << 20  # bytes of features that a chunk may have: few bytes of sparse text can ask for many
+_THREAD_CHUNK = 1 << 18  # bytes of text per task of a thread
+_LARGEST_X = 64 << 20  # largest size of a chunk's features: a little sparse text can fill a large matrix
 _NONE, _NUMBERS, _NAMES = 0, 1, 2  # LetorIds in native/letor/letor.hpp
 _FIRST_LINES = {_NONE: b"0\n", _NUMBERS: b"0 qid:0\n", _NAMES: b"0 qid:a\n"}
 _KINDS = {_NONE: "no query ids", _NUMBERS: "whole numbers", _NAMES: "names"}
@@ -34,7 +34,7 @@ _LARGEST = LARGEST[_SINGLE]
 
 
 class LetorInputs:
-    """Files of LETOR text. Options are those of `load_letor`, but for allow_nan: NULL is then NaN."""
+    """Files of LETOR text, with the options of `load_letor`; with `allow_nan`, NULL becomes NaN."""
 
     def __init__(
         self,
@@ -60,19 +60,20 @@ class LetorInputs:
         self._before = [0, *np.cumsum(sizes_of(self.paths)).tolist()]
 
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
-        """The number of features, for which all of the text is looked at unless it is given."""
+        """Find the kind of ids and the number of features; unless it is given, all of the text is read."""
         kinds = [self._kind_of_ids(path) for path in self.paths]
         if len(set(kinds)) > 1:
             other = next(i for i, kind in enumerate(kinds) if kind != kinds[0])
             raise ValueError(
                 f"{self.paths[other]}: its lines have {_KINDS[kinds[other]]}, but those of {self.paths[0]} "
-                f"have {_KINDS[kinds[0]]} as query ids; a set has ids of one kind. Convert them apart."
+                f"have {_KINDS[kinds[0]]} as query ids; all query ids of a set must be of one kind. Convert "
+                "the files separately."
             )
         self._kind = kinds[0]
         self.qid = "string" if self._kind == _NAMES else "int64"
         if self._kind and self._group is not None:
             raise ValueError(
-                f"{self.paths[0]} has a qid on its lines; group= is for files without. Leave it out."
+                f"{self.paths[0]} has a qid on its lines; group= is only for files without qid. Leave it out."
             )
         if known is not None:
             self.n_features = int(known["n_features"])
@@ -89,10 +90,10 @@ class LetorInputs:
                 return int(layout.ids)
         empty = not next(text_chunks(path), None)
         what = "is empty" if empty else "holds no document, only comments or blank lines"
-        raise ValueError(f"{path}: the file {what}; expected a line such as `2 qid:7 1:0.5` for each.")
+        raise ValueError(f"{path}: the file {what}; expected one line per document, such as `2 qid:7 1:0.5`.")
 
     def _scan(self, notify: Notify) -> int:
-        """The largest feature id there is, with `load_letor`'s refusal of what would be nearly empty."""
+        """Number of features by the largest id; as in `load_letor`, a nearly empty matrix is an error."""
         rows = filled = 0
         largest, where = -1, ("", 0)
         for file, path in enumerate(self.paths):
@@ -110,14 +111,14 @@ class LetorInputs:
         size = rows * columns * _SINGLE.itemsize
         if not columns:
             raise ValueError(
-                f"{self.paths[0]}: no line has a feature; expected some, such as 1:0.5, after the qid."
+                f"{self.paths[0]}: no line has a feature; expected features such as 1:0.5 after the qid."
             )
         if size > DENSE_LIMIT and filled < LEAST_FILLED * rows * columns:
             raise_too_sparse(where, largest, rows, columns, size)
         return columns
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
-        """All rows from a place on."""
+        """Yield all rows from a place on."""
         begin = Place(0, 0, 0, 0) if start is None else start
         numbered = 0
         for file, path in enumerate(self.paths):
@@ -143,7 +144,7 @@ class LetorInputs:
             sizes.check(row)
 
     def _bounded(self, piece: TextChunk) -> Iterator[tuple[TextChunk, _native.LetorLayout]]:
-        """The piece, or several of its lines, so that a matrix of a piece is not too large."""
+        """Split a chunk of text, if necessary, so that the matrix of each part is not too large."""
         threads = _threads(self._n_threads, len(piece.data) >> 8)
         layout = _native.letor_scan(piece.data, _THREAD_CHUNK, threads)
         parts = math.ceil(layout.rows * self.n_features * _SINGLE.itemsize / _LARGEST_X)
@@ -162,8 +163,10 @@ class LetorInputs:
             first, first_line = last, line
 
     def _parsed(self, piece: TextChunk, layout: _native.LetorLayout, place: Place, path: str) -> Chunk:
-        """The rows of a piece. Where it begins with another kind of id than the file, or with a byte order
-        mark in its middle, a line of the file's kind is put before it, for the reader to see what is wrong.
+        """Parse the rows of a chunk of text.
+
+        If it begins with another kind of id than the file, or with a byte order mark that is not at the start
+        of the file, a line with the file's kind of id is put before it, so that the parser finds the fault.
         """
         import pyarrow as pa
 
@@ -227,8 +230,8 @@ class LetorInputs:
                 except UnicodeDecodeError:
                     line = piece.line - extra + data[:first].tobytes().count(b"\n") + 1
                     raise ValueError(
-                        f"{path}, line {line}: the docid {shown_line(word, 0)} is not UTF-8, as text in "
-                        "a stored set is. Write the file as UTF-8."
+                        f"{path}, line {line}: the docid {shown_line(word, 0)} is not UTF-8, which a stored "
+                        "set requires. Write the file as UTF-8."
                     ) from None
             raise
 
@@ -237,7 +240,7 @@ class LetorInputs:
         return _Sizes(source, self._group)
 
     def locate(self, file: int, row: int) -> str:
-        """file:line of a document."""
+        """Place of a document as file:line."""
         path = self.paths[file]
         for piece in text_chunks(path):
             layout = _native.letor_scan(piece.data, len(piece.data), 1)
@@ -253,23 +256,24 @@ class LetorInputs:
 
 
 class _Sizes:
-    """The sizes of the queries of a text without qid, as LightGBM's .query gives them."""
+    """Sizes of the queries of a text without qid, for example from LightGBM's .query files."""
 
     def __init__(self, source: Source, group: Any) -> None:
         self._source = source
         sizes, self._name, self._place = sizes_for(source, group)
-        self.ends = np.cumsum(np.minimum(sizes, 1 << 40))  # more than any file has rows, so no sum overflows
+        self.ends = np.cumsum(np.minimum(sizes, 1 << 40))  # more rows than any file, so no sum overflows
 
     def numbered(self, chunk: Chunk, before: int) -> Chunk:
-        """The chunk with the numbers of its queries, from 1, after those of the files before."""
+        """Chunk with query ids: numbers from 1, counted on from the `before` queries of earlier files."""
         import pyarrow as pa
 
         rows = np.arange(chunk.place.row, chunk.place.row + len(chunk.y))
-        if rows[-1] >= self.ends[-1]:  # too many rows: the end of the file will tell how many there are
+        if rows[-1] >= self.ends[-1]:  # too many rows: `check` reports the error at the end of the file
             rows = np.minimum(rows, self.ends[-1] - 1)
         qid = np.searchsorted(self.ends, rows, side="right") + 1 + before
         return Chunk(chunk.place, chunk.done, chunk.X, chunk.y, pa.array(qid), chunk.docid)
 
     def check(self, rows: int) -> None:
+        """Raise a ValueError if the sizes do not sum to the number of rows."""
         if self.ends[-1] != rows:
             raise_wrong_sizes(self._source, self._name, self._place, self.ends, rows)

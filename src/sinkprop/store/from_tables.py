@@ -1,4 +1,4 @@
-"""CSV and Parquet to rows in chunks, with the checks and the errors of `load_frame`."""
+"""Readers of CSV and Parquet in chunks, with the checks and error messages of `load_frame`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CsvInputs", "ParquetInputs", "column_names"]
 
-_BATCH = 8 << 20  # bytes of features that are read at a time
-_STREAM = 1 << 16  # bytes of a column of Parquet that are read at a time
-_FILL = "Fill it in, or pass allow_nan=True, for boosted trees, which take missing values."
+_BATCH = 8 << 20  # bytes of features per batch
+_STREAM = 1 << 16  # bytes of a column of Parquet per read
+_FILL = "Fill it in, or pass allow_nan=True, for boosted trees, which accept missing values."
 
 
 @contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Errors of the block with the file's name before them."""
+    """Prefix the messages of ValueErrors in a `with` block with the file's name."""
     try:
         yield
     except ValueError as error:
@@ -41,7 +41,7 @@ def _named(path: str) -> Iterator[None]:
 
 
 def column_names(path: str, kind: str, delimiter: str | None = None) -> list[str]:
-    """The names of a file's columns; none for what its reader will complain about."""
+    """Names of a file's columns; an empty list if they cannot be read, which the reader reports later."""
     with suppress(ImportError, OSError, ValueError):
         if kind == "csv":
             options = {"qid": "", "label": None, "docid": None, "features": None, "allow_nan": False}
@@ -53,9 +53,9 @@ def column_names(path: str, kind: str, delimiter: str | None = None) -> list[str
 
 
 class _TableInputs:
-    """Files with named columns. The first file tells which they are; the others have the same."""
+    """Files with named columns. The first file determines the columns; the others must have the same."""
 
-    _empty_is_missing = False  # whether an empty text is no query id
+    _empty_is_missing = False  # whether an empty text counts as a missing query id
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class _TableInputs:
         return [*(name for name in self._roles.values() if name is not None), *self._chosen]
 
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
-        """The columns of the first file, and that every other one has them."""
+        """Take the columns from the first file, and check that every other file has the same."""
         with _named(self.paths[0]):
             self._chosen = self._names_in(self.paths[0])
         for path in self.paths[1:]:
@@ -92,8 +92,10 @@ class _TableInputs:
                 lacks = [name for name in self._chosen if name not in found]
                 alone = sorted(found - set(self._chosen))
                 if lacks or alone:
-                    what = f"lacks the column {lacks[0]!r}" if lacks else f"alone has the column {alone[0]!r}"
-                    raise ValueError(f"the file {what}, unlike {self.paths[0]}; a set has the same features.")
+                    what = f"lacks the column {lacks[0]!r}" if lacks else f"has the column {alone[0]!r}"
+                    raise ValueError(
+                        f"the file {what}, unlike {self.paths[0]}; all files must have the same features."
+                    )
         self.n_features = len(self._chosen)
         self.feature_names = tuple(map(str, self._chosen))
         self.qid = self._kind_of_ids()
@@ -101,11 +103,11 @@ class _TableInputs:
 
     @abstractmethod
     def _names_in(self, path: str) -> list[str]:
-        """The feature columns of a file."""
+        """Feature columns of a file."""
 
     @abstractmethod
     def _kind_of_ids(self) -> str:
-        """int64 or string, by the first file."""
+        """Type of the query ids: "int64" or "string"."""
 
     def _selected(self, names: list[str], frame: Any) -> list[str]:
         return frames.feature_columns(frame, names, **self._roles, features=self._features)
@@ -113,7 +115,7 @@ class _TableInputs:
     def _chunk(
         self, batch: pa.Table | pa.RecordBatch, place: Place, done: int, where: Callable[[int], str]
     ) -> Chunk:
-        """The rows of a batch; `where` names one of its rows, from 0, as in a message."""
+        """Chunk from the rows of a batch; `where` gives the name of a row (from 0) for messages."""
         n = batch.num_rows
         X = np.empty((n, self.n_features), np.float32)
 
@@ -121,7 +123,7 @@ class _TableInputs:
             return frames.arrow_values(batch.column(name))
 
         columns = [self._feature(batch.column(name), name, where) for name in self._chosen]
-        for first in range(0, n, 4096):  # whole columns would go through the cache once for each
+        for first in range(0, n, 4096):  # whole columns would pass all of X through the cache for each
             for j, values in enumerate(columns):
                 X[first : first + 4096, j] = values[first : first + 4096]
         label = self._roles["label"]
@@ -133,9 +135,9 @@ class _TableInputs:
         return Chunk(place, done, X, y, qid, docid)
 
     def _feature(self, column: Any, name: str, where: Callable[[int], str]) -> NDArray[Any]:
-        """A column as float32: finite, or NaN where that is allowed, and not past the largest float32."""
+        """Values of a column as float32: finite, or NaN if that is allowed; too large values are an error."""
         if self._allow_nan and _is_number(column.type):
-            values = column.to_numpy(zero_copy_only=False)  # with NaN for what is missing
+            values = column.to_numpy(zero_copy_only=False)  # with NaN for missing values
             if np.isinf(values).any():
                 row = int(np.argmax(np.isinf(values)))
                 raise ValueError(
@@ -152,13 +154,13 @@ class _TableInputs:
         if np.isinf(single).any():
             row = int(np.argmax(np.isinf(single)))
             raise ValueError(
-                f"column {name!r} holds {values[row]} in {where(row)}, which is too large for float32, as a "
-                "stored set has features."
+                f"column {name!r} holds {values[row]} in {where(row)}, which is too large for float32, in "
+                "which a stored set keeps features."
             )
         return single
 
     def _ids(self, batch: Any, where: Callable[[int], str]) -> pa.Array:
-        """The query ids of a batch, of the kind that the set has."""
+        """Query ids of a batch, in the type of the set."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -184,7 +186,7 @@ class _TableInputs:
 
 
 class ParquetInputs(_TableInputs):
-    """Parquet files, read by row groups, of which only a little is in memory."""
+    """Parquet files, read in batches of row groups, so that little is in memory."""
 
     def _opened(self, path: str) -> Any:
         import pyarrow as pa
@@ -200,7 +202,7 @@ class ParquetInputs(_TableInputs):
             names = list(file.schema_arrow.names)
             frames.no_repeated(names)
             if not file.metadata.num_rows:
-                raise ValueError("the frame has no rows; expected one for each document.")
+                raise ValueError("the frame has no rows; expected one row per document.")
             return self._selected(names, file.schema_arrow.empty_table())
 
     def _kind_of_ids(self) -> str:
@@ -216,13 +218,13 @@ class ParquetInputs(_TableInputs):
             kinds.append(found)
             if found != kinds[0]:
                 raise ValueError(
-                    f"{path}: column {name!r} is {kind}, unlike in {self.paths[0]}; a set has ids of one "
-                    "kind."
+                    f"{path}: column {name!r} is {kind}, unlike in {self.paths[0]}; all query ids of a set "
+                    "must be of one kind."
                 )
         return kinds[0]
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
-        """All rows from a place on."""
+        """Yield all rows from a place on."""
         begin = Place(0, 0, 0, 0) if start is None else start
         for number in range(begin.file, len(self.paths)):
             path = self.paths[number]
@@ -259,12 +261,12 @@ class ParquetInputs(_TableInputs):
             row += batch.num_rows
 
     def locate(self, file: int, row: int) -> str:
-        """File and row."""
+        """File and row of a document."""
         return f"{self.paths[file]}, row {row},"
 
 
 class CsvInputs(_TableInputs):
-    """CSV files with a line of names: numbers in features and labels, a document a line."""
+    """CSV files with a line of column names, then one document per line; features and labels are numbers."""
 
     _empty_is_missing = True
 
@@ -274,7 +276,7 @@ class CsvInputs(_TableInputs):
         self._headers: dict[str, tuple[list[str], int]] = {}
 
     def _header(self, path: str) -> tuple[list[str], int]:
-        """The names in the first line, and the bytes of it."""
+        """Column names in the first line, and its length in bytes."""
         if path not in self._headers:
             piece = next(text_chunks(path, size=1 << 16), None)
             if piece is None:
@@ -294,7 +296,7 @@ class CsvInputs(_TableInputs):
         frames.no_repeated(names)
         if "" in names and self._features is None:
             raise ValueError(
-                f"column {names.index('')} has no name, as the index has that pandas writes; write the file "
+                f"column {names.index('')} has no name, like the index that pandas writes; write the file "
                 "with index=False, or name the features with features=[...]."
             )
         return self._selected(names, None)
@@ -307,7 +309,7 @@ class CsvInputs(_TableInputs):
         with _named(path):
             piece = next(self._pieces(path, 0, 0), None)
             if piece is None:
-                raise ValueError("the frame has no rows; expected one for each document.")
+                raise ValueError("the frame has no rows; expected one row per document.")
             ids = _whole_array(self._read(path, piece, ids_only=True).column(0))
             try:
                 pc.cast(ids, pa.int64())
@@ -316,7 +318,7 @@ class CsvInputs(_TableInputs):
             return "int64"
 
     def _pieces(self, path: str, at: int, line: int) -> Iterator[TextChunk]:
-        """Pieces with lines that are not blank."""
+        """Chunks of the text after the header, without those that have only blank lines."""
         if not at:
             at, line = self._header(path)[1], 1
         for piece in text_chunks(path, at, line):
@@ -324,6 +326,7 @@ class CsvInputs(_TableInputs):
                 yield piece
 
     def _read(self, path: str, piece: TextChunk, *, ids_only: bool = False, text: bool = False) -> pa.Table:
+        """Parse a chunk of text: all columns, or only the ids; with `text`, all of them as strings."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -361,7 +364,7 @@ class CsvInputs(_TableInputs):
             raise
 
     def _raise_no_number(self, path: str, piece: TextChunk, error: Exception) -> None:
-        """An error for the first value that is no number."""
+        """Raise a ValueError for the first value that is not a number."""
         table = self._read(path, piece, text=True)
         found: tuple[int, str, str] | None = None
         for name in [self._roles["label"], *self._chosen]:
@@ -383,7 +386,7 @@ class CsvInputs(_TableInputs):
         ) from None
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
-        """All rows from a place on."""
+        """Yield all rows from a place on."""
         begin = Place(0, 0, 0, 0) if start is None else start
         for number in range(begin.file, len(self.paths)):
             path = self.paths[number]
@@ -397,10 +400,10 @@ class CsvInputs(_TableInputs):
                     yield self._chunk(table, place, done, partial(_line_name, piece))
                     row += table.num_rows
                 if not row:
-                    raise ValueError("the frame has no rows; expected one for each document.")
+                    raise ValueError("the frame has no rows; expected one row per document.")
 
     def locate(self, file: int, row: int) -> str:
-        """file:line of a document."""
+        """Place of a document as file:line."""
         path = self.paths[file]
         for piece in self._pieces(path, 0, 0):
             rows = _read_rows(piece)
@@ -428,7 +431,7 @@ def _line_name(piece: TextChunk, row: int) -> str:
 
 
 def _line_of(piece: TextChunk, row: int) -> int:
-    """The line, from 1, of a row of a piece: blank lines are no rows."""
+    """Line number, from 1, of a row of a chunk; blank lines are not rows."""
     for number, line in enumerate(piece.data.tobytes().split(b"\n"), piece.line + 1):
         if line.strip(b"\r"):
             if not row:
@@ -476,7 +479,7 @@ def _kind_of_type(kind: pa.DataType) -> str | None:
 
 
 def _whole_array(column: Any) -> pa.Array:
-    """A column as one array, without a dictionary."""
+    """Column as one array, with dictionary encoding removed."""
     import pyarrow as pa
 
     array = column.combine_chunks() if hasattr(column, "combine_chunks") else column
@@ -484,7 +487,7 @@ def _whole_array(column: Any) -> pa.Array:
 
 
 def _as_text(array: pa.Array, name: str, where: Callable[[int], str]) -> pa.Array:
-    """Text, or whole numbers as text, as Arrow's strings."""
+    """Text, or whole numbers as text, as an array of Arrow strings."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -22,7 +22,7 @@ __all__ = ["MappedPart", "text_column"]
 
 
 class MappedPart:
-    """A mapped Arrow file. Its pages count as this process's memory from their first use until given back."""
+    """A memory-mapped Arrow file. Its pages count as memory of this process from first use until released."""
 
     def __init__(self, folder: Path, manifest: Manifest, number: int) -> None:
         import pyarrow as pa
@@ -44,7 +44,7 @@ class MappedPart:
         width = getattr(kind, "list_size", None)
         if width is not None and width != manifest.n_features:
             raise StoreError(
-                f"{path}: the part has {width} features, and the set has {manifest.n_features}. Convert the "
+                f"{path}: the part has {width} features, but the set has {manifest.n_features}. Convert the "
                 "data again."
             )
         known = [rows_schema(manifest.n_features, manifest.qid, docid) for docid in (False, True)]
@@ -54,7 +54,7 @@ class MappedPart:
             )
         if self._reader.num_record_batches != len(part.blocks):
             raise StoreError(
-                f"{path}: the part has {self._reader.num_record_batches} blocks, and the manifest says "
+                f"{path}: the part has {self._reader.num_record_batches} blocks, but the manifest says "
                 f"{len(part.blocks)}. Convert the data again."
             )
         first = [row for _, row in part.blocks]
@@ -65,7 +65,7 @@ class MappedPart:
         batch = self._reader.get_batch(local)
         if batch.num_rows != self._sizes[local]:
             raise StoreError(
-                f"{self._path}: block {local} has {batch.num_rows} rows, and the manifest says "
+                f"{self._path}: block {local} has {batch.num_rows} rows, but the manifest says "
                 f"{self._sizes[local]}. Convert the data again."
             )
         return batch
@@ -73,7 +73,7 @@ class MappedPart:
     def rows(self, local: int, *, read: bool = False) -> tuple[Singles, Floats, NDArray[Any] | None]:
         """Features and labels of a block as views, and the names of its documents.
 
-        With `read` all of it is in memory then.
+        With `read`, the whole block is read into memory first.
         """
         batch = self._batch(local)
         pages = self._range(batch)
@@ -88,6 +88,7 @@ class MappedPart:
         return flat[: n * self._n_features].reshape(n, self._n_features), y, docid
 
     def labels(self, local: int) -> Floats:
+        """Labels of a block, as a view."""
         column = self._batch(local).column(1)
         buffer = column.buffers()[1]
         flat = np.frombuffer(buffer, np.float64)
@@ -95,16 +96,17 @@ class MappedPart:
         return flat[: len(column)]
 
     def names(self, local: int) -> NDArray[Any]:
+        """Names of the documents of a block."""
         return text_column(self._batch(local).column(3))
 
     def _read(self, start: int, size: int) -> None:
-        """Have pages in memory: a byte of each is looked at, without Python's lock."""
-        with suppress(AttributeError, OSError, ValueError):  # a hint, which not every system has
+        """Read pages into memory by touching a byte of each, without holding Python's lock."""
+        with suppress(AttributeError, OSError, ValueError):  # a hint that not every system supports
             self._map.madvise(mmap.MADV_WILLNEED, start, size)
         np.frombuffer(self._map, np.uint8, size, start)[:: mmap.PAGESIZE].max(initial=0)
 
     def is_cached(self, local: int) -> bool:
-        """Whether the system has a block in its file cache, as far as three of its bytes can tell."""
+        """Whether a block is in the system's file cache, as far as three of its bytes can tell."""
         if not hasattr(os, "RWF_NOWAIT"):
             return False
         start, size = self._range(self._batch(local))
@@ -113,11 +115,11 @@ class MappedPart:
                 os.preadv(self._file, [bytearray(1)], at, os.RWF_NOWAIT) == 1
                 for at in (start + size - 1, start + size // 2, start)
             )
-        except OSError:  # it would have to wait for the disk, or cannot tell
+        except OSError:  # a read would wait for the disk, or the system cannot tell
             return False
 
     def _range(self, batch: pa.RecordBatch) -> tuple[int, int]:
-        """The whole pages of a block's buffers: offset and size."""
+        """Offset and size of the pages that hold a block's buffers."""
         return self._pages(
             [b for column in batch.columns for b in column.buffers() if b is not None and b.size]
         )
@@ -129,7 +131,7 @@ class MappedPart:
         return start, last - start
 
     def _give_back_after(self, array: NDArray[Any], start: int, size: int) -> None:
-        """Give the pages back when nobody has the array, or a view of it, any more."""
+        """Release the pages when neither the array nor a view of it is referenced."""
         if hasattr(mmap, "MADV_DONTNEED"):
             weakref.finalize(array, _give_back, self._map, start, size).atexit = False
 
@@ -140,7 +142,7 @@ def _give_back(pages: mmap.mmap, start: int, size: int) -> None:
 
 
 def text_column(column: pa.Array) -> NDArray[Any]:
-    """Arrow's strings as an array of str."""
+    """Arrow strings as an array of str."""
     from sinkprop.data.letor import words_at
 
     n = len(column)

@@ -1,4 +1,4 @@
-"""Query ids seen so far in a conversion, in eight bytes each, to find repeated ones."""
+"""Query ids that occurred so far in a conversion, in eight bytes each, to find repeated ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SeenIds"]
 
 
 class SeenIds:
-    """Ids seen so far: whole numbers as they are, text by a hash of 64 bits.
+    """Set of the ids seen so far: whole numbers themselves, text as a hash of 64 bits.
 
     >>> import pyarrow as pa
     >>> seen = SeenIds("string")
@@ -29,12 +29,14 @@ class SeenIds:
         self._levels: list[Integers] = []  # sorted, each more than twice as long as the next
 
     def add(self, ids: pa.Array | pa.ChunkedArray) -> None:
+        """Record ids as seen."""
         self._put(self._codes(ids))
 
     def repeated(self, ids: pa.Array) -> list[Any]:
-        """Ids that were seen before or occur twice in `ids`; afterwards all of `ids` count as seen.
+        """Ids that occurred earlier or occur twice in `ids`. Records all of `ids` as seen.
 
-        Two text ids of 10^7 share a hash in about one set of 10^5: the caller compares the ids.
+        Different text ids may share a hash: of sets of 10^7 ids, about one in 10^5 has such a pair. So the
+        caller must compare the ids themselves.
         """
         codes = self._codes(ids)
         again = np.ones(len(codes), bool)
@@ -57,6 +59,6 @@ class SeenIds:
     def _put(self, codes: Integers) -> None:
         level = np.sort(codes)
         while self._levels and len(self._levels[-1]) <= 2 * len(level):
-            # stable, so that two sorted arrays are merged and not sorted anew
+            # stable, because that algorithm merges two sorted arrays
             level = np.sort(np.concatenate([self._levels.pop(), level]), kind="stable")
         self._levels.append(level)

@@ -1,4 +1,4 @@
-"""Stored sets in Python: queries on the disk, read a block at a time."""
+"""Stored sets in Python: queries on disk, read block by block."""
 
 from __future__ import annotations
 
@@ -30,15 +30,31 @@ if TYPE_CHECKING:
 __all__ = ["StoredQueries", "open_queries"]
 
 
-_OPEN_PARTS = 16  # a mapped file takes a descriptor, of which a process has some thousand
+_OPEN_PARTS = 16  # a mapped file needs a descriptor, and a process has only about a thousand
 _HASHED = 1 << 20
 
 
 def open_queries(path: StrPath, *, verify: bool = False) -> StoredQueries:
-    """The stored set in a folder that `convert` made.
+    """Open a stored set.
 
-    The manifest, the sizes of all files and their columns are checked; with `verify` also every byte, against
-    the SHA-256 that the manifest has of it. What is wrong is a StoreError of one line.
+    The manifest, the sizes of all files and their columns are checked.
+
+    Parameters
+    ----------
+    path : path
+        Folder that `sinkprop.store.convert` made.
+    verify : bool, default False
+        Whether to read all files and compare them with the SHA-256 checksums of the manifest.
+
+    Returns
+    -------
+    StoredQueries
+        The queries, which are read when they are used.
+
+    Raises
+    ------
+    StoreError
+        If the folder is not a complete stored set, or if it is damaged.
     """
     need_pyarrow("open_queries")
     folder = Path(path)
@@ -53,7 +69,7 @@ def open_queries(path: StrPath, *, verify: bool = False) -> StoredQueries:
             ) from None
         if found != size:
             raise StoreError(
-                f"{folder / name}: the file has {found:,} bytes, and the manifest says {size:,}: it is "
+                f"{folder / name}: the file has {found:,} bytes, but the manifest says {size:,}: it is "
                 f"{'cut off' if found < size else 'not the one that was written'}. Convert the data again."
             )
     for number in range(len(manifest.parts)):
@@ -65,11 +81,20 @@ def open_queries(path: StrPath, *, verify: bool = False) -> StoredQueries:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoredQueries:
-    """Queries in a folder on the disk, in their order: the rows are read when they are asked for.
+    """Queries in a folder on disk, whose rows are read when they are used.
 
-    `open_queries` and `convert` give one. It is small, and is pickled by its path. Rows of a query stand
-    together. X is float32, as the file has it; labels are float64.
+    Create one with `open_queries` or `sinkprop.store.convert`. The object is small and is pickled by its
+    path. Rows of a query are consecutive. Features are float32, labels are float64.
 
+    Parameters
+    ----------
+    path : pathlib.Path
+        Folder of the set.
+    manifest : Manifest
+        Description of the set.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from sinkprop.store import save_queries
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -99,39 +124,42 @@ class StoredQueries:
 
     @property
     def n_rows(self) -> int:
-        """Documents of all queries."""
+        """Number of documents of all queries, N."""
         return self.manifest.rows
 
     @property
     def n_queries(self) -> int:
+        """Number of queries, Q."""
         return self.manifest.queries
 
     @property
     def n_features(self) -> int:
+        """Number of features, D."""
         return self.manifest.n_features
 
     @property
     def longest(self) -> int:
-        """Documents of the largest query."""
+        """Number of documents of the largest query."""
         return self.manifest.longest
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the features, or None."""
         return self.manifest.feature_names
 
     @property
     def has_nan(self) -> bool:
-        """Whether a feature is NaN, for missing."""
+        """Whether a feature is NaN, that is, missing."""
         return self.manifest.has_nan
 
     @property
     def labeled(self) -> bool:
-        """Whether the documents are judged; where not, all labels are 0."""
+        """Whether the documents have labels; if not, all labels are 0."""
         return self.manifest.label != "none"
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the checksums of all rows: equal for sets of equal rows that are stored alike."""
+        """SHA-256 of the checksums of all files: equal for sets of equal rows in equal blocks and parts."""
         shapes = [str(self.n_features), repr(self.feature_names)]
         sums = [digest for _, _, digest in self.manifest.files]
         return hashlib.sha256("\n".join(shapes + sums).encode()).hexdigest()
@@ -156,13 +184,13 @@ class StoredQueries:
 
     @cached_property
     def sizes(self) -> Integers:
-        """(Q,) documents of each query."""
+        """Number of documents of each query, of shape (Q,)."""
         sizes: Integers = self._index.column("documents").to_numpy()
         return sizes
 
     @cached_property
     def offsets(self) -> Integers:
-        """(Q + 1,) the first row of each query, and the number of rows."""
+        """First row of each query, and the number of rows, of shape (Q + 1,)."""
         return offsets_of(self.sizes)
 
     @property
@@ -172,34 +200,35 @@ class StoredQueries:
 
     @cached_property
     def query_ids(self) -> NDArray[Any]:
-        """(Q,) the ids, whole numbers or text."""
+        """Query ids, whole numbers or text, of shape (Q,)."""
         column = self._index.column("id")
         return column.to_numpy() if self.manifest.qid == "int64" else text_column(column.combine_chunks())
 
     @cached_property
     def block_queries(self) -> Integers:
-        """(B + 1,) the first query of each block, and the number of queries."""
+        """First query of each block, and the number of queries, of shape (B + 1,)."""
         starts = [query for part in self.manifest.parts for query, _ in part.blocks]
         return np.array([*starts, self.n_queries], np.int64)
 
     @cached_property
     def block_rows(self) -> Integers:
-        """(B + 1,) the first row of each block, and the number of rows."""
+        """First row of each block, and the number of rows, of shape (B + 1,)."""
         starts = [row for part in self.manifest.parts for _, row in part.blocks]
         return np.array([*starts, self.n_rows], np.int64)
 
     @property
     def n_blocks(self) -> int:
+        """Number of blocks, B."""
         return len(self.block_queries) - 1
 
     @cached_property
     def _part_blocks(self) -> Integers:
-        """(P + 1,) the first block of each part, and the number of blocks."""
+        """(P + 1,) first block of each part, and the number of blocks."""
         counts = [len(part.blocks) for part in self.manifest.parts]
         return offsets_of(counts)
 
     def _part(self, number: int) -> MappedPart:
-        """A part, mapped; of those used last some are kept."""
+        """Mapped part of this number; the most recently used parts stay open."""
         with self._lock:
             found = self._parts.get(number)
             if found is None:
@@ -216,9 +245,22 @@ class StoredQueries:
         return self._part(number), block - int(self._part_blocks[number])
 
     def block(self, b: int) -> Queries:
-        """The queries of block b. X and y are views of the file, which is not read until they are used."""
+        """Queries of one block.
+
+        X and y are views of the file, which is not read until they are used.
+
+        Parameters
+        ----------
+        b : int
+            Number of the block, from 0 to `n_blocks` - 1.
+
+        Returns
+        -------
+        Queries
+            The queries of the block.
+        """
         if not 0 <= b < self.n_blocks:
-            raise IndexError(f"b must be a block, from 0 to {self.n_blocks - 1}; got {b}.")
+            raise IndexError(f"b must be the number of a block, from 0 to {self.n_blocks - 1}; got {b}.")
         part, local = self._place(b)
         return self._queries(b, part, local)
 
@@ -230,21 +272,34 @@ class StoredQueries:
     def _trusted(
         self, X: NDArray[Any], y: NDArray[Any], ids: NDArray[Any], sizes: Integers, docid: NDArray[Any] | None
     ) -> Queries:
-        """Queries without a pass over the values, which `convert` has checked."""
+        """Queries without another check of the values, which `convert` has checked."""
         groups = Groups.of_sizes(sizes, ids)
         return Queries.trusted(X, y, groups, docid, self.feature_names, allow_nan=self.has_nan)
 
     def blocks(self, start: int = 0, stop: int | None = None, *, ahead: int = 2) -> Iterator[Queries]:
-        """Blocks [start, stop) in order, of which a thread reads the next `ahead` while this one is used.
+        """Iterate over the blocks [start, stop) in order, reading ahead.
 
-        What the system has in its file cache is not read ahead.
+        A thread reads the next `ahead` blocks while the current one is used, except blocks that are in the
+        system's file cache. The memory of a block is released when its arrays are no longer referenced. So
+        little more than `ahead` + 1 blocks are in memory, for any size of the set.
 
-        The memory of a block is given back when nothing refers to its arrays any more: whatever the size of
-        the set, little more than `ahead` + 1 blocks are in memory.
+        Parameters
+        ----------
+        start : int, default 0
+            First block.
+        stop : int, optional
+            End of the blocks. The default is the number of blocks.
+        ahead : int, default 2
+            Number of blocks to read ahead.
+
+        Returns
+        -------
+        iterator of Queries
+            The queries of each block.
         """
         last = self.n_blocks if stop is None else stop
         if not 0 <= start <= last <= self.n_blocks:
-            raise IndexError(f"blocks must be of 0 to {self.n_blocks}; got {start} to {last}.")
+            raise IndexError(f"start and stop must be from 0 to {self.n_blocks}; got {start} to {last}.")
         return self._read_ahead(start, last, ahead)
 
     def _read_ahead(self, start: int, stop: int, ahead: int) -> Iterator[Queries]:
@@ -262,14 +317,20 @@ class StoredQueries:
                         future.cancel()
 
     def _asked_for(self, b: int, reader: ThreadPoolExecutor) -> Future[Queries] | None:
-        """A block on its way from the disk; None where the file cache has it, and no thread is needed."""
+        """Future of a block that is being read; None if it is in the file cache and needs no thread."""
         part, local = self._place(b)
         if part.is_cached(local):
             return None
         return reader.submit(self._queries, b, part, local, read=True)
 
     def labels(self) -> Floats:
-        """(N,) all labels, read without the features."""
+        """Read all labels, without the features.
+
+        Returns
+        -------
+        array of shape (N,)
+            Labels.
+        """
         labels = np.empty(self.n_rows)
         rows = self.block_rows
         for b in range(self.n_blocks):
@@ -278,7 +339,15 @@ class StoredQueries:
         return labels
 
     def labels_by_block(self) -> Iterator[tuple[Floats, Groups]]:
-        """The labels of each block and which rows are of which query, read without the features."""
+        """Read the labels of each block, without the features.
+
+        Yields
+        ------
+        labels : array of shape (n,)
+            Labels of the block.
+        groups : Groups
+            The rows of each query of the block.
+        """
         for b in range(self.n_blocks):
             part, local = self._place(b)
             first, last = self.block_queries[b : b + 2]
@@ -286,31 +355,69 @@ class StoredQueries:
 
     @cached_property
     def largest_label(self) -> float:
+        """Largest label."""
         places = (self._place(b) for b in range(self.n_blocks))
         return max(float(part.labels(local).max()) for part, local in places)
 
     def require_finite(self, who: str) -> None:
-        """A ValueError where a feature is NaN, for those who do not take that."""
+        """Raise a ValueError if a feature is NaN.
+
+        Parameters
+        ----------
+        who : str
+            Name, for the message, of the ranker that does not accept NaN.
+        """
         if self.has_nan:
             raise ValueError(
-                f"{self.path}: features of the set are NaN, for missing, which {who} does not take. Fill "
-                "them in before converting, or take boosted trees, BoostedRanker, for which NaN is a value."
+                f"{self.path}: some features of the set are NaN (missing), which {who} does not accept. Fill "
+                "them in before converting, or use BoostedRanker, whose trees accept NaN."
             )
 
     def require_labels(self, what: str) -> None:
-        """A ValueError where the documents are not judged."""
+        """Raise a ValueError if the documents have no labels.
+
+        Parameters
+        ----------
+        what : str
+            Name, for the message, of the operation that needs labels.
+        """
         if not self.labeled:
             raise ValueError(f"{self.path}: the set was converted without labels, which {what} needs.")
 
     def columns_of(self, names: Sequence[str] | NDArray[Any] | None) -> list[int] | None:
-        """Where the features of these names stand; None where they stand so already, or have no names.
+        """Find the columns that have the given feature names.
 
-        A ValueError where both have names, and not the same ones.
+        Parameters
+        ----------
+        names : sequence of str, optional
+            Feature names in the order in which a model needs them.
+
+        Returns
+        -------
+        list of int or None
+            Column of each name. None if the columns are in this order already, or if the set or the model has
+            no feature names.
+
+        Raises
+        ------
+        ValueError
+            If both have feature names, but not the same set of names.
         """
         return columns_of(self.feature_names, names, str(self.path))
 
     def take(self, numbers: Sequence[int] | NDArray[Any]) -> Queries:
-        """The whole queries of these numbers, from 0, in that order, copied into memory."""
+        """Copy selected queries into memory.
+
+        Parameters
+        ----------
+        numbers : sequence of int
+            Numbers of the queries, from 0, in the order in which they are wanted.
+
+        Returns
+        -------
+        Queries
+            All rows of these queries.
+        """
         wanted = np.asarray(numbers, dtype=np.int64)
         if wanted.ndim != 1 or not len(wanted):
             raise ValueError("numbers must be a sequence of one or more query numbers.")
@@ -337,7 +444,13 @@ class StoredQueries:
         return self._trusted(X, y, self.query_ids[wanted], sizes, docids)
 
     def without_features(self) -> Queries:
-        """All labels, ids and names of documents in memory, with an X of no columns."""
+        """Read all labels, query ids and document names into memory, but not the features.
+
+        Returns
+        -------
+        Queries
+            All documents, with an X of shape (N, 0).
+        """
         names: list[Any] = []
         if self.manifest.docid:
             for b in range(self.n_blocks):
@@ -348,7 +461,13 @@ class StoredQueries:
         return self._trusted(X, self.labels(), self.query_ids, self.sizes, docid)
 
     def load(self) -> Queries:
-        """All of the set in memory."""
+        """Read the whole set into memory.
+
+        Returns
+        -------
+        Queries
+            All documents.
+        """
         X = np.empty((self.n_rows, self.n_features), np.float32)
         y = np.empty(self.n_rows)
         names = []
@@ -361,7 +480,21 @@ class StoredQueries:
         return self._trusted(X, y, self.query_ids, self.sizes, docid)
 
     def verify(self, *, progress: Notify | None = None, n_threads: int | None = None) -> None:
-        """A StoreError for the first file whose bytes are not those that were written."""
+        """Compare all files with their SHA-256 checksums.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called as progress(bytes done, total bytes, text).
+        n_threads : int, optional
+            Number of threads, at most one per file. The default is SINKPROP_NUM_THREADS if set, or the number
+            of CPU cores; small sets use one.
+
+        Raises
+        ------
+        StoreError
+            If a file has changed since it was written; the message names the first such file.
+        """
         notify = silent if progress is None else progress
         files = self.manifest.files
         total, done = sum(size for _, size, _ in files), 0
@@ -371,7 +504,7 @@ class StoredQueries:
                 if found != expected:
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise StoreError(
-                        f"{self.path / name}: the file is damaged: its SHA-256 is {found[:12]}..., and the "
+                        f"{self.path / name}: the file is damaged: its SHA-256 is {found[:12]}..., but the "
                         f"manifest says {expected[:12]}.... Convert the data again."
                     )
                 done += size
@@ -386,8 +519,8 @@ class StoredQueries:
 
 
 def _reopened(path: str, digest: str) -> StoredQueries:
-    """The set that was pickled, if it is the same still."""
+    """Open the set that was pickled; a StoreError if it has changed."""
     stored = open_queries(path)
     if stored.digest != digest:
-        raise StoreError(f"{path}: the set is not the one that it was; it has been converted again since.")
+        raise StoreError(f"{path}: the set has changed since it was pickled; it was converted again.")
     return stored

@@ -1,14 +1,14 @@
-"""Rows to the files of a stored set: blocks of whole queries, parts, and a journal of what is done.
+"""Writer of the files of a stored set: blocks of whole queries, parts, and a journal of finished parts.
 
-Work goes on in a folder `NAME.queries.unfinished` beside the set:
+The writer works in a folder `NAME.queries.unfinished` beside the set::
 
-    journal.json        what is converted, what is done, and where in the input the next part begins
+    journal.json        the input, the finished parts, and the place in the input where the next part begins
     lock                held while a process works here
     queries-00000.arrow the queries of a part
-    set/                what becomes the folder NAME.queries, by a rename, when its manifest is written
+    set/                renamed to the folder NAME.queries once its manifest is written
 
-Where a block and where a part ends depends on the rows alone. So a run that is killed anywhere and taken up
-again at the last part that the journal has writes the same bytes as one that was not.
+The ends of blocks and parts depend on the rows alone. So a run that is killed at any point and resumed after
+the last part in the journal writes the same bytes as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,17 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """What is the same in all of a set's parts, and how large blocks and parts are to be."""
+    """Properties shared by all parts of a set, and the sizes of blocks and parts.
+
+    n_features     Number of features.
+    feature_names  Names of the features, or None.
+    qid            Type of the query ids, "int64" or "string".
+    docid          Whether rows have document names.
+    labeled        Whether rows have labels.
+    allow_nan      Whether features may be NaN.
+    block_bytes    Largest size of a block of several queries.
+    part_bytes     Size after which a part ends.
+    """
 
     n_features: int
     feature_names: tuple[str, ...] | None
@@ -55,20 +65,27 @@ class Layout:
 
     @property
     def row_bytes(self) -> int:
+        """Bytes that a row counts in the sizes of blocks and parts."""
         return 4 * self.n_features + 16
 
     @property
     def block_rows(self) -> int:
-        """The rows that a block of several queries may have."""
+        """Largest number of rows of a block of several queries."""
         return max(1, self.block_bytes // self.row_bytes)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What the journal has: the parts that are written, and the rest of the manifest up to them.
+    """Content of the journal: the finished parts, and the rest of the manifest up to them.
 
-    next   where the next part begins: the place of a chunk, and how many of its rows to leave out
-    first  the number of the first row of each file that has been begun
+    parts     Finished parts.
+    next      Where the next part begins: the place of a chunk, and how many of its rows to skip.
+    complete  Whether all rows are in finished parts.
+    longest   Number of documents of the largest query.
+    whole     Whether all labels are whole numbers.
+    named     Whether a document has a name.
+    has_nan   Whether a feature is NaN.
+    first     Number, in the set, of the first row of each file that has been started.
     """
 
     parts: tuple[Part, ...] = ()
@@ -82,13 +99,16 @@ class Progress:
 
     @property
     def rows(self) -> int:
+        """Number of rows in the finished parts."""
         return sum(part.rows for part in self.parts)
 
     @property
     def queries(self) -> int:
+        """Number of queries in the finished parts."""
         return sum(part.queries for part in self.parts)
 
     def record(self) -> dict[str, Any]:
+        """The progress as plain data."""
         found = asdict(self)
         found["parts"] = [part.record() for part in self.parts]
         found["next"] = None if self.next is None else [asdict(self.next[0]), self.next[1]]
@@ -96,6 +116,7 @@ class Progress:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Progress:
+        """Progress from plain data."""
         after = record["next"]
         return cls(
             **{
@@ -109,15 +130,16 @@ class Progress:
 
 @dataclass
 class _Pending:
-    """Rows that are in no block yet: pieces of chunks, with the rows left out before each piece."""
+    """Rows that are not in a block yet: parts of chunks, each with the number of rows skipped before it."""
 
     pieces: list[tuple[Chunk, int]] = field(default_factory=list)
 
     def add(self, chunk: Chunk, skipped: int) -> None:
+        """Append rows; `skipped` rows of their chunk come before them."""
         self.pieces.append((chunk, skipped))
 
     def take(self, n: int) -> list[Chunk]:
-        """The first n rows, which are no longer pending then."""
+        """Remove and return the first n rows."""
         taken = []
         while n:
             chunk, skipped = self.pieces.pop(0)
@@ -131,12 +153,19 @@ class _Pending:
 
     @property
     def next(self) -> tuple[Place, int] | None:
-        """Where the first pending row stands."""
+        """Place of the chunk of the first pending row, and the number of rows to skip in it."""
         return (self.pieces[0][0].place, self.pieces[0][1]) if self.pieces else None
 
 
 class SetWriter:
-    """Chunks to parts. `add` every chunk in order, then `finish`; `progress` is what a journal had."""
+    """Writer of chunks to parts: `add` every chunk in order, then `finish`.
+
+    folder    Folder of unfinished work.
+    layout    Properties of the set.
+    progress  Content of the journal to continue from.
+    save      Called with the new progress after every part.
+    locate    Describes the place of a row of a file, for messages.
+    """
 
     def __init__(
         self,
@@ -148,12 +177,12 @@ class SetWriter:
         locate: Callable[[int, int], str],
     ) -> None:
         self._folder, self._layout = folder, layout
-        self._progress = progress  # of the parts that are written
-        self._now = progress  # with the part that is being written
+        self._progress = progress  # of the finished parts
+        self._now = progress  # including the part that is being written
         self._save, self._locate = save, locate
         self._schema = rows_schema(layout.n_features, layout.qid, layout.docid)
         self._pending = _Pending()
-        self._sizes: list[int] = []  # of the pending queries, the last of which may go on in the next chunk
+        self._sizes: list[int] = []  # of the pending queries; the last may continue in the next chunk
         self._ids: list[Any] = []
         self._added = progress.rows
         self._file = -1
@@ -167,7 +196,7 @@ class SetWriter:
             self._seen.add(self._queries_of(number).column("id"))
 
     def add(self, chunk: Chunk, skipped: int = 0) -> None:
-        """Rows of a chunk but the first `skipped`, which are in a part already."""
+        """Add the rows of a chunk, except the first `skipped`, which are in a finished part."""
         import pyarrow.compute as pc
 
         place = chunk.place
@@ -197,7 +226,7 @@ class SetWriter:
         self._write_blocks(last=False)
 
     def _write_blocks(self, *, last: bool) -> None:
-        """Every block whose end is known: the queries that fit in, or one that is longer."""
+        """Write every block whose end is known: as many queries as fit, or one that is longer."""
         capacity = self._layout.block_rows
         done = 0
         while done < len(self._sizes):
@@ -206,7 +235,7 @@ class SetWriter:
             while stop < len(self._sizes) and total + self._sizes[stop] <= capacity:
                 total += self._sizes[stop]
                 stop += 1
-            if stop == len(self._sizes) and not last:  # the last query, or the block, may go on
+            if stop == len(self._sizes) and not last:  # the last query, or the block, may continue
                 break
             self._write_block(self._ids[done:stop], self._sizes[done:stop], total)
             done = stop
@@ -255,7 +284,7 @@ class SetWriter:
         )
 
     def _end_part(self) -> None:
-        """The part on the disk under its name, then its queries, then the journal that has both."""
+        """Finish the current part: first its file, then the file of its queries, then the journal."""
         import pyarrow as pa
 
         part = self._part
@@ -287,7 +316,7 @@ class SetWriter:
         self._save(self._progress)
 
     def finish(self, sources: list[tuple[str, int]]) -> Manifest:
-        """The rest of the rows, the file of queries and the manifest, which makes the folder a set."""
+        """Write the remaining rows, the file of queries and, last, the manifest, which completes the set."""
         if not self._progress.complete:
             self._write_blocks(last=True)
             self._end_part()
@@ -315,7 +344,7 @@ class SetWriter:
         return manifest
 
     def abandon(self) -> None:
-        """Close what is open, after an error."""
+        """Close the open file, after an error."""
         if self._part is not None:
             with suppress(OSError, ValueError):
                 self._part.abandon()
@@ -327,7 +356,7 @@ class SetWriter:
             return pa.ipc.open_file(file).read_all()
 
     def _check_repeated(self, query: Any, ids: list[Any], sizes: list[int], row: int) -> None:
-        """An error for a query that the set or the block has already, and not only its hash."""
+        """Raise a ValueError if a query occurs twice, and not merely two ids with the same hash."""
         places = self._rows_of(query)
         for q, size in zip(ids, sizes, strict=True):
             if q == query:
@@ -337,12 +366,13 @@ class SetWriter:
             return
         first, second = (self._name_of(place) for place in places[:2])
         raise ValueError(
-            f"the query {query!r} stands in two places, {first} and {second}; a stored set takes the rows of "
-            "a query together, from one file. Sort the rows by query, or give each file its own query ids."
+            f"the query {query!r} occurs in two places, {first} and {second}; in a stored set the rows of a "
+            "query must be consecutive and from one file. Sort the rows by query, or give each file its own "
+            "query ids."
         )
 
     def _rows_of(self, query: Any) -> list[int]:
-        """The first rows of a query in the parts that are written, and in this one."""
+        """First rows of a query in the finished parts and in the current one."""
         found = []
         for number, part in enumerate(self._progress.parts):
             table = self._queries_of(number)
@@ -380,7 +410,7 @@ def _any_text(column: pa.Array) -> bool:
 
 
 class _PartFile:
-    """An Arrow file under a temporary name, hashed as it is written, renamed when it is on the disk."""
+    """An Arrow file that is hashed while it is written under a temporary name, and renamed when complete."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         import pyarrow as pa
@@ -393,15 +423,13 @@ class _PartFile:
         self._first_bytes, self._later_bytes = _metadata_bytes(schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """A record batch whose first buffer begins at a multiple of 64 bytes, for which the text before it is
-        filled up.
-        """
-        before = self._later_bytes if self._sink.size else self._first_bytes  # Arrow begins with its schema
+        """Write a record batch; padding in its metadata aligns its first buffer to 64 bytes."""
+        before = self._later_bytes if self._sink.size else self._first_bytes  # Arrow writes its schema first
         fill = -(self._sink.size + before) % _ALIGNMENT
         self._writer.write_batch(batch, custom_metadata={"fill": " " * fill})
 
     def close(self) -> tuple[int, str]:
-        """The size and the SHA-256 of the whole file."""
+        """Flush, close and rename the file; return its size and its SHA-256."""
         self._writer.close()
         self._stream.close()
         file = self._sink.file
@@ -413,11 +441,12 @@ class _PartFile:
         return self._sink.size, self._sink.hash.hexdigest()
 
     def abandon(self) -> None:
+        """Close the file under its temporary name."""
         self._sink.file.close()
 
 
 class _HashingFile:
-    """What pyarrow writes to."""
+    """File object for pyarrow that hashes the bytes it writes."""
 
     closed = False
 
@@ -435,14 +464,14 @@ class _HashingFile:
         return self.size
 
     def flush(self) -> None:
-        """Nothing: the file is flushed at its end."""
+        """Do nothing: the file is flushed at its end."""
 
     def close(self) -> None:
-        """Nothing: the file is flushed to the disk before it is closed."""
+        """Do nothing: `_PartFile.close` flushes the file to the disk before closing it."""
 
 
 def _metadata_bytes(schema: pa.Schema) -> tuple[int, int]:
-    """Bytes that Arrow writes before the first buffer of a file's first record batch, and of a later one."""
+    """Bytes that Arrow writes before the first buffer of the first record batch, and of a later one."""
     import pyarrow as pa
 
     sink, places = pa.BufferOutputStream(), []
@@ -469,7 +498,8 @@ def _metadata_bytes(schema: pa.Schema) -> tuple[int, int]:
 
 
 def flush_folder(folder: Path) -> None:
-    with suppress(OSError):  # not every file system can
+    """Flush a folder's entries to the disk."""
+    with suppress(OSError):  # not every file system supports it
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -478,11 +508,13 @@ def flush_folder(folder: Path) -> None:
 
 
 def write_journal(folder: Path, fingerprint: dict[str, Any], known: dict[str, Any], done: Progress) -> None:
+    """Write the journal of a conversion."""
     record = {"fingerprint": fingerprint, "known": known, "progress": done.record()}
     write_atomically(folder / JOURNAL, json.dumps(record) + "\n")
 
 
 def read_journal(folder: Path) -> dict[str, Any] | None:
+    """Read the journal of a conversion; None if there is none."""
     try:
         record = json.loads((folder / JOURNAL).read_bytes())
     except FileNotFoundError:
