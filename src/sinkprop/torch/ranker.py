@@ -64,7 +64,8 @@ class NeuralRanker(BaseRanker):
         smoothed indicator.
     sigma : float or (float, float), default (1.0, 0.25)
         Width of a smoothed indicator in units of the network's scores: one width for all epochs, or the
-        widths of the first and the last epoch, with a geometric progression between them.
+        widths of the first and the last epoch, with a geometric progression between them. A `SinkPropLoss`
+        that is given as `loss` keeps its own width.
     n_iter : float, default 5
         Number of Sinkhorn iterations in the loss "sinkprop", see `sinkprop_loss`.
     epsilon : float, default 1e-6

@@ -31,7 +31,8 @@ class Epoch:
     chosen : bool, default False
         Whether the fitted network is the one after this epoch.
     training : float, optional
-        Criterion on the training queries after the epoch. Computed for the first and every fourth epoch.
+        Criterion on the training queries after the epoch. Computed for the first and every fourth epoch,
+        but not for a partitioned measure.
     """
 
     loss: float
