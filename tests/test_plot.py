@@ -334,15 +334,15 @@ class TestRankDistribution:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"labels": [1, 2]}, "labels must have one value a document, 4; got 2."),
-            ({"docids": ["a"] * 5}, "docids must have one value a document, 4; got 5."),
+            ({"labels": [1, 2]}, "labels must have one value per document, 4; got 2."),
+            ({"docids": ["a"] * 5}, "docids must have one value per document, 4; got 5."),
             (
                 {"order": [0, 1, 2, 2]},
-                "order must hold each document's number, 0 to 3, once, the best first; got [0, 1, 2, 2].",
+                "order must list every document number from 0 to 3 once, best first; got [0, 1, 2, 2].",
             ),
             (
                 {"order": [0, 1]},
-                "order must hold each document's number, 0 to 3, once, the best first; got [0, 1].",
+                "order must list every document number from 0 to 3 once, best first; got [0, 1].",
             ),
         ],
     )

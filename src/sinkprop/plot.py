@@ -1,8 +1,8 @@
-"""Pictures of matrices: Hinton diagrams, Sinkhorn iterations and rank distributions.
+"""Plots of matrices: Hinton diagrams, Sinkhorn iterations and rank distributions.
 
-Everything is drawn on ordinary matplotlib axes, the caller's or new ones, and is returned as a record of the
-artists, to be restyled by matplotlib's own means. pyplot is never asked: its current figure stays as it is.
-A record made without `ax` shows itself in a notebook; elsewhere, `record.figure.savefig("file.png")`.
+Every function draws on ordinary matplotlib axes, the caller's or new ones, and returns a record of the
+artists, which you can restyle with matplotlib. pyplot is not used, so its current figure does not change.
+A record made without `ax` shows itself in a notebook; elsewhere, call `record.figure.savefig("file.png")`.
 
 Needs matplotlib: pip install "sinkprop[plot]".
 """
@@ -43,22 +43,36 @@ __all__ = [
 
 
 POSITIVE, NEGATIVE, BOX = "#0072B2", "#D55E00", "#F0F0F0"
-_LARGEST = 0.92  # side of the square of `scale`, in cells: neighbors stay apart
+_LARGEST = 0.92  # side of the square for an entry of size `scale`, in cells; leaves a gap between neighbors
 _GAP = 0.3  # between the box and the sums, in cells
 _MARGIN = 0.15
-_MANY = 60  # documents that can have a name each
+_MANY = 60  # more documents than this are not named
 
 
 @dataclass(frozen=True, eq=False)
 class Hinton:
-    """A Hinton diagram: its axes and artists.
+    """A Hinton diagram: its axes and artists, as `hinton` returns them.
 
-    entries      squares of the matrix, row by row
-    row_sums     squares to the right of the box, from the top; none if drawn without sums
-    column_sums  squares below the box, from the left
-    box          the rectangle behind the entries
-    scale        what fills a cell: an entry of this size
-    sum_scale    a sum of this size
+    Parameters
+    ----------
+    ax : matplotlib Axes
+        The axes of the diagram.
+    entries : matplotlib PolyCollection
+        Squares of the entries, row by row.
+    row_sums : matplotlib PolyCollection
+        Squares to the right of the box, from the top. Empty if drawn without sums.
+    column_sums : matplotlib PolyCollection
+        Squares below the box, from the left. Empty if drawn without sums.
+    box : matplotlib Rectangle
+        The rectangle behind the entries.
+    shape : (int, int)
+        Numbers of rows and columns of the matrix.
+    scale : float
+        Absolute value of an entry whose square fills a cell.
+    sum_scale : float
+        Absolute value of a sum whose square fills a cell.
+    colors : (color, color)
+        Colors of values from 0 on, and of values below 0.
     """
 
     ax: Axes
@@ -80,7 +94,13 @@ class Hinton:
         return _png(self.figure)
 
     def update(self, matrix: ArrayLike) -> None:
-        """Show another matrix of the same shape, at the same scale."""
+        """Show another matrix of the same shape, at the same scale.
+
+        Parameters
+        ----------
+        matrix : array of shape (rows, columns)
+            Finite real numbers.
+        """
         M = _matrix(matrix, "matrix")
         if M.shape != self.shape:
             raise ValueError(
@@ -111,20 +131,37 @@ def hinton(
     colors: tuple[Any, Any] = (POSITIVE, NEGATIVE),
     background: Any = BOX,
 ) -> Hinton:
-    """A Hinton diagram of a matrix: squares whose areas are the absolute values of its entries.
+    """Draw a Hinton diagram of a matrix: squares whose areas are the absolute values of its entries.
 
-    Row i, column j of the matrix is a square with its center at x = j, y = i, the first row on top. The sums
-    of rows stand to the right of the box and those of columns below it, as in the first figure of Adams and
-    Zemel.
+    The square of row i, column j has its center at x = j, y = i, with the first row at the top. Row sums
+    appear to the right of the box and column sums below it, as in the first figure of Adams and Zemel.
 
-    matrix      (rows, columns), finite; signs are shown by color
-    ax          axes to draw on, whose limits, aspect, ticks and spines are set; None makes a figure
-    scale       the absolute value whose square fills a cell; None takes the largest entry's. Larger entries
-                reach beyond their cells: nothing is clipped. Give the same scale to diagrams to be compared.
-    sum_scale   the same for the sums; None takes the largest sum's
-    colors      of values from 0 on, and of values below 0: any of matplotlib's colors
-    background  color of the box
+    Parameters
+    ----------
+    matrix : array of shape (rows, columns)
+        Finite real numbers. Color shows the sign.
+    ax : matplotlib Axes, optional
+        Axes to draw on; their limits, aspect, ticks and spines are set. By default a new figure is made.
+    sums : bool, default True
+        Whether to draw the sums of rows and columns.
+    scale : float, optional
+        Absolute value whose square fills a cell. Larger entries extend beyond their cells; nothing is
+        clipped. Use the same scale for diagrams that you compare. By default that of the largest entry.
+    sum_scale : float, optional
+        The same for the sums. By default that of the largest sum.
+    colors : (color, color)
+        Colors of values from 0 on, and of values below 0, in any form that matplotlib takes. By default blue
+        and orange.
+    background : color
+        Color of the box. By default light gray.
 
+    Returns
+    -------
+    Hinton
+        The axes and artists.
+
+    Examples
+    --------
     >>> drawn = hinton([[0.7, 0.3], [0.3, 0.7]])
     >>> drawn.ax.set_title("Two documents").get_text()
     'Two documents'
@@ -134,7 +171,7 @@ def hinton(
     scale = _scale("scale", scale, M)
     sum_scale = _scale("sum_scale", sum_scale, np.concatenate([M.sum(axis=0), M.sum(axis=1)]))
     if len(colors) != 2 or isinstance(colors, str):
-        raise ValueError(f"colors must be two, of positive and of negative entries; got {colors!r}.")
+        raise ValueError(f"colors must be two colors, for positive and for negative entries; got {colors!r}.")
     return _draw(M, _axes(ax), sums, scale, sum_scale, tuple(colors), background)
 
 
@@ -180,7 +217,15 @@ def _squares(x: Any, y: Any, values: Floats, scale: float) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class SinkhornHinton:
-    """Hinton diagrams of Z^0(A), Z^1(A), ..., from left to right, and the figure that they stand in."""
+    """Hinton diagrams of Z^0(A), Z^1(A), ..., from left to right, in one figure.
+
+    Parameters
+    ----------
+    figure : matplotlib Figure
+        The figure of the diagrams.
+    diagrams : tuple of Hinton
+        One diagram per panel.
+    """
 
     figure: Figure
     diagrams: tuple[Hinton, ...]
@@ -197,14 +242,32 @@ def sinkhorn_hinton(
     colors: tuple[Any, Any] = (POSITIVE, NEGATIVE),
     background: Any = BOX,
 ) -> SinkhornHinton:
-    """The first figure of Adams and Zemel: a matrix before and after one, two, three Sinkhorn iterations.
+    """Draw Hinton diagrams of a matrix before and after one, two, ... Sinkhorn iterations.
 
-    A, epsilon  as for `sinkprop.sinkhorn`: each panel is that of sinkhorn(A, i, epsilon=epsilon)
-    n_iter      panels after the first
+    This is the first figure of Adams and Zemel. Panel i shows ``sinkhorn(A, i, epsilon=epsilon)``. All panels
+    but the first have the same scale. The first is scaled as if A had the sum of a doubly-stochastic matrix,
+    since a constant factor of A does not change the other panels.
 
-    All panels but the first have one scale. The first is scaled as if A had the sum of a doubly-stochastic
-    matrix: a constant factor of A changes none of the others.
+    Parameters
+    ----------
+    A : array of shape (n, n)
+        Finite entries, not below 0, see `sinkprop.sinkhorn`.
+    n_iter : int, default 3
+        Number of iterations, which is the number of panels after the first.
+    epsilon : float, default 0.0
+        Added to every entry of `A` first.
+    colors : (color, color)
+        Colors of values from 0 on, and of values below 0. By default blue and orange.
+    background : color
+        Color of the boxes. By default light gray.
 
+    Returns
+    -------
+    SinkhornHinton
+        The figure and its diagrams.
+
+    Examples
+    --------
     >>> figure = sinkhorn_hinton([[3, 1], [1, 1]])
     >>> [drawn.ax.get_title() for drawn in figure.diagrams]
     ['Initial matrix', 'First iteration', 'Second iteration', 'Third iteration']
@@ -234,15 +297,34 @@ def sinkhorn_animation(
     colors: tuple[Any, Any] = (POSITIVE, NEGATIVE),
     background: Any = BOX,
 ) -> FuncAnimation:
-    """An animated Hinton diagram of Sinkhorn normalization: columns divided by their sums, then rows, ...
+    """Animate Sinkhorn normalization as a Hinton diagram: columns are divided by their sums, then rows.
 
-    A, n_iter, epsilon  as for `sinkprop.sinkhorn`; the last frames show sinkhorn(A, n_iter, epsilon=epsilon)
-    ax                  axes to draw on, whose title says what is done; None makes a figure
-    frames_per_step     frames from one normalization to the next, of which as many again stand still
-    interval            milliseconds a frame
+    Keep a reference to the result for as long as it plays. `animation.save("file.gif", writer="pillow")`
+    writes a file, and `animation.to_jshtml()` makes a player for a notebook.
 
-    Keep the result for as long as it plays. `animation.save("file.gif", writer="pillow")` writes it, and
-    `animation.to_jshtml()` makes a player for a notebook.
+    Parameters
+    ----------
+    A : array of shape (n, n)
+        Finite entries, not below 0, see `sinkprop.sinkhorn`.
+    n_iter : float, default 3
+        Number of iterations. The last frames show ``sinkhorn(A, n_iter, epsilon=epsilon)``.
+    ax : matplotlib Axes, optional
+        Axes to draw on; their title names the current step. By default a new figure is made.
+    epsilon : float, default 0.0
+        Added to every entry of `A` first.
+    frames_per_step : int, default 12
+        Number of frames that move from one normalization to the next. As many frames before them are still.
+    interval : int, default 70
+        Milliseconds per frame.
+    colors : (color, color)
+        Colors of values from 0 on, and of values below 0. By default blue and orange.
+    background : color
+        Color of the box. By default light gray.
+
+    Returns
+    -------
+    matplotlib FuncAnimation
+        The animation.
     """
     from matplotlib.animation import FuncAnimation
 
@@ -250,7 +332,7 @@ def sinkhorn_animation(
     moving = whole("frames_per_step", frames_per_step, 1)
     interval = whole("interval", interval, 1)
     steps = [sinkhorn(A, t / 2, epsilon=epsilon) for t in range(halves + 1)]
-    steps[0] /= steps[0].sum() / len(steps[0])  # what normalization does not notice
+    steps[0] /= steps[0].sum() / len(steps[0])  # a constant factor, which normalization removes
     scale, sum_scale = _common_scales(steps)
     axes = _axes(ax)
     drawn = _draw(steps[0], axes, True, scale, sum_scale, colors, background)
@@ -258,14 +340,14 @@ def sinkhorn_animation(
 
     def show(frame: int) -> tuple[Any, ...]:
         t, place = divmod(frame, 2 * moving)
-        share = max(0, place - moving + 1) / moving  # stands, then moves
+        share = max(0, place - moving + 1) / moving  # first still, then moving
         share = share * share * (3 - 2 * share)
         after = steps[min(t + 1, halves)]
         drawn.update((1 - share) * steps[t] + share * after)
         title.set_text(_step_title(t + 1 if share > 0 and t < halves else t))
         return drawn.entries, drawn.row_sums, drawn.column_sums, title
 
-    count = 2 * moving * halves + 2 * moving  # the end stands for twice as long
+    count = 2 * moving * halves + 2 * moving  # the end is still for twice as long
     return FuncAnimation(_root(axes), show, frames=count, interval=interval, cache_frame_data=False)
 
 
@@ -292,9 +374,16 @@ def _step_title(t: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RankDistribution:
-    """A heat map of rank distributions: its axes and image.
+    """A heat map of rank distributions: its axes and image, as `rank_distribution` returns them.
 
-    order  (n,) documents from the top row down, as indices of rows of Pi
+    Parameters
+    ----------
+    ax : matplotlib Axes
+        The axes of the heat map.
+    image : matplotlib AxesImage
+        The heat map.
+    order : array of shape (n,)
+        Documents from the top row down, as row indices of Pi.
     """
 
     ax: Axes
@@ -321,17 +410,34 @@ def rank_distribution(
     cmap: Any = "Blues",
     colorbar: bool = True,
 ) -> RankDistribution:
-    """A heat map of Pi: a row a document, from the likely top down, a column a rank.
+    """Draw a heat map of rank probabilities Pi, with one row per document and one column per rank.
 
-    Pi        (n, n), Pi[j, k - 1] the probability that document j is at rank k, as of `doubly_stochastic`
-    labels    (n,) relevance, written beside each document
-    docids    (n,) names of the documents; None takes their numbers
-    ax        axes to draw on; None makes a figure
-    order     (n,) documents, best first; None orders by expected rank, sum_k k Pi[j, k]
-    top       documents and ranks to show; None shows all
-    cmap      matplotlib's color map, from probability 0 to the largest shown
-    colorbar  whether to draw the scale beside the axes
+    Parameters
+    ----------
+    Pi : array of shape (n, n)
+        ``Pi[j, k - 1]`` is the probability that document j is at rank k, as `doubly_stochastic` returns it.
+    labels : array of shape (n,), optional
+        Relevance, shown next to each document.
+    docids : sequence of length n, optional
+        Names of the documents. By default their numbers.
+    ax : matplotlib Axes, optional
+        Axes to draw on. By default a new figure is made.
+    order : array of shape (n,), optional
+        Document numbers, best first. By default documents are ordered by expected rank, sum_k k Pi[j, k].
+    top : int, optional
+        Number of documents and ranks to show. By default all.
+    cmap : matplotlib colormap, default "Blues"
+        Colors from probability 0 to the largest one shown.
+    colorbar : bool, default True
+        Whether to draw the color scale next to the axes.
 
+    Returns
+    -------
+    RankDistribution
+        The axes, the image and the order of the documents.
+
+    Examples
+    --------
     >>> from sinkprop import SmoothedIndicator, doubly_stochastic
     >>> Pi = doubly_stochastic([0.2, 1.5, 0.3], relaxation=SmoothedIndicator(sigma=0.5))
     >>> drawn = rank_distribution(Pi, labels=[2, 0, 1], docids=["a", "b", "c"])
@@ -382,7 +488,7 @@ def _per_document(what: str, values: Any, n: int) -> list[Any] | None:
         return None
     found = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if len(found) != n:
-        raise ValueError(f"{what} must have one value a document, {n}; got {len(found)}.")
+        raise ValueError(f"{what} must have one value per document, {n}; got {len(found)}.")
     return found
 
 
@@ -394,7 +500,7 @@ def _order(order: ArrayLike | None, P: Floats) -> NDArray[np.intp]:
     found = np.asarray(order)
     if found.shape != (len(P),) or found.dtype.kind not in "iu" or set(found.tolist()) != set(range(len(P))):
         raise ValueError(
-            f"order must hold each document's number, 0 to {len(P) - 1}, once, the best first; got {order!r}."
+            f"order must list every document number from 0 to {len(P) - 1} once, best first; got {order!r}."
         )
     return found.astype(np.intp)
 
@@ -433,7 +539,7 @@ def _axes(ax: Axes | None, size: tuple[float, float] = (4.8, 4.8)) -> Axes:
 
 
 def _root(ax: Axes) -> Figure:
-    """The figure that axes stand in, also those of a subfigure."""
+    """The figure that contains the axes, also if they are in a subfigure."""
     figure: Any = ax.figure
     while figure.figure is not figure:
         figure = figure.figure
@@ -442,7 +548,7 @@ def _root(ax: Axes) -> Figure:
 
 
 def _png(figure: Figure) -> bytes | None:
-    """What a notebook shows; nothing for a figure of pyplot's, which is shown already."""
+    """PNG for display in a notebook; None for a pyplot figure, which the notebook shows anyway."""
     if getattr(figure, "number", None) is not None:
         return None
     file = io.BytesIO()
@@ -451,7 +557,7 @@ def _png(figure: Figure) -> bytes | None:
 
 
 def _figure(size: tuple[float, float]) -> Figure:
-    """A figure that pyplot knows nothing of."""
+    """A figure that is not registered with pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

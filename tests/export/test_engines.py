@@ -424,7 +424,7 @@ def test_names_have_to_be_different_and_as_many_as_features():
     for export in (to_elasticsearch, to_solr):
         for features, message in (
             (["a"], "name the 2 features of the model; got 1"),
-            (["a", "a"], "'a' stands twice"),
+            (["a", "a"], "'a' occurs twice"),
             (["a", ""], "not empty"),
             (["a", 3], "must be text"),
             ("ab", "sequence of names"),

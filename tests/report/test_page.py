@@ -180,9 +180,9 @@ def test_the_opening_says_who_is_ahead_and_whether_by_chance(page, data):
     assert max(means, key=means.get) == example.OURS
     test = next(t for t in own["tests"] if t["method"] == example.OURS and t["metric"] == "ndcg@10")
     lead = page.locator("#opening .lead").text_content()
-    assert f"{example.OURS} is ahead on Small & <odd>: its mean NDCG@10 is {means[example.OURS]:.4f}" in lead
+    assert f"{example.OURS} is best on Small & <odd>: its mean NDCG@10 is {means[example.OURS]:.4f}" in lead
     assert f"{means[example.OURS] - means[example.REFERENCE]:.4f} above {example.REFERENCE}" in lead
-    assert lead.endswith("beyond chance.")
+    assert lead.endswith("The difference is statistically significant (p < .05).")
     assert test["verdict"] == 1
     x, y = (own["per_query"][name]["ndcg@10"] for name in (example.OURS, example.REFERENCE))
     wins, losses = (
@@ -190,7 +190,7 @@ def test_the_opening_says_who_is_ahead_and_whether_by_chance(page, data):
         sum(a < b - 1e-9 for a, b in zip(x, y, strict=True)),
     )
     text = page.locator("#opening").text_content()
-    assert f"gives the better order for {wins}, {example.REFERENCE} for {losses}" in text
+    assert f"gives the better ranking for {wins}, {example.REFERENCE} for {losses}" in text
 
 
 def test_the_table_holds_the_means_and_sorts(page, data):
@@ -414,7 +414,7 @@ def test_documents_are_found_in_both_lists_by_keyboard_and_mouse(page, data):
     page.keyboard.press("ArrowLeft")
     words = page.locator("#explorer .document").text_content()
     assert words.startswith(f"d5-{theirs[99]}, label {explored['labels'][theirs[99]]}: ")
-    assert "regression puts it in place 100 " in words
+    assert "regression puts it at rank 100 " in words
     page.locator("#explorer .side:nth-child(2) tbody tr").nth(98).hover()
     assert theirs[98] in page.evaluate(chosen)
     page.evaluate("new Promise(requestAnimationFrame)")
@@ -423,9 +423,9 @@ def test_documents_are_found_in_both_lists_by_keyboard_and_mouse(page, data):
         "#explorer .figure:nth-child(2) [role=figure]:has(.hm)", "node => node.layout.shapes"
     )
     assert [(shape["y0"], shape["y1"]) for shape in shapes] == [(98.5, 99.5)]
-    page.get_by_role("button", name="Show all 130 places").click()
+    page.get_by_role("button", name="Show all 130 ranks").click()
     assert page.evaluate(PLACES.format(1)) == ours
-    page.get_by_role("button", name="Show the first 100 places only").click()
+    page.get_by_role("button", name="Show the first 100 ranks only").click()
 
 
 def test_queries_are_searched_and_stepped_through(page):
@@ -473,7 +473,7 @@ def test_an_address_brings_everything_back(browser, report):
 def test_a_data_set_from_an_older_file_says_what_it_lacks(page, data):
     go(page, section="opening")
     page.get_by_label("Data set", exact=True).select_option("Older")
-    assert "ahead on Older" in page.locator("#opening .lead").text_content()
+    assert "best on Older" in page.locator("#opening .lead").text_content()
     for name in ("glance", "training", "weights", "explorer"):
         assert page.locator(f"#{name} .empty").count() == 1
         assert page.locator(f"#{name} .chart").count() == 0
@@ -500,10 +500,10 @@ def test_a_report_with_less_is_shown_as_well(browser, tmp_path, data, change):
         text = page.locator("main").text_content()
         words = {
             "one method": ["sinkprop reaches a mean NDCG@10 of"],
-            "no data sets": ["holds no data set"],
+            "no data sets": ["has no data set"],
             "no tests, one level": [
-                "does not say what is beyond chance",
-                "Curves need NDCG at two places or more",
+                "has no significance tests",
+                "Curves need NDCG at two or more cutoffs",
             ],
         }
         assert [sentence for sentence in words[change] if sentence not in text] == []

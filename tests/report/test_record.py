@@ -160,7 +160,7 @@ class TestComparison:
 
         given = distributions["regression"]["Fold1"]
         assert not given["own"]
-        assert "sinkprop's own width" in given["explanation"]
+        assert "the same ratio as for sinkprop" in given["explanation"]
         shared = np.median([relative("sinkprop", name) for name in ("Fold1", "Fold2")])
         assert_allclose([relative(m, "Fold2") for m in ("regression", "bm25")], shared)
 
@@ -257,7 +257,7 @@ class TestAwkwardData:
         stripped = replace(found, data={})
         (own,) = comparison_report(stripped)["datasets"]
         assert len(own["queries"]) == len(own["per_query"]["sinkprop"]["ndcg@10"]) == 4
-        assert own["per_query_note"] == "4 of 10 queries, evenly from all; the means are of all."
+        assert own["per_query_note"] == "An even sample of 4 of 10 queries; the means are over all queries."
 
     def test_of_long_trainings_the_chosen_setting_is_kept(self, monkeypatch, found, data):
         monkeypatch.setattr("sinkprop.report.record.MAX_STEPS", 8)
@@ -268,13 +268,13 @@ class TestAwkwardData:
             assert record["steps"][record["chosen"]] == chosen
             assert len(record["steps"]) <= 5
             assert {step["path"] for step in record["steps"]} <= {None, chosen["path"]}
-            assert f"Of 9 steps, {len(record['steps'])} of the chosen setting" in record["message"]
+            assert f"{len(record['steps'])} of 9 steps, of the chosen setting" in record["message"]
 
     def test_documents_are_kept_of_some_queries_only_and_it_says_so(self, monkeypatch):
         monkeypatch.setattr("sinkprop.experiment.details.MAX_QUERIES", 2)
         (own,) = self.of(fold(1))["datasets"]
         assert [entry["query"] for entry in own["explorer"]["queries"]] == [0, 4]
-        assert own["explorer"]["note"] == "2 of 5 test queries are kept, evenly from all."
+        assert own["explorer"]["note"] == "The explorer has an even sample of 2 of 5 test queries."
 
 
 class TestScores:
@@ -341,7 +341,7 @@ class TestOtherDistributions:
         model = fitted(quick(relaxation="probit", annealing=sinkprop.Annealing(1, 1), penalty=0.01))
         (own,) = models_report({"m": model}, fold(1).test)["datasets"]
         assert [len(entry["matrices"]) for entry in own["explorer"]["queries"]] == [1, 1, 0, 0, 0]
-        assert "show the order alone" in own["explorer"]["note"]
+        assert "show the order of the documents only" in own["explorer"]["note"]
 
     def test_smoothrank_is_shown_with_its_own_width_after_whole_iterations(self):
         model = fitted(SmoothRankRanker(penalty=0.01))

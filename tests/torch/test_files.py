@@ -113,17 +113,17 @@ def test_a_module_of_ones_own_is_given_again(tmp_path, data):
     for module in (own, own(3)):
         assert_array_equal(NeuralRanker.load(path, network=module).predict(X), model.predict(X))
     for load in (NeuralRanker.load, sinkprop.load_model):
-        with pytest.raises(ModelFileError, match=r"a network of one's own, Sequential; give it"):
+        with pytest.raises(ModelFileError, match=r"a custom network, Sequential, but not its code"):
             load(path)
-    with pytest.raises(ModelFileError, match=r"weights are not of this network.*size mismatch"):
+    with pytest.raises(ModelFileError, match=r"weights do not fit this network.*size mismatch"):
         NeuralRanker.load(
             path,
             network=lambda n: nn.Sequential(nn.Linear(n, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 1)),
         )
-    with pytest.raises(ModelFileError, match=r"weights are not of this network.*Missing key"):
+    with pytest.raises(ModelFileError, match=r"weights do not fit this network.*Missing key"):
         NeuralRanker.load(path, network=nn.Linear(3, 1))
     made().fit(X, y, qid=qid).save(path)
-    with pytest.raises(ValueError, match="give no network"):
+    with pytest.raises(ValueError, match="without network="):
         NeuralRanker.load(path, network=own)
 
 
@@ -228,7 +228,7 @@ def test_what_has_a_checksum_but_is_no_model_is_an_error(tmp_path, data):
     with pytest.raises(ModelFileError):
         NeuralRanker.load(path)
     write_model(path, "NeuralRanker", {})
-    with pytest.raises(ModelFileError, match="no network of sinkprop"):
+    with pytest.raises(ModelFileError, match="not a network of sinkprop"):
         NeuralRanker.load(path)
     X, y, qid = data
     RegressionRanker().fit(X, y, qid=qid).save(path)

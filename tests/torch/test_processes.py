@@ -279,7 +279,7 @@ class TestErrors:
 
     def test_a_rank_that_goes_is_missed(self, found):
         assert found[0]["gone"]["error"] == "RankError"
-        assert "another rank is gone" in found[0]["gone"]["says"]
+        assert "another rank has ended" in found[0]["gone"]["says"]
         assert "\n" not in found[0]["gone"]["says"]
 
     def test_without_several_processes(self):

@@ -305,7 +305,7 @@ class TestAgainstOracles:
         weighted = quick(**options).fit(X, y, qid=qid, sample_weight=weight)
         third = [m.module_.linear.weight[0, 2].item() for m in (plain, weighted)]
         assert third[1] < third[0] - 0.1
-        with pytest.raises(ValueError, match="takes no sample_weight"):
+        with pytest.raises(ValueError, match="does not take sample_weight"):
             quick("listnet").fit(X, y, qid=qid, sample_weight=weight)
         same_weights(
             quick("listnet").fit(X, y, qid=qid, sample_weight=np.full(len(y), 2.0)),
@@ -440,9 +440,9 @@ class TestRelaxations:
     @pytest.mark.parametrize(
         ("loss", "said"),
         [
-            (lambda s, y, **_: s, "must give one number that depends on the scores"),
-            (lambda s, y, **_: torch.tensor(1.0), "must give one number that depends on the scores"),
-            (lambda s, y, **_: 1.0, "must give one number that depends on the scores"),
+            (lambda s, y, **_: s, "must return one number that depends on the scores"),
+            (lambda s, y, **_: torch.tensor(1.0), "must return one number that depends on the scores"),
+            (lambda s, y, **_: 1.0, "must return one number that depends on the scores"),
             ("listnt", "loss must be 'sinkprop', 'listnet'"),
             (3, "loss must be a name or a function"),
         ],
@@ -502,15 +502,15 @@ class TestModules:
     @pytest.mark.parametrize(
         ("module", "said"),
         [
-            (nn.Linear(5, 3), r"scores of the shape \(\d+,\) or \(\d+, 1\), of floats; it gave a tensor"),
-            (nn.Flatten(0), r"scores of the shape"),
+            (nn.Linear(5, 3), r"scores of shape \(\d+,\) or \(\d+, 1\) for \d+ rows; it returned a tensor"),
+            (nn.Flatten(0), r"scores of shape"),
             (nn.Linear(7, 1), r"network must take rows \(N, 5\); Linear says: mat1 and mat2"),
-            (lambda n: 7, "must give an nn.Module"),
-            (nn.Identity(), "scores of the shape"),
+            (lambda n: 7, "must return an nn.Module"),
+            (nn.Identity(), "scores of shape"),
             (lambda n: nn.Linear(n, 1).requires_grad_(False), "has none"),
             ("mlp", r"network must be MLP\(\.\.\.\), an nn.Module, a function .*got 'mlp'"),
             (MLP, r"network must be MLP\(\.\.\.\).*got <class"),
-            (nn.LSTM(5, 1), "scores of the shape"),
+            (nn.LSTM(5, 1), "scores of shape"),
         ],
     )
     def test_wrong_modules_are_errors(self, module, said, data):
@@ -522,7 +522,7 @@ class TestModules:
         X, y, qid = data
         ranker = quick(network=nn.Linear(5, 2), relaxation="probit").fit(X, y, qid=qid)
         assert ranker.rank(X, qid=qid).min() == 1
-        with pytest.raises(ValueError, match=r"scores of the shape \(\d+, 2\)"):
+        with pytest.raises(ValueError, match=r"scores of shape \(\d+, 2\)"):
             quick(network=nn.Linear(5, 1), relaxation="probit").fit(X, y, qid=qid)
 
     def test_frozen_parameters_stay(self, data):

@@ -66,7 +66,7 @@ class TestEveryValue:
 @pytest.mark.parametrize(
     ("make", "settings", "message"),
     [
-        (MLP, {"hidden": 32}, r"MLP: hidden must be a sequence of widths, as \(64, 32\); got 32"),
+        (MLP, {"hidden": 32}, r"MLP: hidden must be a sequence of widths, such as \(64, 32\); got 32"),
         (MLP, {"hidden": "64"}, "MLP: hidden must be a sequence of widths"),
         (MLP, {"hidden": (0,)}, "MLP: hidden must be at least 1; got 0"),
         (MLP, {"hidden": (2.5,)}, "MLP: hidden must be a whole number, at least 1; got 2.5"),
@@ -214,7 +214,7 @@ class TestRankers:
         [
             ({"network": {"hidden": [0]}}, "MLP: hidden must be at least 1"),
             ({"network": {"widths": [4]}}, "unexpected keyword argument 'widths'"),
-            ({"network": {"hidden": [5]}}, "weights are not of this network"),
+            ({"network": {"hidden": [5]}}, "weights do not fit this network"),
             ({"network": 3}, "network must be MLP"),
             ({"optimizer": {"type": "SGD"}}, "KeyError: 'SGD'"),
             ({"optimizer": {"type": "LBFGS", "max_iter": 0}}, "LBFGS: max_iter must be at least 1"),

@@ -1,4 +1,4 @@
-"""Fitted rankers written for ONNX, Elasticsearch, OpenSearch and Solr; nothing is fitted here."""
+"""Export of fitted rankers to ONNX, Elasticsearch, OpenSearch and Solr."""
 
 from sinkprop.export.elasticsearch import elasticsearch_features, to_elasticsearch
 from sinkprop.export.onnx_models import to_onnx

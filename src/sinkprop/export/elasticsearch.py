@@ -1,7 +1,7 @@
-"""Rankers for the learning-to-rank plugin of Elasticsearch and OpenSearch.
+"""Export to the learning-to-rank plugin of Elasticsearch and OpenSearch.
 
-The plugin has linear models, with a normalization of each feature, and trees as XGBoost writes them. It
-counts in single precision, and adds no constant: a shift of all scores changes no ranking.
+The plugin has linear models, with scaling of each feature, and trees in the format of XGBoost. It computes in
+single precision. Constants are left out, since a shift of all scores changes no ranking.
 """
 
 from __future__ import annotations
@@ -41,17 +41,38 @@ _ENGINE = "the plugin"
 def to_elasticsearch(
     ranker: Any, *, name: str, features: FeatureNames = None, missing: str | None = None
 ) -> dict[str, Any]:
-    """The body of `POST _ltr/_featureset/<feature set>/_createmodel`; OpenSearch takes the same.
+    """Convert a ranker to a model of the Elasticsearch or OpenSearch learning-to-rank plugin.
 
-    name      of the model
-    features  names of the columns, as the feature set has them; those of the model, or feature_1, ...,
-              unless they are given. A mapping, as for `elasticsearch_features`, does as well
-    missing   of trees: "zero" sends a feature without a value where 0 goes, in every version of the plugin;
-              "nan" where the model sends NaN, in versions that tell a missing value from 0. None is "zero",
-              and an error for trees that were trained with missing values
+    The result is the body of `POST _ltr/_featureset/<feature set>/_createmodel`. Constants are dropped, since
+    they do not change rankings.
 
-    Constants are dropped. A network, and normalization by query, are a ValueError: the plugin has neither.
+    Parameters
+    ----------
+    ranker : ranker of sinkprop
+        A fitted ranker.
+    name : str
+        Name of the model: one word without "/".
+    features : sequence of str or mapping, optional
+        Names of the columns in the feature set; a mapping as for `elasticsearch_features` is also accepted.
+        By default the names in the model, or feature_1, feature_2, and so on.
+    missing : {"zero", "nan"}, optional
+        Treatment of missing values in trees. "zero" sends a feature without a value where 0 goes, in every
+        version of the plugin. "nan" sends it where the model sends NaN, in versions that distinguish a
+        missing value from 0. By default "zero"; required for trees that were trained with missing values.
 
+    Returns
+    -------
+    dict
+        The request body, to be sent as JSON.
+
+    Raises
+    ------
+    ValueError
+        If the plugin cannot express the ranker: features scaled by query, or a network, unless it is a linear
+        `MLP` without an input transform.
+
+    Examples
+    --------
     >>> from sinkprop.baselines import FeatureRanker
     >>> ranker = FeatureRanker(1).fit([[3.0], [1.0]], [1, 0], qid=[1, 1])
     >>> to_elasticsearch(ranker, name="by_score", features=["score"])["model"]["model"]
@@ -77,26 +98,38 @@ def to_elasticsearch(
     elif isinstance(scorer, TreeScorer):
         refuse_by_query("query" if scorer.by_query else "none", _ENGINE)
         missing = missing_values(scorer, missing)
-        # A bare array: an objective beside it could only name one of the plugin's functions of the sum.
+        # A bare array of trees. With an objective, the plugin would apply one of its functions to the sum.
         model = {
             "type": "model/xgboost+json",
             "definition": _text([_tree(tree, names, missing) for tree in scorer.trees]),
         }
     else:
         raise ValueError(
-            "the learning-to-rank plugin of Elasticsearch and OpenSearch has no networks: its models are "
-            "linear or trees. Export to ONNX or Solr, or train a SinkPropRanker or a BoostedRanker."
+            "the learning-to-rank plugin of Elasticsearch and OpenSearch has no networks, only linear models "
+            "and trees. Export to ONNX or Solr, or train a SinkPropRanker or a BoostedRanker."
         )
     return {"model": {"name": name, "model": model}}
 
 
 def elasticsearch_features(ranker: Any, *, features: FeatureNames = None) -> dict[str, Any]:
-    """The body of `POST _ltr/_featureset/<feature set>`, with the features in the order of the columns.
+    """Feature set of a ranker, the body of `POST _ltr/_featureset/<feature set>`.
 
-    features  what each is, by its name: a query of Elasticsearch, in which {{word}} stands for a parameter,
-              or the whole definition, with "template". Where there are names only, a feature is taken for a
-              numeric field of that name, 0 where a document has none: change what is something else
+    Parameters
+    ----------
+    ranker : ranker of sinkprop
+        A fitted ranker.
+    features : sequence of str or mapping, optional
+        A mapping from the name of each feature to its definition: an Elasticsearch query, in which {{word}}
+        is a parameter, or a complete definition with "template". With names only, each feature is defined as
+        the numeric field of that name, 0 if a document has none: edit the others.
 
+    Returns
+    -------
+    dict
+        The request body, to be sent as JSON, with the features in the order of the columns.
+
+    Examples
+    --------
     >>> from sinkprop.baselines import FeatureRanker
     >>> ranker = FeatureRanker(1).fit([[3.0], [1.0]], [1, 0], qid=[1, 1])
     >>> query = {"match": {"title": "{{keywords}}"}}
@@ -118,7 +151,7 @@ def _feature(name: str, definition: Any) -> dict[str, Any]:
             }
         }  # fmt: skip
     elif not isinstance(definition, Mapping):
-        raise ValueError(f"features[{name!r}] must be a query, as {{'match': ...}}; got {definition!r}.")
+        raise ValueError(f"features[{name!r}] must be a query, such as {{'match': ...}}; got {definition!r}.")
     if "template" in definition:
         return {"name": name, **definition}
     words = re.findall(r"\{\{#?(?:toJson\}\})?\s*([\w.]+)\s*\}\}", json.dumps(definition))
@@ -131,7 +164,7 @@ def _feature(name: str, definition: Any) -> dict[str, Any]:
 
 
 def _tree(tree: Tree, names: list[str], missing: str) -> dict[str, Any]:
-    """A tree as XGBoost writes it; the plugin goes left where the threshold is above the value."""
+    """A tree in the format of XGBoost; the plugin goes left if the threshold is above the value."""
     depth = deepest(tree).tolist()
     count = len(tree.feature)
     leaves = [

@@ -1,4 +1,4 @@
-"""Numbers in single precision, as search engines hold them, and the text that reads back as such."""
+"""Numbers in single precision, as search engines store them, with shortest decimal text."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = [
 ]
 
 
-_DEEPEST = 200  # levels of a tree: JSON readers refuse some thousand
+_DEEPEST = 200  # levels of a tree; JSON readers refuse nesting of some thousand levels
 
 
 def single(value: Any, what: str) -> float:
-    """The number with the fewest digits that is read as the nearest float32: 0.1, not 0.10000000149011612.
+    """The number with the fewest digits that reads back as the nearest float32: 0.1, not 0.10000000149011612.
 
     >>> single(0.1, "a weight"), single(np.float32(0.1), "a weight"), single(16777217.0, "a weight")
     (0.1, 0.1, 16777216.0)
@@ -38,7 +38,7 @@ def single(value: Any, what: str) -> float:
         nearest = np.float32(value)
     if not np.isfinite(nearest):
         raise ValueError(
-            f"{what} is {value}, which search engines cannot hold: they count in single precision. Scale the "
+            f"{what} is {value}, too large for search engines, which compute in single precision. Scale the "
             "features and train again, or export to ONNX."
         )
     short = float(str(nearest))
@@ -47,14 +47,14 @@ def single(value: Any, what: str) -> float:
 
 @dataclass(frozen=True)
 class Norm:
-    """(x - mean) / deviation of a feature."""
+    """Scaling of one feature: (x - mean) / deviation."""
 
     mean: float
     deviation: float
 
 
 def norms(scaling: Scaling, names: list[str]) -> list[Norm | None]:
-    """What is done to each feature; None for nothing, also where a constant feature has the weight 0."""
+    """Scaling of each feature; None for no scaling, or for a constant feature, whose weight is 0."""
     if scaling.kind != "standard":
         return [None] * len(names)
     found: list[Norm | None] = []
@@ -81,41 +81,41 @@ def single_weights(scorer: LinearScorer, names: list[str]) -> list[float]:
 def refuse_by_query(kind: str, engine: str) -> None:
     if kind == "query":
         raise ValueError(
-            "features are normalized within each query (normalization='query'), which needs all documents of "
-            f"a query at once: {engine} scores them one by one. Train with normalization='standard' or "
-            "'none', or export to ONNX, which takes a query at a time."
+            "features are scaled within each query (normalization='query'), which needs all documents of a "
+            f"query at once, but {engine} scores them one by one. Train with normalization='standard' or "
+            "'none', or export to ONNX, which takes one query at a time."
         )
 
 
 def thresholds(tree: Tree, names: list[str]) -> Singles:
-    """(K,) the largest float32 that goes left: of float32 numbers the same go left as in the model."""
+    """Thresholds (K,) as the largest float32 that goes left, so that float32 values go the model's way."""
     with np.errstate(over="ignore"):
         nearest = tree.threshold.astype(np.float32)
     below = np.where(nearest > tree.threshold, np.nextafter(nearest, np.float32(-math.inf)), nearest)
     if not np.isfinite(below).all():
         node = int(np.argmin(np.isfinite(below)))
         raise ValueError(
-            f"a threshold of {names[tree.feature[node]]!r} is {tree.threshold[node]}, which search engines "
-            "cannot hold: they count in single precision. Scale the feature and train again."
+            f"a threshold of {names[tree.feature[node]]!r} is {tree.threshold[node]}, too large for search "
+            "engines, which compute in single precision. Scale the feature and train again."
         )
     return below
 
 
 def missing_values(scorer: TreeScorer, given: str | None) -> str:
-    """How missing values are dealt with: "zero" or "nan"."""
+    """Treatment of missing values in trees, "zero" or "nan"; raises an error if it must be chosen."""
     if given not in (None, "zero", "nan"):
         raise ValueError(f"missing must be 'zero', 'nan' or None; got {given!r}.")
     if given is None and scorer.learned_missing:
         raise ValueError(
-            "the model was trained with missing values (NaN), which have ways of their own in its trees. Say "
-            "what is meant by a feature without a value: missing='nan', for engines that know missing "
+            "the model was trained with missing values (NaN), which its trees send left or right separately. "
+            "Choose how to treat a feature without a value: missing='nan', for engines that support missing "
             "values, or missing='zero', which sends them where 0 goes."
         )
     return given or "zero"
 
 
 def deepest(tree: Tree) -> Integers:
-    """(K,) the depth of each inner node, 0 for the root; a ValueError where JSON cannot be so deep."""
+    """Depth (K,) of each inner node, 0 for the root; raises a ValueError if the tree is too deep for JSON."""
     depth = np.zeros(len(tree.feature), dtype=np.int64)
     for node, (left, right) in enumerate(zip(tree.left.tolist(), tree.right.tolist(), strict=True)):
         for child in (left, right):
@@ -123,13 +123,13 @@ def deepest(tree: Tree) -> Integers:
                 depth[child] = depth[node] + 1
     if len(depth) and depth.max() >= _DEEPEST:
         raise ValueError(
-            f"a tree has {depth.max() + 1} levels of splits; what nests deeper than {_DEEPEST} may not be "
-            "read. Train with max_depth."
+            f"a tree has {depth.max() + 1} levels of splits; engines may refuse JSON nested deeper than "
+            f"{_DEEPEST} levels. Train with max_depth."
         )
     return depth
 
 
 def checked_name(name: Any) -> str:
     if not isinstance(name, str) or not name or name.split() != [name] or "/" in name:
-        raise ValueError(f"name must be one word without '/', as it is part of an address; got {name!r}.")
+        raise ValueError(f"name must be one word without '/', since it is part of a URL; got {name!r}.")
     return name

@@ -1,4 +1,4 @@
-"""Rankers as ONNX graphs, built node by node: features in, scores out, normalization inside."""
+"""Rankers as ONNX graphs from features to scores, with feature scaling inside the graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sinkprop.export.scorers import (
 __all__ = ["ML_OPSET", "OPSET", "to_onnx"]
 
 OPSET = 18
-ML_OPSET = 5  # of ai.onnx.ml, for trees: the first with sums in double precision
+ML_OPSET = 5  # of ai.onnx.ml, for trees; the first version with sums in double precision
 _IR_VERSION = 8
 _DTYPES = ("float32", "float64")
 
@@ -36,19 +36,37 @@ _DTYPES = ("float32", "float64")
 def to_onnx(
     ranker: Any, path: StrPath | None = None, *, features: FeatureNames = None, dtype: str = "float64"
 ) -> Any:
-    """The ranker as an `onnx.ModelProto`, written to a file as well where a path is given; needs onnx.
+    """Convert a ranker to an ONNX model, and optionally write it to a file; needs onnx.
 
-    The graph takes `features` (documents, D) as they were given to `fit`, any number of rows, and gives
-    `scores` (documents,), those of `predict`. A partitioned measure has a second output, `parameters`
-    (documents, 2): its ranker's `rank` makes an assignment of these, while `scores` give the order of
-    `predict`. Where features are normalized by query, the rows of one call are the documents of one query.
+    The input of the graph is `features` (documents, D), as they are passed to `fit`, with any number of rows.
+    Its output is `scores` (documents,), the scores of `predict`. A partitioned measure has a second output,
+    `parameters` (documents, 2): the ranker's `rank` computes an assignment from them, while `scores` give the
+    order of `predict`. If features are scaled by query, the rows of one call must be the documents of one
+    query.
 
-    features  names of the columns, for the metadata; those of the model, unless they are given
-    dtype     of input and scores: "float64" or "float32". What is between is in double precision
+    Parameters
+    ----------
+    ranker : ranker of sinkprop
+        A fitted ranker.
+    path : path, optional
+        File to write. An existing file is replaced only when the new one is complete.
+    features : sequence of str or mapping, optional
+        Names of the columns, for the metadata; a mapping's keys are names. By default the names in the model,
+        or feature_1, feature_2, and so on.
+    dtype : {"float64", "float32"}, default "float64"
+        Precision of the input and the scores. The scaling, linear functions and trees in between are computed
+        in double precision.
 
-    The operators are those of opset 18, and for trees of ai.onnx.ml 5. `metadata_props` has the version of
-    sinkprop, the kind of ranker, its metric and convention, the names of the features as JSON, and "rows",
-    which says "one query" or "any".
+    Returns
+    -------
+    onnx.ModelProto
+        The model.
+
+    Notes
+    -----
+    The graph uses the operators of opset 18, and for trees those of ai.onnx.ml 5. `metadata_props` has the
+    version of sinkprop, the kind of ranker, its metric and convention, the names of the features as JSON, and
+    "rows", which is "one query" or "any".
     """
     if dtype not in _DTYPES:
         raise ValueError(f"dtype must be {' or '.join(map(repr, _DTYPES))}; got {dtype!r}.")
@@ -81,7 +99,7 @@ def _one_query(scorer: LinearScorer | NetworkScorer | TreeScorer) -> bool:
 
 
 class _Graph:
-    """A graph under construction. Values are names; `call` adds an operator and names what it gives."""
+    """A graph under construction, in which values are names; `call` adds an operator and names its output."""
 
     def __init__(self, dtype: str, n_features: int, *, one_query: bool) -> None:
         self._onnx = _onnx()
@@ -103,13 +121,16 @@ class _Graph:
         return int(self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def constant(self, array: Any) -> str:
-        """An array, kept in its own dtype."""
+        """Add an array as a constant in its own dtype, and return its name."""
         name = f"constant_{len(self._constants) + 1}"
         self._constants[name] = self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
         return name
 
     def double(self, array: NDArray[Any]) -> str:
-        """An array as double precision numbers, kept as it is: a network of float32 takes half the place."""
+        """Add an array as a constant in its own dtype, cast to double precision in the graph.
+
+        The weights of a float32 network then take half the space.
+        """
         name = self.constant(array)
         return name if array.dtype == np.float64 else self.cast(name, "float64")
 
@@ -126,17 +147,17 @@ class _Graph:
         return self.call("Cast", value, to=self._type(dtype), output=output)
 
     def give(self, name: str, value: str, shape: list[Any]) -> None:
-        """An output of the graph, in its dtype."""
+        """Make a value an output of the graph, in the graph's dtype."""
         self.cast(value, self.dtype, output=name)
         self._outputs.append(self._info(name, shape))
 
     def merge(self, module: Any, prepared: str) -> str:
-        """The graph of another model on what is prepared, as a part of this one: its scores."""
+        """Insert the graph of another model, with the value `prepared` as its input; returns its output."""
         prefixed = self._onnx.compose.add_prefix(module, "module_")
         renamed = {prefixed.graph.input[0].name: prepared}
         for node in prefixed.graph.node:
             node.input[:] = [renamed.get(name, name) for name in node.input]
-            # PyTorch writes here where in whose files the operator comes from
+            # PyTorch writes the source files of the operators here
             node.ClearField("metadata_props")
             node.ClearField("doc_string")
             self._nodes.append(node)
@@ -166,7 +187,7 @@ class _Graph:
 
 
 def _add_scores(graph: _Graph, outputs: str, combine: NDArray[Any]) -> None:
-    """The scores that `predict` makes of the outputs (N, H), and these too where there are two."""
+    """Add the scores that `predict` computes from the outputs (N, H), and the outputs too if H is 2."""
     if len(combine) == 1:
         scores = graph.call("Reshape", outputs, graph.constant(np.array([-1])))
     else:
@@ -186,7 +207,7 @@ def _scaled(graph: _Graph, rows: str, scaling: Scaling) -> str:
 
 
 def _scaled_by_query(graph: _Graph, rows: str) -> str:
-    """(x - min) / (max - min) over the rows, 0 for a constant feature; NaN does not count, and stays."""
+    """Compute (x - min) / (max - min) over the rows, 0 for a constant feature; NaN is ignored and kept."""
     missing, axis = graph.call("IsNaN", rows), graph.constant(np.array([0]))
     ends = []
     for operator, neutral in (("ReduceMin", np.inf), ("ReduceMax", -np.inf)):
@@ -201,9 +222,9 @@ def _scaled_by_query(graph: _Graph, rows: str) -> str:
 
 
 def _add_linear(graph: _Graph, scorer: LinearScorer) -> None:
-    """The weights have the normalization's factors in them, and the intercepts its shifts, as in `predict`.
+    """Add a linear scorer, with the feature scaling folded into weights and intercepts, as in `predict`.
 
-    A product with one factor before would not do: where there is one feature, onnxruntime takes it into the
+    A separate product with the factors would lose precision: for one feature, onnxruntime fuses it into the
     matrix product, in single precision.
     """
     scaling = scorer.scaling
@@ -219,7 +240,7 @@ def _add_trees(graph: _Graph, scorer: TreeScorer) -> None:
     onnx = _onnx()
     if not onnx.defs.has("TreeEnsemble", "ai.onnx.ml"):
         raise ImportError(
-            f'trees need onnx 1.17 or newer, and this is {onnx.__version__}: pip install "onnx>=1.17"'
+            f'trees need onnx 1.17 or newer; {onnx.__version__} is installed: pip install "onnx>=1.17"'
         )
     rows = _scaled_by_query(graph, graph.features) if scorer.by_query else graph.features
     if scorer.single:
@@ -228,7 +249,7 @@ def _add_trees(graph: _Graph, scorer: TreeScorer) -> None:
     constant = scorer.constant + sum(float(tree.leaves[0]) for tree in scorer.trees if not len(tree.feature))
     if grown:
         scores = graph.call("TreeEnsemble", rows, **_ensemble(onnx, grown))
-    else:  # zeros, one a row
+    else:  # one zero per row
         scores = graph.call("MatMul", rows, graph.constant(np.zeros((scorer.n_features, 1))))
         scores = graph.call("Where", graph.call("IsNaN", scores), graph.constant(np.array(0.0)), scores)
     if constant:
@@ -237,7 +258,7 @@ def _add_trees(graph: _Graph, scorer: TreeScorer) -> None:
 
 
 def _ensemble(onnx: Any, trees: list[Any]) -> dict[str, Any]:
-    """The attributes of TreeEnsemble: all inner nodes in one numbering, and all leaves in another."""
+    """The attributes of TreeEnsemble, which numbers all inner nodes consecutively, and all leaves too."""
     first_node = np.cumsum([0, *(len(tree.feature) for tree in trees)])
     first_leaf = np.cumsum([0, *(len(tree.leaves) for tree in trees)])
     children: dict[str, list[int]] = {}
@@ -281,8 +302,8 @@ def _add_network(graph: _Graph, scorer: NetworkScorer) -> None:
         outputs = graph.cast(graph.call("Reshape", outputs, shape), "float64")
         _add_scores(graph, outputs, scorer.combine)
         return
-    # As `predict` has it: features rounded to the network's precision, sums in double precision, and scores
-    # rounded to float32, so that documents with the same features have the same score.
+    # As in `predict`: features are rounded to the network's precision, sums are in double precision, and
+    # scores are rounded to float32, so that documents with the same features have the same score.
     if scorer.dtype == "float32":
         rows = graph.cast(graph.cast(rows, "float32"), "float64")
     parts = []
@@ -321,7 +342,7 @@ def _add_layer(graph: _Graph, value: str, layer: Layer) -> str:
 
 
 def _exported(module: Any, n_features: int, dtype: str) -> Any:
-    """The graph that PyTorch makes of a network of the user's own."""
+    """The ONNX model to which PyTorch exports a user's network."""
     import torch
 
     onnx = _onnx()
@@ -338,12 +359,12 @@ def _exported(module: Any, n_features: int, dtype: str) -> Any:
     level = log.level
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about versions of PyTorch to come
-            # what the older exporter says where a graph would be right for some rows only
+            warnings.simplefilter("ignore")  # about future versions of PyTorch
+            # the older exporter's warning that a graph would be right for some inputs only
             warnings.simplefilter("error", torch.jit.TracerWarning)
-            log.setLevel(logging.ERROR)  # about packages that are not there, and not needed
+            log.setLevel(logging.ERROR)  # hides messages about missing packages that are not needed
             torch.onnx.export(module, (rows,), written, input_names=["rows"], opset_version=OPSET, **settings)
-    except Exception as error:  # whatever a network of one's own does, PyTorch has many errors for it
+    except Exception as error:  # a user's network can fail to export in many ways
         hint = "" if dynamo else ' PyTorch\'s newer exporter may: pip install "onnxscript".'
         raise ValueError(
             f"PyTorch cannot export the network {type(module).__name__} to ONNX: "

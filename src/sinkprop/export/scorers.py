@@ -1,7 +1,7 @@
 """Fitted rankers as plain numbers, from which every format is written.
 
-A ranker scores by a linear function, by trees, or by a network. Each of the three is a record here, read off
-the ranker without the library that fitted it where that is possible.
+A ranker scores by a linear function, by trees, or by a network. Each of the three has a record here, which is
+made without the library that fitted the ranker if possible.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ FeatureNames = Sequence[str] | Mapping[str, Any] | None
 
 @dataclass(frozen=True, eq=False)
 class LinearScorer:
-    """Outputs, normalized features times weights plus intercepts, and the score, a sum of them.
+    """A linear function: outputs are scaled features times weights plus intercepts; the score combines them.
 
-    scaling     of the features
+    scaling     The feature scaling.
     weights     (D, H) with H = 1, or 2 for a partitioned measure
     intercepts  (H,)
-    combine     (H,) what the outputs are multiplied with to make the score of `predict`
+    combine     (H,) factors of the outputs, whose weighted sum is the score of `predict`
     """
 
     scaling: Scaling
@@ -53,16 +53,18 @@ class LinearScorer:
 
     @property
     def coefficients(self) -> Floats:
-        """(D,) those of the score, 0 where normalization makes a feature 0."""
+        """Coefficients (D,) of the scaled features in the score; 0 if scaling makes a feature 0."""
         return np.where(self.scaling.factor == 0, 0.0, self.weights @ self.combine)
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A step of a network: "linear" x W' + b, "scale" x * W + b, "layer" normalization, or an activation.
+    """One step of a network.
 
-    weight  W, (after, before) of "linear", (D,) of "scale" and "layer"; empty for an activation
-    bias    b
+    kind     "linear" for x W' + b, "scale" for x * W + b, "layer" for layer normalization, or an activation
+    weight   W: (outputs, inputs) for "linear", (D,) for "scale" and "layer", empty for an activation
+    bias     b
+    epsilon  Added to the variance in layer normalization.
     """
 
     kind: str
@@ -73,14 +75,14 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class NetworkScorer:
-    """A network of prepared features.
+    """A network that scores transformed and scaled features.
 
-    transform, scaling  what happens to the features before
-    dtype               of the prepared features: "float32" or "float64"
-    layers              of the perceptron; none where there is the linear part only
-    linear              the linear part beside it, or None
-    module              where the network is the user's own, and `layers` is empty: the torch module
-    combine             (H,) what the outputs are multiplied with to make the score
+    transform, scaling  Preparation of the features.
+    dtype               Precision of the prepared features: "float32" or "float64".
+    layers              Layers of the perceptron; empty if there is only the linear part.
+    linear              The linear part, or None.
+    module              The torch module of a custom network, for which `layers` is empty; else None.
+    combine             (H,) factors of the outputs, whose weighted sum is the score
     """
 
     transform: str
@@ -94,12 +96,12 @@ class NetworkScorer:
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A binary tree: a value goes left where it is not above the threshold.
+    """A binary tree, in which a value goes left if it is not above the threshold.
 
-    feature, threshold  (K,) of the inner nodes, of which 0 is the root
-    left, right         (K,) the child: the number of an inner node, or -1 - leaf
+    feature, threshold  (K,) feature and threshold of each inner node; node 0 is the root
+    left, right         (K,) children: the number of an inner node, or -1 - leaf
     missing_left        (K,) whether NaN goes left
-    leaves              (K + 1,) what the leaves add to the score
+    leaves              (K + 1,) contribution of each leaf to the score
     """
 
     feature: Integers
@@ -111,7 +113,7 @@ class Tree:
 
     @property
     def zero_left(self) -> Mask:
-        """(K,) whether 0 goes left."""
+        """Whether 0 goes left at each inner node, (K,)."""
         return self.threshold >= 0
 
 
@@ -119,10 +121,10 @@ class Tree:
 class TreeScorer:
     """A sum of trees.
 
-    by_query          whether features are first normalized within their query
-    single            whether values are rounded to float32 before they are compared, as XGBoost does
-    constant          what is added to all scores
-    learned_missing   whether the training data had missing values, which go their own way in some tree
+    by_query         Whether features are first scaled within their query.
+    single           Whether values are rounded to float32 before they are compared, as in XGBoost.
+    constant         Added to all scores.
+    learned_missing  Whether missing values of the training data go another way than 0 in some tree.
     """
 
     trees: tuple[Tree, ...]
@@ -137,7 +139,7 @@ Scorer = LinearScorer | NetworkScorer | TreeScorer
 
 
 def as_linear(scorer: Scorer) -> Scorer:
-    """A network without hidden layers as the linear function that it is, up to the rounding of its scores."""
+    """Replace a network without hidden layers by its linear function, equal up to rounding of the scores."""
     if (
         isinstance(scorer, NetworkScorer)
         and scorer.linear is not None
@@ -150,7 +152,10 @@ def as_linear(scorer: Scorer) -> Scorer:
 
 
 def scorer_of(ranker: Any) -> Scorer:
-    """The ranker's scores as plain numbers; a ValueError where they are no function of a document alone."""
+    """The ranker's scoring function as plain numbers.
+
+    Raises a ValueError if no format can express it, for example because it compares documents of a query.
+    """
     from sklearn.utils.validation import check_is_fitted
 
     from sinkprop.baselines.boltzrank import BoltzRankRanker
@@ -159,8 +164,8 @@ def scorer_of(ranker: Any) -> Scorer:
 
     if not isinstance(ranker, BaseRanker):
         raise ValueError(
-            f"ranker must be a ranker of sinkprop; got {type(ranker).__name__!r}. What a pipeline does "
-            "before its last step is not exported: export the ranker, and do the same to the features."
+            f"ranker must be a ranker of sinkprop; got {type(ranker).__name__!r}. The earlier steps of a "
+            "pipeline are not exported: export the ranker, and apply these steps to the features yourself."
         )
     check_is_fitted(ranker, "scaling_")
     if _is(ranker, "sinkprop.torch.ranker", "NeuralRanker"):
@@ -175,7 +180,7 @@ def scorer_of(ranker: Any) -> Scorer:
     if isinstance(ranker, BoltzRankRanker) and len(ranker.strengths_):
         raise ValueError(
             "BoltzRankRanker(potential='pair') compares each document with the others of its query, which no "
-            "format has. Train one with potential='single'."
+            "export format supports. Train one with potential='single'."
         )
     weights = np.asarray(ranker.coef_, dtype=np.float64).reshape(-1, n_features).T
     intercepts = np.array(ranker.intercept_, dtype=np.float64).reshape(-1)
@@ -183,9 +188,9 @@ def scorer_of(ranker: Any) -> Scorer:
 
 
 def feature_names(ranker: Any, given: FeatureNames) -> list[str]:
-    """Names of the columns: those given, the model's, or feature_1, feature_2, ...
+    """Names of the columns: the given ones, the model's, or feature_1, feature_2, ...
 
-    A mapping's keys are names; where the model has names of its own they may stand in any order.
+    A mapping's keys are names. If they are the model's own names, they may be in any order.
     """
     known = getattr(ranker, "feature_names_in_", None)
     own = None if known is None else [str(name) for name in known]
@@ -209,21 +214,20 @@ def feature_names(ranker: Any, given: FeatureNames) -> list[str]:
     for name in names:
         if name in seen:
             raise ValueError(
-                f"the name of a feature must be given once, but {name!r} stands twice. Give other names by "
-                "features=."
+                f"feature names must be distinct, but {name!r} occurs twice. Give other names by features=."
             )
         seen.add(name)
     return names
 
 
 def _combine(ranker: Any) -> Floats:
-    """As `predict` makes one score of a ranker's outputs, two of which are a partitioned measure's."""
+    """Factors by which `predict` combines a ranker's outputs into a score; a partitioned measure has two."""
     relaxation = getattr(ranker, "relaxation_", None)
     return np.ones(1) if relaxation is None else np.array(score_weights(relaxation))
 
 
 def _is(ranker: Any, module: str, name: str) -> bool:
-    """Whether it is an instance of a class whose module need not have been imported."""
+    """Whether a ranker is an instance of a class, without importing the module of the class."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(ranker, getattr(loaded, name))
 
@@ -236,7 +240,7 @@ def _network(ranker: Any) -> NetworkScorer:
     if takes_offsets(module):
         raise ValueError(
             f"the network {type(module).__name__} looks at the documents of a query together (its forward "
-            "takes offsets), which no format has. Export a network that scores rows one by one."
+            "takes offsets), which no export format supports. Export a network that scores rows one by one."
         )
     own = type(module) is not Perceptron
     return NetworkScorer(
@@ -270,7 +274,7 @@ def _layers(modules: Any) -> list[Layer]:
         if isinstance(module, nn.Linear):
             found.append(_linear(module))
         elif isinstance(module, nn.BatchNorm1d):
-            # with its running figures it is a factor and a shift
+            # with running statistics, batch normalization is a factor and a shift
             mean, variance = (_array(x).astype(np.float64) for x in (module.running_mean, module.running_var))
             factor = _array(module.weight).astype(np.float64) / np.sqrt(variance + module.eps)
             found.append(Layer("scale", factor, _array(module.bias).astype(np.float64) - mean * factor))
@@ -278,7 +282,7 @@ def _layers(modules: Any) -> list[Layer]:
             found.append(Layer("layer", _array(module.weight), _array(module.bias), module.eps))
         elif type(module) in names:
             found.append(Layer(names[type(module)]))
-        # what is left is dropout, which does nothing to a trained network
+        # the remaining kind is dropout, which has no effect on a trained network
     return found
 
 
@@ -286,11 +290,11 @@ _NONE, _ZERO, _NAN = 0, 1, 2  # LightGBM's kinds of missing values
 
 
 def _lightgbm(ranker: Any) -> TreeScorer:
-    """The trees of LightGBM's text, whose lines have the arrays of inner nodes and leaves."""
+    """Trees parsed from LightGBM's text format, whose lines have the arrays of inner nodes and leaves."""
     if ranker.booster_.pandas_categorical:
         raise ValueError(
-            "the model was trained on columns of categories, which no format here has. Give them as columns "
-            "of 0 and 1, and train again."
+            "the model was trained on categorical columns, which no export format supports. Encode them as "
+            "columns of 0 and 1, and train again."
         )
     _, *sections = ranker.booster_.model_to_string().split("\nTree=")
     trees, learned = [], False
@@ -300,18 +304,18 @@ def _lightgbm(ranker: Any) -> TreeScorer:
         )
         if int(fields["num_cat"]):
             raise ValueError(
-                "the model has splits by category (categorical_feature), which no format here has. Give "
-                "categories as columns of 0 and 1, and train again."
+                "the model has splits by category (categorical_feature), which no export format supports. "
+                "Encode categories as columns of 0 and 1, and train again."
             )
         if int(fields.get("is_linear", "0")):
             raise ValueError(
-                "the model has linear functions in its leaves (linear_tree), which no format here has. Train "
-                "without."
+                "the model has linear functions in its leaves (linear_tree), which no export format "
+                "supports. Train without linear_tree."
             )
         tree, own_way = _lightgbm_tree(fields)
         trees.append(tree)
         learned |= own_way
-    # LightGBM writes no tree at all where it found no split; formats want one
+    # LightGBM writes no tree at all if it found no split, but the formats need at least one
     return TreeScorer(
         tuple(trees) or (_one_leaf(0.0),), int(ranker.n_features_in_), _by_query(ranker), False, 0.0, learned
     )
@@ -327,8 +331,8 @@ def _lightgbm_tree(fields: dict[str, str]) -> tuple[Tree, bool]:
     zero_left = threshold >= 0
     if ((kind == _ZERO) & (default_left != zero_left)).any():
         raise ValueError(
-            "the model takes zeros for missing values (zero_as_missing), and sends them another way than "
-            "their value: no format here has this. Train without zero_as_missing."
+            "the model treats zeros as missing values (zero_as_missing) and sends them another way than "
+            "their value, which no export format supports. Train without zero_as_missing."
         )
     missing_left = np.where(kind == _NAN, default_left, zero_left)
     tree = Tree(
@@ -352,7 +356,7 @@ def _one_leaf(value: float) -> Tree:
 
 
 def _xgboost(ranker: Any) -> TreeScorer:
-    """The trees of XGBoost's JSON: left is below the threshold, in float32."""
+    """Trees parsed from XGBoost's JSON, in which values below the threshold go left, in float32."""
     learner = json.loads(bytes(ranker.booster_.save_raw("json")))["learner"]
     trees = []
     for record in learner["gradient_booster"]["model"]["trees"]:
@@ -367,7 +371,7 @@ def _xgboost(ranker: Any) -> TreeScorer:
             continue
         place = np.where(is_leaf, -is_leaf.cumsum(), (~is_leaf).cumsum() - 1)
         inner = ~is_leaf
-        # below a float32 is not above the one before it
+        # "below t" in float32 is "not above the float32 before t"
         threshold = np.nextafter(condition[inner], np.float32(-math.inf)).astype(np.float64)
         trees.append(
             Tree(

@@ -1,7 +1,8 @@
-"""Rankers for Solr's learning-to-rank module: linear models, trees, and networks of rectified units.
+"""Export to Solr's learning-to-rank module: linear models, trees, and networks with ReLU units.
 
-Solr counts in single precision. In trees it goes left where a value is not above the threshold plus 0.000001,
-and reads numbers from text only; in weights and matrices it reads numbers, which must not be whole ones.
+Solr computes in single precision. In trees it goes left if a value is not above the threshold plus 0.000001,
+and it accepts only numbers that are written as text. In weights and matrices it accepts numbers, but not
+integers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _ENGINE = "Solr"
 _MODELS = "org.apache.solr.ltr.model."
 _SLACK = np.float32(1e-6)
 _LARGEST_SCALE = 120  # powers of 2
-_ZERO = np.float32(1.0000000180025095e-35)  # what LightGBM takes for 0, and splits at to tell 0 from more
+_ZERO = np.float32(1.0000000180025095e-35)  # LightGBM's threshold that separates 0 from positive numbers
 
 
 def to_solr(
@@ -54,21 +55,43 @@ def to_solr(
     missing: str | None = None,
     transformed: bool = False,
 ) -> dict[str, Any]:
-    """The body of `PUT /solr/<collection>/schema/model-store`.
+    """Convert a ranker to a Solr model, the body of `PUT /solr/<collection>/schema/model-store`.
 
-    name         of the model
-    features     names of the columns, as the feature store has them; those of the model, or feature_1, ...,
-                 unless they are given. A mapping, as for `solr_features`, does as well
-    store        the feature store; None for Solr's default
-    missing      of trees: "zero" is for features that are 0 where a document has no value; "nan" sends a
-                 missing value where the model sends NaN, in versions of Solr that have `isNullSameAsZero`.
-                 None is "zero", and an error for trees that were trained with missing values
-    transformed  of networks with input_transform="log1p", which Solr does not have: True where the store's
-                 features are already sign(x) log(1 + |x|) of those in training
+    Constants of linear models and of trees are dropped, since they do not change rankings.
 
-    Constants of linear models and of trees are dropped. Normalization by query, and networks with other
-    activations than "relu" or with layer_normalization="layer", are a ValueError.
+    Parameters
+    ----------
+    ranker : ranker of sinkprop
+        A fitted ranker.
+    name : str
+        Name of the model: one word without "/".
+    features : sequence of str or mapping, optional
+        Names of the columns in the feature store; a mapping as for `solr_features` is also accepted. By
+        default the names in the model, or feature_1, feature_2, and so on.
+    store : str, optional
+        Name of the feature store. By default Solr's default store.
+    missing : {"zero", "nan"}, optional
+        Treatment of missing values in trees. "zero" is for features that are 0 if a document has no value.
+        "nan" sends a missing value where the model sends NaN, in versions of Solr that have
+        `isNullSameAsZero`. By default "zero"; required for trees that were trained with missing values.
+    transformed : bool, default False
+        For networks with ``input_transform="log1p"``, a transform that Solr lacks: True if the features of
+        the store are already sign(x) log(1 + |x|) of the training features.
 
+    Returns
+    -------
+    dict
+        The request body, to be sent as JSON.
+
+    Raises
+    ------
+    ValueError
+        If Solr cannot express the ranker: features scaled by query, a network with an activation other than
+        "relu" (or "tanh" without the linear part) or with ``layer_normalization="layer"``, or a custom
+        network.
+
+    Examples
+    --------
     >>> from sinkprop.baselines import FeatureRanker
     >>> ranker = FeatureRanker(1).fit([[3.0], [1.0]], [1, 0], qid=[1, 1])
     >>> to_solr(ranker, name="by_score", features=["score"])["params"]
@@ -103,14 +126,29 @@ def to_solr(
 def solr_features(
     ranker: Any, *, features: FeatureNames = None, store: str | None = None, missing: str | None = None
 ) -> list[dict[str, Any]]:
-    """The body of `PUT /solr/<collection>/schema/feature-store`.
+    """Definitions of a ranker's features for Solr, the body of `PUT /solr/<collection>/schema/feature-store`.
 
-    features  what each is, by its name: a query of Solr as text, in which ${word} stands for what a search
-              gives as efi.word, or the whole definition, with "class" and "params". Where there are names
-              only, a feature is taken for a numeric field of that name: change what is something else
-    missing   "nan" makes NaN of what a document does not have, as `to_solr` with "nan" takes it, and not 0.
-              Whole definitions are left as they are
+    Parameters
+    ----------
+    ranker : ranker of sinkprop
+        A fitted ranker.
+    features : sequence of str or mapping, optional
+        A mapping from the name of each feature to its definition: a Solr query as text, in which ${word} is
+        replaced by the search parameter efi.word; or a complete definition with "class" and "params". With
+        names only, each feature is defined as the numeric field of that name: edit the others.
+    store : str, optional
+        Name of the feature store. By default Solr's default store.
+    missing : {"zero", "nan"}, optional
+        "nan" makes a feature NaN instead of 0 if a document has no value, for `to_solr` with "nan". Complete
+        definitions are not changed.
 
+    Returns
+    -------
+    list of dict
+        The request body, to be sent as JSON, with the features in the order of the columns.
+
+    Examples
+    --------
     >>> from sinkprop.baselines import FeatureRanker
     >>> ranker = FeatureRanker(1).fit([[3.0], [1.0]], [1, 0], qid=[1, 1])
     >>> solr_features(ranker, features={"title": "{!field f=title}${user_query}"})[0]["class"]
@@ -170,9 +208,9 @@ def _trees(scorer: TreeScorer, names: list[str], missing: str) -> tuple[list[Nor
 
 
 def _scale(values: Singles, name: str) -> int:
-    """The least power of 2, as an exponent, by which thresholds have to grow for Solr's slack to do no harm.
+    """The least exponent of 2 by which thresholds must be scaled so that Solr's slack changes no comparison.
 
-    A factor of 2 changes no digit of a float32, so the comparisons stay what they are.
+    A factor of 2 changes no digit of a float32, so scaled values compare like the original ones.
     """
     for scale in range(_LARGEST_SCALE + 1):
         with np.errstate(over="ignore"):
@@ -182,14 +220,14 @@ def _scale(values: Singles, name: str) -> int:
         if _less_slack(scaled)[1]:
             return scale
     raise ValueError(
-        f"Solr adds 0.000001 to every threshold, in single precision, and those of {name!r}, from "
-        f"{values.min()} to {values.max()}, cannot be written so that this does no harm. Scale the feature "
-        "and train again, or export to another format."
+        f"Solr adds 0.000001 to every threshold, in single precision, and the thresholds of {name!r}, from "
+        f"{values.min()} to {values.max()}, cannot be adjusted for that. Scale the feature and train again, "
+        "or export to another format."
     )
 
 
 def _less_slack(values: Singles) -> tuple[Singles, bool]:
-    """Numbers to which Solr adds its slack to arrive at these, and whether it does at all of them."""
+    """Numbers that become these values when Solr adds its slack, and whether that holds for all of them."""
     near = values - _SLACK
     best = near.copy()
     for candidate in (np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))):
@@ -216,21 +254,21 @@ def _tree(tree: Tree, written: Singles, names: list[str], missing: str) -> dict[
 
 
 def _layers(scorer: NetworkScorer, *, transformed: bool) -> list[dict[str, Any]]:
-    """The layers as matrices; the linear part s beside them goes along as units, max(s, 0) and max(-s, 0)."""
+    """The layers as matrices; a linear part s becomes two units per layer, max(s, 0) and max(-s, 0)."""
     if scorer.module is not None:
         raise ValueError(
-            f"the network {type(scorer.module).__name__} is one's own, and Solr takes none but perceptrons. "
+            f"the network {type(scorer.module).__name__} is a custom one, and Solr has perceptrons only. "
             "Export to ONNX."
         )
     if scorer.transform == "log1p" and not transformed:
         raise ValueError(
             "the network takes sign(x) log(1 + |x|) of each feature (input_transform='log1p'), which Solr "
-            "cannot compute from a feature. Define the features so, as {!func}ln(sum(1,field)), and say "
-            "transformed=True; or train with input_transform='none'; or export to ONNX."
+            "cannot compute from a feature. Define the features that way, such as {!func}ln(sum(1,field)), "
+            "and say transformed=True; or train with input_transform='none'; or export to ONNX."
         )
     if len(scorer.combine) == 2:
         raise ValueError(
-            "the network has two outputs, of a partitioned measure, and Solr takes one. Train with "
+            "the network has the two outputs of a partitioned measure, and Solr takes one. Train with "
             "relaxation='gaussian' or 'laplace', or export to ONNX."
         )
     matrices, activations = _matrices(scorer)
@@ -247,7 +285,7 @@ def _layers(scorer: NetworkScorer, *, transformed: bool) -> list[dict[str, Any]]
 
 
 def _matrices(scorer: NetworkScorer) -> tuple[list[tuple[Floats, Floats]], list[str]]:
-    """(W, b) of each layer, with what only scales taken into the one before; and the activations between."""
+    """(W, b) of each layer, with scaling layers merged into the layer before, and the activations between."""
     matrices: list[tuple[Floats, Floats]] = []
     activations: list[str] = []
     known = ("relu", "tanh") if scorer.linear is None else ("relu",)
@@ -262,7 +300,7 @@ def _matrices(scorer: NetworkScorer) -> tuple[list[tuple[Floats, Floats]], list[
             activations.append(layer.kind)
         else:
             what = "layer_normalization='layer'" if layer.kind == "layer" else f"activation={layer.kind!r}"
-            beside = "" if scorer.linear is None else ", with the linear function that stands beside them,"
+            beside = "" if scorer.linear is None else ", together with the network's linear part,"
             raise ValueError(
                 f"the network has {what}, but Solr's layers{beside} can have activation "
                 f"{' or '.join(map(repr, known))} only, and layer_normalization='batch' or None. Train "

@@ -25,22 +25,24 @@ __all__ = ["FORMATS", "OPTIONS", "Agreement", "Export", "agreement", "export", "
 
 FORMATS = ("onnx", "elasticsearch", "opensearch", "solr")
 
-OPTIONS = {  # and the formats that have them
+OPTIONS = {  # the formats that have each option
     "name": ("elasticsearch", "opensearch", "solr"),
     "store": ("solr",),
     "missing": ("elasticsearch", "opensearch", "solr"),
     "transformed": ("solr",),
     "dtype": ("onnx",),
 }
-_OFF = 1e-3  # of the spread of the scores: what rounding to single precision never makes of a sound model
+_OFF = 1e-3  # share of the scores' spread that rounding to single precision never reaches in a sound export
 
 
 @dataclass(frozen=True, eq=False)
 class Export:
-    """A model as it is written.
+    """An exported model.
 
-    content      the bytes of the file
-    definitions  of the features, as JSON, where the engine has such; else None
+    model        The ONNX model, or the request body of a search engine.
+    names        Names of the columns.
+    content      Bytes of the file.
+    definitions  Definitions of the features as JSON; None for ONNX.
     """
 
     format: str
@@ -50,7 +52,7 @@ class Export:
     definitions: str | None
 
     def scores(self, X: NDArray[Any], groups: Groups) -> Floats:
-        """Scores (N,) of the rows: by onnxruntime, or as the engine would compute them from this request."""
+        """Scores (N,) of the rows, by onnxruntime or as the search engine would compute them."""
         if self.format == "onnx":
             return _onnx_scores(self.content, X, groups)
         engine = solr_scores if self.format == "solr" else elasticsearch_scores
@@ -68,7 +70,7 @@ def export(
     transformed: bool = False,
     dtype: str | None = None,
 ) -> Export:
-    """The ranker in a format, as `write_export` writes it."""
+    """Convert a ranker to the format that `write_export` writes."""
     if format not in FORMATS:
         raise ValueError(f"format must be {' or '.join(map(repr, FORMATS))}; got {format!r}.")
     given = {"name": name, "store": store, "missing": missing, "transformed": transformed, "dtype": dtype}
@@ -89,17 +91,27 @@ def export(
     else:
         request = to_elasticsearch(ranker, name=named, features=features, missing=missing)
         definitions = elasticsearch_features(ranker, features=features)
-    # trees and matrices are too many numbers to stand one below the other
+    # trees and matrices have too many numbers for one number per line
     content = _json(request, indent=format != "solr" or "weights" in request["params"]).encode("utf-8")
     return Export(format, request, feature_names(ranker, features), content, _json(definitions))
 
 
 def write_export(ranker: Any, path: StrPath, *, format: str, **options: Any) -> None:
-    """A file with the ranker, written in one step: an old file stays until the new one is whole.
+    """Export a ranker to a file.
 
-    format   "onnx", "elasticsearch", "opensearch" or "solr"
-    options  those of `to_onnx`, `to_elasticsearch` or `to_solr`. The name of an engine's model is that of
-             the file, without its suffix, unless it is given
+    An existing file is replaced only when the new one is complete.
+
+    Parameters
+    ----------
+    ranker : ranker of sinkprop
+        A fitted ranker.
+    path : path
+        File to write.
+    format : {"onnx", "elasticsearch", "opensearch", "solr"}
+        Format of the file.
+    **options
+        Options of `to_onnx`, `to_elasticsearch` or `to_solr`. The default `name` of a search engine's model
+        is the name of the file without its suffix.
     """
     if format in FORMATS and format != "onnx" and options.get("name") is None:
         options["name"] = Path(path).stem
@@ -108,16 +120,16 @@ def write_export(ranker: Any, path: StrPath, *, format: str, **options: Any) -> 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How an export scores the queries of a file, against its model.
+    """Comparison of an export's scores with those of its model.
 
-    difference  the largest difference of two scores; but for a constant of each query, where the format
-                drops constants
-    spread      the standard deviation of the model's scores within queries
-    queries     how many there are
-    same        those in which the order is the model's, ties in the order of the rows
-    turned      the largest difference of the model's scores of two documents that change places; 0 where
-                none do
-    largest     the largest of the model's scores, by its absolute value
+    difference  Largest difference of an exported score from the model's; up to a constant per query if the
+                format drops constants.
+    spread      Standard deviation of the model's scores within queries.
+    queries     Number of queries.
+    same        Number of queries whose order is the model's, with ties in the order of the rows.
+    turned      Largest difference between the model's scores of two documents that change places; 0 if none
+                do.
+    largest     Largest absolute value of the model's scores.
     """
 
     difference: float
@@ -129,13 +141,13 @@ class Agreement:
 
     @property
     def sound(self) -> bool:
-        """Whether all differences are such as rounding to single precision makes."""
+        """Whether the differences are small enough to result from rounding to single precision."""
         bound = _OFF * self.spread + 1e-6 * self.largest
-        return self.difference <= bound and self.turned <= bound  # not so where one is NaN
+        return self.difference <= bound and self.turned <= bound  # False if one is NaN
 
 
 def agreement(exported: Floats, scores: Floats, groups: Groups, *, up_to_constant: bool) -> Agreement:
-    """Scores (N,) of an export against those of its model."""
+    """Compare the scores (N,) of an export with those of its model."""
     difference, turned, same, squares = 0.0, 0.0, 0, 0.0
     for first, last in zip(groups.offsets[:-1].tolist(), groups.offsets[1:].tolist(), strict=True):
         rows: Any = slice(first, last) if groups.rows is None else groups.rows[first:last]
@@ -143,7 +155,7 @@ def agreement(exported: Floats, scores: Floats, groups: Groups, *, up_to_constan
         away = a - b
         if up_to_constant:
             away = away - np.median(away)
-        difference = float(np.maximum(difference, np.abs(away).max()))  # max would pass over NaN
+        difference = float(np.maximum(difference, np.abs(away).max()))  # Python's max would ignore NaN
         squares += float(np.square(b - b.mean()).sum())
         order = np.argsort(-a, kind="stable")
         same += bool(np.array_equal(order, np.argsort(-b, kind="stable")))

@@ -1,7 +1,7 @@
-"""Reports about a comparison or saved models, as one HTML page without network; nothing is fitted.
+"""Reports on a comparison or on saved models, as one HTML page that needs no network.
 
-`comparison_report` and `models_report` make the data of a report, plain enough for JSON; `report_html` and
-`write_report` make the page of it.
+`comparison_report` and `models_report` make the data of a report, which can be written as JSON. `report_html`
+and `write_report` make the page from the data. Nothing is fitted here.
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["comparison_report", "models_report", "report_html", "write_report"]
 
-# The data need the experiment's modules and the page does not: each is imported when it is asked for.
+# Only the data need the modules of `experiment`, so each name is imported at its first use.
 _LAZY = {
     "comparison_report": "sinkprop.report.record",
     "models_report": "sinkprop.report.record",

@@ -1,7 +1,7 @@
-"""The ranking explorer of a report: documents and scores of test queries, and how sure their ranks are.
+"""The ranking explorer of a report: documents, scores and rank distributions of test queries.
 
-The page makes Pi itself where it is a smoothed indicator's, from the scores, the kernel and the width; other
-distributions over ranks come with it as matrices of bytes.
+The page itself computes Pi for a smoothed indicator, from the scores, the kernel and the width. Other rank
+distributions are stored in the page as matrices of bytes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sinkprop.experiment.rounding import whole_number
 __all__ = ["MatrixRoom", "explorer"]
 
 
-MAX_CELLS = 1_400_000  # of matrices, a byte each; less where there are many scores
-_WIDTH = 0.25  # relative to the spread of scores: about what sinkprop's fits come to
+MAX_CELLS = 1_400_000  # entries of matrices, one byte each; fewer if there are many scores
+_WIDTH = 0.25  # relative to the spread of scores; typical of sinkprop's fits
 _N_ITER, _EPSILON = 5, 1e-6
 
 
 class MatrixRoom:
-    """The bytes of matrices that are left to a report."""
+    """The number of matrix entries, one byte each, that a report can still store."""
 
     def __init__(self, comparison: Comparison) -> None:
         details = (r.details for r in comparison.results if r.details is not None)
@@ -34,7 +34,7 @@ class MatrixRoom:
         self.cells = max(MAX_CELLS // 7, MAX_CELLS - 6 * n_scores)
 
     def take(self, n: int) -> bool:
-        """Whether a matrix of n cells has room; it is then taken."""
+        """Reserve n entries for a matrix; returns False if there is no room."""
         if n > self.cells:
             return False
         self.cells -= n
@@ -47,11 +47,11 @@ def explorer(
     index: Mapping[tuple[str, int], int],
     room: MatrixRoom,
 ) -> dict[str, Any] | None:
-    """The explorer's part of a data set's record; None where no documents were kept.
+    """The explorer's part of a data set's record; None if no documents were kept.
 
     results  {method: {fold: result}}
     data     {fold: its queries}
-    index    {(fold, number of a test query): its place in the report's list of queries}
+    index    {(fold, number of a test query): its index in the report's list of queries}
     """
     if data is None or not any(r.details is not None for own in results.values() for r in own.values()):
         return None
@@ -88,17 +88,17 @@ def explorer(
     notes = []
     total = len({(fold, i) for fold, own in data.items() for i in range(len(own.lengths))})
     if len(queries) < total:
-        notes.append(f"{len(queries):,} of {total:,} test queries are kept, evenly from all.")
+        notes.append(f"The explorer has an even sample of {len(queries):,} of {total:,} test queries.")
     if without:
         notes.append(
-            "Matrices of partitioned measures take much room: queries that came after the first megabyte of "
-            "them show the order alone."
+            "Stored rank distributions take much space: queries beyond the first megabyte show the order of "
+            "the documents only."
         )
     return {"note": " ".join(notes) or None, "queries": queries, "distributions": distributions}
 
 
 def _shared_width(results: Mapping[str, Mapping[str, Result]]) -> tuple[float, str]:
-    """The width, relative to the spread of scores, for methods that have none; and where it comes from."""
+    """Width relative to the spread of scores, for methods without one, and the reason for its value."""
     for method, by_fold in results.items():
         ratios = []
         for r in by_fold.values():
@@ -109,18 +109,18 @@ def _shared_width(results: Mapping[str, Mapping[str, Result]]) -> tuple[float, s
                     ratios.append(own["sigma"] / spread)
         if ratios:
             width = float(np.median(ratios))
-            return width, f"the same share as {method}'s own width is of its scores' spread"
-    return _WIDTH, "a quarter, about what sinkprop's fits come to"
+            return width, f"the same ratio as for {method}"
+    return _WIDTH, "a typical ratio for sinkprop's fits"
 
 
 def _is_own(distribution: Mapping[str, Any]) -> bool:
-    """Whether Pi is as the page makes it: a smoothed indicator after whole iterations."""
+    """Whether the page can compute Pi: a smoothed indicator with a whole number of iterations."""
     n_iter = distribution.get("n_iter")
     return "kernel" in distribution and n_iter is not None and n_iter >= 1 and n_iter == int(n_iter)
 
 
 def _spread(scores: Sequence[Sequence[float]]) -> float:
-    """Standard deviation of scores within queries, over the documents of all."""
+    """Standard deviation of scores within queries, over the documents of all queries."""
     away = [np.asarray(own) - np.mean(own) for own in scores if len(own)]
     return float(np.concatenate(away).std()) if away else 0.0
 
@@ -147,9 +147,9 @@ def _shown_distribution(details: Details, width: float, reason: str) -> dict[str
             "sigma": float(own["sigma"]),
             "own": False,
             "explanation": (
-                "The kernel and the width are the model's own, but it was trained with an unfinished "
-                f"normalization ({own['n_iter']:g} iterations), in which a document's probabilities need not "
-                f"sum to 1. Shown is the distribution after {_N_ITER} iterations."
+                "The kernel and the width are the model's own, but it was trained with an incomplete "
+                f"normalization ({own['n_iter']:g} iterations), after which a document's probabilities need "
+                f"not sum to 1. The report shows the distribution after {_N_ITER} iterations."
             ),
         }
     spread = _spread(details.scores)
@@ -158,28 +158,30 @@ def _shown_distribution(details: Details, width: float, reason: str) -> dict[str
         "sigma": width * spread if spread > 0 else 1.0,
         "own": False,
         "explanation": (
-            "This method gives scores only, no probabilities. To show how close its calls are, the report "
-            f"blurs its scores by a normal width of {width:.2g} times their spread within queries: {reason}."
+            "This method gives scores only, no probabilities. To show how close its scores are, the report "
+            f"smooths them with a Gaussian width of {width:.2g} times their spread within queries, {reason}."
         ),
     }
 
 
 _OWN = (
-    "The model's own: the blur with which it was trained. Documents whose scores are closer than this width "
-    "might as well change places; those further apart than two or three widths hardly do."
+    "This is the model's own smoothing, with which it was trained. Documents whose scores differ by less "
+    "than this width can easily exchange ranks; a difference of more than two or three widths makes that "
+    "unlikely."
 )
 _PARTITIONED = (
-    "The model's own: each document has a distribution over the places from top to bottom, {}, and Sinkhorn "
-    "normalization makes these agree on who stands where. The order is the likeliest assignment; the scores "
-    "shown are its ranks with a minus sign."
+    "This is the model's own distribution: each document has a distribution over the ranks, {}, and Sinkhorn "
+    "normalization makes the distributions consistent with each other. The order is the most probable "
+    "assignment of documents to ranks; the scores shown are these ranks with a minus sign."
 )
 _FAMILIES = {
     "logit-logistic": _PARTITIONED.format("logit-logistic"),
     "probit": _PARTITIONED.format("probit"),
     "beta": _PARTITIONED.format("a beta distribution"),
     "rank-binomial": (
-        "The model's own, SoftRank's: scores carry normal noise of the width with which it was trained, and "
-        "a document's rank is one more than the number of others that beat it."
+        "This is the model's own distribution, that of SoftRank: scores have Gaussian noise of the width "
+        "with which the model was trained, and a document's rank is one more than the number of documents "
+        "above it."
     ),
 }
 
@@ -189,7 +191,7 @@ def _has_matrix(details: Details) -> bool:
 
 
 def _matrix(details: Details, place: int) -> Floats:
-    """The distribution over ranks of a query's documents, (n, n), where it is no smoothed indicator's."""
+    """Rank distribution (n, n) of a query's documents, for models that are not a smoothed indicator."""
     own: Mapping[str, Any] = details.distribution or {}
     if own["family"] == "rank-binomial":
         from sinkprop.baselines.softrank import balanced_distribution
@@ -205,7 +207,7 @@ def _matrix(details: Details, place: int) -> Floats:
 
 
 def _packed(P: Floats) -> tuple[str, float]:
-    """A matrix as bytes in base64, and what the byte 255 stands for."""
+    """A matrix as bytes in base64, and the value that the byte 255 represents."""
     peak = float(P.max())
     scaled = np.round(P * (255 / peak)) if peak > 0 else np.zeros_like(P)
     return base64.b64encode(scaled.astype(np.uint8).tobytes()).decode("ascii"), peak

@@ -1,8 +1,8 @@
 """The page of a report: data, style, scripts and the charting library in one HTML file.
 
-Everything that is shown is made in the browser from the data, which stand in the page as JSON. The page may
-load nothing: its Content-Security-Policy forbids every connection, and allows only the scripts whose hashes
-it names, so that no text of the data can ever run.
+The browser builds everything it shows from the data, which are in the page as JSON. The page cannot load
+anything: its Content-Security-Policy forbids every connection and allows only the scripts whose hashes it
+lists, so text in the data can never run as a script.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["report_html", "write_report"]
 
 FORMAT, VERSION = "sinkprop-report", 1
 
-# In the order in which they build on each other; the last one starts the page.
+# In order of dependence; the last one starts the page.
 _SCRIPTS = (
     "elements.js",
     "numbers.js",
@@ -45,19 +45,41 @@ _SCRIPTS = (
 )
 _PLOTLY = "plotly-cartesian.min.js"
 
-# Within JSON these stand only in strings, where the escape means the same. `<` is what could end or change
-# the script element; the line separators end a line for some readers of JavaScript.
+# In JSON these characters occur only in strings, where the escape means the same. `<` could end or change the
+# script element; some JavaScript parsers treat the line separators as the end of a line.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 def write_report(data: Mapping[str, Any], path: StrPath) -> None:
-    """Write the page of `report_html` to a file, which is replaced in one step."""
+    """Write the page of a report to a file.
+
+    An existing file is replaced only when the new one is complete.
+
+    Parameters
+    ----------
+    data : mapping
+        The data of a report, as `comparison_report` and `models_report` return them.
+    path : path
+        HTML file to write.
+    """
     write_atomically(path, report_html(data))
 
 
 def report_html(data: Mapping[str, Any]) -> str:
-    """The page of a report, as text: `data` as `comparison_report` and `models_report` make them.
+    """Make the HTML page of a report.
 
+    Parameters
+    ----------
+    data : mapping
+        The data of a report, as `comparison_report` and `models_report` return them.
+
+    Returns
+    -------
+    str
+        The page, which contains its data, scripts and style.
+
+    Examples
+    --------
     >>> page = report_html({"format": "sinkprop-report", "version": 1, "title": "<b>", "datasets": []})
     >>> page[:15], "<title>&lt;b&gt;</title>" in page, len(page) < 2_000_000
     ('<!doctype html>', True, True)
@@ -77,7 +99,7 @@ def report_html(data: Mapping[str, Any]) -> str:
         "script": scripts[0],
         "plotly": scripts[1],
     }
-    # In one pass, so that a placeholder within the data stays what it is.
+    # In one pass, so that a placeholder within the data is not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("report.html"))
 
 
@@ -88,12 +110,12 @@ def _asset(name: str) -> str:
 
 @cache
 def _script() -> str:
-    """The page's own scripts as one, with names of its own."""
+    """The page's own scripts, joined in one function scope."""
     return "(() => {\n" + "\n".join(['"use strict";', *map(_asset, _SCRIPTS)]) + "})();\n"
 
 
 def _policy(scripts: tuple[str, ...]) -> str:
-    """What the page may do: run these scripts, style itself, and draw pictures that it holds itself."""
+    """Content-Security-Policy that allows only these scripts, inline styles and images within the page."""
     hashes = (base64.b64encode(hashlib.sha256(s.encode("utf-8")).digest()).decode("ascii") for s in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
     return (
@@ -103,12 +125,12 @@ def _policy(scripts: tuple[str, ...]) -> str:
 
 
 def _json(data: Mapping[str, Any]) -> str:
-    """The data as JSON that may stand within a script element."""
+    """The data as JSON that is safe within a script element."""
     try:
         text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise type(error)(
-            f"data: expected plain JSON, with None for a number that is not there; {error}. Give Python's "
-            "own numbers, texts, lists and dictionaries."
+            f"data: expected plain JSON, with None for a missing number; {error}. Give Python's own numbers, "
+            "strings, lists and dictionaries."
         ) from error
     return re.sub("[<>&\u2028\u2029]", lambda match: _ESCAPES[match[0]], text)

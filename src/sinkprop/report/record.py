@@ -1,8 +1,8 @@
 """The data of a report: everything that its page shows, as plain JSON.
 
-`comparison_report` makes it of a comparison, in memory or read from `sinkprop compare --json`, and
-`models_report` of saved models and a file of queries. Numbers are None where there is none. What a page of a
-few megabytes cannot hold is left out, and the data says so.
+`comparison_report` makes them from a comparison, in memory or read from `sinkprop compare --json`, and
+`models_report` from saved models and a file of queries. Missing numbers are None. Details that a page of a
+few megabytes cannot hold are left out, with a note in the data.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from sinkprop.report.explorer import MatrixRoom, explorer
 
 __all__ = ["comparison_report", "models_report"]
 
-# What a report of some five megabytes holds:
-MAX_QUERIES = 5_000  # listed with their values
-MAX_VALUES = 100_000  # of metrics by query
-MAX_STEPS = 12_000  # of training
-_FEW = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # where there are many queries
+# Limits that keep a report at about five megabytes
+MAX_QUERIES = 5_000  # queries listed with their values
+MAX_VALUES = 100_000  # values of metrics per query
+MAX_STEPS = 12_000  # steps of training
+_FEW = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # metrics per query if there are many queries
 
 
 def comparison_report(
@@ -46,13 +46,26 @@ def comparison_report(
     about: Mapping[str, str] | None = None,
     query_names: Mapping[Any, str] | None = None,
 ) -> dict[str, Any]:
-    """The data of a comparison's report.
+    """Make the data of a report on a comparison.
 
-    command      that made it, to be shown
-    about        {data set: what it is, for someone who has never seen it}
-    query_names  {query id: its text}
+    Parameters
+    ----------
+    comparison : Comparison
+        The comparison. One that was written without details has no training curves, feature weights and
+        documents in its report.
+    title : str, optional
+        Title of the page. By default made from the names of the data sets.
+    command : str, optional
+        Command that made the report, shown at the end of the page.
+    about : mapping, optional
+        Description of each data set for readers who do not know it, {data set: text}.
+    query_names : mapping, optional
+        Text of each query, {query id: text}.
 
-    A comparison that was written before details were kept has neither training nor weights nor documents.
+    Returns
+    -------
+    dict
+        The data, for `report_html` and `write_report`.
     """
     room = _Room(comparison)
     count = len(comparison.methods)
@@ -94,14 +107,36 @@ def models_report(
     about: str | None = None,
     query_names: Mapping[Any, str] | None = None,
 ) -> dict[str, Any]:
-    """The data of a report on fitted rankers, {name: ranker}, tested on queries.
+    """Make the data of a report on fitted rankers, evaluated on test queries.
 
-    name  of the data
+    Parameters
+    ----------
+    models : mapping
+        Fitted rankers, {name: ranker}. The others are tested against the first one.
+    test : Queries
+        Queries to evaluate on.
+    metrics : str, Metric or iterable of these, optional
+        Metrics to compute. By default those of `sinkprop compare`.
+    convention : str or Convention, default "letor"
+        Convention of the metrics.
+    title : str, optional
+        Title of the page. By default made from the number of models and `name`.
+    name : str, default "data"
+        Name of the data.
+    command : str, optional
+        Command that made the report, shown at the end of the page.
+    about : str, optional
+        Description of the data for readers who do not know it.
+    query_names : mapping, optional
+        Text of each query, {query id: text}.
 
-    The first model is the one that the others are tested against.
+    Returns
+    -------
+    dict
+        The data, for `report_html` and `write_report`.
     """
     if not models:
-        raise ValueError("models must hold at least one fitted ranker; got none.")
+        raise ValueError("models must have at least one fitted ranker; got none.")
     wanted, rules = parse_metrics(metrics), as_convention(convention)
     budget = Budget.of(n_methods=len(models), n_folds=1, n_datasets=1)
     data = fold_data({"test": test}, threshold=rules.threshold, budget=budget)
@@ -139,8 +174,8 @@ def models_report(
 
 _FOLD = "test"
 _ABOUT_MODELS = (
-    "Models that were trained before, each applied to all queries of one file. If some of these queries were "
-    "used in training, the numbers flatter the model."
+    "Saved models, each applied to all queries of one file. If some of these queries were used in training, "
+    "the results are too optimistic."
 )
 
 
@@ -149,10 +184,10 @@ def _models(n: int) -> str:
 
 
 def _kind(ranker: Any) -> str:
-    """A ranker in words."""
+    """Description of a ranker in words."""
     kind = type(ranker).__name__
     known = {
-        "SinkPropRanker": "a linear model trained on the expected metric, by Sinkhorn propagation",
+        "SinkPropRanker": "a linear model trained on the expected metric by Sinkhorn propagation",
         "BoostedRanker": "boosted trees trained on the expected metric",
         "NeuralRanker": "a neural network",
         "RegressionRanker": "least squares on the labels",
@@ -161,7 +196,7 @@ def _kind(ranker: Any) -> str:
         "AdaRankRanker": "AdaRank",
         "SoftRankRanker": "SoftRank",
         "BoltzRankRanker": "BoltzRank",
-        "FeatureRanker": "one feature by itself",
+        "FeatureRanker": "one feature as the score",
         "LightGBMRanker": "boosted trees, by LightGBM",
         "XGBoostRanker": "boosted trees, by XGBoost",
     }
@@ -230,19 +265,15 @@ def _number(x: float | None) -> float | None:
 
 def _about(comparison: Comparison, dataset: str) -> str:
     folds = comparison.folds(dataset)
-    once = (
-        "The data is divided once"
-        if len(folds) == 1
-        else f"The data is divided {len(folds)} times, into folds"
-    )
+    once = "The data have one split" if len(folds) == 1 else f"The data have {len(folds)} folds"
     return (
-        f"{once}: each method learns from the training queries, chooses its settings by validation queries "
-        "or by training queries held out, and is measured on test queries, which took no part in making it."
+        f"{once}: each method is trained on the training queries, selects its hyperparameters on validation "
+        "queries or held-out training queries, and is evaluated on test queries, which it has not seen."
     )
 
 
 def _published(comparison: Comparison, dataset: str) -> list[dict[str, Any]]:
-    """Published means, which are in LETOR's convention."""
+    """Published means of other methods; empty in another convention than LETOR's, which they have."""
     if comparison.convention != "letor":
         return []
     return [{"method": row.method, "means": dict(row.means)} for row in published_rows(dataset)]
@@ -259,7 +290,7 @@ def _seconds(results: Sequence[Result]) -> dict[str, float | None]:
 
 
 def _glance(comparison: Comparison, dataset: str, data: Mapping[str, FoldData]) -> dict[str, Any]:
-    """Numbers of the test queries, each counted once however many folds test it."""
+    """Counts of the test queries, in which a query that several folds test counts once."""
     seen: dict[Hashable, tuple[int, int]] = {}
     counts: dict[float, int] = {}
     for fold, own in data.items():
@@ -287,7 +318,7 @@ def _glance(comparison: Comparison, dataset: str, data: Mapping[str, FoldData]) 
 
 
 class _Listing:
-    """The test queries in one order, fold after fold, and the metrics of each: of many, some evenly."""
+    """The test queries, fold by fold, with their metrics; an even sample if there are too many."""
 
     def __init__(self, comparison: Comparison, dataset: str, names: Mapping[Any, str], room: _Room) -> None:
         folds, methods = comparison.folds(dataset), comparison.methods
@@ -299,7 +330,7 @@ class _Listing:
         ]
         total = len(all_places)
         count = min(total, room.queries)
-        # those in the explorer must be in the list
+        # queries in the explorer must be in the list
         shown = {(fold, q) for fold in folds if fold in data for q in data[fold].shown}
         evenly = {all_places[i] for i in np.round(np.linspace(0, total - 1, count)).astype(int).tolist()}
         places = all_places if count == total else [p for p in all_places if p in shown or p in evenly]
@@ -325,13 +356,15 @@ class _Listing:
         self.values = {}
         for method in methods:
             own_values = {fold: comparison.result(dataset, method, fold).per_query for fold in folds}
-            # what rounding left of equal values is no difference
+            # rounded, so that equal values that differ by rounding errors show no difference
             self.values[method] = {
                 k: [_rounded(own_values[fold][k][i]) for fold, i in places] for k in metrics
             }
         self.note = None
         if len(places) < total:
-            self.note = f"{len(places):,} of {total:,} queries, evenly from all; the means are of all."
+            self.note = (
+                f"An even sample of {len(places):,} of {total:,} queries; the means are over all queries."
+            )
 
 
 def _rounded(x: float) -> float | None:
@@ -339,7 +372,7 @@ def _rounded(x: float) -> float | None:
 
 
 def _by_method(results: Mapping[str, Mapping[str, Result]], name: str) -> dict[str, Any]:
-    """{method: {fold: a part of the details}}, of those that have it."""
+    """One field of the details as {method: {fold: value}}, for the results that have it."""
     found: dict[str, Any] = {}
     for method, by_fold in results.items():
         for fold, r in by_fold.items():
@@ -350,7 +383,7 @@ def _by_method(results: Mapping[str, Mapping[str, Result]], name: str) -> dict[s
 
 
 def _training(results: Mapping[str, Mapping[str, Result]], limit: int) -> dict[str, Any]:
-    """{method: {fold: record}}; of too many steps, only those on the way to the one that was chosen."""
+    """Training records as {method: {fold: record}}; if there are too many steps, only the chosen path's."""
     found = _by_method(results, "training")
     records = [record for own in found.values() for record in own.values()]
     if sum(len(record["steps"]) for record in records) <= limit:
@@ -371,7 +404,7 @@ def _shortened(record: Mapping[str, Any], most: int) -> dict[str, Any]:
         "steps": [steps[i] for i in kept],
         "chosen": kept.index(chosen),
         "stopped": [kept.index(i) for i in record["stopped"] if i in kept],
-        "message": f"{record['message']} Of {len(steps)} steps, {len(kept)} of the chosen setting are shown.",
+        "message": f"{record['message']} Shown are {len(kept)} of {len(steps)} steps, of the chosen setting.",
     }
 
 
@@ -394,7 +427,7 @@ def _weights(
 
 
 class _Room:
-    """How much of each kind a data set of the report may have, and the room for matrices of all of them."""
+    """Limits of queries, values and training steps per data set, and of the matrices of all data sets."""
 
     def __init__(self, comparison: Comparison) -> None:
         n_datasets, n_methods = len(comparison.datasets), len(comparison.methods)

@@ -52,7 +52,7 @@ __all__ = [
     "top_k",
 ]
 
-# what needs scikit-learn
+# names that need scikit-learn, imported at their first use
 _LAZY = {
     "Adam": "sinkprop.torch.neural.optimizers",
     "Epoch": "sinkprop.torch.neural.records",

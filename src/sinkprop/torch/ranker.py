@@ -49,78 +49,89 @@ __all__ = ["NeuralRanker"]
 
 
 class NeuralRanker(BaseRanker):
-    """A neural ranker trained on the expected value of its metric, by Sinkhorn propagation; needs PyTorch.
+    """A neural ranker trained on the expected value of its metric by Sinkhorn propagation; needs PyTorch.
 
     Parameters
     ----------
-    loss : str or function
-        "sinkprop"; "listnet", "approxndcg" or "lambdarank", for comparison; or a function loss(scores,
-        labels, offsets=..., query_weight=...) that gives the mean over the queries, as all losses of
-        `sinkprop.torch` do.
-    gain, relaxation, n_iter, epsilon
-        Settings of the loss "sinkprop", see `SinkPropRanker`.
-    sigma : float or (float, float)
-        Width of the relaxation in units of the network's scores: one for all epochs; or that of the first and
-        of the last, with those between in geometric progression.
+    loss : str or function, default "sinkprop"
+        "sinkprop"; a baseline, "listnet", "approxndcg" or "lambdarank"; or a function ``loss(scores, labels,
+        offsets=..., query_weight=...)`` that returns the mean over the queries, like all losses of
+        `sinkprop.torch`.
+    gain : str or Gain, default "ndcg"
+        The metric whose expected value the loss "sinkprop" maximizes, by value or by name.
+    relaxation : str or Relaxation, default "gaussian"
+        Map from the scores to the pre-Sinkhorn matrix in the loss "sinkprop". `sigma` replaces the width of a
+        smoothed indicator.
+    sigma : float or (float, float), default (1.0, 0.25)
+        Width of a smoothed indicator in units of the network's scores: one width for all epochs, or the
+        widths of the first and the last epoch, with a geometric progression between them. A `SinkPropLoss`
+        that is given as `loss` keeps its own width.
+    n_iter : float, default 5
+        Number of Sinkhorn iterations in the loss "sinkprop", see `sinkprop_loss`.
+    epsilon : float, default 1e-6
+        Added to every entry of the pre-Sinkhorn matrix in the loss "sinkprop".
     network : MLP, torch.nn.Module or function, optional
-        `MLP` with its settings; an `nn.Module`, which is copied; or a function that makes one for a number of
-        features. None is `MLP()`.
-    input_transform : "log1p" or "none"
-        ``sign(x) log(1 + |x|)`` of each feature, or nothing. Part of the model.
-    normalization : "standard", "query" or "none"
-        Normalization of the transformed features, part of the model. With "query", `predict` needs qid.
+        `MLP` with its settings; an `nn.Module`, which is copied; or a function that makes one for a given
+        number of features. By default `MLP()`.
+    input_transform : {"log1p", "none"}, default "log1p"
+        Transform of each feature: ``sign(x) log(1 + |x|)``, or none. Part of the model.
+    normalization : {"standard", "query", "none"}, default "standard"
+        Feature scaling after the transform, part of the model. With "query", `predict` needs qid.
     optimizer : Adam or LBFGS, optional
-        `Adam` on minibatches, or `LBFGS` on all queries, with its settings. None is `Adam()`.
-    max_epochs : int
-        Passes over the training queries; for `LBFGS`, runs of its `max_iter` iterations.
+        `Adam` on minibatches, or `LBFGS` on all queries at once, with its settings. By default `Adam()`.
+    max_epochs : int, default 100
+        Number of passes over the training queries; for `LBFGS`, of runs of its `max_iter` iterations.
     criterion : str or sequence of str, optional
-        Metrics whose mean over the validation queries chooses the epoch. None is what `Selection` does.
-    patience : int
-        Epochs without improvement after which the fit stops.
-    validation_fraction : float
-        Share of the queries held out for validation where no eval_set is given; 0 trains on all and takes the
-        last epoch.
-    dtype : "float32" or "float64"
+        Metrics whose mean over the validation queries selects the epoch. By default the criterion that
+        `Selection` takes for the gain, or "ndcg@1-10" for other losses.
+    patience : int, default 20
+        Number of epochs without improvement after which training stops early.
+    validation_fraction : float, default 0.2
+        Fraction of the queries held out for validation if no eval_set is given. 0 trains on all queries and
+        takes the last epoch.
+    dtype : {"float32", "float64"}, default "float32"
         Precision of the network.
-    metric, convention : str
-        Metric of `score`, and its convention.
+    metric : str, default "ndcg@10"
+        Metric of `score`.
+    convention : str, default "letor"
+        Convention of `metric`, and of `criterion` if it is given.
     checkpoint : path, optional
-        A file to which the fit writes as it goes, and from which it resumes; removed when done.
-    distributed : "shared" or "own", optional
-        All processes of torch.distributed, each of which calls `fit`, train one network. With "shared" every
-        process gives the same queries, and they share the work; with "own" every process gives its own
-        queries. Rank 0 writes. None is one process.
+        File to which the fit saves its state and from which an unfinished fit resumes. Removed at the end.
+    distributed : {"shared", "own"}, optional
+        Train one network with all processes of torch.distributed, each of which calls `fit`. With "shared"
+        every process passes the same queries and they divide the work; with "own" every process passes its
+        own queries. Rank 0 writes files. By default one process trains alone.
     on_epoch : function, optional
-        Called with the `Epoch` that was finished, while the fit goes on.
+        Called with each finished `Epoch` during the fit.
     n_threads : int, optional
-        Number of threads, see `expected_gain`.
-    random_state : int, optional
+        Number of threads, see `expected_gain`. Does not change the model.
+    random_state : int, optional, default 0
         Seed of all random numbers. The same seed gives the same network for any number of threads.
-    verbose : bool
-        False hides the progress line on a terminal.
+    verbose : bool, default True
+        Whether to show a progress line on a terminal.
 
     Attributes
     ----------
     module_ : torch.nn.Module
         The network of the best epoch.
     scaling_ : Scaling
-        The normalization of the features.
+        The feature scaling.
     relaxation_ : Relaxation or None
-        That of the network's scores; None where the loss has none.
+        Relaxation of the network's scores; None if the loss has none.
     sigma_ : float or None
-        The width of the relaxation in the best epoch.
+        Width of the relaxation in the best epoch; None if the loss has none.
     fit_result_ : NetworkFit
-        The record of every epoch.
+        Record of every epoch.
 
     Notes
     -----
-    The module takes rows (N, D) as they are after `normalization` and gives scores (N,) or (N, 1), or (N, 2)
-    for a partitioned measure. One whose `forward` has an argument `offsets` gets the queries as well: query q
-    has the rows offsets[q] to offsets[q + 1]. Then `predict` needs qid. Training is on the CPU.
+    The module takes rows (N, D) after `normalization` and returns scores of shape (N,) or (N, 1), or (N, 2)
+    for a partitioned measure. If its `forward` has an argument `offsets`, it also receives the queries: query
+    q has the rows ``offsets[q]`` to ``offsets[q + 1]``. Then `predict` needs qid. Training runs on the CPU.
 
-    An interrupt from the keyboard ends the fit with the best network so far. Scores that overflow are a
-    `NetworkOverflowError`, after which the ranker has the best network of the epochs before; if there is
-    none, it is what it was. An error in another process is a `RankError` here, whatever it is there.
+    A keyboard interrupt ends the fit with the best network so far. Scores that overflow raise a
+    `NetworkOverflowError`, after which the ranker has the best network of the earlier epochs; if there is
+    none, the ranker is unchanged. An error in another process is raised here as a `RankError`.
 
     Examples
     --------
@@ -132,7 +143,6 @@ class NeuralRanker(BaseRanker):
     >>> ranker = NeuralRanker(network=MLP(dropout=0.2), optimizer=Adam(0.003)).fit(X, y, qid=qid)
     >>> ranker.rank([[0, 0, 0], [-2, 0, 0], [1, 0, 0]], qid=[1, 1, 1])
     array([3, 1, 2])
-
     """
 
     def __init__(
@@ -199,14 +209,35 @@ class NeuralRanker(BaseRanker):
         sample_weight: ArrayLike | None = None,
         query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
     ) -> NeuralRanker:
-        """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,), or to a stored set.
+        """Train the network and select its best epoch on validation queries.
 
-        X              `Queries`; or an array or a frame, with y and qid; or a `StoredQueries` or its path,
-                       which is read as the fit goes; or a list of LETOR files, which are loaded
-        eval_set       queries that help to choose and are not trained on: `Queries`, or [(X, y)] with
-                       eval_qid or eval_group; an item may be `Queries` or a stored set
-        sample_weight  (N,) row weights; not for stored sets
-        query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
+        Parameters
+        ----------
+        X : array of shape (N, D), frame, Queries, StoredQueries, path or list of paths
+            Features of the documents, as an array or a frame with `y` and `qid`; `Queries`; a stored set or
+            its path, which is read during the fit; or a list of LETOR files, which are loaded.
+        y : array of shape (N,), optional
+            Labels of the documents, not below 0. Leave out if `X` contains the labels.
+        qid : sequence of shape (N,), optional
+            Query id of each row.
+        group : array of shape (Q,), optional
+            Number of rows of each query, in order, instead of `qid`.
+        eval_set : Queries or list, optional
+            Validation queries, which select the epoch and are not trained on: `Queries`, or a list of
+            ``(X, y)`` with `eval_qid` or `eval_group`. An item may also be `Queries` or a stored set.
+        eval_qid : list of sequences, optional
+            Query ids of each item of `eval_set`.
+        eval_group : list of arrays, optional
+            Numbers of rows per query of each item of `eval_set`, instead of `eval_qid`.
+        sample_weight : array of shape (N,), optional
+            Row weights. Not available for stored sets.
+        query_weight : array of shape (Q,) or (N,), or mapping, optional
+            Query weights: one per query in order of first appearance, one per row, or {id: weight}.
+
+        Returns
+        -------
+        NeuralRanker
+            The fitted ranker itself.
         """
         with processes_of(self.distributed) as processes:
             check_metric(self.metric, self.convention)
@@ -225,7 +256,7 @@ class NeuralRanker(BaseRanker):
         self._train(data, [] if validation is None else [validation], OneProcess())
 
     def _stored_set(self, stored: StoredQueries, query_weight: Any) -> StoredSet:
-        """A stored set to train on."""
+        """Prepare a stored set for training, with query weights if given."""
         data = StoredSet.of(stored, type(self).__name__, self._transform_by_query)
         self._know_features(stored.n_features, stored.feature_names)
         if query_weight is None:
@@ -239,13 +270,13 @@ class NeuralRanker(BaseRanker):
 
     def _stored_eval_set(self, item: Any) -> StoredSet:
         stored = self._given_stored(item)
-        assert stored is not None  # the path of none is an error before
+        assert stored is not None  # a path that is not a stored set has raised an error already
         data = StoredSet.of(stored, type(self).__name__, self._transform_by_query)
         columns = stored.columns_of(getattr(self, "feature_names_in_", None))
         return dataclasses.replace(data, columns=columns)
 
     def _train(self, data: Data, validation: list[Data], processes: OneProcess) -> None:
-        """Train a network and take it; all processes do this together, with the same queries or their own."""
+        """Train a network and store it in this ranker; every process of a distributed fit calls this."""
         fitted = fit_ranker(self, data, validation, processes)
         self._set_fitted(fitted)
         if fitted.overflow is not None:
@@ -254,7 +285,8 @@ class NeuralRanker(BaseRanker):
             warnings.warn(f"{type(self).__name__}: {fitted.result.message}", RuntimeWarning, stacklevel=3)
 
     def _set_fitted(self, fitted: FittedNetwork) -> None:
-        for p in fitted.module.parameters():  # their own memory again, without what training hung on it
+        # Training made the parameters views of one vector; give each its own memory and drop its gradient.
+        for p in fitted.module.parameters():
             p.data, p.grad = p.data.clone(), None
         self.module_, self.scaling_ = fitted.module, fitted.preparation.scaling
         self.fit_result_, self.sigma_, self.relaxation_ = (
@@ -289,9 +321,15 @@ class NeuralRanker(BaseRanker):
         return scoring.ranks(self.module_, X, groups)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as a safetensors file with a checksum; an old file stays until the new is whole.
+        """Write the model as a safetensors file with a checksum.
 
-        Of processes that were fitted together, which all have the same network, rank 0 writes.
+        An existing file is replaced only when the new one is complete. After a distributed fit all processes
+        have the same network, and only rank 0 writes.
+
+        Parameters
+        ----------
+        path : path
+            File to write.
         """
         check_is_fitted(self, "module_")
         if self.distributed is not None and rank_here() > 0:
@@ -303,21 +341,25 @@ class NeuralRanker(BaseRanker):
     def load(
         cls, path: str | os.PathLike[str], *, network: nn.Module | Callable[[int], nn.Module] | None = None
     ) -> NeuralRanker:
-        """The model that `save` wrote.
+        """Load a model that `save` wrote.
 
         Parameters
         ----------
         path : path
-            A damaged, newer or other file is a `ModelFileError`.
+            File to read.
         network : torch.nn.Module or function, optional
-            For a model whose network is not an `MLP`: what was given for it. Its code is not in the file,
-            which has the weights alone.
+            The network that was passed to the ranker, if it is not an `MLP`. The file contains its weights
+            but not its code.
 
         Returns
         -------
         NeuralRanker
-            With the parameters and the network of the model that was saved.
+            A fitted ranker with the parameters and the network of the saved model.
 
+        Raises
+        ------
+        ModelFileError
+            If the file is damaged, has a newer format, or is not a neural ranker.
         """
         model, tensors = read_network(path, kind=cls.__name__)
         parameters, fitted = (
@@ -329,12 +371,12 @@ class NeuralRanker(BaseRanker):
         if not isinstance(saved, str):
             if network is not None:
                 raise ValueError(
-                    f"{os.fspath(path)}: holds an MLP with its settings; give no network to load it."
+                    f"{os.fspath(path)}: holds an MLP with its settings; load it without network=."
                 )
             return cls._from_record(path, state)
         if network is None:
             raise ModelFileError(
-                f"{os.fspath(path)}: holds the weights of a network of one's own, {saved}; give it: "
+                f"{os.fspath(path)}: holds the weights of a custom network, {saved}, but not its code; call "
                 f"{cls.__name__}.load(path, network=...)."
             )
         return cls._from_record(path, state, network=network)
@@ -361,7 +403,7 @@ class NeuralRanker(BaseRanker):
             given["network"] = MLP(**saved["network"])
         given["optimizer"] = optimizer_from(saved["optimizer"])
         given["relaxation"] = relaxation_from(saved["relaxation"])
-        if given["gain"] is None:  # a function of the user's own is not data; predictions do not need it
+        if given["gain"] is None:  # a custom gain's functions are not saved; predictions do not need them
             given["gain"] = "ndcg"
         return given
 
@@ -385,7 +427,7 @@ class NeuralRanker(BaseRanker):
         try:
             module.load_state_dict(state["tensors"])
         except RuntimeError as error:
-            raise ValueError(f"its weights are not of this network: {' '.join(str(error).split())}") from None
+            raise ValueError(f"its weights do not fit this network: {' '.join(str(error).split())}") from None
         self._set_fitted(
             FittedNetwork(module, self._preparation, relaxation, result, self.n_rows_, self.n_queries_)
         )

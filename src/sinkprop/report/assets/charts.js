@@ -1,7 +1,6 @@
-// Charts: plotly's, in the page's colors, drawn when they come near, and all of them before printing. Plotly
-// is the last
-// script of the page, since it takes longest to read: what needs no chart is shown, and works, before it is
-// there.
+// Charts by plotly in the page's colors. They are drawn when they come near the view, and all of them before
+// printing. Plotly is the last script of the page, since it takes longest to load: everything without a chart
+// is shown and works before it is loaded.
 
 const DASHES = ["dash", "dot", "dashdot", "longdash", "longdashdot"];
 const MARKERS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "x", "cross", "star"];
@@ -47,8 +46,7 @@ function clearCharts() {
   setTimeout(() => old.filter((own) => own.drawn).forEach((own) => Plotly.purge(own.node)), 1000);
 }
 
-// A chart with a label for those who do not see it; `make` gives { data, layout, events }. `update` draws it
-// anew.
+// A chart with a label for screen readers; `make` returns { data, layout, events }. `update` redraws it.
 function chart(label, make, height = 360) {
   const node = el("div", {
     class: "chart",
@@ -84,11 +82,11 @@ function drawAll() {
   for (const own of charts) draw(own);
 }
 
-// The charts not yet near, one at a time while nothing else happens.
+// Draw the charts that are not near the view, one at a time while the page is idle.
 function drawAtLeisure() {
   const idle = window.requestIdleCallback ?? ((work) => setTimeout(work, 200));
   idle(() => {
-    if (!window.Plotly) return; // it begins again when plotly is there
+    if (!window.Plotly) return; // called again when plotly is loaded
     const next = charts.find((own) => own.stale && own.node.isConnected);
     if (next) {
       draw(next);
@@ -97,7 +95,7 @@ function drawAtLeisure() {
   });
 }
 
-// Those that are in view, or nearly.
+// Draw the charts that are in or near the view.
 function drawNear() {
   for (const own of charts) if (own.visible) draw(own);
 }
@@ -110,7 +108,7 @@ function redrawCharts() {
   drawAtLeisure();
 }
 
-// A color of the style sheet as the theme has it now.
+// A color of the style sheet in the current theme.
 function color(name, alpha = 1) {
   if (!probe) probe = document.body.appendChild(el("span", { hidden: true }));
   probe.style.color = `var(--${name})`;
@@ -124,7 +122,7 @@ function methodIndex(name) {
   return METHODS.findIndex((method) => method.name === name);
 }
 
-// What tells a method from the others: a color, a dash and a marker; ours have a heavier, unbroken line.
+// The style that distinguishes a method: a color, a dash and a marker; ours have a heavier, solid line.
 function methodStyle(name, alpha = 1) {
   const i = methodIndex(name);
   const ours = METHODS[i].ours;
@@ -159,7 +157,7 @@ function swatch(name) {
   return svg;
 }
 
-// Text for a chart's labels, which would read some tags in it.
+// Escaped text for a chart's labels, in which plotly would interpret some tags.
 function plain(text) {
   return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 }
@@ -206,7 +204,7 @@ function dressed(layout, height) {
   };
 }
 
-// Ticks at whole numbers from 1 to n, few enough to stand apart.
+// Ticks at whole numbers from 1 to n, few enough not to overlap.
 function wholeTicks(n) {
   return n <= 12 ? { tick0: 1, dtick: 1 } : { nticks: 9 };
 }

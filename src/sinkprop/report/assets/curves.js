@@ -8,13 +8,13 @@ function levels() {
 }
 
 function curves(d) {
-  const node = section("curves", "How good the first places are");
+  const node = section("curves", "NDCG at the top ranks");
   const at = levels();
   const names = methodNames(d);
   if (at.length < 2) {
     put(
       node,
-      empty("Curves need NDCG at two places or more, such as the metrics ndcg@1-10; this report has fewer."),
+      empty("Curves need NDCG at two or more cutoffs, such as the metrics ndcg@1-10; this report has fewer."),
     );
     return node;
   }
@@ -22,7 +22,7 @@ function curves(d) {
   const view = { bands: names.length > 4 ? "pair" : "all", published: false };
   const rows = (d.published ?? []).filter((row) => at.some(({ metric }) => isNumber(row.means[metric])));
   const own = chart(
-    `Mean NDCG at the first k places, k from ${at[0].k} to ${at[at.length - 1].k}, of ${listed(names)}`,
+    `Mean NDCG@k for k from ${at[0].k} to ${at[at.length - 1].k}, of ${listed(names)}`,
     () =>
       curveFigure(
         d,
@@ -43,8 +43,8 @@ function curves(d) {
     own.update();
   };
   const offered = () => [
-    ["all", "of every method"],
-    ["pair", `of ${state.a} and ${state.b}`],
+    ["all", "all methods"],
+    ["pair", `${state.a} and ${state.b}`],
     ["none", "none"],
   ];
   const bands = choice("Confidence bands", offered(), view.bands, choose("bands"));
@@ -52,9 +52,9 @@ function curves(d) {
     bands.fill(offered(), view.bands);
     own.update();
   });
-  const numbers = numbersOf("The numbers: means and 95\u00a0% intervals", () =>
+  const numbers = numbersOf("Table: means and 95\u00a0% confidence intervals", () =>
     table(
-      "Mean NDCG@k, and its 95\u00a0% confidence interval",
+      "Mean NDCG@k and its 95\u00a0% confidence interval",
       ["method", ...at.map(({ metric }) => metricName(metric))],
       names.map((name) => [
         name,
@@ -68,7 +68,7 @@ function curves(d) {
   );
   const gray =
     rows.length &&
-    numbersOf("The numbers: published results", () =>
+    numbersOf("Table: published results", () =>
       table(
         "Published means",
         ["method", ...at.map(({ metric }) => metricName(metric))],
@@ -96,20 +96,18 @@ function curves(d) {
         gray ? gray.node : "",
       ],
       reading(
-        "A line is one method. At k = 5 it tells how well the first five places are filled, on average " +
-          "over the queries: higher is better.",
-        "The shaded band around a line is where its mean would likely fall with other queries of the same " +
-          "kind (95\u00a0% confidence). " +
-          "The bands are wide because queries differ; two methods are tested on the same queries, so " +
-          "overlapping bands do not mean " +
-          "that they are equal. The differences below say that.",
+        "Each line is one method. Its value at k = 5 is the mean NDCG of the first five ranks over the " +
+          "queries: higher is better.",
+        "The shaded band around a line is the 95\u00a0% confidence interval: the mean would likely fall " +
+          "there for other queries of the same kind. The bands are wide because queries differ. The methods " +
+          "are tested on the same queries, so overlapping bands do not mean that two methods are equal. The " +
+          "differences in the next section show whether they are.",
         rows.length > 0 &&
           el(
             "p",
             {},
-            "Published results are those that the authors of other methods reported for the same test " +
-              "queries, " +
-              "compiled from a secondary source. They were not run here.",
+            "Published results are the values that the authors of other methods reported for the same test " +
+              "queries, compiled from a secondary source. These methods were not run here.",
           ),
       ),
     ),
@@ -117,7 +115,7 @@ function curves(d) {
   return node;
 }
 
-// A button a method, which shows and hides it.
+// One button per method, which shows and hides it.
 function legend(names, toggle) {
   return el(
     "div",
@@ -176,7 +174,7 @@ function curveFigure(d, at, names, view, rows) {
       ),
     });
   }
-  // Ours last, so that they lie above the others.
+  // Ours last, so that their lines are drawn above the others.
   const ordered = [...names].sort((p, q) => Number(methodAbout(p).ours) - Number(methodAbout(q).ours));
   for (const name of ordered) {
     const style = methodStyle(name);
@@ -200,7 +198,7 @@ function curveFigure(d, at, names, view, rows) {
     data,
     layout: {
       xaxis: {
-        title: { text: "first k places" },
+        title: { text: "k" },
         tickvals: x.length <= 12 ? x : undefined,
         range: [x[0] - 0.3, x[x.length - 1] + 0.3],
       },

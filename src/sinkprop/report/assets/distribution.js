@@ -1,8 +1,8 @@
-// Rank distributions: Pi, computed here as sinkprop.doubly_stochastic does for a smoothed indicator.
+// Rank distributions: Pi, computed like sinkprop.doubly_stochastic for a smoothed indicator.
 
-const STORED = 2500; // documents up to which the kernel matrix is kept; beyond, each product computes it
+const STORED = 2500; // with more documents, the kernel matrix is not kept but computed in each product
 
-// Documents by decreasing score, ties in the order in which they stand.
+// Documents by decreasing score, with ties in the order of the data.
 function orderOf(scores) {
   return Array.from(scores.keys()).sort((i, j) => scores[j] - scores[i] || i - j);
 }
@@ -28,7 +28,7 @@ function rankDistribution(scores, { kernel, sigma, n_iter: iterations, epsilon }
   });
 }
 
-// i -> row i of the kernel matrix; above STORED documents the row is overwritten by the next.
+// i -> row i of the kernel matrix; with more than STORED documents the next call overwrites the row.
 function kernelRows(y, K) {
   const n = y.length;
   const fill = (own, i) => {
@@ -57,8 +57,8 @@ function balanced(row, q, epsilon) {
   return result;
 }
 
-// A matrix that the data hold: bytes, a row a document in the order of the file, relative to the largest
-// entry.
+// A matrix that is stored in the data as bytes relative to its largest entry: one row per document, in the
+// order of the file.
 function storedDistribution(scores, text, peak) {
   const n = scores.length;
   const order = orderOf(scores);
@@ -69,7 +69,7 @@ function storedDistribution(scores, text, peak) {
   });
 }
 
-// row(i): the probabilities of ranks 1 to n for the document that is placed i-th, from 0.
+// row(i): the probabilities of ranks 1 to n for the document at position i of the ranking, from 0.
 function summaries(n, order, row) {
   return {
     n,
@@ -88,7 +88,7 @@ function summaries(n, order, row) {
   };
 }
 
-// The first rank by which as much probability has been passed.
+// The first rank at which the cumulative probability reaches `mass`.
 function quantile(p, mass) {
   let sum = 0;
   for (let k = 0; k < p.length; k += 1) {

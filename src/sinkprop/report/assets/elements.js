@@ -10,8 +10,7 @@ function el(tag, attributes = {}, ...children) {
   return put(node, ...children);
 }
 
-// Children that are there, at the end of a node: lists are taken apart, and what is null, undefined or false
-// left out.
+// Append children to a node: lists are flattened; null, undefined and false are left out.
 function put(node, ...children) {
   node.append(
     ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
@@ -26,7 +25,7 @@ function newId(word) {
   return `${word}-${lastId}`;
 }
 
-// A labeled select of [value, text] pairs; `set` chooses without telling.
+// A labeled select of [value, text] pairs; `set` selects a value without calling `onchoose`.
 function choice(label, options, selected, onchoose) {
   const id = newId("choice");
   const select = el("select", { id, onchange: () => onchoose(select.value) });
@@ -73,7 +72,7 @@ function empty(text) {
   return el("p", { class: "empty" }, text);
 }
 
-// A box for what may be wider than the page: it scrolls by itself, by keyboard too.
+// A box for content that may be wider than the page: it scrolls separately, also by keyboard.
 function scrolling(label, child, name = "scroll") {
   return el("div", { class: name, tabindex: "0", role: "region", "aria-label": label }, child);
 }
@@ -108,7 +107,7 @@ function table(caption, heads, rows, name = "") {
   );
 }
 
-// The numbers of a chart as a table that is made when it is opened, and kept up to date while it is open.
+// The numbers of a chart as a table, which is made when it is opened and updated while it is open.
 function numbersOf(summary, make) {
   const body = el("div");
   const node = el("details", { class: "beneath" }, el("summary", {}, summary), body);

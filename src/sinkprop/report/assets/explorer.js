@@ -1,6 +1,6 @@
-// The ranking explorer: one query's documents in the orders of two methods, and how sure each place is.
+// The ranking explorer: one query's documents as ranked by two methods, with their rank distributions.
 
-const FIRST = 100; // ranks shown before all are asked for
+const FIRST = 100; // ranks shown unless the user asks for all
 const DRAWN = 500; // ranks of a heat map or a strip at most
 const SIDES = ["a", "b"];
 
@@ -11,8 +11,7 @@ function explorer(d) {
     put(
       node,
       empty(
-        "This report holds no rankings of single queries: it comes from an older file, or was made without " +
-          "them.",
+        "This report has no rankings of single queries: it was made without them, or from an older file.",
       ),
     );
     return node;
@@ -25,12 +24,12 @@ function explorer(d) {
       "p",
       { class: "prose" },
       view.sides.length > 1
-        ? "Pick a query and see how two methods put its documents in order, and how sure each place is. " +
-            "Point at a document, or move to it with the arrow keys, to find it in both orders and in the " +
-            "matrices below. Left and right go to the other list; up and down go along it."
-        : "Pick a query and see how the model puts its documents in order, and how sure each place is. " +
-            "Point " +
-            "at a document, or move to it with the arrow keys, to find it in the matrix below.",
+        ? "Select a query to see how two methods rank its documents, and the probability of each rank. " +
+            "Point at a document, or move to it with the arrow keys, to highlight it in both rankings and in " +
+            "the matrices below. The left and right arrow keys switch between the lists; up and down move " +
+            "along a list."
+        : "Select a query to see how the model ranks its documents, and the probability of each rank. " +
+            "Point at a document, or move to it with the arrow keys, to highlight it in the matrix below.",
       d.explorer.note && ` ${d.explorer.note}`,
     ),
     queryPicker(d),
@@ -59,7 +58,7 @@ function exploredQuery(d) {
   return d.explorer.queries.find((own) => own.query === state.query);
 }
 
-// What the two lists, the matrices and the document's own picture share: the distributions now shown.
+// State shared by the two lists, the matrices and the document's chart: the distributions that are shown.
 function explorerView(d) {
   const names = methodNames(d);
   const sides = (names.length > 1 ? SIDES : SIDES.slice(0, 1)).map((key) => rankedList(d, key));
@@ -72,7 +71,7 @@ function explorerView(d) {
     const n = query.labels.length;
     title.textContent = `${queryText(d, state.query)}, ${count(n, "document")}`;
     more.hidden = n <= FIRST;
-    more.textContent = state.all ? `Show the first ${FIRST} places only` : `Show all ${whole(n)} places`;
+    more.textContent = state.all ? `Show the first ${FIRST} ranks only` : `Show all ${whole(n)} ranks`;
     for (const side of sides) side.read(query);
     for (const side of sides)
       side.fill(
@@ -87,13 +86,13 @@ function explorerView(d) {
     for (const own of [...view.charts, ...view.numbers]) own.update();
     view.highlight();
   };
-  // Charts follow once a frame, however fast the choice moves.
+  // Charts are updated once per frame, however fast the selection moves.
   let waiting = false;
   const mark = () => {
     waiting = false;
     for (const own of view.charts) if (own.node.isConnected) own.highlight();
   };
-  view.chosen = () => state.document ?? sides[0].placed[0] ?? null; // until one is chosen, the first
+  view.chosen = () => state.document ?? sides[0].placed[0] ?? null; // the first until one is selected
   view.paint = () => sides.forEach((side) => side.paint());
   view.highlight = () => {
     sides.forEach((side) => side.highlight(view.chosen()));
@@ -104,7 +103,7 @@ function explorerView(d) {
   return view;
 }
 
-// The distribution that a method's report gives for a query, at the width chosen; null where there is none.
+// A method's rank distribution for a query, at the selected width; null if there is none.
 function distributionOf(d, method, query) {
   const scores = query.scores[method];
   if (!scores) return null;
@@ -131,18 +130,18 @@ function documentWords(d, sides, j) {
     .filter((side) => side.place[j] !== undefined)
     .map((side) => {
       const i = side.place[j];
-      const own = `${side.method()} puts it in place ${i + 1}`;
+      const own = `${side.method()} puts it at rank ${i + 1}`;
       if (!side.distribution) return own;
       const { expected, likely, top } = side.distribution.describe(i);
       const range =
-        likely[0] === likely[1] ? `most likely ${likely[0]}` : `most likely ${likely[0]} to ${likely[1]}`;
-      const average = `on average ${expected.toFixed(1)}`;
-      return `${own} (${range}; ${average}; among the first 10 with probability ${percent(top)})`;
+        likely[0] === likely[1] ? `likely rank ${likely[0]}` : `likely ranks ${likely[0]} to ${likely[1]}`;
+      const average = `expected rank ${expected.toFixed(1)}`;
+      return `${own} (${range}; ${average}; in the top 10 with probability ${percent(top)})`;
     });
   return `${documentName(query, j)}, label ${query.labels[j]}: ${parts.join("; ")}.`;
 }
 
-// A list of the queries, with a field that narrows it and an order to choose.
+// A list of the queries, with a search field and a choice of the order.
 function queryPicker(d) {
   const explored = d.explorer.queries.map((own) => own.query);
   const id = newId("queries");
@@ -205,8 +204,8 @@ function queryPicker(d) {
     "Order",
     [
       ["data", "as in the data"],
-      two && ["difference", "first method ahead most"],
-      ["worst", "first method lowest"],
+      two && ["difference", "largest lead of the first method"],
+      ["worst", two ? "lowest metric of the first method" : "lowest metric"],
       ["longest", "longest list"],
     ].filter(Boolean),
     "data",
@@ -244,7 +243,7 @@ function widthControl(d) {
   const output = el("output", { for: id });
   const range = el("input", { type: "range", id, min: -WIDEST, max: WIDEST, step: 0.25, value: state.width });
   const words = () =>
-    state.width === 0 ? "as the model has it" : `${short(2 ** state.width)} times as wide`;
+    state.width === 0 ? "original width" : `${short(2 ** state.width)} times as wide`;
   const note = el("p", { class: "note wide" });
   const show = () => {
     range.value = state.width;
@@ -283,10 +282,10 @@ function widthControl(d) {
 function distributionWords(d, name) {
   const settings = settingsOf(d, name);
   const stored = exploredQuery(d).matrices?.[name];
-  if (!settings && !stored) return "gives no distribution over places.";
+  if (!settings && !stored) return "has no rank distribution.";
   const explanation = settings?.explanation ? ` ${settings.explanation}` : "";
-  if (stored) return `has a distribution of its own kind, whose width is fixed.${explanation}`;
-  const given = settings.own ? " The model's own." : " Set by the report.";
+  if (stored) return `has its own kind of rank distribution, whose width is fixed.${explanation}`;
+  const given = settings.own ? " This is the model's own width." : " The report chose this width.";
   const sigma = short(settings.sigma * 2 ** state.width);
   const kernel = settings.kernel === "laplace" ? "Laplace" : "Gaussian";
   return `sigma ${sigma}, ${kernel} kernel.${explanation || given}`;

@@ -1,10 +1,10 @@
-// The data at a glance: how many queries, how long their lists are, how the labels are spread.
+// Overview of the data: numbers of queries and documents, list lengths, distribution of the labels.
 
 function glance(d) {
-  const node = section("glance", "The data at a glance");
+  const node = section("glance", "Data overview");
   const own = d.glance;
   if (!own) {
-    put(node, empty("The report holds no description of the data."));
+    put(node, empty("This report has no description of the data."));
     return node;
   }
   if (d.about)
@@ -19,7 +19,7 @@ function glance(d) {
   const tiles = [
     [whole(own.queries), "queries"],
     [whole(own.documents), "documents"],
-    [whole(own.features), "features of a document"],
+    [whole(own.features), "features per document"],
     isNumber(own.without_relevant) && [
       whole(own.without_relevant),
       `${own.without_relevant === 1 ? "query" : "queries"} without a relevant document`,
@@ -39,8 +39,8 @@ function glance(d) {
   return node;
 }
 
-// Bins of a histogram: each value where there are few, else equal ranges of a round width, or doubling ones
-// where a few lists are far longer than the rest.
+// Bins of a histogram: single values if there are few, else ranges of equal round width, or doubling ranges
+// if a few lists are far longer than the rest.
 function bins(values) {
   const sorted = [...values].sort((x, y) => x - y);
   const [least, most] = [sorted[0], sorted[sorted.length - 1]];
@@ -96,7 +96,7 @@ function lengthChart(values) {
           type: equal ? "linear" : "category",
           nticks: 8,
           tickangle: 0,
-          title: { text: "documents of a query" },
+          title: { text: "documents per query" },
           showgrid: false,
         },
         yaxis: { title: { text: "queries" }, rangemode: "tozero" },
@@ -104,9 +104,9 @@ function lengthChart(values) {
     }),
     300,
   );
-  const numbers = numbersOf("The numbers: list lengths", () =>
+  const numbers = numbersOf("Table: list lengths", () =>
     table(
-      "Queries by the number of their documents",
+      "Queries by number of documents",
       ["documents", "queries"],
       found.map((bin) => [bin.text, whole(bin.n)]),
     ),
@@ -118,9 +118,9 @@ function lengthChart(values) {
     el(
       "p",
       { class: "note" },
-      `How many documents a query has to put in order: from ${whole(sorted[0])} to ${whole(
+      `Number of documents to rank per query: from ${whole(sorted[0])} to ${whole(
         sorted[sorted.length - 1],
-      )}, half of the queries at most ${whole(middle)}. Longer lists are harder to get right at the top.`,
+      )}; half of the queries have at most ${whole(middle)}. Longer lists are harder to rank well at the top.`,
     ),
     own.node,
     numbers.node,
@@ -153,7 +153,7 @@ function labelChart({ values, counts }) {
     }),
     300,
   );
-  const numbers = numbersOf("The numbers: labels", () =>
+  const numbers = numbersOf("Table: labels", () =>
     table(
       "Documents by label",
       ["label", "documents", "share"],
@@ -167,9 +167,8 @@ function labelChart({ values, counts }) {
     el(
       "p",
       { class: "note" },
-      "How relevant the documents are to their queries, as labeled beforehand: a larger label is more " +
-        "relevant. " +
-        "Most documents have the lowest label in most collections; a good order finds the few others.",
+      "Relevance of the documents to their queries; a larger label is more relevant. In most collections " +
+        "most documents have the lowest label, and a good ranking puts the few others at the top.",
     ),
     own.node,
     numbers.node,
@@ -177,11 +176,11 @@ function labelChart({ values, counts }) {
 }
 
 function partsTable(parts) {
-  const words = { train: "to learn from", vali: "to choose settings by", test: "to test on" };
-  const details = numbersOf("How the data were divided", () =>
+  const words = { train: "training", vali: "validation", test: "test" };
+  const details = numbersOf("Table: splits", () =>
     table(
-      "Queries and documents of each part",
-      ["fold", "part", "queries", "documents"],
+      "Queries and documents of each split",
+      ["fold", "split", "queries", "documents"],
       parts.map((part) => [
         part.fold,
         words[part.part] ?? part.part,

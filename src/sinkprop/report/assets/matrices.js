@@ -1,9 +1,9 @@
-// The explorer's charts: where the chosen document may stand, and the matrix of all documents.
+// The explorer's charts: the rank distribution of the selected document, and the matrix of all documents.
 
-// The chosen document's probability of every place, under both methods.
+// The selected document's probability of every rank, under both methods.
 function documentFigure(d, view) {
   const own = chart(
-    "Probability of each place for the chosen document",
+    "Probability of each rank for the selected document",
     () => {
       const query = exploredQuery(d);
       const j = view.chosen();
@@ -13,7 +13,7 @@ function documentFigure(d, view) {
           const p = Array.from(side.distribution.row(side.place[j]).subarray(0, DRAWN));
           const style = methodStyle(side.method());
           return {
-            // A step as wide as a place, also for the first and the last.
+            // A step as wide as a rank, also for the first and the last.
             name: side.method(),
             x: [0.5, ...p.map((_, k) => k + 1), p.length + 0.5],
             y: [p[0], ...p, p[p.length - 1]],
@@ -23,11 +23,11 @@ function documentFigure(d, view) {
             line: { color: style.color, dash: style.dash, width: style.width, shape: "hvh" },
             hoverinfo: "text",
             hovertext: [0, ...p.keys(), p.length - 1].map(
-              (k) => `${plain(side.method())}<br>place ${k + 1}: ${percent(p[k])}`,
+              (k) => `${plain(side.method())}<br>rank ${k + 1}: ${percent(p[k])}`,
             ),
           };
         });
-      // As far as the distributions reach: what lies beyond holds a thousandth at most.
+      // As far as the distributions reach: at most a thousandth of the probability lies beyond.
       const reach = view.sides
         .filter((side) => side.distribution && side.place[j] !== undefined)
         .map((side) => side.distribution.describe(side.place[j]).reach);
@@ -43,7 +43,7 @@ function documentFigure(d, view) {
             xanchor: "left",
             y: 0.97,
           },
-          xaxis: { title: { text: "place" }, ...wholeTicks(last), range: [0.5, last + 0.5] },
+          xaxis: { title: { text: "rank" }, ...wholeTicks(last), range: [0.5, last + 0.5] },
           yaxis: { title: { text: "probability" }, rangemode: "tozero", tickformat: ".2~p", nticks: 6 },
           margin: { l: 60, r: 16, t: 40, b: 48 },
         },
@@ -51,13 +51,13 @@ function documentFigure(d, view) {
     },
     280,
   );
-  const numbers = numbersOf("The numbers: this document's places", () => {
+  const numbers = numbersOf("Table: this document's rank distribution", () => {
     const j = view.chosen();
     const known = view.sides.filter((side) => side.distribution && side.place[j] !== undefined);
     const rows = known.map((side) => side.distribution.row(side.place[j]));
     return table(
-      `Probability of each place: ${documentName(exploredQuery(d), j)}`,
-      ["place", ...known.map((side) => side.method())],
+      `Probability of each rank: ${documentName(exploredQuery(d), j)}`,
+      ["rank", ...known.map((side) => side.method())],
       Array.from({ length: Math.min(view.sides[0].placed.length, DRAWN) }, (_, k) => [
         String(k + 1),
         ...rows.map((p) => p[k].toPrecision(3)),
@@ -71,17 +71,16 @@ function documentFigure(d, view) {
   view.charts.push(own);
   view.numbers.push(numbers);
   return beside(
-    [el("h3", {}, "Where the chosen document may stand"), own.node, numbers.node],
+    [el("h3", {}, "Rank distribution of the selected document"), own.node, numbers.node],
     reading(
-      "The height over a place is the probability that the document stands there. A narrow peak means that " +
-        "the model is sure of the place, a broad " +
-        "one that many documents have nearly the same score.",
-      "The strips in the lists show the same from above, a document a line: the stronger the color, the " +
-        "more probable. \u201cLikely\u201d is the range that holds the " +
-        "middle 80\u00a0%. The slider makes all distributions narrower or wider: narrowed far enough, each " +
-        "document has one place, the list's.",
-      "These probabilities say how far apart the scores are, not how often the model is right: one that is " +
-        "sure of a place may be wrong. How often it is right is what the labels and NDCG tell.",
+      "The height at a rank is the probability that the document has this rank. A narrow peak means that " +
+        "few other documents have a similar score, a broad one that many do.",
+      "The strips in the lists show the same distributions, one per document: the stronger the color, the " +
+        "more probable the rank. \u201cLikely\u201d is the range of the middle 80\u00a0%. The slider makes " +
+        "all distributions narrower or wider. If they are narrow enough, each document has one rank, that " +
+        "of the list.",
+      "These probabilities show how far apart the scores are, not how often the model is right: a narrow " +
+        "peak can be at the wrong rank. The labels and NDCG show how good the ranking is.",
     ),
   );
 }
@@ -91,13 +90,13 @@ function matrixFigures(d, view) {
   return el(
     "div",
     {},
-    el("h3", {}, "All documents at once"),
+    el("h3", {}, "Rank distributions of all documents"),
     el(
       "p",
       { class: "prose" },
-      "A row is a document, in the order of the method; a column is a place; the stronger the color, the " +
-        "more probable it is that the document stands there. " +
-        "A thin diagonal is a sure ranking. Blocks are groups of documents that the model cannot tell apart.",
+      "Each row is a document, in the order of the method, and each column is a rank. The stronger the " +
+        "color, the more probable is this rank for the document. A thin diagonal is a ranking with well " +
+        "separated scores. Blocks are groups of documents with nearly equal scores.",
     ),
     el("div", { class: "pair" }, figures),
   );
@@ -116,11 +115,11 @@ function matrixFigure(d, view, side) {
       }),
     430,
   );
-  const numbers = numbersOf(`The numbers: the ${side.key === "a" ? "first" : "second"} matrix`, () => {
+  const numbers = numbersOf(`Table: the ${side.key === "a" ? "first" : "second"} matrix`, () => {
     const n = size();
     const query = exploredQuery(d);
     return table(
-      `Probability of each place, documents in the order of ${side.method()}`,
+      `Probability of each rank, with documents in the order of ${side.method()}`,
       ["document", ...Array.from({ length: n }, (_, k) => String(k + 1))],
       side.distribution
         ? Array.from({ length: n }, (_, i) => [
@@ -135,13 +134,13 @@ function matrixFigure(d, view, side) {
     heading.replaceChildren(swatch(side.method()), side.method());
     own.node.setAttribute(
       "aria-label",
-      `Rank distribution by ${side.method()}: documents by places, ${size()} of ${side.placed.length}`,
+      `Rank distribution by ${side.method()}: documents by rank, ${size()} of ${side.placed.length}`,
     );
     note.textContent = side.distribution
       ? size() < side.placed.length
-        ? `The first ${size()} of ${side.placed.length} documents and places.`
+        ? `The first ${size()} of ${side.placed.length} documents and ranks.`
         : ""
-      : "There is no distribution for this method.";
+      : "This method has no rank distribution here.";
     update();
   };
   own.highlight = () => {
@@ -168,8 +167,8 @@ function markedRow(side, j) {
   ];
 }
 
-// Stops at the cubes of equal steps, so that small probabilities can be seen beside large ones; the strips
-// do the same.
+// Color stops at the cubes of equal steps, so that small probabilities are visible next to large ones; the
+// strips do the same.
 function scaleTo(name) {
   const paper = color("paper")
     .match(/[\d.]+/g)
@@ -205,7 +204,7 @@ function matrixData(d, side, n, chosen, point) {
         colorscale: scaleTo(side.method()),
         hoverongaps: false,
         customdata: names.map((name) => ranks.map(() => name)),
-        hovertemplate: "%{customdata}<br>place %{x}: %{z:.3~p}<extra></extra>",
+        hovertemplate: "%{customdata}<br>rank %{x}: %{z:.3~p}<extra></extra>",
         xgap: n <= 25 ? 1 : 0,
         ygap: n <= 25 ? 1 : 0,
         colorbar: { thickness: 10, outlinewidth: 0, tickformat: ".2~p", nticks: 6, len: 0.9 },
@@ -214,7 +213,7 @@ function matrixData(d, side, n, chosen, point) {
     layout: {
       shapes: markedRow(side, chosen),
       xaxis: {
-        title: { text: "place" },
+        title: { text: "rank" },
         range: [0.5, n + 0.5],
         showgrid: false,
         zeroline: false,

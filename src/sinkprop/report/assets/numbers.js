@@ -1,4 +1,4 @@
-// Numbers and names as words.
+// Numbers and names as text.
 
 const MINUS = "\u2212";
 const DASH = "\u2013";
@@ -19,7 +19,7 @@ function signed(value, decimals = 4) {
   return value > 0 && Number(text) !== 0 ? `+${text}` : text;
 }
 
-// Of any size: four digits that count.
+// A number of any size, with four significant digits.
 function short(value) {
   if (!isNumber(value)) return DASH;
   if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5))

@@ -1,12 +1,12 @@
-// The opening: what was compared, who is ahead, by how much, and whether that is beyond chance, in plain
-// words.
+// The findings in plain words: what was compared, which method is best, by how much, and whether the
+// difference is statistically significant.
 
 function opening(d) {
   const names = methodNames(d);
   const best = leader(d);
-  const node = section("opening", "What was found");
+  const node = section("opening", "Findings");
   if (best === null) {
-    put(node, empty("The report holds no test means of this data set."));
+    put(node, empty("This report has no test means for this data set."));
     return node;
   }
   put(
@@ -41,7 +41,7 @@ function testOf(d, method, metric = MAIN) {
   return testsOf(d).find((test) => test.method === method && test.metric === metric) ?? null;
 }
 
-// The one that the leader is held against: the reference, or the best of the others where the reference
+// The method that the leader is compared with: the reference, or the best of the others if the reference
 // leads.
 function rival(d, best) {
   const others = methodNames(d).filter((name) => name !== best);
@@ -52,13 +52,18 @@ function whoIsAhead(d, best) {
   const other = rival(d, best);
   const lead = d.means[best][MAIN] - d.means[other]?.[MAIN];
   const test = best === REPORT.against ? testOf(d, other) : testOf(d, best);
-  const known = test === null ? "" : test.verdict ? ", beyond chance" : ", though not beyond chance";
+  const known =
+    test === null
+      ? ""
+      : test.verdict
+        ? ". The difference is statistically significant (p < .05)"
+        : ". The difference is not statistically significant";
   if (isNumber(lead) && Number(lead.toFixed(4)) === 0) {
-    return [strong(best), ` and `, strong(other), ` are level on ${d.name}.`];
+    return [strong(best), ` and `, strong(other), ` are tied on ${d.name}.`];
   }
   return [
     strong(best),
-    ` is ahead on ${d.name}: its mean ${metricName(MAIN)} is ${fixed(d.means[best][MAIN])}, `,
+    ` is best on ${d.name}: its mean ${metricName(MAIN)} is ${fixed(d.means[best][MAIN])}, `,
     `${fixed(lead)} above `,
     strong(other),
     `${known}.`,
@@ -74,7 +79,7 @@ function whatWasCompared(d) {
   const glance = d.glance ?? {};
   const labels = glance.labels?.values ?? [];
   const folds = foldNames(d);
-  const what = names.length === 1 ? "One way" : `${counted(names.length)} ways`;
+  const what = names.length === 1 ? "One ranking method" : `${counted(names.length)} ranking methods`;
   const highest = labels.length > 2 ? "most relevant" : "relevant";
   const grades =
     labels.length > 1
@@ -83,13 +88,13 @@ function whatWasCompared(d) {
   const size = isNumber(glance.queries)
     ? `: ${count(glance.queries, "query", "queries")} with ${count(glance.documents, "document")}${grades}. `
     : ". ";
-  const divisions = folds.length > 1 ? `, in ${folds.length} divisions of the data (folds)` : "";
+  const inFolds = folds.length > 1 ? `, in ${folds.length} folds` : "";
   const tested = glance.parts?.some((part) => part.part === "train")
-    ? "Methods that learn were given some of the queries; all were tested on others, " +
-      `which none of them had seen${divisions}.`
-    : `The ${names.length === 1 ? "model" : "models"} had been trained before.`;
+    ? "Methods that learn were trained on some of the queries. All methods were tested on other queries, " +
+      `which none of them had seen${inFolds}.`
+    : `The ${names.length === 1 ? "model was" : "models were"} trained earlier.`;
   const were = names.length === 1 ? "was" : "were";
-  return `${what} of putting documents in order ${were} tested on ${d.name}${size}${tested}`;
+  return `${what} ${were} tested on ${d.name}${size}${tested}`;
 }
 
 function foldNames(d) {
@@ -97,11 +102,11 @@ function foldNames(d) {
   return first ? Object.keys(first) : [...new Set((d.queries ?? []).map((query) => query.fold))];
 }
 
-// Every method against the reference: which are told apart from it.
+// Every method against the reference: which differ significantly from it.
 function beyondChance(d, best) {
   const tested = methodNames(d).filter((name) => name !== REPORT.against && testOf(d, name));
   if (!tested.length)
-    return "No test of the differences is in this report: it does not say what is beyond chance.";
+    return "This report has no significance tests of the differences.";
   const by = (verdict) => tested.filter((name) => testOf(d, name).verdict === verdict);
   const [better, worse, open] = [by(1), by(-1), by(0)];
   const says = (names, words) => (names.length ? `${listed(names)} ${words}` : null);
@@ -109,31 +114,36 @@ function beyondChance(d, best) {
     says(better, `${better.length > 1 ? "are" : "is"} better than ${REPORT.against}`),
     says(worse, `${worse.length > 1 ? "are" : "is"} worse than ${REPORT.against}`),
   ].filter(Boolean);
-  const sure = claims.length ? `Beyond chance, ${claims.join("; ")}.` : "";
+  const sure = claims.length ? `Statistically significant (p < .05): ${claims.join("; ")}.` : "";
   const test = best === REPORT.against ? null : testOf(d, best);
   return [sure, notTold(d, open), test && howLarge(test), secondBest(d, best)].filter(Boolean).join(" ");
 }
 
-// The methods that are not told from the reference, and how easily luck would do as much.
+// The methods that do not differ significantly from the reference, and how often chance gives as much.
 function notTold(d, open) {
   if (!open.length) return "";
-  const luck =
-    open.length === 1
-      ? `one as large would still come up by luck ${howOften(testOf(d, open[0]).randomization_holm)}`
-      : "ones as large would still come up by luck too often";
+  if (open.length > 1) {
+    return (
+      `The differences of ${listed(open)} from ${REPORT.against} are not statistically significant: without ` +
+      "real differences, ones as large would occur by chance too often."
+    );
+  }
   return (
-    `These queries do not tell ${listed(open)} from ${REPORT.against}: if there were no real difference, ` +
-    `${luck}.`
+    `The difference of ${open[0]} from ${REPORT.against} is not statistically significant: without a real ` +
+    `difference, one as large would occur by chance ${howOften(testOf(d, open[0]).randomization_holm)}.`
   );
 }
 
 function howLarge({ method, against, interval: range }) {
   if (interval(range, signed) === DASH) return "";
   const [low, high] = range.map((x) => signed(x));
-  return `The lead of ${method} over ${against} lies between ${low} and ${high}, with 95\u00a0% confidence.`;
+  return (
+    `The difference between ${method} and ${against} has a 95\u00a0% confidence interval from ${low} to ` +
+    `${high}.`
+  );
 }
 
-// Only differences to the reference are tested: of the one that comes next nothing is known beyond its mean.
+// Only differences to the reference are tested, so nothing but the mean of the second best is known.
 function secondBest(d, best) {
   const next = leader(
     d,
@@ -141,7 +151,7 @@ function secondBest(d, best) {
   );
   if (next === null || next === REPORT.against || best === REPORT.against) return "";
   const behind = fixed(d.means[best][MAIN] - d.means[next][MAIN]);
-  return `Next after ${best} comes ${next}, ${behind} lower; whether that is more than chance was not tested.`;
+  return `The second best method is ${next}, ${behind} below ${best}; this difference was not tested.`;
 }
 
 function howOften(p) {
@@ -156,26 +166,26 @@ function queryCounts(d, best) {
   return el(
     "p",
     {},
-    `Query by query, ${best} gives the better order for ${wins}, ${other} for ${losses}, and ${
-      ties === 1 ? "1 comes out the same" : `${ties} come out the same`
+    `By query, ${best} gives the better ranking for ${wins}, ${other} for ${losses}, and ${
+      ties === 1 ? "1 is tied" : `${ties} are tied`
     }. `,
-    "An average hides that; the ",
+    "The mean does not show this; see the ",
     el("a", { href: "#queries" }, "differences per query"),
     " and the ",
     el("a", { href: "#explorer" }, "ranking explorer"),
-    " show it.",
+    ".",
   );
 }
 
 function whatTheMetricMeans() {
   if (!/^ndcg/.test(MAIN)) {
-    return `${metricName(MAIN)} is higher the nearer the relevant documents stand to the top.`;
+    return `${metricName(MAIN)} is higher if the relevant documents are closer to the top.`;
   }
   const level = /@(\d+)/.exec(MAIN);
-  const places = level ? `the first ${level[1]} places` : "all places";
+  const ranks = level ? `the first ${level[1]} ranks` : "all ranks";
   return (
-    `${metricName(MAIN)} looks at ${places} of a list: it is 1 when the most relevant documents stand at the ` +
-    "top, and the lower they stand, the nearer it is to 0."
+    `${metricName(MAIN)} depends on ${ranks} of a ranking. It is 1 if the most relevant documents are at the ` +
+    "top, and it falls toward 0 as they move down."
   );
 }
 
@@ -206,12 +216,12 @@ function keyFigures(d, best) {
     ],
     other !== null && [signed(d.means[best][MAIN] - d.means[other][MAIN]), `above ${other}`],
     test && [
-      test.verdict ? "beyond chance" : "within chance",
+      test.verdict ? "significant" : "not significant",
       `p = ${probability(test.randomization_holm)}, ${whole(test.n_queries)} queries`,
     ],
     isNumber(d.glance?.queries) && [
       whole(d.glance.queries),
-      d.glance.queries === 1 ? "query tested" : "queries tested",
+      d.glance.queries === 1 ? "test query" : "test queries",
     ],
   ].filter(Boolean);
   return el(
@@ -233,9 +243,9 @@ function overDataSets() {
       fixed(d.means?.[best]?.[MAIN]),
       other ? signed(d.means[best][MAIN] - d.means[other]?.[MAIN]) : DASH,
       other ?? DASH,
-      test ? (test.verdict ? "beyond chance" : "within chance") : DASH,
+      test ? (test.verdict ? "significant" : "not significant") : DASH,
     ];
   });
-  const heads = ["data set", "ahead", metricName(MAIN), "difference", "to", "which is"];
+  const heads = ["data set", "best method", metricName(MAIN), "difference", "from", "significance"];
   return scrolling("All data sets", table("All data sets of this report", heads, rows));
 }

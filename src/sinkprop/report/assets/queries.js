@@ -2,7 +2,7 @@
 
 const TIE = 1e-9;
 
-// { query, difference } of the queries on which both methods have a value.
+// { query, x, y, difference } of the queries for which both methods have a value.
 function differences(d, a, b, metric) {
   const found = [];
   (d.queries ?? []).forEach((_, query) => {
@@ -21,11 +21,11 @@ function winsAndLosses(found) {
 function queries(d) {
   const node = section(
     "queries",
-    methodNames(d).length > 1 ? "Wins and losses, query by query" : "Query by query",
+    methodNames(d).length > 1 ? "Wins and losses per query" : "Results per query",
   );
   const metrics = queryMetrics(d);
   if (!metrics.length) {
-    put(node, empty("The report holds no values of single queries."));
+    put(node, empty("This report has no values of single queries."));
     return node;
   }
   const two = methodNames(d).length > 1;
@@ -46,14 +46,14 @@ function queries(d) {
     }),
     340,
   );
-  const numbers = numbersOf("The numbers: every query", () => queryTable(d, sorted(), two));
+  const numbers = numbersOf("Table: every query", () => queryTable(d, sorted(), two));
   const show = () => {
     const found = sorted();
     cursor.at = Math.min(cursor.at, Math.max(0, found.length - 1));
     words.replaceChildren(
       ...(two ? countWords(found) : [`${count(found.length, "query", "queries")}, highest first.`]),
     );
-    const what = two ? `${state.a} less ${state.b}` : state.a;
+    const what = two ? `${state.a} minus ${state.b}` : state.a;
     own.node.setAttribute(
       "aria-label",
       `${what}, ${metricName(state.metric)} of each query, sorted: ${words.textContent}`,
@@ -112,19 +112,19 @@ function queries(d) {
       ],
       reading(
         two
-          ? "A bar is one query. Upwards, the first method gives the better order; downwards, the second. " +
-              "The bars are sorted, so the point " +
-              "where they cross zero shows how many queries each of them wins."
-          : "A bar is one query, the best first.",
-        two && "A method that is better on average is hardly ever better on every query.",
-        "Choose a bar to see that query's documents in order.",
+          ? "Each bar is one query. The first method gives the better ranking where the bar points up, the " +
+              "second where it points down. The bars are sorted, so the point where they cross zero shows " +
+              "how many queries each method wins."
+          : "Each bar is one query, with the best first.",
+        two && "A method that is better on average is rarely better on every query.",
+        "Select a bar to see the ranking of that query.",
       ),
     ),
   );
   return node;
 }
 
-// The two selects of the methods compared, which stand in two places and always agree.
+// The two selects of the compared methods, which appear twice on the page and always agree.
 function pairControls(d) {
   const names = methodNames(d).map((name) => [name, name]);
   if (names.length < 2) return [];
@@ -145,9 +145,9 @@ function countWords(found) {
   const { wins, ties, losses } = winsAndLosses(found);
   return [
     strong(`${state.a} better: ${wins}`),
-    `  \u00b7  the same: ${ties}  \u00b7  `,
+    `  \u00b7  tied: ${ties}  \u00b7  `,
     strong(`${state.b} better: ${losses}`),
-    `  \u00b7  average of the bars ${signed(mean(found.map(({ difference }) => difference)))}`,
+    `  \u00b7  mean of the bars ${signed(mean(found.map(({ difference }) => difference)))}`,
   ];
 }
 
@@ -225,7 +225,7 @@ function isExplored(d, query) {
   return (d.explorer?.queries ?? []).some((own) => own.query === query);
 }
 
-// Show a query in the explorer, and go there.
+// Show a query in the explorer, and scroll there.
 function openQuery(d, query) {
   if (!isExplored(d, query)) return;
   change({ query, document: null, section: "explorer" });

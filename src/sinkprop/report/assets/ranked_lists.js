@@ -1,7 +1,7 @@
-// The explorer's two lists: a method's documents in order, a strip for each, and the keys that move along
-// them.
+// The explorer's two lists: the documents in the order of a method, with a strip for each document, and
+// keyboard navigation.
 
-// One method's list. `placed[i]` is the document in place i, `place[j]` the place of document j.
+// One method's list. `placed[i]` is the document at position i, `place[j]` the position of document j.
 function rankedList(d, key) {
   const body = el("tbody");
   const caption = el("caption");
@@ -16,7 +16,7 @@ function rankedList(d, key) {
       el(
         "tr",
         {},
-        ["place", "label", "document", "moved", "likely", "probability by place"].map((head) =>
+        ["rank", "label", "document", "moved", "likely", "probability by rank"].map((head) =>
           el("th", { scope: "col" }, head),
         ),
       ),
@@ -48,7 +48,7 @@ function rankedList(d, key) {
     const value = valueOf(d, side.method(), state.metric, state.query);
     metric.textContent = side.placed.length
       ? `${metricName(state.metric)} ${fixed(value)}`
-      : "The report holds no scores of this method.";
+      : "This report has no scores of this method.";
     const most = query.labels.reduce((x, y) => Math.max(x, y), 1);
     side.rows = new Map(
       side.placed.slice(0, side.limit()).map((j, i) => [j, rankedRow(query, j, i, other, most)]),
@@ -87,12 +87,12 @@ function rankedRow(query, j, i, other, most) {
 
 function movedCell(moved) {
   if (moved === null) return DASH;
-  if (moved === 0) return ["=", el("span", { class: "unseen" }, " same place in the other list")];
+  if (moved === 0) return ["=", el("span", { class: "unseen" }, " same rank in the other list")];
   const [arrow, word] = moved > 0 ? ["\u2191", "higher"] : ["\u2193", "lower"];
   return [`${arrow}${Math.abs(moved)}`, el("span", { class: "unseen" }, ` ${word} than in the other list`)];
 }
 
-// The strips and likely places of the rows: stronger color is more probable, on one scale for the list.
+// The strips and likely ranks of the rows: a stronger color is more probable, on one scale per list.
 function paintStrips(side) {
   const { distribution } = side;
   const ranks = Math.min(side.limit(), DRAWN);
@@ -120,7 +120,7 @@ function paintStrips(side) {
   });
 }
 
-// Mouse and keyboard of a list: pointing chooses a document, arrow keys move the choice.
+// Mouse and keyboard of a list: pointing selects a document, arrow keys move the selection.
 function listen(side, grid) {
   const documentAt = (target) => {
     const row = target.closest("tr[data-document]");
@@ -158,7 +158,7 @@ function listen(side, grid) {
   });
 }
 
-// The chosen document's row marked, and within the view of its list; it is the one that Tab comes to.
+// Mark the selected document's row and scroll it into view in its list; Tab moves the focus to it.
 function highlightRow(side, box, j) {
   for (const row of side.rows.values()) {
     row.setAttribute("aria-selected", "false");

@@ -1,15 +1,15 @@
-// The page: its head, its sections, and what happens when it is opened, resized and printed.
+// The page: its header, its sections, and its behavior when it is opened, resized and printed.
 
 const SECTIONS = [
   ["opening", "Findings", opening],
   ["glance", "Data", glance],
   ["curves", "Curves", curves],
-  ["scores", "Scores", scores],
+  ["scores", "Metrics", scores],
   ["training", "Training", training],
   ["queries", "Queries", queries],
-  ["weights", "Weights", weights],
+  ["weights", "Features", weights],
   ["explorer", "Explorer", explorer],
-  ["glossary", "Words", glossary],
+  ["glossary", "Glossary", glossary],
 ];
 
 const PRINTED = 680; // pixels that fit on a page
@@ -72,9 +72,9 @@ function footer() {
   return el(
     "footer",
     {},
-    el("p", {}, `${made}. This file holds all of its data and loads nothing from anywhere.`),
-    REPORT.convention && el("p", {}, `Metrics are in the convention \u201c${REPORT.convention}\u201d.`),
-    REPORT.command && el("p", {}, "The command: ", el("code", {}, REPORT.command)),
+    el("p", {}, `${made}. This file contains all of its data and loads nothing.`),
+    REPORT.convention && el("p", {}, `Convention of the metrics: \u201c${REPORT.convention}\u201d.`),
+    REPORT.command && el("p", {}, "Command: ", el("code", {}, REPORT.command)),
   );
 }
 
@@ -88,7 +88,7 @@ function setTheme() {
   document.documentElement.dataset.theme = isDark() ? "dark" : "light";
 }
 
-// The sections of the data set chosen, in place of those that were shown.
+// Replace the sections by those of the selected data set.
 function showDataSet() {
   watchers = watchers.filter((watcher) => watcher.kept);
   clearCharts();
@@ -96,7 +96,7 @@ function showDataSet() {
   main.replaceChildren(
     ...(DATASETS.length
       ? SECTIONS.map(([, , make]) => make(dataSet()))
-      : [empty("The report holds no data set.")]),
+      : [empty("This report has no data set.")]),
   );
   drawAtLeisure();
 }
@@ -116,7 +116,7 @@ function followLink(event) {
   goTo(state.section);
 }
 
-// Show what a new address asks for.
+// Show the state that a new address describes.
 function restore(event) {
   clearTimeout(written);
   written = null;
@@ -160,7 +160,7 @@ function start() {
   document.addEventListener("DOMContentLoaded", finish);
 }
 
-// Once plotly is there: the charts in view, and then the page is ready; the others follow.
+// Once plotly is loaded: draw the charts in view and mark the page as ready; the others follow.
 function finish() {
   drawNear();
   document.documentElement.dataset.ready = "true";
@@ -168,7 +168,7 @@ function finish() {
   drawAtLeisure();
 }
 
-// Another data set, with its own query, and its own pair of methods where it lacks one of those chosen.
+// Change to another data set, with a new query, and with a new pair of methods if it lacks a selected one.
 function changeDataSet(data) {
   const d = DATASETS[data];
   const names = methodNames(d);

@@ -1,19 +1,16 @@
 // The table of means with significance, and the differences to the reference.
 
 const USUAL = ["ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "p@10", "map"];
-const MANY = 9; // metrics that a laptop's width does not hold
+const MANY = 9; // more metrics than this do not fit on a laptop's screen
 
 const MARKS = { 1: ["\u25b2", "better"], "-1": ["\u25bc", "worse"] };
 
 function scores(d) {
   const names = methodNames(d);
   const one = names.length === 1;
-  const node = section(
-    "scores",
-    one ? "The scores" : "The scores, and whether differences are beyond " + "chance",
-  );
+  const node = section("scores", one ? "Test metrics" : "Test metrics and statistical significance");
   if (!names.length) {
-    put(node, empty("The report holds no test means."));
+    put(node, empty("This report has no test means."));
     return node;
   }
   const tests = testsOf(d).length > 0;
@@ -23,26 +20,26 @@ function scores(d) {
       "p",
       { class: "prose" },
       one
-        ? "The means over the test queries."
-        : "Test means of every method. The best of each column is " + "bold. ",
+        ? "Means over the test queries."
+        : "Test means of every method. The best value of each column is bold. ",
       tests && [
         el("span", { class: "better" }, MARKS[1][0]),
-        ` better and `,
+        ` and `,
         el("span", { class: "worse" }, MARKS[-1][0]),
-        ` worse than ${REPORT.against} beyond chance: p < .05 by a randomization test over queries, `,
-        "corrected for the number of methods (Holm). ",
+        ` mark means that are significantly better and worse than that of ${REPORT.against}: p < .05 by a `,
+        "randomization test over queries, corrected for the number of methods (Holm). ",
       ],
-      !one && "Choose a column's head to sort by it.",
+      !one && "Click a column heading to sort by it.",
     ),
     meansTables(d, names),
-    tests ? differenceChart(d) : !one && empty("The report holds no tests of differences."),
+    tests ? differenceChart(d) : !one && empty("This report has no significance tests of differences."),
     foldsTable(d, names),
   );
   if (d.statement) put(node, el("p", { class: "note statement" }, d.statement));
   return node;
 }
 
-// The table of a few metrics, or of all where they are asked for.
+// The table of a few metrics, or of all metrics on request.
 function meansTables(d, names) {
   const known = METRICS.filter((metric) => names.some((name) => isNumber(d.means[name][metric])));
   const few = known.filter((metric) => USUAL.includes(metric) || metric === MAIN);
@@ -68,8 +65,8 @@ function meansTable(d, names, shown) {
     ]),
   );
   const times = [
-    ["time to fit", "fit"],
-    ["to rank", "predict"],
+    ["fit time", "fit"],
+    ["prediction time", "predict"],
   ].filter(([, key]) => names.some((name) => isNumber(d.seconds?.[name]?.[key])));
   const columns = [
     {
@@ -105,12 +102,12 @@ function meanCell(d, name, metric, best) {
       "span",
       { class: mark ? (mark === MARKS[1] ? "mark better" : "mark worse") : "mark" },
       mark && el("span", { "aria-hidden": "true" }, mark[0]),
-      mark && el("span", { class: "unseen" }, ` ${mark[1]} than ${REPORT.against}, beyond chance`),
+      mark && el("span", { class: "unseen" }, ` ${mark[1]} than ${REPORT.against}, significant`),
     ),
   ];
 }
 
-// A table that its heads sort: by a column downwards or upwards, and unknown values last.
+// A table that is sorted by its column headings, in descending or ascending order, with missing values last.
 function sortable(caption, columns, names) {
   const body = el("tbody");
   const heads = columns.map((column, i) => {
@@ -166,11 +163,11 @@ function differenceChart(d) {
   const chosen = () => testsOf(d).filter((test) => test.metric === view.metric);
   const names = [...new Set(testsOf(d).map((test) => test.method))];
   const own = chart(
-    `Differences of mean to ${REPORT.against}, with 95\u00a0% confidence intervals`,
+    `Differences of means from ${REPORT.against}, with 95\u00a0% confidence intervals`,
     () => differenceFigure(d, chosen(), view.metric),
     90 + 38 * names.length,
   );
-  const numbers = numbersOf("The numbers: differences, intervals and tests", () =>
+  const numbers = numbersOf("Table: differences, intervals and tests", () =>
     testsTable(chosen(), view.metric),
   );
   const control = choice(
@@ -185,23 +182,23 @@ function differenceChart(d) {
   );
   return beside(
     [
-      el("h3", {}, `Differences to ${REPORT.against}`),
+      el("h3", {}, `Differences from ${REPORT.against}`),
       el("div", { class: "controls" }, control.node),
       own.node,
       numbers.node,
     ],
     reading(
-      `A point is how much higher (to the right) or lower a method's mean is than that of ${REPORT.against}, ` +
-        "on the same queries. The line through it covers where the difference would likely fall with other " +
-        "such queries.",
-      "A filled point is beyond chance. An open one is not: the queries are too few, or the methods too " +
-        "much alike, to tell.",
+      `Each point shows how much higher (to the right) or lower a method's mean is than that of ` +
+        `${REPORT.against}, on the same queries. The line through it is the 95\u00a0% confidence interval: ` +
+        "the difference would likely fall there for other queries of the same kind.",
+      "A filled point is a statistically significant difference. An open point is not: there are too few " +
+        "queries, or the methods are too similar.",
     ),
   );
 }
 
 function differenceFigure(d, tests, metric) {
-  const shown = [...tests].reverse(); // the first stands at the top
+  const shown = [...tests].reverse(); // the first is at the top
   const data = shown.map((test) => {
     const style = methodStyle(test.method);
     const known = isNumber(test.interval?.[0]);
@@ -251,13 +248,13 @@ function differenceFigure(d, tests, metric) {
 }
 
 function verdictWords({ verdict }) {
-  return verdict ? `${MARKS[verdict][1]}, beyond chance` : "within chance";
+  return verdict ? `${MARKS[verdict][1]}, significant` : "not significant";
 }
 
 function testsTable(tests, metric) {
-  const what = `Differences in ${metricName(metric)} to ${REPORT.against}`;
+  const what = `Differences in ${metricName(metric)} from ${REPORT.against}`;
   return table(
-    `${what}, paired over queries; p two-sided, corrected by Holm`,
+    `${what}, paired by query; p-values are two-sided, with Holm's correction`,
     [
       "method",
       "difference",
@@ -266,7 +263,7 @@ function testsTable(tests, metric) {
       "p, randomization",
       "p, t-test",
       "p, Wilcoxon",
-      "verdict",
+      "result",
     ],
     tests.map((test) => [
       test.method,

@@ -1,4 +1,4 @@
-// The data, what is chosen on the page, and the part of the address after # in which that is kept.
+// The data, the selections on the page, and the part of the address after # that stores them.
 
 const REPORT = JSON.parse(document.getElementById("report-data").textContent);
 const METHODS = REPORT.methods ?? [];
@@ -7,10 +7,9 @@ const DATASETS = REPORT.datasets ?? [];
 const MAIN = REPORT.main ?? METRICS[0];
 const WIDEST = 3; // the width slider goes from 2^-3 to 2^3 times sigma
 
-// section: what the address points to. a, b: the two methods compared. query: an index of the data set's
-// queries.
-// document: an index of the query's documents. width: log2 of the multiple of sigma. all: every rank, not
-// the first.
+// section: the section of the address. a, b: the two compared methods. query: index among the data set's
+// queries. document: index among the query's documents. width: log2 of the multiple of sigma. all: whether
+// all ranks are shown, not only the first.
 const state = {
   section: null,
   data: 0,
@@ -51,12 +50,12 @@ function methodAbout(name) {
   return METHODS.find((method) => method.name === name);
 }
 
-// The method with the highest mean of the main metric, of all or of those given.
+// The method with the highest mean of the main metric, among the given methods.
 function leader(d, names = methodNames(d)) {
   return argmax(names, (name) => d.means[name]?.[MAIN]);
 }
 
-// The two methods to begin with: our best, and what it is held against.
+// The two methods shown first: our best one, and the method that it is compared with.
 function firstPair(d) {
   const names = methodNames(d);
   const ours = names.filter((name) => methodAbout(name).ours);
@@ -66,9 +65,8 @@ function firstPair(d) {
   return { a, b };
 }
 
-// The query to begin with: of those with lists long enough to show something, the one whose difference
-// between the two
-// methods is nearest to the mean difference.
+// The query shown first: among those with at least 10 documents and a relevant one, the query whose difference
+// between the two methods is closest to the mean difference.
 function firstQuery(d, { a, b }) {
   const explored = (d.explorer?.queries ?? []).map((own) => own.query);
   const long = explored.filter((i) => d.queries[i].documents >= 10 && d.queries[i].relevant > 0);
@@ -86,14 +84,14 @@ function valueOf(d, method, metric, i) {
   return d.per_query?.[method]?.[metric]?.[i] ?? null;
 }
 
-// Metrics of which there is a value for each query.
+// Metrics that have values per query.
 function queryMetrics(d) {
   return METRICS.filter((metric) => methodNames(d).some((name) => d.per_query?.[name]?.[metric]));
 }
 
 let written = null; // the timer of a change of the address
 
-// Soon, and once for many changes: browsers refuse an address that changes too often.
+// Delayed, and once for many changes, since browsers refuse an address that changes too often.
 function writeAddress() {
   written ??= setTimeout(() => {
     written = null;
@@ -117,7 +115,7 @@ function address() {
   return words;
 }
 
-// The state that an address asks for; what it does not name, or names wrongly, is as at the beginning.
+// The state that an address describes; settings that are missing or invalid get their initial values.
 function readAddress(hash) {
   const words = new URLSearchParams(hash.includes("=") ? hash : "");
   const data = Math.max(

@@ -1,9 +1,9 @@
-// Training under way: what was optimized, what was measured, how wide the kernel was, where it stopped.
+// Training curves: the objective, the metrics, the width of the kernel, and the step where training stopped.
 
 const TRACES = [
   {
     key: "expected_gain",
-    text: "expected gain, what training raises",
+    text: "expected gain (training objective)",
     color: "method-0",
     dash: "solid",
     symbol: "circle",
@@ -13,7 +13,7 @@ const TRACES = [
 ];
 
 function training(d) {
-  const node = section("training", "Training under way");
+  const node = section("training", "Training curves");
   const names = methodNames(d).filter((name) =>
     Object.values(d.training?.[name] ?? {}).some((trace) => trace.steps?.length),
   );
@@ -21,7 +21,7 @@ function training(d) {
     put(
       node,
       empty(
-        "This report holds no record of training: none of its methods kept one, or it comes from an older " +
+        "This report has no record of training: none of its methods kept one, or it was made from an older " +
           "file.",
       ),
     );
@@ -45,7 +45,7 @@ function training(d) {
     () => trainingFigure(record(), view.path),
     460,
   );
-  const numbers = numbersOf("The numbers: every step", () => stepsTable(record(), view.path));
+  const numbers = numbersOf("Table: every step", () => stepsTable(record(), view.path));
   const pathControl = choice("Setting", [], "", (path) => {
     view.path = path;
     show();
@@ -115,27 +115,26 @@ function training(d) {
   return node;
 }
 
-// How to read the lines that there are.
+// Explanation of the lines that are shown.
 function trainingReading(steps) {
   const shown = tracesOf(steps).map((trace) => trace.key);
   return reading(
-    "From left to right are the steps of training, or the settings that were tried in turn, and what the " +
-      "criterion comes to on the queries after each: higher is better.",
+    "The horizontal axis shows the steps of training, or the settings that were tried in turn. The lines " +
+      "show the value after each step; higher is better.",
     shown.includes("expected_gain") &&
-      "The expected gain is the average score when documents may trade places at random, the more so the " +
-        "closer their scores and the larger the width sigma: it is smooth, so it can be climbed. The other " +
-        "lines are of the one order that the model gives.",
+      "The expected gain is the average metric if documents exchange ranks at random; the closer their " +
+        "scores and the larger the width sigma, the more often they do. It is smooth, so gradients can " +
+        "maximize it. The other lines show the metric of the model's actual ranking.",
     steps.some((step) => step.sigma > 0) &&
-      "Sigma, below, starts wide and is narrowed step by step, so that in the end the smooth target is " +
-        "close " +
-        "to the metric.",
+      "Sigma, below, starts wide and is reduced step by step, so that the smooth objective ends up close to " +
+        "the metric.",
     shown.includes("validation") &&
-      "Validation queries take no part in learning. When they stop getting better, going on would only fit " +
-        "the training queries more closely: the step marked \u201cchosen\u201d is the one kept.",
+      "Validation queries are not used for learning. When their metric stops rising, more training would " +
+        "only fit the training queries more closely. The step marked \u201cchosen\u201d is the selected model.",
   );
 }
 
-// The names of the paths; one without a name where the steps have none.
+// The names of the paths; one empty name if the steps have none.
 function pathsOf(record) {
   const named = [...new Set(record.steps.map((step) => step.path).filter(Boolean))];
   return named.length ? named : [""];
@@ -151,12 +150,12 @@ function trainingWords(record) {
     record.message,
     record.criterion && `The metric on training and validation queries is ${metricName(record.criterion)}.`,
     record.validated_on && `The model was selected by ${record.validated_on}.`,
-    kept && `Kept: ${stepName(record, { ...kept, x: kept.number ?? record.chosen + 1 })}.`,
+    kept && `Selected: ${stepName(record, { ...kept, x: kept.number ?? record.chosen + 1 })}.`,
   ];
   return sentences.filter(Boolean).join(" ");
 }
 
-// The steps of one path, with their indices among all: the start that paths have in common comes first, as
+// The steps of one path, with their indices among all steps. The start that all paths share comes first, as
 // step 0.
 function stepsOf(record, path) {
   return record.steps
@@ -173,8 +172,7 @@ function stepName(record, step) {
   return step.label ?? (step.x ? `${record.unit ?? "step"} ${step.x}` : "start");
 }
 
-// The lines that there is something to draw of. Where training raises the criterion itself, one line is
-// enough.
+// The lines that have values. If training maximizes the criterion itself, one line is enough.
 function tracesOf(steps) {
   return TRACES.filter(
     ({ key }) =>
@@ -194,7 +192,7 @@ function trainingFigure(record, path) {
     x,
     y: steps.map((step) => step[trace.key] ?? null),
     mode: few ? "lines+markers" : "lines",
-    connectgaps: true, // some methods look at the training queries now and then only
+    connectgaps: true, // some methods evaluate the training queries only now and then
     line: { color: color(trace.color), dash: trace.dash, width: 2.2 },
     marker: { color: color(trace.color), symbol: trace.symbol, size: 7 },
     hoverinfo: "text",
@@ -242,7 +240,7 @@ function stepRange(x) {
   return [Math.min(...x) - pad, Math.max(...x) + pad];
 }
 
-// A few of the widths themselves: a logarithmic axis of less than a decade would have no round ones.
+// Ticks at a few of the widths, since a logarithmic axis of less than a decade has no round numbers.
 function widthTicks(steps) {
   const widths = [...new Set(steps.map((step) => step.sigma).filter((sigma) => sigma > 0))].sort(
     (x, y) => x - y,
@@ -251,7 +249,7 @@ function widthTicks(steps) {
   return { tickvals: some, ticktext: some.map((sigma) => String(Number(sigma.toPrecision(2)))) };
 }
 
-// A line at the step that was kept, and one where early stopping ended the path.
+// A line at the chosen step, and one where early stopping ended the path.
 function marksOf(record, steps) {
   const shapes = [];
   const annotations = [];
@@ -287,7 +285,7 @@ function marksOf(record, steps) {
   return { shapes, annotations };
 }
 
-// The columns that hold anything.
+// A table of the steps, with the columns that have values.
 function stepsTable(record, path) {
   const steps = stepsOf(record, path);
   const columns = [

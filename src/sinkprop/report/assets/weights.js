@@ -1,14 +1,14 @@
-// Feature weights or importances, with their spread over the folds.
+// Feature weights or feature importances, with their spread over the folds.
 
 const TOP_FEATURES = 15;
 
 function weights(d) {
-  const node = section("weights", "What the models go by");
+  const node = section("weights", "Feature weights and importance");
   const names = methodNames(d).filter((name) => d.weights?.[name]?.features?.length);
   if (!names.length) {
     put(
       node,
-      empty("This report holds no feature weights: the methods have none, or it comes from an older file."),
+      empty("This report has no feature weights: the methods have none, or it was made from an older file."),
     );
     return node;
   }
@@ -21,7 +21,7 @@ function weights(d) {
     () => weightFigure(d, view.method),
     110 + 24 * Math.min(TOP_FEATURES, d.weights[view.method].features.length),
   );
-  const numbers = numbersOf("The numbers: every feature and fold", () => weightTable(d, view.method));
+  const numbers = numbersOf("Table: every feature and fold", () => weightTable(d, view.method));
   const show = () => {
     const record = d.weights[view.method];
     own.height = 110 + 24 * Math.min(TOP_FEATURES, record.features.length);
@@ -52,17 +52,18 @@ function weights(d) {
 function weightReading(record) {
   const several = Object.keys(record.folds).length > 1;
   return reading(
-    `The ${Math.min(TOP_FEATURES, record.features.length)} features that count most.`,
+    `The chart shows the ${Math.min(TOP_FEATURES, record.features.length)} most important features.`,
     several &&
-      "The large point is the mean over the folds, the ticks are single folds: where they lie close " +
-        "together, the model learned the same thing from different queries.",
+      "The large point is the mean over the folds; the ticks are single folds. If they are close together, " +
+        "the model learned the same from different queries.",
     record.kind === "importance"
-      ? "An importance tells how much the model relies on a feature, not in which direction."
-      : "A weight to the right raises a document that has more of the feature, one to the left lowers it.",
+      ? "An importance shows how much the model relies on a feature, but not in which direction."
+      : "With a positive weight (to the right), a larger value of the feature raises a document's score; " +
+        "with a negative weight, it lowers the score.",
   );
 }
 
-// Features with their values in each fold, the largest mean by size first.
+// Features with their values in each fold, in decreasing order of the absolute mean.
 function ranked(record) {
   const folds = Object.keys(record.folds);
   return record.features

@@ -1,1 +1,1 @@
-"""Losses and differentiable layers in torch; they know nothing of `NeuralRanker`."""
+"""Losses and differentiable layers for PyTorch, independent of `NeuralRanker`."""

@@ -1,4 +1,4 @@
-"""Batches of queries as people have them: padded, flat with offsets or query ids, nested."""
+"""Layouts of batches of queries: padded, flat with offsets or query ids, and nested."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ NO_DOCUMENT = "mask must leave at least one document; it leaves none."
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the documents of each query stand in a tensor with one number per document, of shape `shape`.
+    """Positions of each query's documents in a tensor of one number per document.
 
-    mask     padded: (B, n), True for a document; None where there is no padding
-    offsets  flat: (Q + 1,) query q has the rows offsets[q] to offsets[q + 1]; None for a padded batch
-    rows     flat: (N,) the rows in the order of their queries; None where they are so already
+    shape    Shape of that tensor.
+    mask     Padded batches: (B, n), True for a document; None if there is no padding.
+    offsets  Flat batches: (Q + 1,), query q has the rows offsets[q] to offsets[q + 1]. None for padded ones.
+    rows     Flat batches: (N,) row numbers sorted by query; None if the rows are sorted already.
     """
 
     shape: tuple[int, ...]
@@ -40,13 +41,13 @@ class Layout:
 
     @property
     def n_queries(self) -> int:
-        """Queries, counting the rows of a padded batch that hold no document."""
+        """Number of queries, including rows of a padded batch that hold no document."""
         if self.offsets is not None:
             return len(self.offsets) - 1
         return self.shape[0] if len(self.shape) == 2 else 1
 
     def groups(self) -> tuple[Groups, Mask | None]:
-        """The queries as the native layer takes them; and (Q,) which rows hold one, where some do not."""
+        """The queries for the native code, and a mask (Q,) of the nonempty ones, or None if none is empty."""
         if self.offsets is not None:
             offsets = self.offsets.numpy(force=True)
             rows = None if self.rows is None else self.rows.numpy(force=True)
@@ -65,7 +66,7 @@ class Layout:
         return Groups.of_sizes(sizes, rows=rows), present
 
     def pad(self, x: Tensor) -> Tensor:
-        """Values of the layout's shape, or with more axes after it, as (B, n, ...); 0 where there is none."""
+        """Values of the layout's shape, possibly with more axes, as (B, n, ...); flat ones padded with 0."""
         if self.is_padded:
             return x if len(self.shape) == 2 else x[None]
         places, mask = self._places()
@@ -73,13 +74,13 @@ class Layout:
         return torch.where(mask.reshape(mask.shape + (1,) * (x.ndim - 1)), filled, torch.zeros_like(filled))
 
     def padded_mask(self) -> Tensor | None:
-        """(B, n) where `pad` has documents; None for everywhere."""
+        """Mask (B, n) of the documents in the result of `pad`; None if there is no padding."""
         if self.is_padded:
             return None if self.mask is None else self.mask.reshape(-1, self.shape[-1])
         return self._places()[1]
 
     def unpad(self, x: Tensor) -> Tensor:
-        """Values (B, n) in the layout's own shape."""
+        """Padded values (B, n) in the layout's shape."""
         if self.is_padded:
             return x.reshape(self.shape)
         values = x[self._places()[1]]
@@ -88,7 +89,7 @@ class Layout:
         return torch.zeros_like(values).index_put((self.rows,), values)
 
     def spread(self, per_query: Tensor) -> Tensor:
-        """The value of its query for each document: (Q,) to what broadcasts to the layout's shape."""
+        """For each document, the value of its query: from (Q,) to a shape that broadcasts to the layout's."""
         if self.offsets is None:
             return per_query[:, None] if len(self.shape) == 2 else per_query
         by_query = per_query.repeat_interleave(self.offsets.diff())
@@ -97,7 +98,7 @@ class Layout:
         return torch.zeros_like(by_query).index_put((self.rows,), by_query)
 
     def _places(self) -> tuple[Tensor, Tensor]:
-        """(Q, longest) the row of each query's i-th document, and whether there is one."""
+        """The row of each query's i-th document, (Q, longest), and whether that document exists."""
         assert self.offsets is not None
         sizes = self.offsets.diff()
         i = torch.arange(int(sizes.max()), device=sizes.device)
@@ -107,7 +108,7 @@ class Layout:
 
 
 def flat_values(x: Tensor) -> Tensor:
-    """The rows of a nested tensor, one query after the other; another tensor as it is."""
+    """The rows of a nested tensor, query by query; any other tensor is returned unchanged."""
     if not x.is_nested:
         return x
     if x.layout is torch.jagged and x.lengths() is None:
@@ -126,10 +127,10 @@ def layout_of(
     qid: Tensor | None = None,
     padding: float | None = None,
 ) -> Layout:
-    """The layout of scores that are (B, n), (N,) or nested, with an axis of `width` at the end if it is 2.
+    """The layout of scores of shape (B, n) or (N,), or nested; with one more axis if `width` is 2.
 
-    lengths  (B,) how many documents each row of a padded batch begins with
-    padding  the label that marks places without a document, where no mask is given; None for no such label
+    lengths  (B,) number of documents at the start of each row of a padded batch
+    padding  Label that marks padding if neither a mask nor lengths are given; None if no label does.
     """
     ways = {"mask": mask, "lengths": lengths, "offsets": offsets, "qid": qid}
     given = [name for name, x in ways.items() if x is not None]
@@ -160,10 +161,10 @@ def layout_of(
 
 
 def alike(mask: Tensor) -> Iterator[tuple[Tensor, int]]:
-    """The queries of a padded batch in groups of similar length, longest first, and the length of each group.
+    """Group the queries of a padded batch by similar length, longest first; yields (queries, longest length).
 
-    What is quadratic in the length then takes little more than the queries' own: few pairs are not worth a
-    group, which costs a fraction of a millisecond.
+    Work that is quadratic in the length then wastes little on padding. A group costs a fraction of a
+    millisecond, so a group with few pairs is not closed.
     """
     ends = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
     order = ends.argsort(descending=True, stable=True)
@@ -177,7 +178,7 @@ def alike(mask: Tensor) -> Iterator[tuple[Tensor, int]]:
 
 
 def without_last_axis(scores: Tensor, flat: bool) -> Tensor:
-    """Scores (B, n, 1), or (N, 1) where they are known to be flat, without the axis that a network adds."""
+    """Drop the last axis of scores (B, n, 1), or (N, 1) if they are flat, which many networks output."""
     dim = 2 if flat else 3
     return scores.squeeze(-1) if scores.ndim == dim and scores.shape[-1] == 1 else scores
 
@@ -224,7 +225,7 @@ def _within(lengths: Any, shape: tuple[int, ...], device: torch.device) -> Tenso
     if len(shape) != 2 or len(lengths) != shape[0]:
         raise ValueError(
             f"lengths must have one number per row of scores (B, n); got {len(lengths)} for scores of shape "
-            f"{shape}." + (" Scores in one row have their queries by qid=." if len(shape) == 1 else "")
+            f"{shape}." + (" For flat scores give offsets= or qid=." if len(shape) == 1 else "")
         )
     if not tracing() and not bool(((lengths >= 0) & (lengths <= shape[1])).all()):
         raise ValueError(f"lengths must be from 0 to {shape[1]}; got {lengths.tolist()}.")
@@ -241,7 +242,7 @@ def _checked_offsets(offsets: Any, n: int, device: torch.device) -> Tensor:
     steps = offsets.diff()
     if int(steps.min()) < 1:
         query = int((steps < 1).nonzero()[0])
-        raise ValueError(f"offsets must rise: every query has a document; query {query} has none.")
+        raise ValueError(f"offsets must increase: every query has a document; query {query} has none.")
     return offsets
 
 
@@ -257,7 +258,5 @@ def _by_id(qid: Any, n: int, device: torch.device) -> Layout:
 def _whole_numbers(name: str, x: Any, device: torch.device) -> Tensor:
     x = torch.as_tensor(x, device=device)
     if x.ndim != 1 or x.is_floating_point() or x.is_complex() or x.dtype is torch.bool:
-        raise ValueError(
-            f"{name} must be whole numbers, of one axis; got {x.dtype} of shape {tuple(x.shape)}."
-        )
+        raise ValueError(f"{name} must be integers with one axis; got {x.dtype} of shape {tuple(x.shape)}.")
     return x.long()

@@ -1,12 +1,12 @@
 """The expected gain in torch's operations: on any device, under `torch.compile` and `torch.func`.
 
-In the scaling form of `sinkhorn.py`, Pi = diag(u) (A + epsilon) diag(v). What is wanted of Pi are its
-products with the discounts, E[j, u] = sum_k Pi[j, k] d[u, k], and f = sum_ju g[j, u] E[j, u]. Two functions
-with reverse passes of their own lie on the way, scores -> A and A -> E. The second saves the very tensor that
-the first put out, so that a graph keeps one n x n matrix per query, and the scaling vectors.
+In the scaling form of `sinkhorn.py`, Pi = diag(u) (A + epsilon) diag(v). The gain needs only the products of
+Pi with the discounts, E[j, u] = sum_k Pi[j, k] d[u, k], and f = sum_ju g[j, u] E[j, u]. Two functions with
+their own reverse passes compute them: scores -> A and A -> E. The second saves the tensor that the first
+returned, so the graph keeps one n x n matrix per query and the scaling vectors.
 
-Queries of different lengths are padded, (B, n), with a mask. A is not masked: the scaling vectors are 0 at
-padding, and so is all that is made of them.
+Queries of different lengths are padded to (B, n), with a mask. A is not masked. The scaling vectors are 0 at
+padding, and so is everything computed from them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def expected_gain(
     """f_b = sum_ju gains[b, j, u] sum_k Pi_b[j, k] discounts[u, k], one value per query: (B,).
 
     scores     (B, n), or (B, n, 2) for a partitioned measure; larger is better
-    gains      (B, n, U) what each document adds under each discount, divided by the query's ideal
-    discounts  (U, n)
-    mask       (B, n) True for a document; None where there is no padding
+    gains      (B, n, U) gain of each document under each of U discounts, divided by the query's ideal
+    discounts  (U, n) each discount as a function of the rank
+    mask       (B, n) True for a document; None if there is no padding
 
     Differentiable in scores, gains and discounts.
     """
     E = project(scores, discounts, mask, relaxation, half_steps, epsilon)
-    # where there is no document, its gain may be anything
+    # padding may hold any gain, including NaN
     products = gains * E if mask is None else torch.where(mask.unsqueeze(-1), gains, 0) * E
     return products.sum((-2, -1))
 
@@ -66,14 +66,14 @@ def project(
 def normalized(
     scores: Tensor, mask: Tensor | None, relaxation: Relaxation, half_steps: int, epsilon: float
 ) -> Tensor:
-    """Pi (B, n, n), documents in input order; rows and columns of padding are 0."""
+    """Pi (B, n, n) with documents in input order; rows and columns of padding are 0."""
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
     Pi, _ = call(Normalization, A, rows, columns, half_steps, epsilon, order is not None)
     return _in_input_order(Pi, order)
 
 
 def _in_input_order(x: Tensor, order: Tensor | None) -> Tensor:
-    """Rows of x (B, n, ...) taken back from `order`."""
+    """The rows of x (B, n, ...), which are in `order`, put back in the order of the input."""
     if order is None:
         return x
     return torch.zeros_like(x).scatter(-2, order.unsqueeze(-1).expand_as(x), x)
@@ -163,7 +163,7 @@ def normalization_rev(
     epsilon: float,
     symmetric: bool,
 ) -> Tensor:
-    """The reverse pass of `Normalization`, whose scaling vectors were saved."""
+    """The reverse pass of `Normalization`: A_bar from Pi_bar and the saved scaling vectors."""
     with full_precision(A):
         q = _scalings_again(A, rows, columns, saved, half_steps, epsilon, symmetric)
         u, v = _row_and_column(q)
@@ -172,8 +172,8 @@ def normalization_rev(
         return A_bar + in_place(Pi_bar * u.mT, "mul", v)
 
 
-# Vectors are rows, (B, 1, n), and several of them (B, U, n): torch multiplies a row by a batch of matrices an
-# order of magnitude faster than a batch of matrices by a column.
+# Vectors are stored as rows, (B, 1, n) or, for U vectors, (B, U, n): torch multiplies a row by a batch of
+# matrices an order of magnitude faster than a batch of matrices by a column.
 
 
 def _scalings(
@@ -184,9 +184,10 @@ def _scalings(
     epsilon: float,
     symmetric: bool,
 ) -> list[Tensor]:
-    """Ones for the columns, then q_0, ..., q_T, of rows for an even index and of columns for an odd one.
+    """The scaling vectors: ones for the columns, then q_0, ..., q_T.
 
-    The two last are u and v, also where T is 0. At padding all are 0.
+    Vectors of even index scale rows, those of odd index scale columns. The last two are u and v, even if T
+    is 0. All are 0 at padding.
     """
     if symmetric:
         columns = rows
@@ -201,9 +202,9 @@ def _scalings(
 def _scalings_again(
     A: Tensor, rows: Tensor | None, columns: Tensor | None, saved: Tensor, *settings: Any
 ) -> Sequence[Tensor]:
-    """The scaling vectors for a reverse pass: those saved, unless the pass is differentiated.
+    """The scaling vectors for a reverse pass: the saved ones, or new ones if the pass is differentiated.
 
-    The saved ones know nothing of A.
+    The saved vectors are detached from A, so a second derivative needs vectors computed from A again.
     """
     if torch.is_grad_enabled():
         return _scalings(A, rows, columns, *settings)
@@ -221,9 +222,10 @@ def _scalings_rev(
     left: list[Tensor],
     right: list[Tensor],
 ) -> Tensor | float:
-    """A_bar, of what reaches A through the scaling vectors and of the terms left' right, (B, U, n), given.
+    """A_bar: the gradient that reaches A through the scaling vectors, plus the given terms left' right.
 
-    w = A q contributes w_bar q' to A_bar and A' w_bar to q_bar; q = 1 / w makes w_bar = -q^2 q_bar.
+    The factors `left` and `right` have the shape (B, U, n). w = A q contributes w_bar q' to A_bar and
+    A' w_bar to q_bar; q = 1 / w makes w_bar = -q^2 q_bar.
     """
     T = len(q) - 2
     q_bar, before_bar = (v_bar, u_bar) if T % 2 else (u_bar, v_bar)
@@ -239,12 +241,12 @@ def _scalings_rev(
 
 
 def _row_and_column(q: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The last scaling vectors of rows and of columns, u and v."""
+    """The last scaling vectors of the rows, u, and of the columns, v."""
     return (q[-2], q[-1]) if len(q) % 2 else (q[-1], q[-2])
 
 
 def _reciprocal(w: Tensor, mask: Tensor | None) -> Tensor:
-    """1 / w; 0 at padding, and where a line of zeros has nothing to normalize."""
+    """1 / w; 0 at padding and for rows or columns of zeros, which cannot be normalized."""
     void = w < torch.finfo(w.dtype).tiny
     if mask is not None:
         void = void | ~mask.unsqueeze(-2)

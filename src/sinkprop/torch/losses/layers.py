@@ -1,8 +1,8 @@
-"""Differentiable layers around Sinkhorn normalization, for models of other people's making.
+"""Differentiable layers around Sinkhorn normalization, for use in any PyTorch model.
 
-Leading axes are batches. What is computed is float32 or float64, as the input is, and float32 for half
-precision, whatever autocast says. One ranking from a doubly-stochastic matrix is what
-`sinkprop.choose_permutation` gives.
+Leading axes are batch axes. Results have the dtype of the input, float32 or float64; half-precision input
+gives float32. Autocast does not change that. To get one ranking from a doubly-stochastic matrix, call
+`sinkprop.choose_permutation`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,35 @@ __all__ = ["doubly_stochastic", "expected_ranks", "gumbel_sinkhorn", "partitione
 
 
 def sinkhorn(A: Tensor, n_iter: float = 5, *, epsilon: float = 0.0, log: bool = False) -> Tensor:
-    """Incomplete Sinkhorn normalization Z^n_iter(A + epsilon) of each matrix in A (..., n, n).
+    """Incomplete Sinkhorn normalization Z^n_iter(A + epsilon) of each matrix in A.
 
-    n_iter   iterations, each of columns, then rows; a half more ends with columns. 0 gives A + epsilon
-    epsilon  added to every entry first; not with log
-    log      A holds logarithms, of any magnitude, -inf for 0
+    Parameters
+    ----------
+    A : Tensor of shape (..., n, n)
+        Finite entries, not below 0. Unless `epsilon` is above 0, no row or column may be all zeros. With
+        ``log=True``, logarithms of the entries.
+    n_iter : float, default 5
+        Number of iterations, each of which normalizes the columns, then the rows. An additional half
+        iteration, as in 5.5, normalizes the columns once more. 0 gives ``A + epsilon``.
+    epsilon : float, default 0.0
+        Added to every entry first. Must be 0 with ``log=True``.
+    log : bool, default False
+        Whether `A` holds logarithms, which may be of any magnitude, with -inf for an entry of 0.
 
-    A is finite and not below 0, and unless epsilon is above 0 no row or column is all zeros. Where magnitudes
-    are too far apart for plain products, logarithms are taken of themselves, except under torch.compile and
-    torch.func, which hide the values: pass log A there. The graph keeps A and 2 n_iter + 2 vectors.
+    Returns
+    -------
+    Tensor of shape (..., n, n)
+        The normalized matrices. Unless `n_iter` is 0, rows sum to 1, or columns after a half iteration at
+        the end.
 
+    Notes
+    -----
+    If the entries differ too much in magnitude for plain products, the function switches to logarithms. It
+    cannot do so under torch.compile and torch.func, which hide the values: pass ``log=True`` and log A there.
+    The autograd graph keeps A and 2 n_iter + 2 vectors of length n.
+
+    Examples
+    --------
     >>> sinkhorn(torch.tensor([[1.0, 3.0], [1.0, 1.0]]), n_iter=1)  # columns: [[1/2, 3/4], [1/2, 1/4]]
     tensor([[0.4000, 0.6000],
             [0.6667, 0.3333]])
@@ -78,17 +97,34 @@ def gumbel_sinkhorn(
     n_iter: float = 20,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Near-permutations drawn at random, Z^n_iter(exp((log_A + noise * G) / tau)), G Gumbel noise.
+    """Random samples of nearly permutation matrices, Z^n_iter(exp((log_A + noise * G) / tau)).
 
-    log_A      (..., n, n) any real numbers; larger where row j fits column k better
-    tau        above 0. As it goes to 0 a sample becomes the permutation matrix of the best assignment under
-               log_A + noise * G, a draw from the Gumbel-Matching distribution (Mena et al., ICLR 2018)
-    noise      not below 0; 0 is the normalization without noise
-    n_samples  how many to draw, (n_samples, ..., n, n); None draws one, without an axis for it
-    generator  of the random numbers; None takes torch's own
+    G is standard Gumbel noise, one independent number per entry. Gradients flow to `log_A` through each
+    sample.
 
-    Gradients flow to log_A through each sample.
+    Parameters
+    ----------
+    log_A : Tensor of shape (..., n, n)
+        Any real numbers; larger where row j fits column k better.
+    tau : float, default 1.0
+        Temperature, above 0. As it goes to 0, a sample becomes the permutation matrix of the best assignment
+        under ``log_A + noise * G``, a draw from the Gumbel-Matching distribution (Mena et al., ICLR 2018).
+    noise : float, default 1.0
+        Scale of the noise, not below 0. With 0, the normalization is deterministic.
+    n_samples : int, optional
+        Number of samples, on a new first axis. By default, one sample without that axis.
+    n_iter : float, default 20
+        Number of Sinkhorn iterations, see `sinkhorn`.
+    generator : torch.Generator, optional
+        Source of the random numbers. By default, torch's global generator.
 
+    Returns
+    -------
+    Tensor of shape (..., n, n) or (n_samples, ..., n, n)
+        The samples.
+
+    Examples
+    --------
     >>> samples = gumbel_sinkhorn(torch.zeros(3, 3), tau=0.1, n_samples=100, n_iter=50)
     >>> samples.shape, bool((samples.sum(-1) - 1).abs().max() < 1e-5)
     (torch.Size([100, 3, 3]), True)
@@ -110,18 +146,40 @@ def doubly_stochastic(
     gumbel: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Pi[..., j, k - 1], the probability that document j, in the input's order, is at rank k: (..., n, n).
+    """Matrices Pi of rank probabilities: Pi[..., j, k - 1] is the probability that document j is at rank k.
 
-    scores     (..., n), or (..., n, 2) for a partitioned measure; larger is better
-    mask       (..., n) True for a document. Rows of padding and columns past the last rank are 0
-    gumbel     scale of Gumbel noise added to the scores, one draw per document: the order of the noisy scores
-               is a draw from the Plackett-Luce model with the weights exp(scores / gumbel), and as sigma goes
-               to 0, Pi is its permutation matrix. Not for a partitioned measure, which has spreads of its own
-    generator  of the random numbers; None takes torch's own
+    Parameters
+    ----------
+    scores : Tensor of shape (..., n), or (..., n, 2) for a partitioned measure
+        Scores; larger is better.
+    mask : Tensor of bool of shape (..., n), optional
+        True for a document, False for padding. By default there is no padding.
+    relaxation : str or Relaxation, default "gaussian"
+        Map from the scores to the pre-Sinkhorn matrix, by value or by name.
+    n_iter : float, default 5
+        Number of Sinkhorn iterations, see `sinkhorn`.
+    epsilon : float, default 1e-6
+        Added to every entry of the pre-Sinkhorn matrix.
+    gumbel : float, default 0.0
+        Scale of Gumbel noise added to the scores, one draw per document. The order of the noisy scores is a
+        draw from the Plackett-Luce model with the weights ``exp(scores / gumbel)``, and as sigma goes to 0,
+        Pi becomes its permutation matrix. Must be 0 for a partitioned measure, which has its own spreads.
+    generator : torch.Generator, optional
+        Source of the random numbers. By default, torch's global generator.
 
-    Rows sum to 1; after an incomplete normalization, columns nearly (with a half iteration at the end,
-    columns to 1 and rows nearly). The graph keeps one n x n matrix per query and the scaling vectors.
+    Returns
+    -------
+    Tensor of shape (..., n, n)
+        One row per document, in the order of the input. Rows sum to 1 and columns nearly; after a half
+        iteration at the end, columns sum to 1 and rows nearly. Rows of padding and columns past the last
+        rank are 0.
 
+    Notes
+    -----
+    The autograd graph keeps one n x n matrix per query and the scaling vectors.
+
+    Examples
+    --------
     >>> from sinkprop import SmoothedIndicator
     >>> doubly_stochastic(torch.tensor([0.2, 1.5, 0.3]), relaxation=SmoothedIndicator(0.5))
     tensor([[0.0266, 0.4787, 0.4947],
@@ -146,13 +204,29 @@ def partitioned(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The pre-Sinkhorn matrix A[..., j, k - 1] = F(k/n; theta_j) - F((k-1)/n; theta_j): (..., n, n).
+    """Pre-Sinkhorn matrix of a partitioned measure, in which each document has its own distribution.
 
-    theta  (..., n, 2), what `PartitionedMeasure` says of its family
-    mask   (..., n) True for a document: n is their number, and rows and columns of padding are 0
+    With F the distribution function of the family and n the number of documents of the query::
 
-    Rows sum to 1; `sinkhorn` sees to the columns. The graph keeps theta alone.
+        A[..., j, k - 1] = F(k/n; theta_j) - F((k-1)/n; theta_j)
 
+    Parameters
+    ----------
+    theta : Tensor of shape (..., n, 2)
+        Two parameters per document; `PartitionedMeasure` says what they mean in each family.
+    family : {"logit-logistic", "probit", "beta"}, default "logit-logistic"
+        Family of the distributions.
+    mask : Tensor of bool of shape (..., n), optional
+        True for a document, False for padding. By default there is no padding.
+
+    Returns
+    -------
+    Tensor of shape (..., n, n)
+        Matrices whose rows sum to 1; pass them to `sinkhorn` to normalize the columns too. Rows and columns
+        of padding are 0. The autograd graph keeps only theta.
+
+    Examples
+    --------
     >>> partitioned(torch.tensor([[0.0, 0.0], [-1.0, 0.0]]))
     tensor([[0.5000, 0.5000],
             [0.7311, 0.2689]])
@@ -177,14 +251,40 @@ def expected_ranks(
     backend: Backend = "auto",
     n_threads: int | None = None,
 ) -> Tensor:
-    """Expected rank of each document in its query, sum_k k Pi[j, k], 1 for the top: like the scores.
+    """Expected rank of each document in its query, sum_k k Pi[j, k], where rank 1 is the top.
 
-    scores        (..., n) with or without a mask; (N,) with offsets or qid, as in `sinkprop_loss`; or nested,
-                  which gives the flat values. One more axis, of 2, for a partitioned measure
-    mask          (..., n) True for a document; padding has rank 0
-    backend       "native", on the CPU, takes linear time and memory for a smoothed indicator; "torch" runs on
-                  any device and keeps one n x n matrix per query. "auto" takes the first where it can
+    Parameters
+    ----------
+    scores : Tensor of shape (..., n) or (N,), or nested
+        Scores; larger is better. Shape (..., n) for queries along the last axis, with or without a mask;
+        (N,) with `offsets` or `qid`; or a nested tensor. A partitioned measure takes one more axis, of
+        length 2.
+    mask : Tensor of bool of shape (..., n), optional
+        True for a document, False for padding. By default there is no padding.
+    offsets : Tensor of shape (Q + 1,), optional
+        For flat scores: query q has the rows ``offsets[q]`` to ``offsets[q + 1]``.
+    qid : Tensor of shape (N,), optional
+        For flat scores: the query of each row, integers in any order. Without `offsets` and `qid`, all
+        documents of flat scores are one query.
+    relaxation : str or Relaxation, default "gaussian"
+        Map from the scores to the pre-Sinkhorn matrix, by value or by name.
+    n_iter : float, default 5
+        Number of Sinkhorn iterations, see `sinkhorn`.
+    epsilon : float, default 1e-6
+        Added to every entry of the pre-Sinkhorn matrix.
+    backend : {"auto", "native", "torch"}, default "auto"
+        "native" runs on the CPU and takes linear time and memory for a smoothed indicator. "torch" runs on
+        any device and keeps one n x n matrix per query. "auto" uses "native" where possible.
+    n_threads : int, optional
+        Number of threads of the native backend, see `expected_gain`.
 
+    Returns
+    -------
+    Tensor of the shape of the documents
+        Expected ranks, one per document; flat for nested scores. Padding has rank 0.
+
+    Examples
+    --------
     >>> from sinkprop import SmoothedIndicator
     >>> expected_ranks(torch.tensor([0.2, 1.5, 0.3]), relaxation=SmoothedIndicator(0.5))
     tensor([2.4681, 1.0741, 2.4337])
@@ -206,10 +306,42 @@ def top_k(
     backend: Backend = "auto",
     n_threads: int | None = None,
 ) -> Tensor:
-    """Probability of each document to be among the first k of its query, sum_(k' <= k) Pi[j, k'].
+    """Probability that each document is among the first k of its query, sum_(k' <= k) Pi[j, k'].
 
-    Arguments and costs are those of `expected_ranks`; padding has the probability 0.
+    Parameters
+    ----------
+    scores : Tensor of shape (..., n) or (N,), or nested
+        Scores; larger is better. Shape (..., n) for queries along the last axis, with or without a mask;
+        (N,) with `offsets` or `qid`; or a nested tensor. A partitioned measure takes one more axis, of
+        length 2.
+    k : int
+        Number of top ranks, at least 1.
+    mask : Tensor of bool of shape (..., n), optional
+        True for a document, False for padding. By default there is no padding.
+    offsets : Tensor of shape (Q + 1,), optional
+        For flat scores: query q has the rows ``offsets[q]`` to ``offsets[q + 1]``.
+    qid : Tensor of shape (N,), optional
+        For flat scores: the query of each row, integers in any order. Without `offsets` and `qid`, all
+        documents of flat scores are one query.
+    relaxation : str or Relaxation, default "gaussian"
+        Map from the scores to the pre-Sinkhorn matrix, by value or by name.
+    n_iter : float, default 5
+        Number of Sinkhorn iterations, see `sinkhorn`.
+    epsilon : float, default 1e-6
+        Added to every entry of the pre-Sinkhorn matrix.
+    backend : {"auto", "native", "torch"}, default "auto"
+        "native" runs on the CPU and takes linear time and memory for a smoothed indicator. "torch" runs on
+        any device and keeps one n x n matrix per query. "auto" uses "native" where possible.
+    n_threads : int, optional
+        Number of threads of the native backend, see `expected_gain`.
 
+    Returns
+    -------
+    Tensor of the shape of the documents
+        Probabilities, one per document; flat for nested scores. Padding has the probability 0.
+
+    Examples
+    --------
     >>> from sinkprop import SmoothedIndicator
     >>> top_k(torch.tensor([0.2, 1.5, 0.3]), 1, relaxation=SmoothedIndicator(0.5))
     tensor([0.0266, 0.9463, 0.0430])
@@ -217,15 +349,15 @@ def top_k(
     k = whole("k", k, 1)
     batch, settings = (mask, offsets, qid), (relaxation, (n_iter, epsilon), backend, n_threads)
     E = _project_batch(scores, lambda n: (torch.arange(n) < k).double(), batch, *settings)
-    # The last digits of a sum may stray, and a cross-entropy then fails; the gradient has no need to know.
+    # Rounding can carry a sum below 0 or above 1, where a cross-entropy fails. The clamp has no gradient.
     rows_last = n_iter > 0 and n_iter == int(n_iter)
     return E + (E.clamp(0, 1 if rows_last else None) - E).detach()
 
 
 def _project_batch(scores: Tensor, column: Any, batch: Any, *settings: Any) -> Tensor:
-    """`_project`; where torch.compile meets flat queries, between two of its graphs.
+    """Call `_project`, outside of the compiled graph if torch.compile meets flat queries.
 
-    The longest query is a value, on which shapes depend.
+    The length of the longest query is data, and the shapes of padded tensors depend on it.
     """
     flat = batch[1] is not None or batch[2] is not None or scores.is_nested
     project = _project_eagerly if flat and torch.compiler.is_compiling() else _project
@@ -242,7 +374,7 @@ def _project(
     backend: Backend,
     n_threads: int | None,
 ) -> Tensor:
-    """sum_k Pi[j, k] d_k for each document, d = column(n) the first n of numbers for the ranks."""
+    """Compute sum_k Pi[j, k] d_k for each document j, where d = column(n) has one number per rank."""
     relaxation = as_relaxation(relaxation)
     settings = native_settings(relaxation, *normalization)
     check_backend(backend)
@@ -275,7 +407,7 @@ _project_eagerly = torch.compiler.disable(_project)
 
 
 class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
-    """E_j = sum_k Pi[j, k] d_k by the native layer.
+    """E_j = sum_k Pi[j, k] d_k by the native code.
 
     The derivative of sum_j c_j E_j is that of the expected gain in which document j has the gain c_j, and
     rank k the discount d_k.
@@ -295,7 +427,7 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
         ctx.arguments = layout, column, settings, n_threads, by_torch
         groups, _ = layout.groups()
         x = _as_rows(scores, layout)
-        E = np.zeros((len(x), 1))  # there may be rows of no query
+        E = np.zeros((len(x), 1))  # rows of padding belong to no query and stay 0
         columns = column(groups.longest)[None].numpy()
         n_threads = threads(native_threads(n_threads), len(x))
         _native.project(
@@ -314,7 +446,7 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
         (scores,) = ctx.saved_tensors
         settings: NativeSettings
         layout, column, settings, n_threads, by_torch = ctx.arguments
-        # create_graph wants the result differentiated itself, is_grads_batched many E_bar in one
+        # create_graph asks for a differentiable result, is_grads_batched for many E_bar in one call
         again = torch.is_grad_enabled()
         if again or torch._C._functorch.is_legacy_batchedtensor(E_bar):
             with torch.enable_grad():
@@ -338,13 +470,16 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
             per_query=per_query,
             gradient=gradient,
         )
-        gradient *= len(per_query)  # of their mean
+        gradient *= len(per_query)  # the native code gives the gradient of the mean over queries
         scores_bar = torch.from_numpy(gradient).to(scores.dtype).reshape(scores.shape)
         return scores_bar, None, None, None, None, None
 
 
 def _as_rows(scores: Tensor, layout: Layout) -> Floats:
-    """One row per place of the layout. The scores were checked: what is not finite stands at no document."""
+    """The scores as an array with one row per place of the layout, made finite at padding.
+
+    The scores have been checked: only padding can hold NaN or infinite numbers.
+    """
     x = as_array(scores)
     if layout.mask is not None:
         x = np.nan_to_num(x)
@@ -354,7 +489,7 @@ def _as_rows(scores: Tensor, layout: Layout) -> Floats:
 def _padded(
     name: str, scores: Tensor, mask: Tensor | None, width: int
 ) -> tuple[Tensor, Tensor | None, tuple[int, ...]]:
-    """Scores (B, n) or (B, n, 2), mask (B, n) or None, and the documents' shape (..., n)."""
+    """Scores as (B, n) or (B, n, 2), the mask as (B, n) or None, and the original shape (..., n)."""
     scores = floating(name, scores)
     shape = tuple(scores.shape[:-1] if width > 1 else scores.shape)
     if not shape or 0 in shape or (width > 1 and scores.shape[-1] != width):
@@ -375,19 +510,19 @@ def _padded(
 
 
 def _can_be_seen(x: Tensor) -> bool:
-    """Whether there are values to look at."""
+    """Whether the values of x can be inspected, which tracing and meta tensors prevent."""
     return not (tracing() or x.is_meta)
 
 
 def _gumbel(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Standard Gumbel noise, -ln of exponential noise."""
+    """Standard Gumbel noise, computed as -ln of exponential noise."""
     exponential = torch.empty(shape, dtype=like.dtype, device=like.device).exponential_(generator=generator)
     return -exponential.clamp(min=torch.finfo(like.dtype).tiny).log()
 
 
 def _check_matrices(A: Tensor, T: int, epsilon: float, log: bool) -> None:
-    """A ValueError for what cannot be normalized."""
-    low, high = A.amin(), A.amax()  # NaN where there is one
+    """Raise a ValueError for matrices that cannot be normalized."""
+    low, high = A.amin(), A.amax()  # NaN if any entry is NaN
     if not bool((high < math.inf) & ((low >= 0) | log)):
         bad = ~(A.lt(math.inf) if log else A.ge(0) & A.lt(math.inf))
         place = bad.nonzero()[0].tolist()

@@ -1,4 +1,4 @@
-"""Sinkhorn normalization of matrices whose entries are too far apart for plain products: by logarithms."""
+"""Sinkhorn normalization by logarithms, for entries too far apart in magnitude for plain products."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ __all__ = ["LogBeginning", "LogNormalization", "WideNormalization", "within_rang
 
 
 def within_range(q: Tensor, A: Tensor | None = None) -> bool:
-    """Whether no product that gave the scaling vectors overflowed, or lost what matters to underflow."""
+    """Whether the products behind the scaling vectors neither overflowed nor lost digits to underflow."""
     large = torch.finfo(q.dtype).tiny ** (-1 / 3)
     fine = (q.amax() < large) & (q.amin() > 1 / large)
     return bool(fine if A is None else fine & (A.amax() < large))
 
 
 class LogBeginning(torch.autograd.Function):  # type: ignore[misc]
-    """Pi from log A, with plain products from the second iteration on, log scaling vectors, and plain ones.
+    """Pi from log A: one iteration by logarithms, the others by plain products.
 
-    After one iteration no entry is above 1 and no sum below 1/n, so that few matrices need logarithms still:
-    those whose plain scaling vectors leave the range in which products are exact to rounding.
+    Returns Pi, the logarithms of the first scaling vectors, and the plain scaling vectors. After one
+    iteration no entry is above 1 and no sum below 1/n. So few matrices still need logarithms: those whose
+    plain scaling vectors leave the range in which products are exact to rounding.
     """
 
     generate_vmap_rule = True
@@ -52,7 +53,7 @@ class LogBeginning(torch.autograd.Function):  # type: ignore[misc]
 
 
 class LogNormalization(torch.autograd.Function):  # type: ignore[misc]
-    """Pi (B, n, n) from log A, and the logarithms of the scaling vectors, (B, T + 1, n)."""
+    """Pi (B, n, n) from log A, by logarithms alone, and the log scaling vectors, (B, T + 1, n)."""
 
     generate_vmap_rule = True
 
@@ -70,16 +71,16 @@ class LogNormalization(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, Pi_bar: Tensor, _: Tensor) -> tuple[Tensor, None]:
         log_A, saved = ctx.saved_tensors
-        # the saved vectors know nothing of A: a derivative of this pass needs those that do
+        # The saved vectors are detached from A; differentiating this pass needs vectors computed from A.
         again = torch.is_grad_enabled()
         log_q = _log_scalings(log_A, ctx.half_steps) if again else saved.unbind(-2)
         return _log_scalings_rev(log_A, log_q, Pi_bar), None
 
 
 class WideNormalization(torch.autograd.Function):  # type: ignore[misc]
-    """Pi (B, n, n) from A with magnitudes far apart: by logarithms, but with the derivative by A.
+    """Pi (B, n, n) from an A of widely different magnitudes, by logarithms, with the derivative by A itself.
 
-    The terms of A_bar are of any magnitude, also where A is 0: their sum is held as total * exp(peak).
+    The terms of A_bar can have any magnitude, even where A is 0, so their sum is kept as total * exp(peak).
     """
 
     @staticmethod
@@ -107,7 +108,7 @@ class WideNormalization(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _log_scalings(log_A: Tensor, half_steps: int) -> list[Tensor]:
-    """Logarithms l_t of the scaling vectors: l_(t+1) = -LSE(log A + l_t), by columns, then rows; (B, n)."""
+    """Logarithms l_t (B, n) of the scaling vectors: l_(t+1) = -logsumexp(log A + l_t), columns, then rows."""
     log_q = [torch.zeros_like(log_A[..., 0])]
     for t in range(half_steps):
         scaled = log_A + log_q[-1].unsqueeze(-2 if t % 2 else -1)
@@ -119,7 +120,7 @@ def _log_scaled(log_A: Tensor, log_q: Any) -> Tensor:
     T = len(log_q) - 1
     if T == 0:
         return log_A.exp()
-    # the last vector by a softmax, whose sums are 1 to the last digit
+    # apply the last vector by a softmax, whose sums are 1 to the last digit
     return (log_A + log_q[T - 1].unsqueeze(-1 if T % 2 else -2)).softmax(-2 if T % 2 else -1)
 
 

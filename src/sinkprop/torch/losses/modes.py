@@ -13,34 +13,34 @@ __all__ = ["call", "forward_mode", "full_precision", "in_place", "tracing"]
 
 
 def tracing() -> bool:
-    """Whether values cannot be looked at: torch.compile traces, or a transform of torch.func is at work."""
+    """Whether values are hidden, because torch.compile traces or a torch.func transform is active."""
     return bool(torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
 
 
 def call(function: Any, *arguments: Any) -> Any:
-    """The function with its own reverse pass; step by step where a forward-mode derivative is being taken.
+    """Apply an autograd function with its own reverse pass; in forward mode, differentiate it step by step.
 
-    torch.compile does not take functions with a rule of their own for that mode, and torch.func applies
-    such a rule wrongly to second derivatives.
+    torch.compile does not accept functions with their own forward-mode rule, and torch.func applies such a
+    rule wrongly to second derivatives.
     """
     return (function.forward if forward_mode() else function.apply)(*arguments)
 
 
 def forward_mode() -> bool:
-    """Whether a derivative is being taken forwards: by torch.func.jvp, or by dual numbers."""
+    """Whether a forward-mode derivative is being taken, by torch.func.jvp or by dual numbers."""
     return bool(forward_ad._current_level >= 0)
 
 
 def full_precision(x: Tensor) -> Any:
-    """A context in which autocast does not halve the digits of products."""
+    """A context in which autocast does not reduce the precision of products."""
     kind = x.device.type
     return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def in_place(x: Tensor, operation: str, *arguments: Any) -> Tensor:
-    """The operation on x, in its place where no graph is made: a new matrix costs more than most operations.
+    """Apply an operation to x, in place if no graph is recorded.
 
-    No argument may have an axis of a vmap that x has not.
+    A new matrix costs more than most operations. No argument may have a vmap axis that x lacks.
     """
     in_place = not (torch.is_grad_enabled() or tracing())
     result: Tensor = getattr(x, operation + "_" * in_place)(*arguments)

@@ -1,4 +1,4 @@
-"""The CPU path: the native kernels on the tensors' own memory, as a function that torch differentiates."""
+"""The CPU path: the native kernels as a torch autograd function, on the memory of the tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BACKENDS = get_args(Backend)
 
 
 def takes_native(scores: Tensor, backend: Backend) -> bool:
-    """Whether the kernels run: on the CPU, unless the caller wants torch's operations or needs them."""
+    """Whether to run the native kernels: on the CPU, unless torch's operations are requested or required."""
     possible = scores.device.type == "cpu" and not (tracing() or forward_mode())
     if backend == "native" and not possible:
         raise ValueError(
@@ -36,19 +36,19 @@ def check_backend(backend: str) -> None:
 
 
 def as_array(x: Tensor) -> Floats:
-    """The numbers of a CPU tensor as float64: its own memory where it is that already, and contiguous."""
-    if x.dtype is torch.bfloat16:  # which NumPy does not have
+    """The values of a CPU tensor as a float64 array; no copy if it is contiguous float64 already."""
+    if x.dtype is torch.bfloat16:  # NumPy has no such dtype
         x = x.float()
     return np.asarray(x.numpy(force=True), dtype=np.float64, order="C")
 
 
 def native_threads(n_threads: int | None) -> int | None:
-    """Threads for the kernels: no more than torch may use, where the caller has no wish."""
+    """Threads for the kernels: one if the caller names no number and torch is limited to one thread."""
     return 1 if n_threads is None and torch.get_num_threads() == 1 else n_threads
 
 
 class Values(Protocol):
-    """Values (Q,) of a batch of queries as a function of its scores, by either way."""
+    """Values (Q,) of a batch of queries as a function of its scores, by native kernels or by torch."""
 
     @property
     def layout(self) -> Layout: ...
@@ -57,7 +57,7 @@ class Values(Protocol):
         """The values and the gradient of their sum, one row per document of the layout."""
 
     def by_torch(self, scores: Tensor) -> Tensor:
-        """The same values in torch's operations: for a second derivative, which the kernels do not have."""
+        """The same values in torch's operations, for second derivatives, which the kernels lack."""
 
 
 def native_values(scores: Tensor, function: Values) -> Tensor:
@@ -77,7 +77,7 @@ class _Native(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
     @staticmethod
     def backward(ctx: Any, values_bar: Tensor) -> tuple[Tensor, None]:
         scores, gradient = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph: the result is to be differentiated itself
+        if torch.is_grad_enabled():  # create_graph asks for a differentiable result
             values = ctx.function.by_torch(scores)
             (scores_bar,) = torch.autograd.grad(values, scores, values_bar, create_graph=True)
             return scores_bar, None

@@ -1,4 +1,4 @@
-"""The ways from scores to the pre-Sinkhorn matrix A, in torch's operations, each with its reverse pass."""
+"""Pre-Sinkhorn matrices A from scores, in torch's operations, each with its reverse pass."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ _GAUSS_LEGENDRE = tuple(x.tolist() for x in np.polynomial.legendre.leggauss(16))
 def pre_sinkhorn(
     scores: Tensor, mask: Tensor | None, relaxation: Relaxation
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """A (B, n, n), masks (B, n) of its rows and of its columns, and the documents in the order of its rows.
+    """The pre-Sinkhorn matrices of a padded batch: A (B, n, n), masks of its rows and columns, row order.
 
-    A mask is None for all. For a smoothed indicator the order (B, n) is that of the scores, padding last, and
-    A is symmetric: the mask of its columns is that of its rows, and None is given. For a partitioned measure
-    the order is None, the input's.
+    A mask (B, n) is True for documents; None means that there is no padding. For a smoothed indicator the
+    rows of A are in the order (B, n) of decreasing score, padding last. A is then symmetric, so the mask of
+    the rows serves for the columns too, and the mask of the columns is None. For a partitioned measure the
+    order is None: the rows are in the order of the input.
     """
     if scores.dtype in (torch.float16, torch.bfloat16):
         scores = scores.float()
@@ -42,7 +43,8 @@ def pre_sinkhorn(
         )
     key, rows = scores.detach(), None
     if mask is not None:
-        # A score at padding may be anything, infinite and NaN too. The least one keeps the scores falling.
+        # Padding may hold any score, including inf and NaN. The query's lowest score there keeps the sorted
+        # scores decreasing.
         least = torch.where(mask, key, math.inf).amin(-1, keepdim=True)
         least = torch.where(least < math.inf, least, 0)
         key, scores = torch.where(mask, key, -math.inf), torch.where(mask, scores, least)
@@ -50,14 +52,14 @@ def pre_sinkhorn(
     if mask is not None:
         rows = mask.gather(-1, order)
     sigma = relaxation.sigma
-    if scores.dtype is torch.float32:  # in which a smaller one would be 0, a larger one infinite
+    if scores.dtype is torch.float32:  # where a smaller sigma would be 0 and a larger one infinite
         sigma = min(max(sigma, 1e-30), 1e30)
     A = call(_Kernel, scores.gather(-1, order), sigma, relaxation.kernel)
     return A, rows, None, order
 
 
 class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
-    """A[b, i, k] = K((y_i - y_k) / sigma) of scores y (B, n) that fall: `reference.smoothed_indicator`."""
+    """A[b, i, k] = K((y_i - y_k) / sigma) for decreasing scores y (B, n), `reference.smoothed_indicator`."""
 
     generate_vmap_rule = True
 
@@ -86,21 +88,22 @@ class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
 
 
 def _distances(y: Tensor, sigma: float, kernel: str) -> Tensor:
-    """Distances t[b, i, k] = (y_i - y_k) / sigma, no further than makes K(t) 0 in double precision."""
+    """Distances t[b, i, k] = (y_i - y_k) / sigma, clamped where K(t) is 0 in double precision."""
     limit = 40.0 if kernel == "gaussian" else 750.0
     return in_place(in_place(y.unsqueeze(-1) - y.unsqueeze(-2), "div", sigma), "clamp", -limit, limit)
 
 
 def _above(y: Tensor) -> Tensor:
-    """The sign of t by the ranks: a document counts as above those that follow it, also where they tie."""
+    """The sign of t by rank: a document counts as above the documents that follow it, even if they tie."""
     i = torch.arange(y.shape[-1], device=y.device)
     return (i - i.unsqueeze(-1)).sign().to(y.dtype)
 
 
 def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure) -> Tensor:
-    """A[b, j, k] = F(k/n; theta_j) - F((k-1)/n; theta_j) for theta (B, n, 2), n each query's own number.
+    """A[b, j, k] = F(k/n; theta_j) - F((k-1)/n; theta_j) for theta (B, n, 2), with n documents per query.
 
-    Columns past the n-th are 0. Parameters beyond the measure's limits are taken at them, without gradient.
+    Columns past the query's last rank are 0. Parameters beyond the measure's limits are clamped to them and
+    get no gradient.
     """
     if mask is not None:
         theta = torch.where(mask.unsqueeze(-1), theta, 0)
@@ -115,18 +118,18 @@ def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure)
 
 
 def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Q(k/size) for k = 0, ..., n, (B, n + 1) or (n + 1,), and their differences.
+    """Edges Q(k/size) of the bins for k = 0, ..., n, of shape (B, n + 1) or (n + 1,), and their differences.
 
-    The ends are finite, for the derivative by s, and beyond every distribution.
+    The outermost edges are finite, so that the derivative by s exists, and lie beyond every distribution.
     """
-    # bins are narrow beside the edges between which they lie: their widths need the digits
+    # A bin is much narrower than its edges are large, so differences of edges need double precision.
     dtype = torch.float64 if like.device.type != "mps" else torch.float32
     k = torch.arange(n + 1, device=like.device)
     above = sizes - k
     i, j = k.clamp(min=1).to(dtype), above.clamp(min=1).to(dtype)
     if family == "logit-logistic":
         Q = i.log() - j.log()
-    else:  # from the nearer end, where a quotient keeps its digits
+    else:  # measured from the nearer end, where the quotient loses no digits
         near = torch.special.ndtri(torch.minimum(i, j) / (i + j))
         Q = torch.where(i < j, near, -near)
     Q = torch.where(above <= 0, 1e35, torch.where(k == 0, -1e35, Q))
@@ -135,7 +138,7 @@ def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tens
 
 
 class _Masses(torch.autograd.Function):  # type: ignore[misc]
-    """A (B, n, n) of a family with a location and a scale, from theta and the edges and widths of bins."""
+    """A (B, n, n) for a location-scale family, from theta and the edges and widths of the bins."""
 
     generate_vmap_rule = True
 
@@ -148,7 +151,7 @@ class _Masses(torch.autograd.Function):  # type: ignore[misc]
             # sigmoid(z) - sigmoid(y) = sigmoid(z) sigmoid(-y) (1 - exp(y - z)), without cancellation
             A = in_place(in_place(in_place(width, "neg"), "expm1"), "neg")
             return in_place(in_place(A, "mul", upper.sigmoid()), "mul", in_place(-lower, "sigmoid"))
-        # from F below the median and S = 1 - F above it, which keeps the tails
+        # F below the median and S = 1 - F above it keep the digits of the tails
         F, S = _normal_cdf(z), _normal_cdf(-z)
         A = torch.where(F[..., :-1] > 0.5, S[..., :-1] - S[..., 1:], F[..., 1:] - F[..., :-1])
         # A difference of Phi cancels in a narrow bin, where Gauss-Legendre is exact to rounding.
@@ -178,7 +181,7 @@ class _Masses(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _standardized(theta: Tensor, edges: Tensor, family: str) -> Tensor:
-    """z[b, j, k] = (Q(k/n) - mu_j) / s_j, no further than makes the smaller tail and the density 0."""
+    """z[b, j, k] = (Q(k/n) - mu_j) / s_j, clamped where the smaller tail and the density are 0."""
     limit = 800.0 if family == "logit-logistic" else 40.0
     z = in_place(edges.unsqueeze(-2) - theta[..., :1], "mul", (-theta[..., 1:]).exp())
     return in_place(z, "clamp", -limit, limit)
@@ -193,7 +196,7 @@ def _normal_cdf(z: Tensor) -> Tensor:
 
 
 def _beta_masses(theta: Tensor, mask: Tensor | None) -> Tensor:
-    """A (B, n, n) of the beta distribution, whose derivatives by a and b torch lacks: by the native layer."""
+    """A (B, n, n) of the beta distribution, by native code, since torch lacks its derivatives by a and b."""
     if theta.device.type != "cpu" or torch.compiler.is_compiling() or forward_mode():
         raise NotImplementedError(
             "relaxation: the beta distribution is evaluated on the CPU, outside of torch.compile and of "
@@ -235,7 +238,7 @@ class _BetaMasses(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _BetaMassesRev(torch.autograd.Function):  # type: ignore[misc]
-    """theta_bar from A_bar, as the gradient of a gain in which each document has a discount of its own."""
+    """theta_bar from A_bar, as the gradient of a gain in which each document has its own discounts."""
 
     @staticmethod
     def forward(theta: Tensor, mask: Tensor, A_bar: Tensor) -> Tensor:
@@ -259,7 +262,8 @@ class _BetaMassesRev(torch.autograd.Function):  # type: ignore[misc]
                 per_query=per_query,
                 gradient=gradient,
             )
-            theta_bar[rows] = torch.from_numpy(gradient) * len(per_query)  # of their mean
+            # the native code gives the gradient of the mean over queries
+            theta_bar[rows] = torch.from_numpy(gradient) * len(per_query)
         return theta_bar.to(theta.dtype).reshape(theta.shape)
 
     @staticmethod
@@ -282,7 +286,7 @@ _BETA = native_settings(PartitionedMeasure("beta"), 0, 0.0)
 
 
 def _present(theta: Tensor, mask: Tensor) -> tuple[Floats, Integers, Tensor]:
-    """The parameters of the documents, where each query that has any begins, and which rows they are."""
+    """Parameters of the documents (padding left out), offsets of the nonempty queries, and the rows taken."""
     rows = mask.reshape(-1).nonzero().squeeze(-1)
     sizes = mask.reshape(-1, mask.shape[-1]).sum(-1)
     offsets = torch.nn.functional.pad(sizes[sizes > 0].cumsum(0), (1, 0))
@@ -290,7 +294,7 @@ def _present(theta: Tensor, mask: Tensor) -> tuple[Floats, Integers, Tensor]:
 
 
 def _batched(info: Any, axes: tuple[int | None, ...], inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    """The inputs with the axis of a vmap in front."""
+    """The inputs with the vmap axis moved to the front."""
     return [
         x.expand(info.batch_size, *x.shape) if axis is None else x.movedim(axis, 0)
         for x, axis in zip(inputs, axes, strict=True)

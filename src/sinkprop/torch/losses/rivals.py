@@ -1,12 +1,13 @@
-"""The losses that ranking networks are trained with today: ListNet, ApproxNDCG, LambdaRank and its kin.
+"""Baseline losses for ranking networks: ListNet, ApproxNDCG, LambdaRank and its variants.
 
-All are called as `sinkprop_loss` is, on the same batches, so one can stand where another stood:
+All are called like `sinkprop_loss`, on the same batches, so you can exchange one for another::
 
     loss(scores, labels, lengths=None, *, mask=, offsets=, qid=, query_weight=, reduction="mean", padding=-1)
 
-They are plain torch: any device, float32 and float64, differentiable as often as one likes. ListNet takes
-linear time; those that look at pairs take time and memory of the relevant documents times the documents of
-their query. A query without a relevant document counts 0. Scores beyond 1e30, 1e300 in float64, count so.
+They use torch's operations only: any device, float32 and float64, derivatives of any order. ListNet takes
+linear time. The pairwise losses take time and memory proportional to the relevant documents times all
+documents of a query. A query without a relevant document has the loss 0. Scores are clamped to 1e30 in
+magnitude, or 1e300 in float64.
 """
 
 from __future__ import annotations
@@ -42,13 +43,46 @@ def listnet_loss(
     reduction: Reduction = "mean",
     padding: float = -1,
 ) -> Tensor:
-    """Cross entropy of top-one probabilities, -sum_j softmax(labels)_j log softmax(scores)_j.
+    """ListNet's loss: the cross entropy of top-one probabilities of labels and scores.
 
-    Cao, Qin, Liu, Tsai and Li 2007, with the exponential of a label for its weight, as in the paper and in
-    allRank; `baselines/listnet_loss.py` is the same for NumPy arrays, and has the top two and more. A
-    query without a relevant document counts 0 here: its target is the uniform distribution, which says
-    nothing of its ranking.
+    The loss of a query (Cao, Qin, Liu, Tsai and Li 2007) is::
 
+        -sum_j softmax(labels)_j log softmax(scores)_j
+
+    Parameters
+    ----------
+    scores : Tensor of shape (B, n) or (N,), or nested
+        Scores; larger is better. Batches have the forms of `sinkprop_loss`.
+    labels : Tensor of the shape of the documents
+        Relevance, one value per document, not below 0.
+    lengths : Tensor of shape (B,), optional
+        Number of documents at the start of each row of a padded batch.
+    mask : Tensor of bool of shape (B, n), optional
+        True for a document, False for padding.
+    offsets : Tensor of shape (Q + 1,), optional
+        For flat scores: query q has the rows ``offsets[q]`` to ``offsets[q + 1]``.
+    qid : Tensor of shape (N,), optional
+        For flat scores: the query of each row, integers in any order.
+    query_weight : Tensor of shape (Q,), optional
+        Query weights, in order of first appearance for `qid`.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Weighted mean over the queries, their sum, or one value per query.
+    padding : float, default -1
+        Label that marks padding if neither `lengths` nor `mask` is given.
+
+    Returns
+    -------
+    Tensor
+        One number, or one value per query of shape (Q,) with ``reduction="none"``.
+
+    Notes
+    -----
+    The weight of a label is its exponential, as in the paper and in allRank. `sinkprop.baselines` has
+    ListNet for NumPy arrays, with probabilities of the top two and more documents. A query without a relevant
+    document has the loss 0: its target is the uniform distribution, which says nothing about its ranking.
+
+    Examples
+    --------
     >>> scores, labels = torch.tensor([0.2, 1.5, 0.3]), torch.tensor([2, 0, 1])
     >>> round(listnet_loss(scores, labels).item(), 4)
     1.6119
@@ -75,11 +109,46 @@ def approx_ndcg_loss(
     reduction: Reduction = "mean",
     padding: float = -1,
 ) -> Tensor:
-    """Minus the NDCG at smoothed ranks, 1 + sum over the other documents of sigmoid(alpha (s_i - s_j)).
+    """ApproxNDCG's loss: minus the NDCG at smoothed ranks.
 
-    Qin, Liu and Li 2010, with the exponential gain and 1/log2(1 + rank). A larger `alpha` is nearer to the
-    ranks and flatter between them: 1 is allRank's, 10 TensorFlow Ranking's.
+    The smoothed rank of document j (Qin, Liu and Li 2010) is::
 
+        1 + sum over the other documents i of sigmoid(alpha (s_i - s_j))
+
+    The NDCG has the exponential gain and the discount 1/log2(1 + rank).
+
+    Parameters
+    ----------
+    scores : Tensor of shape (B, n) or (N,), or nested
+        Scores; larger is better. Batches have the forms of `sinkprop_loss`.
+    labels : Tensor of the shape of the documents
+        Relevance, one value per document, from 0 to below 960.
+    lengths : Tensor of shape (B,), optional
+        Number of documents at the start of each row of a padded batch.
+    alpha : float, default 1.0
+        Steepness of the sigmoid, above 0. A larger value approximates the ranks more closely and has a
+        flatter gradient between them. allRank's default is 1, TensorFlow Ranking's is 10.
+    mask : Tensor of bool of shape (B, n), optional
+        True for a document, False for padding.
+    offsets : Tensor of shape (Q + 1,), optional
+        For flat scores: query q has the rows ``offsets[q]`` to ``offsets[q + 1]``.
+    qid : Tensor of shape (N,), optional
+        For flat scores: the query of each row, integers in any order.
+    query_weight : Tensor of shape (Q,), optional
+        Query weights, in order of first appearance for `qid`.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Weighted mean over the queries, their sum, or one value per query.
+    padding : float, default -1
+        Label that marks padding if neither `lengths` nor `mask` is given.
+
+    Returns
+    -------
+    Tensor
+        One number, or one value per query of shape (Q,) with ``reduction="none"``. A query without a relevant
+        document has the loss 0.
+
+    Examples
+    --------
     >>> scores, labels = torch.tensor([0.2, 1.5, 0.3]), torch.tensor([2, 0, 1])
     >>> round(approx_ndcg_loss(scores, labels, alpha=1.0).item(), 4)
     -0.6406
@@ -114,19 +183,59 @@ def lambda_loss(
     reduction: Reduction = "mean",
     padding: float = -1,
 ) -> Tensor:
-    """Sum over the pairs with label_i > label_j of weight_ij log2(1 + exp(-sigma (s_i - s_j))).
+    """Pairwise logistic loss with the weights of LambdaRank, NDCG-Loss2, NDCG-Loss2++ or RankNet.
 
-    Wang, Li, Golbandi, Bendersky and Najork 2018. The weights are those of the ranking by the present
-    scores, and are not differentiated; with G the gain 2^label - 1 over the ideal DCG and D(r) = log2(1 + r):
+    The loss of a query (Wang, Li, Golbandi, Bendersky and Najork 2018) is::
 
-        "lambdarank"     |G_i - G_j| |1/D(rank_i) - 1/D(rank_j)|, what exchanging the two changes in NDCG
+        sum over the pairs with label_i > label_j of weight_ij log2(1 + exp(-sigma (s_i - s_j)))
+
+    The weights come from the ranking by the current scores and are not differentiated. With G the gain
+    2^label - 1 divided by the ideal DCG, and D(r) = log2(1 + r), they are::
+
+        "lambdarank"     |G_i - G_j| |1/D(rank_i) - 1/D(rank_j)|, the change in NDCG if i and j are exchanged
         "ndcg-loss2"     |G_i - G_j| (1/D(m) - 1/D(m + 1)) with m = |rank_i - rank_j|
-        "ndcg-loss2++"   mu times the second plus the first
+        "ndcg-loss2++"   mu times the weight of "ndcg-loss2" plus that of "lambdarank"
         "ranknet"        1
 
-    k   only pairs of which one document, or both, is among the first k, in NDCG@k: beyond k, 1/D is 0 and the
-        ideal DCG ends. allRank's k asks that both are among the first k
+    Parameters
+    ----------
+    scores : Tensor of shape (B, n) or (N,), or nested
+        Scores; larger is better. Batches have the forms of `sinkprop_loss`.
+    labels : Tensor of the shape of the documents
+        Relevance, one value per document, not below 0; below 960 unless `scheme` is "ranknet".
+    lengths : Tensor of shape (B,), optional
+        Number of documents at the start of each row of a padded batch.
+    scheme : {"lambdarank", "ndcg-loss2", "ndcg-loss2++", "ranknet"}, default "lambdarank"
+        Weights of the pairs.
+    k : int, optional
+        Truncation for NDCG@k: only pairs with at least one document among the first k count. Beyond rank k,
+        1/D is 0 and the ideal DCG ends. allRank's k requires both documents to be among the first k. By
+        default there is no truncation.
+    sigma : float, default 1.0
+        Steepness of the logistic function, above 0.
+    mu : float, default 10.0
+        Weight of "ndcg-loss2" within "ndcg-loss2++", above 0.
+    mask : Tensor of bool of shape (B, n), optional
+        True for a document, False for padding.
+    offsets : Tensor of shape (Q + 1,), optional
+        For flat scores: query q has the rows ``offsets[q]`` to ``offsets[q + 1]``.
+    qid : Tensor of shape (N,), optional
+        For flat scores: the query of each row, integers in any order.
+    query_weight : Tensor of shape (Q,), optional
+        Query weights, in order of first appearance for `qid`.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Weighted mean over the queries, their sum, or one value per query.
+    padding : float, default -1
+        Label that marks padding if neither `lengths` nor `mask` is given.
 
+    Returns
+    -------
+    Tensor
+        One number, or one value per query of shape (Q,) with ``reduction="none"``. A query without a relevant
+        document has the loss 0.
+
+    Examples
+    --------
     >>> scores, labels = torch.tensor([0.2, 1.5, 0.3]), torch.tensor([2, 0, 1])
     >>> round(lambda_loss(scores, labels).item(), 4)
     1.2105
@@ -140,7 +249,7 @@ def lambda_loss(
     def core(s: Tensor, y: Tensor, documents: Tensor) -> Tensor:
         q, i = (y > 0).nonzero(as_tuple=True)
         worth = y if scheme == "ranknet" else _gains(y, k).to(s.dtype)
-        worth = worth.masked_fill(~documents, math.inf)  # nothing is worth more than no document
+        worth = worth.masked_fill(~documents, math.inf)  # so that no document is worth more than padding
         more = worth[q, i][:, None] - worth[q]
         rank = _ranks(s, documents)
         if scheme == "ranknet":
@@ -165,14 +274,15 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 def _exchange(
     rank: Tensor, q: Tensor, i: Tensor, scheme: str, k: int | None, mu: float, dtype: torch.dtype
 ) -> Tensor:
-    """(R, n) what a scheme gives the ranks of document i of query q and of each other one of the query."""
-    D = torch.log2(torch.arange(1, rank.shape[1] + 3, dtype=dtype, device=rank.device))  # of rank 0 and on
+    """(R, n) the scheme's weight for the ranks of document i of query q and each other document of q."""
+    D = torch.log2(torch.arange(1, rank.shape[1] + 3, dtype=dtype, device=rank.device))  # from rank 0 on
     if scheme == "lambdarank":
         inverse = (1 / D)[rank]
         if k is not None:
             inverse = inverse.masked_fill(rank > k, 0)
         return (inverse[q, i][:, None] - inverse[q]).abs_()
-    apart = (1 / D[:-1] - 1 / D[1:]).clamp(max=1)  # at 0, a document and itself, which has no weight
+    # at distance 0 a document is paired with itself, and its gain difference makes the weight 0
+    apart = (1 / D[:-1] - 1 / D[1:]).clamp(max=1)
     second = apart[(rank[q, i][:, None] - rank[q]).abs_()]
     if scheme == "ndcg-loss2":
         return second
@@ -180,7 +290,7 @@ def _exchange(
 
 
 def _gains(y: Tensor, k: int | None) -> Tensor:
-    """(b, n) float64: 2^label - 1 over the DCG@k of the best ranking; 0 in a query that is worth nothing."""
+    """(b, n) float64: 2^label - 1 over the DCG@k of the best ranking; 0 in queries whose best DCG is 0."""
     if float(y.max()) >= 960:  # float64 ends at 2^1024
         raise ValueError(f"labels must be below 960, for 2^label - 1; got {float(y.max())!r}.")
     G = torch.expm1(y * math.log(2))
@@ -190,14 +300,14 @@ def _gains(y: Tensor, k: int | None) -> Tensor:
 
 
 def _ranks(s: Tensor, documents: Tensor) -> Tensor:
-    """(b, n) 1 for the highest score; ties as they come, places without a document last."""
+    """Ranks (b, n), 1 for the highest score; ties keep the order of the input, padding comes last."""
     order = s.detach().masked_fill(~documents, -math.inf).argsort(dim=1, descending=True, stable=True)
     ranks = torch.arange(1, s.shape[1] + 1, device=s.device).expand_as(order)
     return torch.zeros_like(order).scatter(1, order, ranks)
 
 
 def _by_query(values: Tensor, q: Tensor, s: Tensor) -> Tensor:
-    """Sums (b,) of values that belong to the queries q."""
+    """Sums (b,) of the values over each query; q has the query of each value."""
     return torch.zeros(len(s), dtype=s.dtype, device=s.device).index_add(0, q, values)
 
 
@@ -223,7 +333,7 @@ def _loss(
     s, y, documents = layout.pad(scores), layout.pad(labels), layout.padded_mask()
     if documents is None:
         documents = torch.ones_like(y, dtype=torch.bool)
-    # padding may hold anything, and NaN * 0 is NaN; so is the 0 of a weight times an overflow
+    # Padding may hold NaN, and NaN * 0 is NaN; so is a weight of 0 times an overflow.
     limit = 1e30 if s.dtype == torch.float32 else 1e300
     s = s.masked_fill(~documents, 0).clamp(-limit, limit)
     y = y.masked_fill(~documents, 0)

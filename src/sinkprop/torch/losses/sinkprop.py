@@ -39,10 +39,10 @@ _LARGEST = float(np.finfo(np.float64).max)
 @final
 @dataclass(frozen=True)
 class LossSettings:
-    """The arguments of `sinkprop_loss` that are not tensors, checked when the value is made.
+    """The arguments of `sinkprop_loss` that are not tensors, checked on construction.
 
-    gain, relaxation  values; their names are taken too, and become values
-    native            relaxation and normalization as the kernels take them
+    gain, relaxation  Values; names are accepted and replaced by values.
+    native            Relaxation and Sinkhorn normalization in the form that the kernels take.
     """
 
     gain: Gain
@@ -64,12 +64,12 @@ class LossSettings:
 
 
 def _settings(*given: Any) -> LossSettings:
-    """The settings of arguments as users give them, with names for values."""
+    """Checked settings from arguments as users give them, in which names may replace values."""
     return LossSettings(*given)
 
 
 def _setting(name: str) -> Any:
-    """An attribute of the loss that is one of its settings; assigning to it checks the value."""
+    """A property of the loss for one of its settings; assigning to it checks the value."""
 
     def assign(loss: SinkPropLoss, value: Any) -> None:
         loss.settings = replace(loss.settings, **{name: value})
@@ -80,14 +80,29 @@ def _setting(name: str) -> Any:
 class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
     """Minus the expected gain of a batch of queries, as a module.
 
-    The settings are checked once, when the module is made; a call takes tensors alone, those of
-    `sinkprop_loss`. A setting may be assigned between steps: training that sharpens sets
-    `loss.relaxation = SmoothedIndicator(sigma)`.
+    The settings are checked once, on construction. A call takes only the tensors of `sinkprop_loss`. You can
+    assign a setting between steps: to reduce the smoothing during training, set
+    ``loss.relaxation = SmoothedIndicator(sigma)``.
 
     Parameters
     ----------
-    gain, relaxation, n_iter, epsilon, reduction, padding, backend, n_threads
-        As in `sinkprop_loss`.
+    gain : str or Gain, default "ndcg"
+        The metric whose expected value is maximized, by value or by name, such as "ndcg@10".
+    relaxation : str or Relaxation, default "gaussian"
+        Map from the scores to the pre-Sinkhorn matrix, by value or by name.
+    n_iter : float, default 5
+        Number of Sinkhorn iterations, each of columns, then rows. An additional half iteration normalizes the
+        columns once more.
+    epsilon : float, default 1e-6
+        Added to every entry of the pre-Sinkhorn matrix.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Weighted mean over the queries, their sum, or one value per query, see `sinkprop_loss`.
+    padding : float, default -1
+        Label that marks padding if neither `lengths` nor `mask` is given.
+    backend : {"auto", "native", "torch"}, default "auto"
+        Native kernels on the CPU, or torch's operations on any device, see `sinkprop_loss`.
+    n_threads : int, optional
+        Number of threads of the native backend, see `expected_gain`.
 
     Examples
     --------
@@ -95,9 +110,8 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
     >>> scores = torch.tensor([[0.2, 1.5, 0.3], [1.0, 0.0, 9.0]], requires_grad=True)
     >>> labels = torch.tensor([[2, 0, 1], [1, 0, -1]])  # -1: the second query has two documents
     >>> loss(scores, labels).backward()
-    >>> scores.grad.sign().int().tolist()  # a step against it raises what is relevant
+    >>> scores.grad.sign().int().tolist()  # a step against the gradient raises relevant documents
     [[-1, 1, -1], [-1, 1, 0]]
-
     """
 
     gain, relaxation, n_iter, epsilon = map(_setting, ("gain", "relaxation", "n_iter", "epsilon"))
@@ -130,11 +144,44 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         sample_weight: Tensor | None = None,
         query_weight: Tensor | None = None,
     ) -> Tensor:
+        """Loss of a batch of queries, see `sinkprop_loss`.
+
+        Parameters
+        ----------
+        scores : Tensor of shape (B, n) or (N,), or nested
+            Scores; larger is better. A partitioned measure takes one more axis, of length 2.
+        labels : Tensor of the shape of the documents
+            Relevance, one value per document, not below 0.
+        lengths : Tensor of shape (B,), optional
+            Number of documents at the start of each row of a padded batch.
+        mask : Tensor of bool of shape (B, n), optional
+            True for a document, False for padding.
+        offsets : Tensor of shape (Q + 1,), optional
+            For flat scores: query q has the rows ``offsets[q]`` to ``offsets[q + 1]``.
+        qid : Tensor of shape (N,), optional
+            For flat scores: the query of each row, integers in any order.
+        sample_weight : Tensor of the shape of the labels, optional
+            Row weights, see `expected_gain`.
+        query_weight : Tensor of shape (Q,), optional
+            Query weights, in order of first appearance for `qid`.
+
+        Returns
+        -------
+        Tensor
+            One number, or one value per query of shape (Q,) with ``reduction="none"``.
+        """
         return batch_loss(
             self.settings, scores, labels, lengths, mask, offsets, qid, sample_weight, query_weight
         )
 
     def extra_repr(self) -> str:
+        """Settings shown in the module's repr.
+
+        Returns
+        -------
+        str
+            Gain, relaxation and number of Sinkhorn iterations.
+        """
         return f"gain={self.gain}, relaxation={self.relaxation}, n_iter={self.n_iter:g}"
 
 
@@ -161,40 +208,58 @@ def sinkprop_loss(
 
     Parameters
     ----------
-    scores : Tensor
-        (B, n) padded, (N,) flat, or nested. A partitioned measure takes one more axis, of 2. An axis of 1, as
-        networks end with, is dropped from (B, n, 1), and from (N, 1) with `offsets` or `qid`.
-    labels : Tensor
+    scores : Tensor of shape (B, n) or (N,), or nested
+        Scores; larger is better. Padded batches have the shape (B, n), flat ones (N,). A partitioned measure
+        takes one more axis, of length 2. A last axis of length 1, which many networks output, is dropped from
+        (B, n, 1), and from (N, 1) with `offsets` or `qid`.
+    labels : Tensor of the shape of the documents
         Relevance, one value per document, not below 0.
-    lengths : Tensor, optional
-        (B,) how many documents each row of a padded batch begins with.
-    mask : Tensor, optional
-        (B, n) True for a document. Without `lengths` or `mask`, places whose label is `padding` hold none.
-        What the scores are there does not matter.
-    offsets, qid : Tensor, optional
-        Of flat scores: (Q + 1,) where each query begins, and the end; or (N,) whole numbers in any order.
-        Without either, all documents are one query.
-    gain, relaxation, n_iter, epsilon, n_threads
-        As in `expected_gain`; a relaxation may be given by its name.
-    sample_weight : Tensor, optional
-        Row weights in the shape of the labels, see `expected_gain`.
-    query_weight : Tensor, optional
-        (Q,) query weights, by first appearance for `qid`.
-    reduction : "mean", "sum" or "none"
-        The mean over the queries by their weights, their sum, or (Q,) one value per query. A row of a padded
-        batch without a document is not a query: it is 0 in "none", and is not counted in the mean.
-    padding : float
-        The label of places without a document.
-    backend : "auto", "native" or "torch"
-        "native" runs the kernels of `expected_gain`, on the CPU, in linear time; "torch" uses torch's
-        operations, on any device, and keeps one n x n matrix per query. "auto" takes the first where it can,
-        and the second for other devices, torch.compile and torch.func.
+    lengths : Tensor of shape (B,), optional
+        Number of documents at the start of each row of a padded batch.
+    mask : Tensor of bool of shape (B, n), optional
+        True for a document, False for padding. Without `lengths` and `mask`, the label `padding` marks
+        padding. Scores at padding may be anything.
+    offsets : Tensor of shape (Q + 1,), optional
+        For flat scores: query q has the rows ``offsets[q]`` to ``offsets[q + 1]``.
+    qid : Tensor of shape (N,), optional
+        For flat scores: the query of each row, integers in any order. Without `offsets` and `qid`, all
+        documents of flat scores are one query.
+    gain : str or Gain, default "ndcg"
+        The metric whose expected value is maximized, by value or by name, such as "ndcg@10".
+    relaxation : str or Relaxation, default "gaussian"
+        Map from the scores to the pre-Sinkhorn matrix, by value or by name.
+    n_iter : float, default 5
+        Number of Sinkhorn iterations, each of columns, then rows. An additional half iteration normalizes the
+        columns once more.
+    epsilon : float, default 1e-6
+        Added to every entry of the pre-Sinkhorn matrix.
+    sample_weight : Tensor of the shape of the labels, optional
+        Row weights, see `expected_gain`.
+    query_weight : Tensor of shape (Q,), optional
+        Query weights, in order of first appearance for `qid`.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Weighted mean over the queries, their sum, or one value per query. A row of a padded batch without a
+        document is not a query: its value is 0 with "none", and the mean does not count it.
+    padding : float, default -1
+        Label that marks padding if neither `lengths` nor `mask` is given.
+    backend : {"auto", "native", "torch"}, default "auto"
+        "native" runs the kernels of `expected_gain` on the CPU, in linear time for a smoothed indicator.
+        "torch" uses torch's operations on any device and keeps one n x n matrix per query. "auto" uses
+        "native" where possible, and "torch" for other devices, torch.compile and torch.func.
+    n_threads : int, optional
+        Number of threads of the native backend, see `expected_gain`.
 
     Returns
     -------
     Tensor
-        One number, or (Q,), of the scores' dtype, float32 for half precision. A score that is NaN or infinite
-        is a ValueError, except where torch.compile or torch.func hide it.
+        One number, or one value per query of shape (Q,) with ``reduction="none"``. It has the dtype of the
+        scores, or float32 for half precision.
+
+    Raises
+    ------
+    ValueError
+        If a score is NaN or infinite. Under torch.compile and torch.func, which hide values, scores are not
+        checked.
 
     Examples
     --------
@@ -202,7 +267,6 @@ def sinkprop_loss(
     >>> loss = sinkprop_loss(scores, torch.tensor([2.0, 0, 1, 1, 0]), qid=torch.tensor([7, 7, 7, 9, 9]))
     >>> round(loss.item(), 4)
     -0.9261
-
     """
     make = _settings_not_compiled if _ends_graph(scores, offsets, qid) else _settings
     settings = make(gain, relaxation, n_iter, epsilon, reduction, padding, backend, n_threads)
@@ -220,7 +284,7 @@ def batch_loss(
     sample_weight: Tensor | None = None,
     query_weight: Tensor | None = None,
 ) -> Tensor:
-    """`sinkprop_loss` with settings that have been checked."""
+    """Compute `sinkprop_loss` with settings that have been checked."""
     if _ends_graph(scores, offsets, qid):
         return _not_compiled(
             settings, scores, labels, lengths, mask, offsets, qid, sample_weight, query_weight
@@ -257,9 +321,9 @@ def batch_loss(
 
 
 def _ends_graph(scores: Tensor, offsets: Tensor | None, qid: Tensor | None) -> bool:
-    """Whether torch.compile ends its graph before the loss, and begins another after it.
+    """Whether the loss must run outside of the graph of torch.compile.
 
-    The longest of flat queries is a value, on which shapes depend.
+    In a flat batch the length of the longest query is data, and the shapes of padded tensors depend on it.
     """
     flat = offsets is not None or qid is not None
     return bool(torch.compiler.is_compiling() and (flat or scores.is_nested))
@@ -270,7 +334,7 @@ _settings_not_compiled = torch.compiler.disable(_settings)
 
 
 def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reduction: str) -> Tensor:
-    """Values (Q,) of queries as they are, their sum or their mean, by weights where there are any."""
+    """Values (Q,) of queries, reduced to their sum or mean or kept; weighted if weights are given."""
     weight = None
     if query_weight is not None:
         weight = torch.as_tensor(query_weight, device=values.device).to(values.dtype)
@@ -299,7 +363,7 @@ def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reducti
 
 @dataclass(frozen=True, eq=False)
 class _BatchGain:
-    """The expected gain of each query of a batch, as a function of the scores."""
+    """Expected gain of each query of a batch, as a function of the scores."""
 
     settings: LossSettings
     layout: Layout
@@ -319,13 +383,13 @@ class _BatchGain:
         width = settings.relaxation.width
         x = as_array(scores).reshape(-1) if width == 1 else as_array(scores).reshape(-1, width)
         if _native.first_invalid(x, -_LARGEST, _LARGEST) >= 0:
-            check_scores(scores, layout)  # what remains stands where there is no document
+            check_scores(scores, layout)  # if this passes, only padding holds NaN or infinite numbers
             x = np.nan_to_num(x)
         n_threads = native_threads(settings.n_threads)
         values, gradient = grouped_gain(
             x, y, groups, settings.gain, settings.native, weight, n_threads, power=width
         )
-        gradient *= len(values)  # grouped_gain gives that of the mean
+        gradient *= len(values)  # grouped_gain gives the gradient of the mean
         if present is not None:
             values, of_present = np.zeros(len(present)), values
             values[present] = of_present
@@ -363,7 +427,7 @@ class _BatchGain:
 
 
 def _at_documents(x: Tensor, documents: Mask | None) -> Floats:
-    """The numbers of a tensor in one row, 0 where there is no document."""
+    """The values of a tensor as a flat array, with 0 at padding."""
     array = as_array(x).reshape(-1)
     return array if documents is None else np.where(documents, array, 0.0)
 
@@ -371,7 +435,7 @@ def _at_documents(x: Tensor, documents: Mask | None) -> Floats:
 def _gain_tables(
     gain: Gain, labels: Tensor, mask: Tensor | None, weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """What each document adds under each discount, (B, n, U), divided by the best ranking's, and (U, n)."""
+    """Gains (B, n, U) per document and discount, divided by the best ranking's, and discounts (U, n)."""
     n = labels.shape[-1]
     if gain.separable:
         discounts = _discounts(gain, torch.arange(1, n + 1, device=labels.device).to(labels.dtype))[None]
@@ -387,7 +451,7 @@ def _gain_tables(
     if mask is not None:
         gains = torch.where(mask[..., None], gains, 0)
     if gain.normalized:
-        # not a product of matrices, which autocast would round
+        # not a matrix product, whose precision autocast would reduce
         best = (gains[..., 0].sort(dim=-1, descending=True).values * discounts[0]).sum(dim=-1)
         gains = gains / torch.where(best > 0, best, 1)[:, None, None]
         if not tracing() and not bool(best.isfinite().all()):
@@ -399,7 +463,7 @@ def _gain_tables(
 
 
 def _gains(gain: Gain, labels: Tensor) -> Tensor:
-    """G of the labels, in torch's operations for the gains that the library has."""
+    """Gains G of the labels: in torch's operations for the library's gains, else by their NumPy functions."""
     if isinstance(gain, NDCG):
         return labels.exp2() - 1 if gain.gain == "exponential" else labels
     if isinstance(gain, Precision):
@@ -412,7 +476,7 @@ def _gains(gain: Gain, labels: Tensor) -> Tensor:
 
 
 def _discounts(gain: Gain, ranks: Tensor) -> Tensor:
-    """D of the ranks 1, ..., n, whose number may be unknown to torch.compile; as `_gains`."""
+    """Discounts D of the ranks 1, ..., n, computed like `_gains`; torch.compile may not know n."""
     if isinstance(gain, NDCG):
         D = 1 / torch.log2(ranks.clamp(min=2) if gain.discount == "letor" else ranks + 1)
         return D if gain.k is None else torch.where(ranks <= gain.k, D, 0)
@@ -427,6 +491,6 @@ def _discounts(gain: Gain, ranks: Tensor) -> Tensor:
 def _check_own_functions_run() -> None:
     if tracing():
         raise NotImplementedError(
-            "a gain of one's own is a NumPy function, which torch.compile and torch.func cannot run; call "
-            "the loss outside of them."
+            "a custom gain is a NumPy function, which torch.compile and torch.func cannot run; call the loss "
+            "outside of them."
         )

@@ -1,4 +1,4 @@
-"""The file from which an unfinished fit of a network goes on."""
+"""The checkpoint file from which an unfinished fit of a network resumes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sinkprop.torch.neural.records import State
 
 __all__ = ["Checkpoint", "shared_state"]
 
-_TIMES = 20  # a checkpoint is written when so many times what writing took has passed since
+_TIMES = 20  # the pause between two checkpoints, as a multiple of the time that writing one took
 
 
 class Checkpoint:
-    """A file of the state after an epoch, written as often as keeps it a small part of the work."""
+    """A file with the state after an epoch, written so rarely that it takes little of the fit's time."""
 
     def __init__(self, path: str | os.PathLike[str], kind: str, fingerprint: str) -> None:
         self.path, self._kind, self._fingerprint = path, kind, fingerprint
@@ -25,15 +25,15 @@ class Checkpoint:
         self._next = -math.inf
 
     def read(self) -> State | None:
-        """The state of an earlier, unfinished fit."""
+        """The state of an earlier, unfinished fit, or None if there is no file."""
         if not os.path.exists(self.path):
             return None
         model, tensors = read_network(self.path, kind=self._kind)
         state = model.state
         if state["fingerprint"] != self._fingerprint:
             raise ModelFileError(
-                f"{os.fspath(self.path)}: a checkpoint of a fit with other data or parameters, left as it "
-                "is. Give another file, or remove this one."
+                f"{os.fspath(self.path)}: is a checkpoint of a fit with other data or parameters; it was not "
+                "changed. Give another file, or remove this one."
             )
         self._written = len(state["epochs"])
         return State.from_record(tensors, state)
@@ -50,7 +50,7 @@ class Checkpoint:
 
 
 def shared_state(state: State | None, processes: OneProcess) -> State | None:
-    """The state that rank 0 has read, on all processes."""
+    """Send the state that rank 0 has read to all processes."""
     if processes.size == 1:
         return state
     found = processes.state(*(None, None) if state is None else (state.tensors, state.record()))

@@ -1,10 +1,10 @@
 """Rows of minibatches, from memory or from a stored set that is read ahead of the training.
 
-A feed has queries by number and gives their rows, prepared for the network, in any order. `Held` has all of
-them in memory. `Streamed` reads a stored set anew in every epoch: it shuffles the blocks of the file, fills a
-window with as many as fit, shuffles the queries of the window, and reads the next window on a thread of its
-own while the network is trained on this one. So reading is of whole blocks, two windows are in memory at
-most, and a minibatch has queries from some thirty places of the file.
+A feed numbers its queries and returns their rows, prepared for the network, in any order. `Held` keeps all
+rows in memory. `Streamed` reads a stored set again in every epoch: it shuffles the blocks of the file, fills
+a window with as many blocks as fit, and shuffles the queries of the window. A thread reads the next window
+while the network trains on the current one. So only whole blocks are read, at most two windows are in memory,
+and a minibatch has queries from about thirty places of the file.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = ["Feed", "Held", "Rows", "Shard", "Streamed", "ahead", "feed_of", "spa
 T = TypeVar("T")
 
 HELD_BYTES = 1 << 28  # stored features up to this size are held in memory
-WINDOW_BYTES = 1 << 28  # of features that are shuffled together; two windows are in memory
-_SPAN_ROWS = 1 << 16  # of queries that are judged at once
+WINDOW_BYTES = 1 << 28  # features that are shuffled together; two windows are in memory
+_SPAN_ROWS = 1 << 16  # rows that are scored at once for validation
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Whole queries as a network takes them: features (n, D), labels (n,) and row weights (n,), or None."""
+    """Whole queries prepared for a network: features (n, D), labels (n,) and row weights (n,) or None."""
 
     features: Tensor
     labels: Tensor
@@ -48,17 +48,17 @@ class Shard:
 
 
 class Rows(Protocol):
-    """Rows that can be had by the numbers of their queries, on several threads at once."""
+    """Rows that several threads can fetch at once by the numbers of their queries."""
 
     def shards(self, parts: Sequence[Integers]) -> Iterator[Shard]:
-        """One shard per part, in their order."""
+        """One shard per array of query numbers, in order."""
 
 
 class Feed(Protocol):
-    """Queries that a network is trained on, or judged by.
+    """Training or validation queries of a network.
 
-    sizes   (Q,) documents of each query
-    weight  (Q,) what each counts; None for 1
+    sizes   (Q,) number of documents of each query
+    weight  (Q,) query weights; None if all are 1
     """
 
     sizes: Integers
@@ -68,17 +68,20 @@ class Feed(Protocol):
         """A random order of all queries, cut into windows that are each read from disk in one go."""
 
     def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
-        """One source of rows per set of queries, for all groups in turn; a group is read in one go."""
+        """One source of rows per set of queries, group by group; a group is read in one go."""
 
     def everything(self) -> Rows:
-        """The source of the rows of all queries, for passes in their own order."""
+        """The source of the rows of all queries, for passes in their stored order."""
 
     def spans(self, spans: Sequence[Integers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
-        """Consecutive queries for validation: rows, prepared where they are a tensor, labels and weights."""
+        """Spans of consecutive queries for validation: their rows, and their labels and weights.
+
+        Rows are prepared for the network if they are a tensor, and raw features if they are an array.
+        """
 
 
 def ahead(calls: Iterable[Callable[[], T]], depth: int = 1, threads: int = 1) -> Iterator[T]:
-    """The results of the calls, in order; `depth` of them are made on threads while the last one is used."""
+    """Yield the results of the calls in order, while threads compute the next `depth` of them."""
     waiting: list[Future[T]] = []
     pool = ThreadPoolExecutor(threads, thread_name_prefix="sinkprop-read")
     try:
@@ -93,7 +96,7 @@ def ahead(calls: Iterable[Callable[[], T]], depth: int = 1, threads: int = 1) ->
 
 
 class Held:
-    """A feed from memory."""
+    """A feed whose rows are all in memory."""
 
     def __init__(self, data: TrainingSet, preparation: Preparation) -> None:
         self.sizes, self.weight = np.diff(data.groups.offsets), data.query_weight
@@ -135,7 +138,7 @@ class Held:
 
 
 class Streamed:
-    """A feed from a stored set."""
+    """A feed that reads its rows from a stored set."""
 
     def __init__(self, data: StoredSet, preparation: Preparation, threads: int = 1) -> None:
         self.data = data
@@ -145,7 +148,7 @@ class Streamed:
 
     def windows(self, rng: np.random.Generator) -> list[Integers]:
         found = self._windows(rng)
-        if len(found) == 1:  # as in memory
+        if len(found) == 1:  # the same order as that of `Held`
             return [rng.permutation(len(self.sizes))]
         return [rng.permutation(window) for window in found]
 
@@ -159,7 +162,11 @@ class Streamed:
         return [np.concatenate([blocks[b] for b in np.sort(part)]) for part in parts]
 
     def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
-        """The group after the one in use is read on a thread; one too large for memory is read by shards."""
+        """One source of rows per set of queries, group by group.
+
+        A thread reads the next group while one is in use. A group too large for memory is read shard by
+        shard.
+        """
 
         def load(group: Sequence[Integers]) -> Rows:
             queries = np.concatenate([*group, np.empty(0, np.int64)])
@@ -176,7 +183,7 @@ class Streamed:
         return _Unread(self)
 
     def _loaded(self, queries: Integers) -> Rows:
-        """The rows of these queries, rising numbers, in memory and prepared."""
+        """The rows of these queries, whose numbers increase, in memory and prepared for the network."""
         sizes = self.sizes[queries]
         n = int(sizes.sum())
         features = torch.empty((n, self.data.n_features), dtype=self._preparation.dtype)
@@ -196,7 +203,7 @@ class Streamed:
         return _Loaded(queries, sizes, ends[:-1], features, labels)
 
     def shard(self, queries: Integers) -> Shard:
-        """The given queries, read now."""
+        """The given queries, read from disk at once."""
         part = self.data.take(queries)
         return Shard(self._preparation(part.X), torch.from_numpy(part.y), None)
 
@@ -207,7 +214,7 @@ class Streamed:
 
 @dataclass(frozen=True, eq=False)
 class _Loaded:
-    """Rows of some queries of a stored set, in memory."""
+    """Rows of some queries of a stored set that have been read into memory."""
 
     queries: Integers
     sizes: Integers
@@ -224,7 +231,7 @@ class _Loaded:
 
 @dataclass(frozen=True, eq=False)
 class _Unread:
-    """Rows of a stored set, read shard by shard, one ahead of the one in use."""
+    """Rows of a stored set that are read shard by shard, one shard ahead of the one in use."""
 
     feed: Streamed
 
@@ -233,7 +240,7 @@ class _Unread:
 
 
 def feed_of(data: Data, preparation: Preparation, threads: int = 1) -> Held | Streamed:
-    """The feed of queries in memory, or of stored ones: these are held in memory where they are few."""
+    """The feed of some queries: held in memory if they are there already or are few, else streamed."""
     if isinstance(data, TrainingSet):
         return Held(data, preparation)
     if data.n_bytes <= HELD_BYTES:
@@ -242,7 +249,7 @@ def feed_of(data: Data, preparation: Preparation, threads: int = 1) -> Held | St
 
 
 def spans_of(feed: Feed) -> list[Integers]:
-    """All queries in their order, cut into what is judged at once."""
+    """Cut all queries, in order, into spans that are scored at once for validation."""
     return cut(np.arange(len(feed.sizes)), feed.sizes, _SPAN_ROWS) if len(feed.sizes) else []
 
 
@@ -251,7 +258,7 @@ def training_moments(
 ) -> Moments:
     """Moments of all training rows after the transform; processes with the same rows share the work.
 
-    They are taken of chunks of consecutive rows and put together in their order.
+    Moments are computed for chunks of consecutive rows and combined in order.
     """
     nothing = Moments(0, np.zeros(n_features), np.zeros(n_features))
     with processes.together():
@@ -268,7 +275,7 @@ def training_moments(
 
 
 def _chunk_moments(data: Data, chunks: range, transform: str, threads: int) -> list[Moments]:
-    """The moments of each of these chunks of consecutive rows."""
+    """Moments of the chunks of consecutive rows with these numbers."""
     ends = offsets_of(sizes_of(data))
 
     def of(chunk: int) -> Moments:
@@ -284,7 +291,7 @@ def _chunk_moments(data: Data, chunks: range, transform: str, threads: int) -> l
 
 
 def _rows_of(queries: Integers, starts: Integers, sizes: Integers) -> Integers:
-    """The rows of these queries, one query after the other."""
+    """Row numbers of these queries, query by query."""
     counts = sizes[queries]
     ends = np.cumsum(counts)
     rows: Integers = np.arange(int(ends[-1])) + np.repeat(starts[queries] - (ends - counts), counts)

@@ -1,15 +1,17 @@
-"""Files of networks: tensors in the safetensors format, and beside them, as text, a sinkprop model file.
+"""Files of networks: tensors in the safetensors format, with a sinkprop model file as text in the header.
+
+The layout of a file is::
 
     8 bytes    the length of the header, little endian
     header     {"__metadata__":{"sha256":"<64 hexadecimal digits, lower case>","format":"sinkprop-network",
                "version":"1","model":"<a model file, see model_files>"},"<name>":{"dtype":"F32",...},...}
     data       the tensors, one after the other
 
-Any reader of safetensors reads the tensors. The checksum is the SHA-256 of all bytes of the file but its own
-64 digits, which always stand at the same place. So every byte is under the checksum or part of it, and a file
-in which a byte was changed, added or lost is refused. Nothing in a file is ever executed.
+Any reader of safetensors can read the tensors. The checksum is the SHA-256 of all bytes of the file except
+its own 64 digits, which are always at the same place. So every byte is covered by the checksum or part of it,
+and a file in which a byte was changed, added or lost is refused. Nothing in a file is ever executed.
 
-The same network makes the same bytes: no time, host or path is written.
+The same network gives the same bytes: no time, host or path is written.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def write_network(
     *,
     about: dict[str, Any] | None = None,
 ) -> None:
-    """A file of tensors and of what `write_model` takes, written in one step.
+    """Write a file of tensors and of a model's kind, state and description, in one atomic step.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -100,10 +102,10 @@ def write_network(
 
 
 def read_network(path: StrPath, *, kind: str | None = None) -> tuple[Model, dict[str, Tensor]]:
-    """What `write_network` was given.
+    """Read the model and the tensors that `write_network` wrote.
 
-    A file that is none, another kind's, in a newer format, or not byte for byte as it was written is a
-    ModelFileError of one line that names it.
+    Raises a ModelFileError of one line that names the file if it is not a network file, has another kind or a
+    newer format, or is not byte for byte as it was written.
     """
     name = os.fsdecode(path)
     with open(path, "rb") as handle:
@@ -117,7 +119,7 @@ def read_network(path: StrPath, *, kind: str | None = None) -> tuple[Model, dict
 
 
 def is_network_file(start: bytes) -> bool:
-    """Whether a file that begins with these bytes, at least 40 of them, is for `read_network`."""
+    """Whether a file that begins with these bytes, at least 40 of them, is a network file."""
     return start[8:].startswith(NETWORK_OPENING)
 
 
@@ -131,14 +133,14 @@ def _parse_file(handle: Any) -> tuple[Model, dict[str, Tensor]]:
     found = os.fstat(handle.fileno())
     start = handle.read(8 + len(NETWORK_OPENING))
     if not start:
-        raise ModelFileError("is empty: it is no network of sinkprop.")
+        raise ModelFileError("is empty: it is not a network of sinkprop.")
     if not is_network_file(start):
-        raise ModelFileError(f"is no network of sinkprop, or its first bytes are damaged: {start[:24]!r}.")
+        raise ModelFileError(f"is not a network of sinkprop, or its first bytes are damaged: {start[:24]!r}.")
     length = int.from_bytes(start[:8], "little")
     if length > _MAX_HEADER or (stat.S_ISREG(found.st_mode) and 8 + length > found.st_size):
         raise ModelFileError("is damaged: it is cut off in its header, or the header's length was changed.")
     header = start[8:] + handle.read(length - len(NETWORK_OPENING))
-    # read before it is checked: data of a length that the header gives, and one byte more
+    # read before it is checked; a file with more data than the header says fails the checksum
     body = handle.read()
     digest = hashlib.sha256(start[:8] + header[: len(NETWORK_OPENING)])
     digest.update(header[len(NETWORK_OPENING) + 64 :])
@@ -151,7 +153,7 @@ def _parse_file(handle: Any) -> tuple[Model, dict[str, Tensor]]:
         raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelFileError(
-            f"has a valid checksum but is no network of sinkprop: {type(error).__name__}: {error}."
+            f"has a valid checksum but is not a network of sinkprop: {type(error).__name__}: {error}."
         ) from None
 
 
@@ -174,7 +176,7 @@ def _contents(fields: dict[str, Any], body: bytes) -> tuple[Model, dict[str, Ten
         count = int(np.prod(shape, dtype=object)) if shape else 1
         if first != end or min(shape, default=0) < 0 or last - first != count * dtype.itemsize:
             raise ValueError(f"the tensor {name!r} has the offsets {first} and {last}")
-        # a copy of its own: memory that may be written, at an address fit for its dtype
+        # a copy, so that the memory is writable and aligned for its dtype
         tensors[name] = (
             torch.frombuffer(bytearray(body[first:last]), dtype=dtype).reshape(shape)
             if count

@@ -1,4 +1,4 @@
-"""The fit of a ranker's network: what is checked and agreed on before it, the training, and its result."""
+"""The fit of a ranker's network: checks that all processes share, the training, and its result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _OF_THE_RUN = ("checkpoint", "on_epoch", "n_threads", "verbose", "distributed", 
 
 @dataclass(frozen=True, eq=False)
 class FittedNetwork:
-    """What a fit came to; `overflow` is the error that ended it, where there is a network from before."""
+    """Result of a fit; `overflow` is the error that ended it if a network of earlier epochs is kept."""
 
     module: nn.Module
     preparation: Preparation
@@ -59,7 +59,7 @@ class FittedNetwork:
 
 @dataclass(frozen=True)
 class _Agreed:
-    """What is known before the data are touched: checked by each process, and the same in all of them."""
+    """Settings that each process checks before it reads the data and that are the same in all processes."""
 
     seed: int
     n_threads: int
@@ -67,13 +67,13 @@ class _Agreed:
     digests: list[str]
 
 
-@torch.inference_mode(False)  # type: ignore[untyped-decorator]  # whatever the caller's mode is
+@torch.inference_mode(False)  # type: ignore[untyped-decorator]  # also if the caller is in inference mode
 def fit_ranker(
     ranker: NeuralRanker, data: Data, validation: Sequence[Data], processes: OneProcess
 ) -> FittedNetwork:
-    """Train a network by a ranker's parameters; all processes do this together.
+    """Train a network with a ranker's parameters; every process of a distributed fit calls this.
 
-    validation  the evaluation sets; without any, a part of the data is held out
+    validation  Evaluation sets. If empty, some queries of `data` are held out.
     """
     agreed = _agreed(ranker, data, validation, processes)
     n_rows, n_queries = totals(data, processes)
@@ -136,7 +136,7 @@ def fit_ranker(
 
 
 def scoring_of(ranker: NeuralRanker, preparation: Preparation, relaxation: Relaxation | None) -> Scoring:
-    """How a network of the ranker scores rows."""
+    """The rules by which a network of the ranker scores rows."""
     return Scoring(
         preparation,
         relaxation,
@@ -148,14 +148,14 @@ def scoring_of(ranker: NeuralRanker, preparation: Preparation, relaxation: Relax
 
 
 def _agreed(ranker: NeuralRanker, data: Data, validation: Sequence[Data], processes: OneProcess) -> _Agreed:
-    """Check the parameters, and compare what must be the same in all processes."""
+    """Check the parameters, and that all processes have the same where they must."""
     with processes.together():
         if data.sample_weight is not None and not data.sample_weight.sum() > 0:
             raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
         if number("validation_fraction", ranker.validation_fraction) >= 1:
             raise ValueError(f"validation_fraction must be below 1; got {ranker.validation_fraction!r}.")
         n_threads = threads(ranker.n_threads, int(sizes_of(data).sum()))
-        if ranker.n_threads is None and processes.size > 1:  # those of a machine share its processors
+        if ranker.n_threads is None and processes.size > 1:  # processes of one machine share its cores
             n_threads = max(1, n_threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
         criterion = _criterion(ranker, data, ranker.convention)[1]
         seed = seed_of(ranker.random_state)
@@ -178,7 +178,7 @@ def _agreed(ranker: NeuralRanker, data: Data, validation: Sequence[Data], proces
         facts |= {
             "number of documents": int(sizes_of(data).sum()),
             "number of queries": data.n_queries,
-            "queries, by their digest (distributed='own' is for queries of one's own)": digests,
+            "queries (compared by digest; with distributed='own' each process has its own queries)": digests,
         }
     processes.same(facts)
     return _Agreed(seed, n_threads, criterion, processes.texts(repr(digests)) if processes.own else digests)
@@ -187,7 +187,7 @@ def _agreed(ranker: NeuralRanker, data: Data, validation: Sequence[Data], proces
 def _preparation(
     ranker: NeuralRanker, part: Data | None, n_threads: int, processes: OneProcess
 ) -> Preparation:
-    """What is done to features, by the moments of the training rows where they are needed."""
+    """Transform and scaling of the features, from the moments of the training rows if they are needed."""
     transform, n_features, moments = ranker.input_transform, ranker.n_features_in_, None
     if ranker.normalization == "standard":
         moments = training_moments(part, n_features, transform, n_threads, processes)
@@ -196,7 +196,7 @@ def _preparation(
 
 
 def _criterion(ranker: NeuralRanker, data: Data, convention: Any) -> tuple[Criterion, str]:
-    """The function that gives the criterion of each query, and its name."""
+    """The function that computes the criterion of each query, and its name."""
     criterion: Any = ranker.criterion
     if criterion is not None and not isinstance(criterion, str):
         criterion = tuple(criterion)
@@ -208,7 +208,7 @@ def _criterion(ranker: NeuralRanker, data: Data, convention: Any) -> tuple[Crite
 
 
 def _checkpoint(ranker: NeuralRanker, module: nn.Module, agreed: _Agreed) -> Checkpoint:
-    """The file of this fit, which no other fit takes for its own."""
+    """The checkpoint file of this fit, with a fingerprint that no other fit shares."""
     assert ranker.checkpoint is not None
     parameters = _parameters_in_words(ranker, agreed.seed, agreed.criterion)
     weights = [x.numpy(force=True) for x in module.state_dict().values()]
@@ -218,11 +218,11 @@ def _checkpoint(ranker: NeuralRanker, module: nn.Module, agreed: _Agreed) -> Che
 
 
 def _parameters_in_words(ranker: NeuralRanker, seed: int, criterion: str) -> str:
-    """All parameters on which the fit depends, as text that is the same in every process."""
+    """Text of every parameter on which the fit depends; the same in every process."""
     given = {k: v for k, v in ranker.get_params(deep=False).items() if k not in _OF_THE_RUN}
     gain, network = as_gain(ranker.gain), as_network(ranker.network)
     given["gain"] = name_of(gain.gain) if isinstance(gain, RankLinear) else str(gain)
     given["loss"] = name_of(ranker.loss)
-    given["network"] = network if isinstance(network, MLP) else None  # a module is compared by itself
+    given["network"] = network if isinstance(network, MLP) else None  # a module is compared separately
     given["optimizer"] = as_optimizer(ranker.optimizer)
     return repr((sorted(given.items()), seed, criterion))

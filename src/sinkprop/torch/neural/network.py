@@ -1,4 +1,4 @@
-"""The networks of `NeuralRanker`: the default one as a value, its module, and modules of the user's."""
+"""Networks of `NeuralRanker`: the settings of the default network, its module, and the user's modules."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _drawing = threading.local()
 
 @contextmanager
 def drawing_from(rng: np.random.Generator) -> Iterator[None]:
-    """The generator from which `Dropout` draws on this thread, for the length of a block.
+    """Set the generator from which `Dropout` draws on this thread, within a `with` block.
 
-    PyTorch's own dropout draws from one generator for all threads, in an order that is up to chance.
+    PyTorch's own dropout draws from one generator for all threads, in an order that varies between runs.
     """
     before = getattr(_drawing, "rng", None)
     _drawing.rng = rng
@@ -46,7 +46,10 @@ def drawing_from(rng: np.random.Generator) -> Iterator[None]:
 
 
 class Dropout(nn.Module):  # type: ignore[misc]  # torch has no types here
-    """Entries set to 0 with probability p in training, the others divided by 1 - p; see `drawing_from`."""
+    """Dropout by the generator of `drawing_from`: sets entries to 0 with probability p, in training only.
+
+    The other entries are divided by 1 - p.
+    """
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -64,7 +67,7 @@ class Dropout(nn.Module):  # type: ignore[misc]  # torch has no types here
 
 
 class BatchNorm(nn.BatchNorm1d):  # type: ignore[misc]
-    """Batch normalization that takes a single row too, which has no spread: it uses the running figures."""
+    """Batch normalization that also accepts a single row, for which it uses the running statistics."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.training and len(x) < 2:
@@ -78,7 +81,7 @@ NORMALIZATIONS: dict[str, Any] = {"batch": BatchNorm, "layer": nn.LayerNorm}
 
 
 class Perceptron(nn.Module):  # type: ignore[misc]
-    """Scores of rows: layers of a perceptron, plus a linear function of the features. `MLP` makes it."""
+    """Module that `MLP` creates: the layers of a perceptron plus a linear function of the features."""
 
     def __init__(self, settings: MLP, n_features: int, n_outputs: int) -> None:
         super().__init__()
@@ -104,22 +107,22 @@ class Perceptron(nn.Module):  # type: ignore[misc]
 @final
 @dataclass(frozen=True)
 class MLP:
-    """A multilayer perceptron beside a linear function of the features: the network of `NeuralRanker`.
+    """Settings of the default network of `NeuralRanker`: a multilayer perceptron plus a linear function.
 
-    It is a value: ``MLP(...)(n_features, n_outputs=1)`` makes the module, with new random weights.
+    Calling it, ``MLP(...)(n_features, n_outputs=1)``, creates the module with new random weights.
 
     Parameters
     ----------
-    hidden : sequence of int
-        Widths of the hidden layers; () leaves the linear function alone.
-    activation : "relu", "gelu", "silu", "elu" or "tanh"
+    hidden : sequence of int, default (64, 32)
+        Widths of the hidden layers. With (), the network is only the linear function.
+    activation : {"relu", "gelu", "silu", "elu", "tanh"}, default "relu"
         Activation function of the hidden layers.
-    dropout : float
-        The share of a hidden layer's outputs that is set to 0 in training, below 1.
-    layer_normalization : "batch" or "layer", optional
-        Normalization of a hidden layer before its activation.
-    linear : bool
-        Whether the linear function of the features is added.
+    dropout : float, default 0.5
+        Probability with which an output of a hidden layer is set to 0 in training, below 1.
+    layer_normalization : {"batch", "layer"}, optional
+        Batch or layer normalization of each hidden layer before its activation. By default none.
+    linear : bool, default True
+        Whether a linear function of the features is added to the perceptron's output.
 
     Examples
     --------
@@ -128,7 +131,6 @@ class MLP:
     >>> module = MLP((8, 4))(n_features=3)
     >>> module(torch.zeros(5, 3)).shape
     torch.Size([5])
-
     """
 
     hidden: Sequence[int] = (64, 32)
@@ -140,7 +142,9 @@ class MLP:
 
     def __post_init__(self) -> None:
         if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence | np.ndarray):
-            raise ValueError(f"MLP: hidden must be a sequence of widths, as (64, 32); got {self.hidden!r}.")
+            raise ValueError(
+                f"MLP: hidden must be a sequence of widths, such as (64, 32); got {self.hidden!r}."
+            )
         object.__setattr__(self, "hidden", tuple(whole("MLP: hidden", width, 1) for width in self.hidden))
         one_of("MLP: activation", self.activation, tuple(ACTIVATIONS))
         if self.layer_normalization is not None and self.layer_normalization not in tuple(NORMALIZATIONS):
@@ -155,20 +159,19 @@ class MLP:
             raise ValueError(f"MLP: linear must be True or False; got {self.linear!r}.")
 
     def __call__(self, n_features: int, n_outputs: int = 1) -> Perceptron:
-        """The module for rows of so many features.
+        """Create the module for a number of features.
 
         Parameters
         ----------
         n_features : int
-            Columns of the rows (N, n_features) that the module takes.
-        n_outputs : int
-            1 for scores (N,); 2 for those of a partitioned measure, (N, 2).
+            Number of columns of the rows (N, n_features) that the module takes.
+        n_outputs : int, default 1
+            1 for scores of shape (N,), or 2 for the scores of a partitioned measure, (N, 2).
 
         Returns
         -------
         torch.nn.Module
-            With weights drawn from torch's generator.
-
+            Module with random weights, drawn from torch's global generator.
         """
         return Perceptron(self, whole("n_features", n_features, 1), whole("n_outputs", n_outputs, 1))
 
@@ -177,10 +180,10 @@ Network: TypeAlias = MLP | nn.Module | Callable[[int], nn.Module]
 
 
 def as_network(value: Any) -> Network:
-    """The network that a ranker's parameter stands for: None is an `MLP` with its defaults."""
+    """The network for a ranker's parameter: the value itself, or `MLP` with its defaults for None."""
     if value is None:
         return MLP()
-    if value is MLP or not callable(value):  # a class that makes modules is a function, but not this one
+    if value is MLP or not callable(value):  # module classes are valid functions, but the class MLP is not
         raise ValueError(
             "network must be MLP(...), an nn.Module, a function that makes one for a number of features, or "
             f"None for MLP(); got {value!r}."
@@ -192,7 +195,7 @@ def as_network(value: Any) -> Network:
 def build_module(
     network: Network, rows: NDArray[Any], preparation: Preparation, n_outputs: int, seed: int
 ) -> nn.Module:
-    """A module to be trained, which shares nothing with the network given; the rows are of one query."""
+    """A new module to be trained, which shares nothing with `network`, tested on the rows of one query."""
     n, n_features = rows.shape
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -203,9 +206,9 @@ def build_module(
         else:
             made = network(n_features)
             if not isinstance(made, nn.Module):
-                raise ValueError(f"network({n_features}) must give an nn.Module; it gave {made!r}.")
+                raise ValueError(f"network({n_features}) must return an nn.Module; it returned {made!r}.")
         made = made.to(preparation.dtype)
-        # A first look at what it gives; it also makes the parameters of torch's lazy layers.
+        # A first call checks the shape of the scores. It also creates the parameters of torch's lazy layers.
         more = {"offsets": torch.tensor([0, n])} if takes_offsets(made) else {}
         made.eval()
         with torch.no_grad():

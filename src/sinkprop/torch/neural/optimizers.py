@@ -19,28 +19,29 @@ __all__ = ["LBFGS", "Adam", "AdamSteps", "Optimizer", "as_optimizer", "optimizer
 @final
 @dataclass(frozen=True)
 class Adam:
-    """Adam on minibatches of whole queries, with decoupled weight decay: an optimizer of `NeuralRanker`.
+    """Adam on minibatches of whole queries with decoupled weight decay, as an optimizer of `NeuralRanker`.
 
     Parameters
     ----------
-    learning_rate : float
-        The size of a step, above 0.
-    weight_decay : float
-        The share by which matrices shrink at each step, times the learning rate. Biases do not.
-    schedule : "constant" or "cosine"
-        The learning rate stays as it is, or falls to 0 over the epochs as half a cosine.
+    learning_rate : float, default 3e-3
+        Learning rate, above 0.
+    weight_decay : float, default 0.0
+        Decoupled weight decay: each step multiplies weight matrices, but not biases, by
+        ``1 - learning rate * weight_decay``.
+    schedule : {"constant", "cosine"}, default "constant"
+        Whether the learning rate stays constant or falls to 0 over the epochs as half a cosine.
     clip_norm : float, optional
-        The largest norm of a gradient; a longer one is shortened to it.
+        Largest norm of a gradient; larger gradients are scaled down to it. By default gradients are not
+        clipped.
     batch_documents : int, optional
-        Documents per minibatch. It has as many whole queries as fit, or one that is larger. By default an
-        eighth of the training documents, but at least 256 and at most 4096.
+        Documents per minibatch. A minibatch has as many whole queries as fit, or one larger query. By default
+        an eighth of the training documents, but at least 256 and at most 4096.
 
     Examples
     --------
     >>> Adam(0.01, schedule="cosine")  # doctest: +NORMALIZE_WHITESPACE
     Adam(learning_rate=0.01, weight_decay=0.0, schedule='cosine', clip_norm=None,
          batch_documents=None)
-
     """
 
     learning_rate: float = 3e-3
@@ -65,15 +66,39 @@ class Adam:
 
     @property
     def advice(self) -> str:
-        """What to do where scores overflow."""
+        """Advice for the case that scores overflow, as part of an error message."""
         return f"Lower the learning_rate ({self.learning_rate:g}) of Adam, or set its clip_norm."
 
     def documents_per_batch(self, n: int) -> int:
-        """Documents per minibatch where there are n in all."""
+        """Largest number of documents per minibatch.
+
+        Parameters
+        ----------
+        n : int
+            Number of training documents.
+
+        Returns
+        -------
+        int
+            `batch_documents`, or its default for `n` documents.
+        """
         return int(np.clip(n // 8, 256, 4096)) if self.batch_documents is None else self.batch_documents
 
     def rate(self, time: float, n_epochs: int) -> float:
-        """The learning rate after a time in epochs, of n_epochs in all."""
+        """Learning rate at a time during the training.
+
+        Parameters
+        ----------
+        time : float
+            Time in epochs since the start.
+        n_epochs : int
+            Total number of epochs.
+
+        Returns
+        -------
+        float
+            Learning rate under the schedule.
+        """
         if self.schedule == "constant":
             return self.learning_rate
         return self.learning_rate * (0.5 * (1 + math.cos(math.pi * time / n_epochs)))
@@ -82,20 +107,19 @@ class Adam:
 @final
 @dataclass(frozen=True)
 class LBFGS:
-    """L-BFGS on all queries at once: an optimizer of `NeuralRanker` for small sets and few parameters.
+    """L-BFGS on all queries at once, as an optimizer of `NeuralRanker` for small data and few parameters.
 
     Parameters
     ----------
-    max_iter : int
+    max_iter : int, default 20
         Iterations per epoch, at least 1.
-    weight_decay : float
-        The penalty ``weight_decay / 2 |W|^2`` on matrices that is added to the loss.
+    weight_decay : float, default 0.0
+        Regularization strength: ``weight_decay / 2 |W|^2`` of the weight matrices is added to the loss.
 
     Examples
     --------
     >>> LBFGS(40, weight_decay=0.1)
     LBFGS(max_iter=40, weight_decay=0.1)
-
     """
 
     max_iter: int = 20
@@ -108,11 +132,22 @@ class LBFGS:
 
     @property
     def advice(self) -> str:
-        """What to do where scores overflow."""
+        """Advice for the case that scores overflow, as part of an error message."""
         return f"Raise the weight_decay ({self.weight_decay:g}) of LBFGS, or use optimizer=Adam()."
 
     def documents_per_batch(self, n: int) -> int:
-        """Documents per evaluation where there are n in all."""
+        """Number of documents per evaluation of the loss.
+
+        Parameters
+        ----------
+        n : int
+            Number of training documents.
+
+        Returns
+        -------
+        int
+            All `n` documents.
+        """
         return n
 
 
@@ -120,7 +155,7 @@ Optimizer = Adam | LBFGS
 
 
 def as_optimizer(value: Any) -> Optimizer:
-    """The optimizer that a ranker's parameter stands for: None is Adam with its defaults."""
+    """The optimizer for a ranker's parameter: the value itself, or Adam with its defaults for None."""
     if value is None:
         return Adam()
     if not isinstance(value, Adam | LBFGS):
@@ -140,7 +175,7 @@ def optimizer_record(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def optimizer_from(record: dict[str, Any]) -> Optimizer:
-    """The optimizer of a record; a KeyError, TypeError or ValueError where it is none."""
+    """The optimizer of a record; raises a KeyError, TypeError or ValueError for an invalid record."""
     settings = dict(record)
     kind: Any = {"Adam": Adam, "LBFGS": LBFGS}[settings.pop("type")]
     made: Optimizer = kind(**settings)
@@ -148,9 +183,9 @@ def optimizer_from(record: dict[str, Any]) -> Optimizer:
 
 
 class AdamSteps:
-    """Adam's steps on one vector of parameters, which is moved in place, and the moments they go by.
+    """Adam's steps on one vector of parameters, which is updated in place, with the moments of its gradients.
 
-    decayed  1 for parameters that decay, 0 for others
+    decayed  1 for parameters with weight decay, 0 for others
     """
 
     def __init__(self, settings: Adam, parameters: Tensor, decayed: Tensor) -> None:
@@ -159,7 +194,7 @@ class AdamSteps:
         self.n = 0
 
     def step(self, gradient: Tensor, rate: float) -> None:
-        """One step; the gradient may be overwritten."""
+        """Make one step; the gradient may be overwritten."""
         settings = self._settings
         if settings.clip_norm is not None:
             norm = float(gradient.norm())
@@ -174,11 +209,11 @@ class AdamSteps:
         self._parameters.addcdiv_(self._mean, spread, value=-rate / (1 - 0.9**self.n))
 
     def tensors(self) -> dict[str, Tensor]:
-        """The moments as they are now."""
+        """Copies of the current moments."""
         return {"mean": self._mean.clone(), "square": self._square.clone()}
 
     def resume(self, tensors: Mapping[str, Tensor], n: int) -> None:
-        """Go on from the moments of an earlier fit after n steps."""
+        """Continue from the moments of an earlier fit after n steps."""
         self._mean.copy_(tensors["mean"])
         self._square.copy_(tensors["square"])
         self.n = n

@@ -1,4 +1,4 @@
-"""Transform and normalization of the features that a network is given."""
+"""Transform and scaling of the features of a network."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["MOMENT_ROWS", "TRANSFORMS", "Moments", "Preparation", "make_preparat
 
 
 TRANSFORMS = ("log1p", "none")
-MOMENT_ROWS = 1 << 15  # whose moments are taken at a time
+MOMENT_ROWS = 1 << 15  # rows of a chunk whose moments are computed together
 
 _KEPT_BYTES = 1 << 30  # features up to this size are prepared once, larger ones minibatch by minibatch
-_CHUNK = 1 << 10  # rows, few enough for the caches: memory that is new costs more than the logarithms
+_CHUNK = 1 << 10  # rows; few enough for the caches, since new memory costs more than the logarithms
 
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """What happens to features before the network sees them: the transform, then the normalization.
+    """Preparation of features for the network: the transform, then the feature scaling.
 
-    transform  "log1p": sign(x) log(1 + |x|), or "none". Where the scaling is by query it has been done
-               before, with the scaling
+    transform  "log1p": sign(x) log(1 + |x|), or "none". If the scaling is by query, transform and scaling
+               have been applied earlier.
     """
 
     transform: str
@@ -36,7 +36,7 @@ class Preparation:
     dtype: torch.dtype
 
     def __call__(self, X: NDArray[Any], out: Tensor | None = None) -> Tensor:
-        """Rows (N, D) as the network takes them."""
+        """Transformed and scaled rows (N, D), as the network takes them."""
         if out is None:
             out = torch.empty(X.shape, dtype=self.dtype)
         standard = self.scaling.kind == "standard"
@@ -51,7 +51,7 @@ class Preparation:
             if standard:
                 rows.sub_(shift).mul_(factor)
             out[start : start + _CHUNK] = rows
-        # the sum is quick to tell that all is well; where it is not finite, it may have overflowed itself
+        # A finite sum shows quickly that all values are finite; an infinite one may only be its own overflow.
         if not bool(out.sum().isfinite()) and not bool(out.isfinite().all()):
             row, column = (~out.isfinite()).nonzero()[0].tolist()
             raise ValueError(
@@ -62,24 +62,24 @@ class Preparation:
         return out
 
     def kept(self, X: NDArray[Any]) -> Tensor | NDArray[Any]:
-        """The rows prepared, to be used again and again; or as they are, where that takes much memory."""
+        """The rows, prepared once for repeated use; unchanged if that would take too much memory."""
         return self(X) if X.size * self.dtype.itemsize <= _KEPT_BYTES else X
 
 
 def transformed(X: NDArray[Any], transform: str) -> NDArray[Any]:
-    """sign(x) log(1 + |x|) for "log1p": small numbers as they are, counts and lengths by their logarithms."""
+    """Features after the transform; "log1p" keeps small numbers and takes the logarithm of large ones."""
     return np.copysign(np.log1p(np.abs(X)), X) if transform == "log1p" else X
 
 
 def _log1p(rows: Tensor) -> None:
-    """The transform in place. A logarithm of torch takes a third of the time of NumPy's."""
+    """Apply the transform in place, by torch, whose logarithm takes a third of the time of NumPy's."""
     signs = rows.clone()
     rows.abs_().log1p_().copysign_(signs)
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """The number of rows, their mean (D,), and the sum of their squared distances from it (D,)."""
+    """Number of rows, their mean (D,), and the sum of their squared distances from the mean (D,)."""
 
     n: int
     mean: Floats
@@ -97,7 +97,7 @@ class Moments:
         return cls(len(values), mean, np.square(values, out=values).sum(axis=0))
 
     def __add__(self, other: Moments) -> Moments:
-        """Moments of the rows of both."""
+        """Moments of the rows of both operands together."""
         if not other.n:
             return self
         n, apart = self.n + other.n, other.mean - self.mean
@@ -107,7 +107,7 @@ class Moments:
         )
 
     def vector(self) -> Floats:
-        """(1 + 2 D,) all numbers, for those who send them."""
+        """The numbers as one vector (1 + 2 D,), to be sent between processes."""
         return np.concatenate([[float(self.n)], self.mean, self.square])
 
     @classmethod
@@ -119,7 +119,7 @@ class Moments:
 def make_preparation(
     transform: str, normalization: str, moments: Moments | None, n_features: int, dtype: torch.dtype
 ) -> Preparation:
-    """The preparation named. The moments are of the training rows, and needed for "standard" alone."""
+    """The preparation with these names; only "standard" needs the moments of the training rows."""
     mean, std = np.zeros(n_features), np.ones(n_features)
     if moments is not None:
         mean, std = moments.mean, np.sqrt(moments.square / max(moments.n, 1))

@@ -1,10 +1,10 @@
 """Several processes that train one network together, by torch.distributed.
 
-Every process runs the same program and has a number, torch.distributed's rank. What a process does by itself,
-such as reading, computing gradients or calling a function of the user's, is in a block
-`with processes.together()`: at its end the processes tell each other whether it went well, so that an error,
-an overflow or an interrupt in one of them ends the fit in all, and none waits for one that has gone. Between
-two such blocks nothing happens but the sending of tensors.
+Every process runs the same program and has a number, torch.distributed's rank. Work that a process does
+alone, such as reading, computing gradients or calling a user's function, is in a block
+`with processes.together()`. At the end of the block the processes tell each other whether it succeeded. So an
+error, an overflow or an interrupt in one process ends the fit in all of them, and none waits for a process
+that has ended. Between two such blocks the processes only exchange tensors.
 """
 
 from __future__ import annotations
@@ -31,20 +31,23 @@ from sinkprop.torch.neural.scoring import NetworkOverflowError
 __all__ = ["OneProcess", "Processes", "RankError", "Said", "processes_of", "rank_here"]
 
 
-LANES = 16  # parts of a minibatch whose gradients are added up by themselves, and the most processes for one
+LANES = 16  # parts of a minibatch whose gradients are summed separately; more processes would have no work
 
-_SAME_INTERRUPT = 5.0  # seconds
+_SAME_INTERRUPT = 5.0  # seconds within which a second interrupt counts as the same one
 
-_FINE, _INTERRUPTED, _OVERFLOWED, _FAILED = range(4)  # the graver the larger
+_FINE, _INTERRUPTED, _OVERFLOWED, _FAILED = range(4)  # larger is more severe
 _MODES = ("shared", "own")
 
 
 class RankError(RuntimeError):
-    """A fit that ended because of another rank: its error in one line, or that it is gone."""
+    """Error for a distributed fit that ended because another rank failed, or ended without an answer.
+
+    The message names the rank and has its error in one line.
+    """
 
 
 class Said:
-    """Numbers that go along when processes tell each other how a block went."""
+    """Numbers exchanged at the end of a `together` block: `values` of this process, `heard` of all."""
 
     def __init__(self) -> None:
         self.values: Sequence[float] = ()
@@ -52,13 +55,13 @@ class Said:
 
 
 class OneProcess:
-    """One process: all work is its own, and there is nobody to wait for."""
+    """A process that trains alone, with the interface of `Processes`."""
 
     rank, size, own = 0, 1, False
 
     @contextmanager
     def together(self) -> Iterator[Said]:
-        """A block that each rank goes through by itself; what it said has been heard by all after it."""
+        """A block that each process runs by itself; afterwards `heard` has the `values` of all processes."""
         said = Said()
         yield said
         said.heard = np.array([said.values])
@@ -68,7 +71,7 @@ class OneProcess:
         return range(n)
 
     def gradient(self, parts: Sequence[Tensor], n: int, like: Tensor) -> Tensor:
-        """The sum of n parts in their order, each of the shape of `like`; this rank has its share of them."""
+        """The sum, in order, of n parts of the shape of `like`, of which this process has its share."""
         if not len(parts):
             return torch.zeros_like(like)
         total = parts[0]
@@ -77,11 +80,11 @@ class OneProcess:
         return total
 
     def gather(self, vector: Floats) -> Floats:
-        """(processes, n) the vector of each rank; all are of one length."""
+        """The vectors of all processes, of equal length n, as (processes, n)."""
         return vector[None]
 
     def total(self, vector: Floats) -> Floats:
-        """The sum over the processes."""
+        """The sum of the vectors of all processes."""
         return vector
 
     def first(self, vector: Floats) -> Floats:
@@ -89,27 +92,27 @@ class OneProcess:
         return vector
 
     def adopt(self, tensors: Mapping[str, Tensor]) -> None:
-        """The values of rank 0 in the place of one's own."""
+        """Replace the tensors by those of rank 0."""
 
     def average(self, tensors: Mapping[str, Tensor], weight: float) -> None:
-        """The mean over the processes in the place of one's own."""
+        """Replace the tensors by their weighted mean over the processes; integers by their maximum."""
 
     def same(self, facts: Mapping[str, Any]) -> None:
-        """An error on all processes that names what is not the same on all."""
+        """Raise an error in all processes, with its name, if a fact is not the same in all of them."""
 
     def state(self, tensors: dict[str, Tensor] | None, record: Any) -> tuple[dict[str, Tensor], Any] | None:
-        """What rank 0 has."""
+        """The tensors and the record of rank 0, or None if it has none."""
         return None if tensors is None else (tensors, record)
 
     def texts(self, text: str) -> list[str]:
-        """The text of each rank."""
+        """The texts of all processes."""
         return [text]
 
 
 class Processes(OneProcess):
     """The processes of torch.distributed's default group.
 
-    own  whether every rank has queries of its own; else all have the same, and share the work on them
+    own  Whether every process has its own queries. Otherwise all have the same ones and share the work.
     """
 
     def __init__(self, own: bool) -> None:
@@ -123,10 +126,11 @@ class Processes(OneProcess):
 
     @contextmanager
     def deferring_interrupts(self) -> Iterator[None]:
-        """A block in which Ctrl-C waits for the end of what processes do by themselves.
+        """A block in which Ctrl-C takes effect at the end of the current `together` block.
 
-        torchrun sends it on to processes that have it from the terminal already, so one that follows at once
-        is the same. A later one does not wait: what it interrupts may have hung.
+        torchrun forwards the interrupt to processes that have received it from the terminal already, so a
+        second one within a few seconds counts as the same. A later one takes effect at once, since the work
+        that it interrupts may have hung.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -169,7 +173,7 @@ class Processes(OneProcess):
         said.heard = heard[:, 1:]
 
     def _failure(self, codes: Floats, error: BaseException | None) -> BaseException:
-        """What ends the fit here: an error of the gravest kind that any rank has, one's own if it is."""
+        """The error that ends the fit in this process: the most severe one of all, its own if it ties."""
         lines = self.texts("" if error is None else _line(error))
         gravest = int(codes.max())
         if _code(error) != gravest or error is None:
@@ -262,7 +266,7 @@ class Processes(OneProcess):
         return [found[r, :n].tobytes().decode() for r, n in enumerate(lengths)]
 
     def _gather(self, tensor: Tensor) -> Tensor:
-        """(processes, ...) on the CPU."""
+        """The tensors of all processes as (processes, ...), on the CPU."""
         sent = tensor.to(self._device)
         found = [torch.empty_like(sent) for _ in range(self.size)]
         self._call(self._dist.all_gather, found, sent)
@@ -283,29 +287,29 @@ class Processes(OneProcess):
             collective(*arguments)
         except RuntimeError as error:
             gone = RankError(
-                f"rank {self.rank} of {self.size}: another rank is gone, or does not answer "
-                f"({_first_line(error)}). With checkpoint= the same fit, started again, goes on where it was."
+                f"rank {self.rank} of {self.size}: another rank has ended, or does not answer "
+                f"({_first_line(error)}). With checkpoint= the same fit, started again, resumes."
             )
-            gone.known_to_all = True  # type: ignore[attr-defined]  # there is nobody to tell
+            gone.known_to_all = True  # type: ignore[attr-defined]  # the others cannot be told
             raise gone from error
 
 
 @contextmanager
 def processes_of(distributed: str | None) -> Iterator[OneProcess]:
-    """The processes that fit together: those of torch.distributed, begun here under torchrun."""
+    """The processes that train together; under torchrun, starts torch.distributed if it is not running."""
     if distributed is None:
         yield OneProcess()
         return
     if distributed not in _MODES:
         raise ValueError(
             "distributed must be None, 'shared' (every rank has the same queries) or 'own' (every rank has "
-            f"queries of its own); got {distributed!r}."
+            f"its own queries); got {distributed!r}."
         )
     import torch.distributed as dist
 
     if not dist.is_available():
         raise ValueError(
-            f"distributed={distributed!r} needs a PyTorch with torch.distributed; this has none."
+            f"distributed={distributed!r} needs a PyTorch with torch.distributed; this one is without it."
         )
     if not dist.is_initialized():
         if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
@@ -321,7 +325,7 @@ def processes_of(distributed: str | None) -> Iterator[OneProcess]:
 
 
 def rank_here() -> int:
-    """The rank of this process; 0 where it is alone."""
+    """The rank of this process; 0 if it trains alone."""
     import torch.distributed as dist
 
     return int(dist.get_rank()) if dist.is_available() and dist.is_initialized() else 0
@@ -335,10 +339,10 @@ def _end() -> None:
 
 
 def _device() -> torch.device:
-    """Where the group's backend wants tensors: the CPU, if it takes them there."""
+    """The device on which the group's backend takes tensors: the CPU if possible."""
     import torch.distributed as dist
 
-    config = str(dist.get_backend_config())  # as "cpu:gloo,cuda:nccl"
+    config = str(dist.get_backend_config())  # such as "cpu:gloo,cuda:nccl"
     if "cpu:" in config:
         return torch.device("cpu")
     return torch.device("cuda", torch.cuda.current_device())

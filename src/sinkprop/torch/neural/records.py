@@ -1,4 +1,4 @@
-"""The fit of a network as data: its settings, what each epoch came to, and all that the rest depends on."""
+"""Records of the fit of a network: its settings, its epochs, and the state from which it can resume."""
 
 from __future__ import annotations
 
@@ -16,14 +16,23 @@ __all__ = ["Epoch", "Loss", "NetworkFit", "Plan", "State"]
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the training queries.
+    """Record of one pass over the training queries.
 
-    loss       mean over the training queries, each at the time of its minibatch
-    criterion  mean over the queries that judge, after the epoch; NaN where there are none
-    sigma      of the relaxation; None where the loss has none
-    seconds    it took
-    chosen     whether the network is the one after this epoch
-    training   the criterion of the training queries after the epoch, of the first and every fourth; else None
+    Parameters
+    ----------
+    loss : float
+        Mean loss over the training queries, each evaluated when its minibatch was used.
+    criterion : float
+        Mean criterion over the validation queries after the epoch; NaN without validation queries.
+    sigma : float or None
+        Width of the relaxation in this epoch; None if the loss has none.
+    seconds : float
+        Wall-clock time of the epoch.
+    chosen : bool, default False
+        Whether the fitted network is the one after this epoch.
+    training : float, optional
+        Criterion on the training queries after the epoch. Computed for the first and every fourth epoch,
+        but not for a partitioned measure.
     """
 
     loss: float
@@ -36,12 +45,19 @@ class Epoch:
 
 @dataclass(frozen=True, eq=False)
 class NetworkFit(FitRecord):
-    """Outcome of the fit of a network.
+    """Record of the fit of a network.
 
-    status     "finished", "stopped early", "interrupted" or "overflowed"; `message` says it in a sentence
-    criterion  name of the criterion
-    validated_on  how: "21 validation queries", "17 queries held out"; empty where the last epoch is taken
-    epochs     every epoch, in order
+    Parameters
+    ----------
+    status : {"finished", "stopped early", "interrupted", "overflowed"}
+        How the fit ended; `message` says it in a sentence.
+    criterion : str
+        Name of the criterion.
+    validated_on : str
+        Description of the validation queries, such as "21 validation queries" or "17 queries held out". Empty
+        if the last epoch was taken without validation.
+    epochs : tuple of Epoch
+        All epochs, in order.
     """
 
     messages: ClassVar[Mapping[str, str]] = {
@@ -55,10 +71,12 @@ class NetworkFit(FitRecord):
 
     @property
     def chosen(self) -> Epoch:
+        """The epoch whose network was taken."""
         return next(epoch for epoch in self.epochs if epoch.chosen)
 
     @property
     def sigma(self) -> float | None:
+        """Width of the relaxation in the chosen epoch; None if the loss has none."""
         return self.chosen.sigma
 
 
@@ -67,9 +85,12 @@ Loss = Callable[..., Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The settings of a fit, checked.
+    """The checked settings of a fit.
 
-    loss(scores, labels, sigma, offsets=, sample_weight=, query_weight=) is a mean over the queries.
+    loss             loss(scores, labels, sigma, offsets=, sample_weight=, query_weight=), a mean over queries
+    sigmas           Width of the relaxation in each epoch; None if the loss has none.
+    batch_documents  Largest number of documents per minibatch.
+    n_outputs        Scores per document: 1, or 2 for a partitioned measure.
     """
 
     loss: Loss
@@ -83,17 +104,18 @@ class Plan:
 
     @property
     def max_epochs(self) -> int:
+        """Number of epochs unless training stops early."""
         return len(self.sigmas)
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """All that the rest of a fit depends on, after an epoch.
+    """State of a fit after an epoch, from which it can resume exactly.
 
-    tensors  "network.*" and "best.*": parameters and buffers; "mean", "square": Adam's moments
-    epochs   those that were run
-    best     the number of the best of them, -1 where none is yet
-    steps    that Adam has made
+    tensors  Parameters and buffers as "network.*" and "best.*", and Adam's moments "mean" and "square".
+    epochs   The finished epochs.
+    best     Index of the best epoch, -1 before the first one.
+    steps    Number of steps that Adam has made.
     """
 
     tensors: dict[str, Tensor]
@@ -102,7 +124,7 @@ class State:
     steps: int
 
     def record(self) -> dict[str, Any]:
-        """All but the tensors, as plain data."""
+        """Everything but the tensors, as plain data."""
         return {"epochs": [asdict(epoch) for epoch in self.epochs], "best": self.best, "steps": self.steps}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The scores that a network gives rows, on threads of its own, and the ranks they stand for."""
+"""Scores of rows by a network, computed on several threads, and the ranks that follow from them."""
 
 from __future__ import annotations
 
@@ -40,18 +40,22 @@ _TOP = 200  # documents to which the Hungarian algorithm is applied when a parti
 
 
 class NetworkOverflowError(ArithmeticError):
-    """Scores of the network that are NaN or infinite; `result` is what had been done, where there was any."""
+    """Error for scores or gradients of a network that are NaN or infinite.
+
+    Its attribute `result` is the `NetworkFit` of the epochs before the overflow, or None if there are none.
+    """
 
     result: Any = None
 
 
 @dataclass(frozen=True, eq=False)
 class Scoring:
-    """How the outputs of a network become scores and ranks.
+    """Rules by which the outputs of a network become scores and ranks.
 
-    relaxation, n_iter, epsilon  of the loss; a relaxation of None has one output per document
-    exact                        see `network_scores`
-    n_threads                    None for what the machine has
+    relaxation       Relaxation of the loss; with None, the network has one output per document.
+    n_iter, epsilon  Sinkhorn normalization of the loss.
+    exact            See `network_scores`.
+    n_threads        Number of threads; None uses all cores of the machine.
     """
 
     preparation: Preparation
@@ -66,7 +70,7 @@ class Scoring:
         return 1 if self.relaxation is None else self.relaxation.width
 
     def outputs(self, module: nn.Module, X: Any, groups: Groups | None) -> Floats:
-        """What the network gives rows that are prepared already (a tensor) or are not: (N,) or (N, 2)."""
+        """Outputs (N,) or (N, 2) of the network for rows, prepared ones (a tensor) or raw ones (an array)."""
         rows = None if groups is None else groups.rows
         theta = network_scores(
             module,
@@ -92,14 +96,14 @@ class Scoring:
         return scores
 
     def ranks(self, module: nn.Module, X: Any, groups: Groups) -> Integers:
-        """Ranks (N,) of the rows in their queries under a partitioned measure, which no score sorts by."""
+        """Ranks (N,) of the rows in their queries under a partitioned measure, by assignment."""
         assert self.relaxation is not None
         theta = self.outputs(module, X, groups)
         settings: dict[str, Any] = {"n_iter": self.n_iter, "epsilon": self.epsilon, "top": _TOP}
         return partitioned_ranks(theta, groups, self.relaxation, **settings)
 
     def validation_scores(self, module: nn.Module, rows: Any, offsets: Integers) -> Floats:
-        """Scores (N,) by whose order validation queries are evaluated; the rows are sorted by query."""
+        """Scores (N,) that rank the rows of validation queries; the rows must be sorted by query."""
         groups = Groups.of_sizes(np.diff(offsets))
         if self.n_outputs == 1:
             return self.outputs(module, rows, groups)
@@ -116,11 +120,11 @@ def network_scores(
     exact: bool,
     n_threads: int = 1,
 ) -> Floats:
-    """Scores (N,), or (N, 2), of rows that stand query by query where offsets are given.
+    """Scores (N,), or (N, 2), of rows, which are sorted by query if offsets are given.
 
-    exact  whether the module is run in double precision and the scores rounded to single: then documents with
-           the same features have the same score, whatever stands beside them. In single precision the last
-           bits depend on where in a matrix a row stands.
+    exact  Run the module in double precision and round the scores to single precision. Then documents with
+           the same features have the same score, independent of the other rows. In single precision the last
+           bits depend on the position of a row in the matrix.
     """
     listwise = takes_offsets(module)
     n = len(rows)
@@ -167,7 +171,7 @@ def network_scores(
 
 
 def checked_scores(scores: Any, n: int, n_outputs: int) -> Tensor:
-    """Scores (N,), or (N, 2), of a network that may give them as (N, 1)."""
+    """Scores (N,) or (N, 2) of a network that may return (N, 1); raises a ValueError for other shapes."""
     if isinstance(scores, Tensor) and scores.is_floating_point():
         if n_outputs == 1 and scores.shape == (n, 1):
             return scores.squeeze(1)
@@ -177,11 +181,13 @@ def checked_scores(scores: Any, n: int, n_outputs: int) -> Tensor:
     kind = (
         f"a tensor of {scores.dtype}, {tuple(scores.shape)}" if isinstance(scores, Tensor) else repr(scores)
     )
-    raise ValueError(f"network must give {n} rows scores of the shape {expected}, of floats; it gave {kind}.")
+    raise ValueError(
+        f"network must return floating-point scores of shape {expected} for {n} rows; it returned {kind}."
+    )
 
 
 def takes_offsets(module: nn.Module) -> bool:
-    """Whether the module's forward has an argument `offsets`, for the queries of the rows."""
+    """Whether the module's forward has an argument `offsets`, by which it receives the queries."""
     return "offsets" in inspect.signature(module.forward).parameters
 
 
@@ -191,7 +197,7 @@ _users, _before = 0, 1
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """One thread for each of torch's operations; their number is as before after the last block."""
+    """A context in which torch's operations use one thread each; the last one to end restores the number."""
     global _users, _before  # noqa: PLW0603
     with _lock:
         if not _users:
@@ -209,6 +215,7 @@ def one_torch_thread() -> Iterator[None]:
 
 @contextmanager
 def thread_pool(count: int) -> Iterator[ThreadPoolExecutor | None]:
+    """A context with a pool of `count` threads, or with None if one thread is enough."""
     if count <= 1:
         yield None
         return
@@ -217,7 +224,7 @@ def thread_pool(count: int) -> Iterator[ThreadPoolExecutor | None]:
 
 
 def cut(order: Integers, sizes: Integers, budget: int) -> list[Integers]:
-    """The queries in their order, cut so that no part has more documents than the budget, or one query.
+    """Cut the queries, in order, into parts of at most `budget` documents, or of one larger query.
 
     >>> [part.tolist() for part in cut(np.array([2, 0, 1, 3]), np.array([3, 4, 2, 9]), 6)]
     [[2, 0], [1], [3]]

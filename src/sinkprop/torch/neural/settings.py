@@ -1,4 +1,4 @@
-"""The settings of a fit: a ranker's parameters, checked, and its loss as the trainer calls it."""
+"""Settings of a fit: the ranker's checked parameters, and its loss in the form that the trainer calls."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 def make_plan(
     ranker: NeuralRanker, n_rows: int, row_weight: Floats | None, *, seed: int, n_threads: int
 ) -> tuple[Relaxation | None, Plan]:
-    """The ranker's parameters, checked, for a fit to so many rows.
+    """Check the ranker's parameters; returns the relaxation, if any, and the plan of a fit to n_rows rows.
 
-    row_weight  (N,) those of rows, or None: some losses do not take them
+    row_weight  (N,) row weights, or None. An error is raised if the loss does not support them.
     """
     relaxation, loss = _loss(ranker, row_weight)
     n_epochs = whole("max_epochs", ranker.max_epochs, 1)
@@ -67,13 +67,13 @@ def make_plan(
 
 
 def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation | None, Callable[..., Tensor]]:
-    """The relaxation, where the loss has one, and the loss as a `Plan` takes it."""
+    """The relaxation, or None if the loss has none, and the loss in the form that `Plan` describes."""
     given = ranker.loss
     if isinstance(given, str) and given == "sinkprop":
         gain, relaxation = as_gain(ranker.gain), as_relaxation(ranker.relaxation)
         settings = LossSettings(gain, relaxation, ranker.n_iter, ranker.epsilon, n_threads=1)
 
-        @cache  # of the epoch's sigma
+        @cache  # one entry per sigma
         def sharpened(sigma: float | None) -> LossSettings:
             if sigma is None or not isinstance(relaxation, SmoothedIndicator):
                 return settings
@@ -82,7 +82,7 @@ def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation |
         def sinkprop(scores: Tensor, labels: Tensor, sigma: float | None, **more: Any) -> Tensor:
             return batch_loss(sharpened(sigma), scores, labels, **more)
 
-        # what cannot be trained on fails here
+        # Settings that cannot be used for training fail here, before the fit begins.
         sinkprop(torch.zeros((1, 2) if relaxation.width == 2 else 1), torch.ones(1), None)
         return relaxation, sinkprop
     if isinstance(given, str):
@@ -99,7 +99,7 @@ def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation |
         with_rows = "sample_weight" in inspect.signature(getattr(given, "forward", given)).parameters
         if not with_rows:
             raise ValueError(
-                f"the loss {name} takes no sample_weight, so only equal ones can be given; use "
+                f"the loss {name} does not take sample_weight, so all row weights must be equal; use "
                 "query_weight, or loss='sinkprop'."
             )
 
@@ -117,8 +117,8 @@ def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation |
         if not isinstance(value, Tensor) or value.ndim or not value.requires_grad:
             what = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(
-                f"the loss {name} must give one number that depends on the scores, a mean over the "
-                f"queries; it gave {what}."
+                f"the loss {name} must return one number that depends on the scores, a mean over the "
+                f"queries; it returned {what}."
             )
         return value
 
@@ -126,7 +126,7 @@ def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation |
 
 
 def _geometric(sigma: Any, n_epochs: int) -> tuple[float, ...]:
-    """The sigma of each epoch: one for all, or a geometric progression from the first to the last."""
+    """The sigma of each epoch: one for all epochs, or a geometric progression from the first to the last."""
     ends = [sigma, sigma] if isinstance(sigma, Real) else sigma
     if (
         not isinstance(ends, Sequence | np.ndarray)
@@ -134,15 +134,15 @@ def _geometric(sigma: Any, n_epochs: int) -> tuple[float, ...]:
         or not all(isinstance(s, Real) and not isinstance(s, bool) and 0 < float(s) < math.inf for s in ends)
     ):
         raise ValueError(
-            "sigma must be a finite number above 0, or two: of the first and of the last epoch; got "
-            f"{sigma!r}."
+            "sigma must be a finite number above 0, or two such numbers, for the first and the last epoch; "
+            f"got {sigma!r}."
         )
     first, last = (float(s) for s in ends)
     return tuple(first * (last / first) ** (i / max(n_epochs - 1, 1)) for i in range(n_epochs))
 
 
 def name_of(function: Any) -> str:
-    """The name of a function or of an object's class, with its settings where they can be seen."""
+    """The name of a function or of an object's class, with its settings where they are accessible."""
     if isinstance(function, str):
         return function
     if isinstance(function, partial):

@@ -1,4 +1,4 @@
-"""Split into training and validation queries of a network, in one process or several."""
+"""The split into training and validation queries of a network, in one process or several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["divided", "totals"]
 
 
 def totals(data: Data, processes: OneProcess) -> tuple[int, int]:
-    """Documents and queries of all processes."""
+    """Total numbers of documents and queries over all processes."""
     mine = np.array([float(sizes_of(data).sum()), float(data.n_queries)])
     rows, queries = (processes.total(mine) if processes.own else mine).astype(int).tolist()
     return rows, queries
@@ -25,12 +25,12 @@ def totals(data: Data, processes: OneProcess) -> tuple[int, int]:
 def divided(
     data: Data, validation: Sequence[Data], fraction: float, seed: int, processes: OneProcess
 ) -> tuple[Data | None, list[Data], str]:
-    """The queries to train on, those that criterion_of, and how in words.
+    """Training queries, validation queries, and a description of the validation queries in words.
 
-    fraction  of the queries that is held out to judge where there is no validation set. Processes with their
-              own queries draw from those of all, one process after the other
+    fraction  Fraction of the queries that is held out if there is no validation set. Processes with their
+              own queries draw from the queries of all processes, concatenated in order of rank.
 
-    A process with queries of its own may have none to train on: then they are None.
+    A process with its own queries may have none left to train on. Then its training queries are None.
     """
     mine = np.arange(data.n_queries)
     if validation:
@@ -53,7 +53,7 @@ def divided(
 
 
 def _counting(data: Data, queries: Integers, processes: OneProcess) -> Data | None:
-    """The queries that have some weight; None where this process has none of them."""
+    """The queries whose weight is above 0; None if this process has no such query."""
     weight = data.query_weight
     kept = queries if weight is None else queries[weight[queries] > 0]
     n = np.array([float(len(kept))])

@@ -1,4 +1,4 @@
-"""Queries on disk as a network is trained on and judged by them."""
+"""Training and validation queries of a network that are read from disk."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ __all__ = ["Data", "StoredSet", "digest_of", "largest_label", "sizes_of"]
 
 @dataclass(frozen=True, eq=False)
 class StoredSet:
-    """Some queries of a stored set, as a `TrainingSet` is of queries in memory.
+    """Some queries of a stored set: the counterpart on disk of `TrainingSet`.
 
-    numbers       (Q,) which queries of the stored set, rising
-    query_weight  (Q,) of these queries
-    by_query      the transform that is done before features are normalized query by query; None where they
-                  are not
-    columns       where the features of the training queries stand here; None for the same order
+    numbers       (Q,) numbers of the queries in the stored set, increasing
+    query_weight  (Q,) weights of these queries, or None
+    by_query      Transform that precedes feature scaling by query; None if features are not scaled by query.
+    columns       Column of each training feature in the stored set; None if the order is the same.
     """
 
     stored: StoredQueries
@@ -43,7 +42,7 @@ class StoredSet:
 
     @classmethod
     def of(cls, stored: StoredQueries, who: str, by_query: str | None) -> StoredSet:
-        """All queries of a stored set; a ValueError where a network, `who`, can make nothing of it."""
+        """Select every query of a stored set; raises a ValueError if the ranker `who` cannot train on it."""
         stored.require_finite(who)
         stored.require_labels("training")
         stored.verify()
@@ -73,18 +72,18 @@ class StoredSet:
 
     @cached_property
     def blocks(self) -> Integers:
-        """(Q,) the block in which each query stands."""
+        """Number of the block that contains each query, (Q,)."""
         return np.searchsorted(self.stored.block_queries, self.numbers, side="right") - 1
 
     def select(self, queries: Integers) -> StoredSet:
-        """The queries of these numbers here, in their order here."""
+        """The queries at these positions, in the order of this set."""
         chosen = np.zeros(self.n_queries, dtype=bool)
         chosen[queries] = True
         weight = None if self.query_weight is None else self.query_weight[chosen]
         return replace(self, numbers=self.numbers[chosen], query_weight=weight)
 
     def take(self, queries: Integers) -> TrainingSet:
-        """The given queries in memory, in that order."""
+        """Read the queries at these positions into memory, in the given order."""
         found = self.stored.take(self.numbers[queries])
         sizes = self.sizes[queries]
         groups = Groups.of_sizes(sizes)
@@ -95,11 +94,11 @@ class StoredSet:
         return TrainingSet(X, found.y, groups, None, weight)
 
     def load(self) -> TrainingSet:
-        """All of them in memory."""
+        """Read all queries into memory."""
         return self.take(np.arange(self.n_queries))
 
     def digest(self) -> str:
-        """Digest of all that a fit depends on."""
+        """Digest of everything in this set on which a fit depends."""
         found = hashlib.sha256(f"stored {self.stored.digest} {self.by_query} {self.columns}".encode())
         found.update(np.ascontiguousarray(self.numbers).data)
         if self.query_weight is not None:
@@ -111,12 +110,12 @@ Data = TrainingSet | StoredSet
 
 
 def sizes_of(data: Data) -> Integers:
-    """(Q,) documents of each query."""
+    """Number of documents of each query, (Q,)."""
     return data.sizes if isinstance(data, StoredSet) else np.diff(data.groups.offsets)
 
 
 def largest_label(data: Data) -> float:
-    """The highest grade among the queries."""
+    """The largest label of the queries."""
     if isinstance(data, TrainingSet):
         return float(data.y.max())
     chosen, first, largest = np.zeros(data.stored.n_queries, dtype=bool), 0, 0.0

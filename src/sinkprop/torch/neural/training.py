@@ -1,11 +1,11 @@
 """The training of a network on queries: minibatches, optimizers, early stopping, exact resumption.
 
-A minibatch is a number of whole queries under a budget of documents, flat, without padding. It is cut into
-shards of whole queries, and these into lanes; gradients are added up in each lane, and those of the lanes
-after, in their order. Lanes are computed beside each other, on one thread each, or by several processes. What
-is drawn at random, as the order of the queries and what dropout leaves out, depends on the seed, the epoch,
-the minibatch and the shard alone. So the result is the same to the last bit for any number of threads and of
-processes that share their queries, and for a fit that was interrupted and resumed.
+A minibatch consists of whole queries up to a limit of documents, flat, without padding. It is cut into shards
+of whole queries, and consecutive shards form lanes. Gradients are summed within each lane, then over the
+lanes, always in the same order. Lanes are computed in parallel, one per thread, or by several processes.
+Random numbers, such as the order of the queries and dropout, depend only on the seed, the epoch, the
+minibatch and the shard. So the result is the same to the last bit for any number of threads, for any number
+of processes that share their queries, and for a fit that was interrupted and resumed.
 """
 
 from __future__ import annotations
@@ -43,19 +43,22 @@ from sinkprop.torch.neural.scoring import (
 __all__ = ["Watch", "fit_network"]
 
 
-_EVERY = 4  # epochs between two looks at the training queries, which take a fifth of an epoch's time
-_SHARD_DOCUMENTS = 2048  # few enough for the caches, many enough for what a step costs beside arithmetic
+_EVERY = 4  # epochs per evaluation of the training queries, which takes a fifth of an epoch's time
+_SHARD_DOCUMENTS = 2048  # few enough for the caches, many enough to outweigh the overhead of a step
 
 
 @dataclass(frozen=True, eq=False)
 class Watch:
-    """What is done after each epoch, and with what the fit begins.
+    """The state from which a fit starts, and the functions that are called after each epoch.
 
-    criterion, validated_on  what the record of the fit says of the choice
-    validation_criterion  the criterion of the module; None takes the last epoch
-    training_criterion        the same on the training queries, for the record
-    resumed               a state that `on_state` got in an earlier fit, which goes on with the same result
-    on_state              called with the state, and once more with True where the fit is interrupted
+    criterion             Name of the criterion, for the record of the fit.
+    validated_on          Description of the validation queries, for the record of the fit.
+    validation_criterion  Criterion of a module on the validation queries; None takes the last epoch.
+    training_criterion    The same on the training queries, for the record; None leaves it out.
+    resumed               State of an unfinished fit, which then continues to the same result, or None.
+    on_state              Called with the state and False after each epoch, and with True on an interrupt.
+    on_epoch              Called with each finished epoch.
+    notify                Updates the progress line.
     """
 
     criterion: str
@@ -71,16 +74,18 @@ class Watch:
 def fit_network(
     module: nn.Module, feed: Held | Streamed | None, plan: Plan, watch: Watch, processes: OneProcess
 ) -> NetworkFit:
-    """Train the module, in place, and leave it in evaluation mode as it was after its best epoch.
+    """Train the module in place, and leave it in evaluation mode with the weights of its best epoch.
 
-    feed       the training queries, all of some weight; None for a process that has none
-    processes  those that fit together; rank 0 alone calls on_state, on_epoch and notify
+    feed       Training queries, all of positive weight; None for a process that has none.
+    processes  The processes that train together. Only rank 0 calls on_state, on_epoch and notify.
     """
     with one_torch_thread(), thread_pool(plan.n_threads) as pool, torch.random.fork_rng(devices=[]):
         return _Trainer(module, feed, plan, pool, processes).run(watch)
 
 
 class _Trainer:
+    """One fit of a network: its parameters as one vector, and the loop over epochs and minibatches."""
+
     def __init__(
         self,
         module: nn.Module,
@@ -91,7 +96,7 @@ class _Trainer:
     ) -> None:
         self._module, self._plan, self._pool, self._processes = module, plan, pool, processes
         self._takes_offsets = takes_offsets(module)
-        self._parallel: bool | None = None  # not known before the network was run once
+        self._parallel: bool | None = None  # not known before the network has run once
         self._feed = feed
         self._sizes = np.empty(0, np.int64) if feed is None else feed.sizes
         weight = None if feed is None else feed.weight
@@ -178,23 +183,23 @@ class _Trainer:
         training = None
         if watch.training_criterion is not None and (number == 0 or (number + 1) % _EVERY == 0):
             training = watch.training_criterion(self._module)
-        # what all processes go by is one number, whatever the last bits of their processors
+        # all processes continue with rank 0's numbers, since theirs may differ in the last bits
         mine = np.array([loss, value, time.perf_counter() - began])
         loss, value, seconds = self._processes.first(mine).tolist()
         return Epoch(loss, value, self._plan.sigmas[number], seconds, training=training)
 
     def _settle(self) -> None:
-        """The same network on all processes: the statistics that layers keep are averaged."""
+        """Make the network the same in all processes; running statistics of layers are averaged."""
         self._processes.average(dict(self._module.named_buffers()), self._runs)
         self._processes.adopt({"parameters": self._flat})
         self._runs = 0
 
     def _pass(self, number: int, adam: Adam) -> float:
-        """An epoch of Adam; the mean loss."""
+        """Run one epoch of Adam and return the mean loss."""
         assert self._adam is not None
         groups = self._batches(number)
         n_batches = sum(map(len, groups))
-        # A query counts the same in a minibatch of few as in one of many.
+        # A query has the same weight in a minibatch of few queries as in one of many.
         share = n_batches / self._total_weight
         lanes = [[self._lanes(batch) for batch in group] for group in groups]
         total, step = 0.0, 0
@@ -207,7 +212,7 @@ class _Trainer:
         return total / n_batches
 
     def _batches(self, number: int) -> list[list[Integers]]:
-        """The minibatches of an epoch, by what is read at once."""
+        """The minibatches of an epoch, grouped by the windows that are read from disk in one go."""
         processes, budget = self._processes, self._plan.batch_documents
         rng = np.random.default_rng([self._plan.seed, 1, number, *self._number_of_own()])
         windows = [] if self._feed is None else self._feed.windows(rng)
@@ -216,8 +221,8 @@ class _Trainer:
         groups = [cut(window, self._sizes, budget) for window in windows]
         if not processes.own:
             return groups
-        # All processes make as many steps as the one with the most minibatches; the others leave some out,
-        # here and there.
+        # All processes make as many steps as the one with the most minibatches. The others have some empty
+        # minibatches, spread evenly.
         n = sum(map(len, groups))
         steps = int(processes.gather(np.array([float(n)])).max())
         if not groups:
@@ -234,10 +239,11 @@ class _Trainer:
         return spread
 
     def _number_of_own(self) -> tuple[int, ...]:
-        """What tells the draws of processes with queries of their own apart."""
+        """A part of the seed that makes processes with their own queries draw different random numbers."""
         return (self._processes.rank,) if self._processes.own and self._processes.rank else ()
 
     def _lanes(self, batch: Integers) -> _Lanes:
+        """Cut a minibatch into lanes of shards, and take the lanes of this process."""
         shards = list(enumerate(_shards(batch, self._sizes, _SHARD_DOCUMENTS)))
         n = min(len(shards), LANES)
         mine = range(n) if self._processes.own else self._processes.share(n)
@@ -245,12 +251,13 @@ class _Trainer:
         return _Lanes([shards[bounds[i] : bounds[i + 1]] for i in mine], n)
 
     def _sources(self, lanes: list[list[_Lanes]]) -> Generator[Rows, None, None]:
+        """One source of rows per minibatch; none if this process has no queries."""
         if self._feed is None:
             return
         yield from self._feed.sources([[batch.queries for batch in group] for group in lanes])
 
     def _descend(self, number: int, lbfgs: LBFGS) -> float:
-        """An epoch of L-BFGS on all queries; the loss where it ended."""
+        """Run one epoch of L-BFGS on all queries and return the final loss."""
         processes = self._processes
         lanes, share = self._lanes(np.arange(len(self._sizes))), 1 / self._total_weight
         rows = None if self._feed is None else self._feed.everything()
@@ -271,7 +278,7 @@ class _Trainer:
             value = asked(x)[0]
             processes.first(np.zeros(len(x) + 1))
             return value
-        # Rank 0 decides where to go; the others compute their share of the loss there until it is done.
+        # Rank 0 runs L-BFGS; the others compute their share of each loss that it asks for, until it ends.
         value, blank = math.nan, np.zeros(len(self._flat) + 1)
         while (sent := processes.first(blank))[-1]:
             value = loss(sent[:-1])[0]
@@ -280,7 +287,7 @@ class _Trainer:
     def _gradient(
         self, lanes: _Lanes, sources: Iterator[Rows | None], share: float, epoch: int, step: int
     ) -> tuple[float, Tensor]:
-        """The sum over the batch's queries of share * weight * loss, and its gradient."""
+        """Sum of share * weight * loss over the queries of the batch, and its gradient."""
         with self._processes.together() as said:
             rows = next(sources, None)
             parts = [] if rows is None else self._of_lanes(lanes, rows, share, epoch, step)
@@ -292,7 +299,7 @@ class _Trainer:
     def _of_lanes(
         self, lanes: _Lanes, rows: Rows, share: float, epoch: int, step: int
     ) -> list[tuple[float, Tensor]]:
-        """The sum of each lane of this rank."""
+        """Loss and gradient of each lane of this process."""
 
         def one(number: int, queries: Integers, shard: Shard) -> tuple[float, Tensor]:
             rng = np.random.default_rng([self._plan.seed, 2, epoch, step, number, *self._number_of_own()])
@@ -317,7 +324,7 @@ class _Trainer:
         return [along(lane) for lane in lanes.mine]
 
     def _is_pure(self, run: Callable[[], object]) -> bool:
-        """Whether the network neither draws from torch's one generator nor keeps statistics as it trains."""
+        """Whether the network draws nothing from torch's global generator and keeps no running statistics."""
         before = self._snapshot()
         state = torch.get_rng_state()
         run()
@@ -334,10 +341,11 @@ class _Trainer:
         rng: np.random.Generator,
         epoch: int,
     ) -> tuple[float, Tensor]:
+        """Loss and gradient of one shard, multiplied by `share` and the weight of its queries."""
         offsets = torch.from_numpy(offsets_of(self._sizes[queries]))
         seed = int(rng.integers(2**63))
         if self._parallel is False:
-            # torch.manual_seed would do the same for devices that are not used, at a higher price
+            # torch.manual_seed would also seed unused devices, which takes longer
             torch.default_generator.manual_seed(seed)
         weight = None if self._query_weight is None else torch.from_numpy(self._query_weight[queries])
         with torch.enable_grad(), drawing_from(rng):
@@ -391,7 +399,7 @@ class _Trainer:
         return State(tensors, tuple(epochs), best, steps)
 
     def _continue(self, state: State) -> dict[str, Tensor]:
-        """Take up a state; the best network so far."""
+        """Continue from a state, and return the tensors of the best network so far."""
 
         def part(prefix: str) -> dict[str, Tensor]:
             return {
@@ -406,20 +414,20 @@ class _Trainer:
 
 @dataclass(frozen=True, eq=False)
 class _Lanes:
-    """A minibatch: n lanes in all, and those of this rank, each of consecutive shards with their numbers."""
+    """A minibatch of n lanes, with the lanes of this process as lists of (shard number, queries)."""
 
     mine: list[list[tuple[int, Integers]]]
     n: int
 
     @property
     def queries(self) -> Integers:
-        """The queries of this process."""
+        """The queries of the lanes of this process."""
         parts = [queries for lane in self.mine for _, queries in lane]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def _shards(batch: Integers, sizes: Integers, budget: int) -> list[Integers]:
-    """The queries in their order, cut into parts of about as many documents each, and about the budget.
+    """Cut the queries, in order, into parts of about equally many documents, each about the budget.
 
     >>> [part.tolist() for part in _shards(np.array([0, 1, 2, 3]), np.array([3, 1, 2, 2]), 4)]
     [[0, 1], [2, 3]]

@@ -1,4 +1,4 @@
-"""The criterion of a network: its mean over queries, which are scored and judged some at a time."""
+"""The mean criterion of a network over queries, which are scored and evaluated span by span."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = ["MeanCriterion", "graded"]
 def graded(
     criterion: Any, convention: str | Convention, sets: Sequence[Data], processes: OneProcess
 ) -> Convention:
-    """The convention, with the highest grade of all the queries where the criterion asks for it, as ERR does.
+    """The convention, with the largest label of all queries as `max_grade` if the criterion needs it (ERR).
 
-    They are judged some at a time, of which each has a highest grade of its own.
+    Queries are evaluated span by span, and each span alone could have a different largest label.
     """
     found = as_convention(convention)
     metrics = () if criterion is None else parse_metrics(criterion)
@@ -39,13 +39,13 @@ def graded(
 
 
 class MeanCriterion:
-    """A function that gives the mean criterion of a network over the queries of some feeds.
+    """A function of a network: the mean criterion over the queries of some feeds.
 
-    scores  gives those of a network for rows, and the offsets of their queries
-    criterion_of  the criterion of each query
+    scores        scores(network, rows, offsets of their queries), the scores of the rows
+    criterion_of  criterion_of(queries, scores), the criterion of each query
 
-    Processes with the same queries share the work, and the mean is that of one process to the last bit. Of
-    processes with their own queries all queries count.
+    Processes with the same queries share the work, and the mean is the same to the last bit as with one
+    process. With processes that have their own queries, the mean is over the queries of all processes.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class MeanCriterion:
         total = float(self._weight.sum())
         if processes.own:
             total = float(processes.total(np.array([total]))[0])
-        if not total > 0:  # where no query counts, all do
+        if not total > 0:  # if every weight is 0, all queries count equally
             self._weight = np.ones_like(self._weight)
         self._plain = plain or not total > 0
 
