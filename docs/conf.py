@@ -72,7 +72,7 @@ html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_logo = html_favicon = "_static/logo.svg"
-html_search_scorer = "_static/search.js"  # guides before the API, and the changelog last
+html_search_scorer = str(HERE / "_static" / "search.js")  # guides before the API, and the changelog last
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {

@@ -88,7 +88,17 @@ def _process(links: Links) -> Callable[..., None]:
         module = getattr(obj, "__module__", None) or name
         rst = to_rst("\n".join(lines), lambda text: links(text, module, name))
         if SECTION.search(rst):
-            rst = str(NumpyDocstring(rst, Config(napoleon_use_rtype=False), app, what, name, obj, options))
+            rst = str(
+                NumpyDocstring(
+                    rst,
+                    Config(napoleon_use_rtype=False, napoleon_use_ivar=True),
+                    app,
+                    what,
+                    name,
+                    obj,
+                    options,
+                )
+            )
         lines[:] = [*rst.split("\n"), ""]
 
     return process
