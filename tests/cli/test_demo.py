@@ -170,12 +170,12 @@ def test_piped_output_is_plain_and_whole(shown):
     folder, out = shown
     assert "\x1b" not in out
     for line in (
-        "How Fold2 was trained",
-        "* the model: the best of them",
-        "Test: means of 32 queries of Fold2",
+        "Training on Fold2",
+        "* best value: this stage is the model",
+        "Test results: means over 32 queries of Fold2",
         "The query that gained most",
-        "The query whose change is nearest to the mean change",
-        "** answers the query, * helps",
+        "The query whose change is closest to the mean change",
+        "Labels: ** the entry answers the query, * it helps.",
         f"Saved {folder / 'new' / MODEL}, the model of Fold2",
         "Next",
     ):
