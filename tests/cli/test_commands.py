@@ -574,7 +574,7 @@ def test_a_run_that_leaves_documents_out(files, tmp_path, run):
         ("1 Q0 d1-0 1 0.5 x\n1 Q0 other 2 0.4 x\n", "line 2: "),
         ("99 Q0 d1-0 1 0.5 x\n", "no document 'd1-0' of query '99'"),
         ("1 Q0 d1-0 1 0.5 x\n1 Q0 d1-0 2 0.4 x\n", "line 2: document 'd1-0' of query '1' occurs twice"),
-        ("1 Q0 d1-0 1 nan x\n", "line 1: expected a finite number as score; got 'nan'"),
+        ("1 Q0 d1-0 1 nan x\n", "line 1: expected a finite number as the score; got 'nan'"),
     ],
 )
 def test_wrong_runs(files, tmp_path, run, text, said):
@@ -846,7 +846,7 @@ def test_a_file_that_is_no_model(files, tmp_path, run, content, said):
         (["train", "TRAIN", "--model", "new", "--penalty", "nan"], "'nan' is not a penalty"),
         (["train", "TRAIN", "--model", "new", "--threads", "0"], "--threads"),
         (["train", "TRAIN", "--model", "new", "--relaxation", "cauchy"], "--relaxation"),
-        (["train", "TRAIN", "--model", "new", "--vali-group", "TEST"], "--vali-group is for"),
+        (["train", "TRAIN", "--model", "new", "--vali-group", "TEST"], "--vali-group requires --vali"),
         (
             ["train", "TRAIN", "--model", "new", "--docid-column", "d"],
             "--docid-column applies only to Parquet",

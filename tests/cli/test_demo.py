@@ -213,7 +213,7 @@ def test_model_figure_and_report_are_left_and_nothing_else(shown):
 
 
 def test_the_lines_of_python_at_the_end_run(shown, tmp_path, warm):
-    lines = re.search(r"as files:\n((?:  .*\n)+)", shown[1])[1]
+    lines = re.search(r"data to files:\n((?:  .*\n)+)", shown[1])[1]
     code = "\n".join(line.strip() for line in lines.splitlines())
     done = warm.run(f"import warnings\nwarnings.simplefilter('error')\n{code}", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -55,9 +55,9 @@ def test_it_writes_and_checks(model, form, folder, tmp_path, run):
     )
     assert (status, error) == (0, "")
     assert text.startswith(f"Wrote {out}: ")
-    assert "of 50 features for " + form in text
+    assert "with 50 features for " + form in text
     assert re.search(r"^Checked on .*test\.txt \(5 queries, \d+ documents\) with ", text, re.MULTILINE)
-    assert float(re.search(r"difference of a score: ([\d.e-]*\d)", text)[1]) < 1e-4
+    assert float(re.search(r"score difference: ([\d.e-]*\d)", text)[1]) < 1e-4
     assert "Same order in all 5 queries." in text
     assert ("assignment" in text) == (model == "beta")
     kinds = {"linear": "sinkprop", "trees": "boosted", "log": "network, log", "query": "sinkprop, query"}

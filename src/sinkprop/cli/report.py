@@ -164,7 +164,7 @@ def _text(source: Path, name: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(
-            f"{name} is not a comparison written by `sinkprop compare --json`. To report on data, give a "
+            f"{name}: not a comparison written by `sinkprop compare --json`. To report on data, give a "
             "saved model: --model FILE."
         ) from None
 
