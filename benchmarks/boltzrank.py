@@ -1,12 +1,12 @@
-"""What BoltzRank costs, and how far its settings and draws move its row.
+"""BoltzRank: its cost, and the effect of its settings and random draws on its results.
 
-    python benchmarks/boltzrank.py cost              the objective, and pair potentials beside sums over pairs
-    python benchmarks/boltzrank.py within OHSUMED    what choice and draw cost, by no test query; minutes
-    python benchmarks/boltzrank.py settings OHSUMED  five-fold test means under other settings; minutes
+    python benchmarks/boltzrank.py cost              times of the objective, and of pair potentials two ways
+    python benchmarks/boltzrank.py within OHSUMED    effect of selection and seeds, no test queries; minutes
+    python benchmarks/boltzrank.py settings OHSUMED  five-fold test means with other settings; minutes
 
-`within` trains on two thirds of a fold's training queries, lets the last third choose, and reports on the
-validation queries; each third is the last in turn. `settings` looks at the test queries of every setting: to
-explain a difference, not to choose by.
+`within` trains on two thirds of a fold's training queries, selects on the remaining third, and reports on the
+validation queries; each third is left out once. `settings` reports test results for every setting. Use them
+to explain a difference, not to choose a setting.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def settings(options: argparse.Namespace) -> None:
-    """Five-fold test means."""
+    """Print five-fold test means."""
     jobs = [(options.folder, fold, name) for name in SETTINGS for fold in range(1, 6)]
     print(f"{'setting':<40}" + "".join(f"{name:>10}" for name in METRICS))
     with ProcessPoolExecutor(options.processes) as pool:
@@ -81,7 +81,7 @@ WITHIN: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def within(options: argparse.Namespace) -> None:
-    """Means over the five folds' validation queries and three divisions of each, and over four seeds."""
+    """Print means over the validation queries of five folds, three splits of each fold, and four seeds."""
     seeds = {name: range(4 if kind == "BoltzRankRanker" else 1) for name, (kind, _) in WITHIN.items()}
     jobs = [
         (options.folder, fold, name, seed, third)
@@ -118,7 +118,7 @@ def one_division(job: tuple[str, int, str, int, int]) -> list[float]:
 
 
 def cost(options: argparse.Namespace) -> None:
-    """Milliseconds for value and gradient, on one thread, of 100 queries; the best of several."""
+    """Print milliseconds for value and gradient of 100 queries on one thread, the best of several runs."""
     from threadpoolctl import threadpool_limits
 
     from sinkprop import NDCG
@@ -147,7 +147,7 @@ def cost(options: argparse.Namespace) -> None:
 
 
 def by_pairs(a: Floats, F_bar: Floats, m: int) -> tuple[Floats, Floats]:
-    """Soft ranks and their reverse pass through all pairs, query by query."""
+    """Soft ranks and their reverse pass as sums over all pairs, query by query."""
     F, a_bar = np.empty_like(a), np.empty_like(a)
     for first in range(0, len(a), m):
         rows = slice(first, first + m)
@@ -160,7 +160,7 @@ def by_pairs(a: Floats, F_bar: Floats, m: int) -> tuple[Floats, Floats]:
 
 
 def best_time(call: Callable[[], Any], seconds: float = 1.0, most: int = 100) -> float:
-    """Seconds of the processor for the fastest of several calls, after one that is not counted."""
+    """CPU seconds of the fastest of several calls, after one that does not count."""
     call()
     times, until = [], time.perf_counter() + seconds
     while len(times) < 3 or (len(times) < most and time.perf_counter() < until):
@@ -180,7 +180,7 @@ def main() -> None:
     costs.set_defaults(section=cost)
     for section in (within, settings):
         means = sections.add_parser(section.__name__)
-        means.add_argument("folder", help="of Fold1 to Fold5")
+        means.add_argument("folder", help="folder with Fold1 to Fold5")
         means.add_argument("--processes", type=int, default=2)
         means.set_defaults(section=section)
     options = parser.parse_args()

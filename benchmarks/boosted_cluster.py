@@ -1,17 +1,18 @@
-"""Boosted trees on a Dask cluster: one worker process beside two, ours beside LightGBM's own, in one run.
+"""Boosted trees on a Dask cluster: one worker against two, and sinkprop against LightGBM's Dask ranker.
 
     python benchmarks/boosted_cluster.py                  2,000 queries of 120 documents, 136 features
     python benchmarks/boosted_cluster.py --queries 500 --rounds 10 --leaves 15
 
-Ours is `BoostedRanker(cluster=client)`, LightGBM's `DaskLGBMRanker` with lambdarank; both have the same
-documents, the same parameters of trees and one thread a worker. A round's time is the mean over all but the
-first, as it is seen on a worker, so that reading, sending and binning the data do not count; beside it stands
-the time of a processor that the worker used, which says more on a machine that has other work to do. NDCG@10
-is that of queries that neither has seen, with as many rounds for both and no early stopping.
+sinkprop's ranker is `BoostedRanker(cluster=client)`, LightGBM's is `DaskLGBMRanker` with lambdarank. Both get
+the same documents, the same tree parameters and one thread per worker. The time of a round is the mean over
+all rounds but the first, measured on a worker: reading, sending and binning the data do not count. The CPU
+time of the worker is printed beside it; it is more reliable on a busy machine. NDCG@10 is computed on queries
+that neither was trained on, with the same number of rounds and without early stopping.
 
-Bytes are what one worker sends in a round: measured for ours, which sends LightGBM's histograms itself. By
-LightGBM's algorithm, a worker gives away all of a histogram but its own share, for the root and for the
-smaller leaf of every split but the last: 16 bytes x bins x features x (leaves - 1) x (workers - 1) / workers.
+Bytes are those that one worker sends per round. They are measured for sinkprop, which sends LightGBM's
+histograms itself. In LightGBM's algorithm, a worker sends each histogram except its own share, for the root
+and for the smaller leaf of every split but the last: 16 bytes x bins x features x (leaves - 1) x (workers -
+1) / workers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from sinkprop.gbdt import BoostedRanker
 
 
 def problem(n_queries: int, size: int, n_features: int, seed: int) -> tuple[Any, Any, Any]:
-    """Features, grades 0 to 4, most of them 0, and query ids."""
+    """Random features, labels 0 to 4, most of them 0, and query ids."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n_queries * size, n_features)).astype(np.float32)
     relevance = X[:, 0] * (X[:, 1] > 0) + 0.5 * X[:, 2] + rng.normal(size=len(X))
@@ -37,7 +38,7 @@ def problem(n_queries: int, size: int, n_features: int, seed: int) -> tuple[Any,
 
 
 class Clock:
-    """A callback of LightGBM that leaves the times of all rounds with the booster."""
+    """A LightGBM callback that stores the times of all rounds in the booster."""
 
     order = 0
 
@@ -48,7 +49,7 @@ class Clock:
 
 
 def ours(client: Any, data: Any, settings: dict[str, Any]) -> tuple[Any, float, Any, float]:
-    """Seconds of a round, by the clock and of a processor, bytes sent, the ranker, seconds of the fit."""
+    """Wall-clock and CPU seconds per round, bytes sent per round, the ranker, and seconds of the fit."""
     began = time.perf_counter()
     X, y, qid = data
     ranker = BoostedRanker(**settings, n_threads=1, verbose=False, cluster=client).fit(X, y, qid=qid)
@@ -58,7 +59,7 @@ def ours(client: Any, data: Any, settings: dict[str, Any]) -> tuple[Any, float, 
 
 
 def lightgbm(client: Any, data: Any, settings: dict[str, Any], n_workers: int) -> tuple[Any, Any, float]:
-    """Seconds of a round of LightGBM's own, the booster, and seconds of the whole fit."""
+    """Seconds per round of LightGBM's Dask ranker, the booster, and seconds of the fit."""
     import dask.array
     from lightgbm import DaskLGBMRanker
 
@@ -75,7 +76,7 @@ def lightgbm(client: Any, data: Any, settings: dict[str, Any], n_workers: int) -
     )
     ranker = DaskLGBMRanker(client=client, force_col_wise=True, verbose=-1, **settings)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it finds fault with parameters that it sets itself
+        warnings.simplefilter("ignore")  # LightGBM warns about parameters that it sets itself
         ranker.fit(arrays[0], arrays[1], group=arrays[2], callbacks=[Clock()])
     ends = np.array(ranker.booster_.ends)
     return (ends[-1] - ends[0]) / (len(ends) - 1), ranker.booster_, time.perf_counter() - began
@@ -112,7 +113,7 @@ def main() -> None:
         )
 
     for n in options.workers:
-        with connected(n) as client, client.as_current():  # LightGBM asks for it
+        with connected(n) as client, client.as_current():  # LightGBM looks for the current client
             client.run(_warm)
             each, sent, ranker, total = ours(client, data, settings)
             formula = 16 * 255 * options.features * (options.leaves - 1) * (n - 1) / n

@@ -1,10 +1,10 @@
-"""Boosted trees on a stored set beside the same fit in memory: resident memory and time.
+"""Boosted trees fitted to a stored set and to the same data in memory: resident memory and time.
 
     python benchmarks/boosted_memory.py --folder DIR [--gigabytes 1] [--trees 5]
 
-Makes a stored set of that many gigabytes of float32 features in the folder (136 features, 120 documents a
-query), or takes the one that is there, and fits in a process of its own each time. "Above" is the largest
-resident memory less that after the import of the library, mapped pages included. The trees must be the same.
+Creates a stored set with that many gigabytes of float32 features in the folder (136 features, 120 documents
+per query), or uses an existing one, and runs each fit in a new process. "Above" is the peak resident memory
+minus that after importing the library, including mapped pages. Both fits must give the same trees.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, required=True, help="where the set is made, or is")
-    parser.add_argument("--gigabytes", type=float, default=1.0, help="of features  [default: 1]")
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="folder of the stored set, which is created if missing"
+    )
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the features  [default: 1]")
     parser.add_argument("--trees", type=int, default=5)
     parser.add_argument("--run", choices=["memory", "stored"], help=argparse.SUPPRESS)
     options = parser.parse_args()

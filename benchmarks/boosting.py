@@ -1,37 +1,38 @@
-"""Boosted trees by SinkProp's derivatives beside LightGBM's and XGBoost's own, with equal budgets.
+"""Boosted trees on SinkProp's derivatives against LightGBM's and XGBoost's objectives, with equal budgets.
 
-    python benchmarks/boosting.py DATA                      every data set there, 1 trial and the best of 6
+    python benchmarks/boosting.py DATA                      all data sets in DATA, 1 trial and the best of 6
     python benchmarks/boosting.py DATA --cache fits.jsonl   the same, keeping each fit: a second run resumes
-    python benchmarks/boosting.py --sets simulated,pydocs   data that needs no file
+    python benchmarks/boosting.py --sets simulated,pydocs   data that needs no files
     python benchmarks/boosting.py --sets '' --letor MQ2008  another data set, in one of LETOR's layouts
     python benchmarks/boosting.py DATA --methods boosted,lambdarank --trials 1 --json table.json
 
-DATA is a folder, by default that in SINKPROP_DATA, with any of
+DATA is a folder with any of the following; the default is the environment variable SINKPROP_DATA.
 
     OHSUMED/Fold1 to Fold5, or ohsumed/S1.txt.xz to S5.txt.xz  LETOR 3.0, its own five folds
-    NP2004-part or np2004-part: files of LETOR text            pooled, and divided into five folds by query
-    lightgbm-example: rank.train, rank.test and their .query   LightGBM's example, pooled and divided likewise
+    NP2004-part or np2004-part: files of LETOR text            pooled, then split into five folds by query
+    lightgbm-example: rank.train, rank.test and their .query   LightGBM's example, pooled and split likewise
 
-Pooled data are divided by a seed into five parts, three to train on, one to choose by, one to test on, each
-in its turn; `--splits` divides them again with other seeds. The simulated sets are five, of five seeds, with
-2,000 queries each: three fifths to train on, a fifth to choose by, a fifth to test on. Pydocs has its own
-folds.
+Pooled data are split at random into five parts: three for training, one for validation and one for testing,
+in rotation. `--splits` repeats this with other seeds. There are five simulated sets, of five seeds, with
+2,000 queries each: three fifths for training, one fifth for validation and one fifth for testing. Pydocs has
+its own folds.
 
 The methods:
 
-    boosted        BoostedRanker as it comes, without a trial
-    boosted-tuned  BoostedRanker, settings tried; the first trial is `boosted`
-    lambdarank     LightGBM's, settings tried; the first trial is LightGBM's defaults
-    rank_xendcg    LightGBM's, likewise
+    boosted        BoostedRanker with its defaults, not tuned
+    boosted-tuned  BoostedRanker, tuned; the first trial is `boosted`
+    lambdarank     LightGBM's objective, tuned; the first trial is LightGBM's defaults
+    rank_xendcg    LightGBM's objective, likewise
     xgboost-ndcg   XGBoost's rank:ndcg, likewise
 
-From the second trial on everyone has the same settings: leaves, least documents of a leaf and learning rate
-are drawn from one grid by a seed (XGBoost, which has no such count, gets a twentieth of it as the least sum
-of curvatures: 1, its default, for 20, LightGBM's). Everyone has the same number of rounds and the same early
-stopping; only `boosted`, and the first trial of `boosted-tuned`, have BoostedRanker's own. The validation
-queries choose the round and the trial, by the mean of NDCG@1, 3, 5 and 10; the test queries choose nothing.
+From the second trial on, all methods use the same settings. Leaves, minimum documents per leaf and learning
+rate are drawn at random from one grid. XGBoost has no minimum number of documents; it gets a twentieth of
+that number as the minimum sum of curvatures (1, its default, for 20, LightGBM's default). All methods have
+the same number of rounds and the same early stopping, except `boosted` and the first trial of
+`boosted-tuned`, which use BoostedRanker's. The round and the trial are chosen on the validation queries, by
+the mean of NDCG@1, 3, 5 and 10. Nothing is chosen on the test queries.
 
-Differences are tested per query: the mean of the four metrics, of `boosted` less that of each other row.
+Differences are tested per query: the mean of the four metrics for `boosted`, minus that for each other row.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ TUNED = "boosted-tuned"
 METHODS = (OURS, TUNED, "lambdarank", "rank_xendcg", "xgboost-ndcg")
 EMPTY = "skip"
 LEAVES = (4, 8, 15, 31, 63)
-LEAST = (5, 20, 50, 100)  # documents of a leaf
-# XGBoost has a least sum of curvatures instead: its default, 1, for LightGBM's, 20
+LEAST = (5, 20, 50, 100)  # minimum documents per leaf
+# XGBoost has a minimum sum of curvatures instead: its default is 1, where LightGBM's is 20 documents
 CURVATURE_OF_A_DOCUMENT = 1 / 20
 RATES = (0.02, 0.05, 0.1, 0.2)
 GRID_SEED = 2026
@@ -89,7 +90,7 @@ SIMULATION_SEEDS = 5
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: its name, what kind of it (a name of `SETS` or `SIMULATED`, or "letor"), where it lies."""
+    """A data set: its name, its kind (a name in `SETS` or `SIMULATED`, or "letor") and its path."""
 
     name: str
     kind: str
@@ -100,7 +101,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Job:
-    """One fit: `trial` 0 is the method's own defaults."""
+    """One fit. Trial 0 uses the method's defaults."""
 
     source: Source
     fold: str
@@ -111,7 +112,7 @@ class Job:
 
 
 def setting(trial: int) -> dict[str, Any]:
-    """The settings of a trial, the same for every method; {} for the first, the defaults of each."""
+    """The settings of a trial, which are the same for every method; {} for the first trial, the defaults."""
     if trial == 0:
         return {}
     combinations = list(itertools.product(LEAVES, LEAST, RATES))
@@ -121,7 +122,7 @@ def setting(trial: int) -> dict[str, Any]:
 
 
 def renumbered(parts: Sequence[Queries]) -> Queries:
-    """All queries together, numbered from 1, with as many features as the widest part."""
+    """The queries of all parts together, numbered from 1, with the features of the widest part."""
     width = max(part.n_features for part in parts)
     X = [np.pad(part.X, ((0, 0), (0, width - part.n_features))) for part in parts]
     first, qids = 1, []
@@ -133,7 +134,7 @@ def renumbered(parts: Sequence[Queries]) -> Queries:
 
 
 def in_five(queries: Queries, seed: int, prefix: str = "") -> list[Fold]:
-    """Five folds of three, one and one fifths of the queries, in LETOR's rotation."""
+    """Five folds in LETOR's rotation: 3/5 of the queries for training, 1/5 for validation, 1/5 for test."""
     ids = queries.groups.queries
     parts = np.array_split(ids[np.random.default_rng(seed).permutation(len(ids))], 5)
     folds = []
@@ -145,7 +146,7 @@ def in_five(queries: Queries, seed: int, prefix: str = "") -> list[Fold]:
 
 
 def read(path: Path) -> Queries:
-    """A file of LETOR text; LightGBM's sizes of queries stand beside it, also where it is packed."""
+    """Read LETOR text. LightGBM's file of query sizes is found beside it, even if the text is compressed."""
     sizes = path.with_name(path.name.removesuffix(".xz") + ".query")
     if sizes.exists():
         return load_letor(path, group=sinkprop.data.letor.load_query_sizes(sizes))
@@ -193,7 +194,7 @@ def folds_of(source: Source) -> tuple[Fold, ...]:
 
 @lru_cache(maxsize=32)
 def fingerprint(source: Source, fold: str) -> str:
-    """Of the data of a fold, so that a cache knows other data of the same name."""
+    """A hash of the data of a fold, so that the cache detects different data with the same name."""
     found = hashlib.sha256()
     own = the_fold(source, fold)
     for part in (own.train, own.vali, own.test):
@@ -208,7 +209,7 @@ def the_fold(source: Source, name: str) -> Fold:
 
 @lru_cache(maxsize=1)
 def own_code() -> str:
-    """Of what our own fits depend on: they are done again where it has changed."""
+    """A hash of the source code that sinkprop's fits depend on; they are repeated when it changes."""
     package = Path(sinkprop.__file__).parent
     found = hashlib.sha256()
     for path in sorted(
@@ -219,19 +220,19 @@ def own_code() -> str:
 
 
 def version(method: str) -> str:
-    """What made the fit."""
+    """The version of the library that makes the fit."""
     import importlib.metadata
 
     package = "xgboost" if method.startswith("xgboost") else "lightgbm"
     try:
         number = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # the distribution may be called xgboost-cpu
+    except importlib.metadata.PackageNotFoundError:  # the distribution may be named xgboost-cpu
         number = importlib.import_module(package).__version__
     return f"{package} {number}" + (f", sinkprop {own_code()}" if method in (OURS, TUNED) else "")
 
 
 def key_of(job: Job) -> str:
-    """What a kept fit is found by: everything that decides its result."""
+    """The key of a fit in the cache: everything that determines its result."""
     own = job.method if job.method != TUNED or job.trial else OURS  # the first trial is `boosted`
     budget = [] if own == OURS else [job.rounds, job.patience]
     told = [fingerprint(job.source, job.fold), own, setting(job.trial), *budget, METRICS, EMPTY]
@@ -245,7 +246,7 @@ def criterion(y: Any, scores: Any, qid: Any) -> float:
 
 
 def fit(job: Job) -> tuple[Any, int]:
-    """A function from features to scores, and the number of rounds that was chosen."""
+    """A function from features to scores, and the chosen number of rounds."""
     fold = the_fold(job.source, job.fold)
     train, vali = (by_query(part) for part in (fold.train, fold.vali))
     if job.method in (OURS, TUNED):
@@ -340,7 +341,7 @@ def fit_xgboost(job: Job, train: Queries, vali: Queries) -> tuple[Any, int]:
 
 
 def run(job: Job) -> dict[str, Any]:
-    """The record of a fit: its criterion on the validation queries, and the test queries' metrics."""
+    """The record of a fit: the criterion on the validation queries and the metrics of the test queries."""
     began = time.process_time()
     scores_of, rounds = fit(job)
     seconds = time.process_time() - began
@@ -367,7 +368,7 @@ def run(job: Job) -> dict[str, Any]:
 
 
 class Cache:
-    """Fits in a file, one a line; None keeps them in memory. A line that was cut off is left out."""
+    """Fits kept in a file, one per line, or in memory if the path is None. An incomplete line is ignored."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -392,7 +393,7 @@ class Cache:
 
 
 def sources(options: argparse.Namespace) -> Iterator[Source]:
-    """The data sets asked for, or found."""
+    """The requested data sets, or by default those that are found."""
     wanted = None if options.sets is None else [name for name in options.sets.split(",") if name]
     where = {"ohsumed": ("OHSUMED", "ohsumed"), "np2004": ("NP2004-part", "np2004-part")}
     where["lightgbm"] = ("lightgbm-example",)
@@ -426,7 +427,7 @@ def jobs_of(
 
 
 def rows_of(methods: Sequence[str], trials: Sequence[int]) -> list[tuple[str, str, int]]:
-    """Name of the row, method, number of trials. A tuned row of one trial would be `boosted` again."""
+    """(name, method, number of trials) of each row. One trial of the tuned method would repeat `boosted`."""
     rows = [(OURS, OURS, 1)] if OURS in methods else []
     for method in methods:
         rows += [
@@ -440,18 +441,18 @@ def rows_of(methods: Sequence[str], trials: Sequence[int]) -> list[tuple[str, st
 def comparison(
     source: Source, rows: Sequence[tuple[str, str, int]], cache: Cache, rounds: int, patience: int
 ) -> tuple[Comparison, dict[str, list[dict[str, Any]]]]:
-    """The results of the rows, and for each of them the fits that were chosen."""
+    """The results of each row, and the fits that were chosen for it."""
     results, chosen = [], {}
     for name, method, n_trials in rows:
         chosen[name] = []
         for fold in folds_of(source):
             jobs = [Job(source, fold.name, method, t, rounds, patience) for t in range(n_trials)]
             tried = [cache.found[key_of(job)] for job in jobs]
-            best = max(tried, key=lambda record: record["criterion"])  # of equals the first
+            best = max(tried, key=lambda record: record["criterion"])  # the first of equals
             chosen[name].append(best)
             per_query = {k: np.array(v, dtype=np.float64) for k, v in best["per_query"].items()}
             per_query[MEAN] = np.mean([per_query[k] for k in METRICS], axis=0)
-            # other seeds' queries are other queries; other divisions' are not
+            # other seeds have other queries; other splits have the same queries
             prefix = f"{fold.name}/" if source.kind in SIMULATED else ""
             results.append(
                 Result(
@@ -519,15 +520,19 @@ def parsed() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", nargs="?", default=os.environ.get("SINKPROP_DATA"))
-    parser.add_argument("--sets", help=f"of {', '.join((*FILES, *SIMULATED, 'pydocs'))}")
-    parser.add_argument("--letor", nargs="*", default=[], metavar="DIR", help="further data sets")
+    parser.add_argument("--sets", help=f"data sets, from {', '.join((*FILES, *SIMULATED, 'pydocs'))}")
+    parser.add_argument("--letor", nargs="*", default=[], metavar="DIR", help="folders of more data sets")
     parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--trials", type=int, nargs="+", default=[1, 6], help="a row for each number")
+    parser.add_argument(
+        "--trials", type=int, nargs="+", default=[1, 6], help="numbers of trials, one row for each"
+    )
     parser.add_argument("--rounds", type=int, default=500)
-    parser.add_argument("--patience", type=int, default=50, help="rounds without a better criterion")
-    parser.add_argument("--splits", type=int, default=1, help="divisions of each pooled data set")
-    parser.add_argument("--queries", type=int, default=2000, help="of a simulated set")
-    parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
+    parser.add_argument(
+        "--patience", type=int, default=50, help="rounds without improvement before early stopping"
+    )
+    parser.add_argument("--splits", type=int, default=1, help="random splits of each pooled data set")
+    parser.add_argument("--queries", type=int, default=2000, help="queries per simulated set")
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes, of one thread each")
     parser.add_argument("--cache", type=Path, help="file that keeps every fit")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -1,17 +1,17 @@
-"""A round of boosting with SinkProp's derivatives beside LightGBM's own lambdarank, both in one run.
+"""Time of a boosting round with SinkProp's derivatives and with LightGBM's lambdarank, in one run.
 
     python benchmarks/boosting_rounds.py                    10,000 queries of 120 documents, two threads
     python benchmarks/boosting_rounds.py --queries 1000     a first look
     python benchmarks/boosting_rounds.py --features 136 --leaves 63 --threads 1
 
-Both have the same data, already in LightGBM's bins, and the same parameters of trees. Rounds take turns,
-after some that are not counted, so that what else the machine does falls on all alike. Times are medians;
-ratios are medians over rounds that stood side by side, with the quartiles. The third in turn is given the
-derivatives that ours has just computed and grows the same tree from them: the difference of ours to it is
-what the derivatives cost, and that of lambdarank, whose trees are others, about what its own cost. Ours are
-also timed alone, with the scores of the last round.
+Both use the same data, already in LightGBM's bins, and the same tree parameters. After some rounds that do
+not count, the rounds of the objectives alternate, so that other work on the machine affects all of them.
+Times are medians. Ratios are medians over adjacent rounds, with quartiles. A third objective is given the
+derivatives that SinkProp has just computed and grows the same tree from them. SinkProp's time minus this time
+is the cost of its derivatives. Lambdarank's time minus this time is about the cost of its derivatives, since
+its trees differ. SinkProp's derivatives are also timed alone, with the scores of the last round.
 
-The last lines are of as many documents in lists of 20,000, which lambdarank refuses.
+The last lines have as many documents in lists of 20,000, which lambdarank does not support.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONG = 20_000
 
 
 def problem(n_queries: int, size: int, n_features: int) -> tuple[Any, Any, Any]:
-    """Features, grades 0 to 4, most of them 0, and sizes of queries."""
+    """Random features, labels 0 to 4, most of them 0, and query sizes."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n_queries * size, n_features)).astype(np.float32)
     relevance = X[:, 0] * (X[:, 1] > 0) + 0.5 * X[:, 2] + rng.normal(size=len(X))
@@ -42,7 +42,7 @@ def problem(n_queries: int, size: int, n_features: int) -> tuple[Any, Any, Any]:
 def rounds(
     X: Any, y: Any, sizes: Any, objectives: dict[str, Any], options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Seconds of the rounds of each objective: a name of LightGBM's, or a function of ours."""
+    """Seconds of the rounds of each objective, which is a LightGBM name or a Python function."""
     shared = {
         "num_leaves": options.leaves,
         "num_threads": options.threads,
@@ -86,7 +86,7 @@ class Kept:
 
 
 def alone(of: Derivatives, scores: Any, repetitions: int) -> float:
-    """Median seconds of our derivatives."""
+    """Median seconds to compute SinkProp's derivatives."""
     times = []
     for _ in range(repetitions + 1):
         began = time.perf_counter()
@@ -103,10 +103,10 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=120)
     parser.add_argument("--features", type=int, default=40)
     parser.add_argument("--leaves", type=int, default=31)
-    parser.add_argument("--truncation", type=int, default=30, help="of lambdarank")
+    parser.add_argument("--truncation", type=int, default=30, help="truncation level of lambdarank")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=15, help="that are counted")
-    parser.add_argument("--warm", type=int, default=3, help="rounds before those")
+    parser.add_argument("--rounds", type=int, default=15, help="number of rounds that count")
+    parser.add_argument("--warm", type=int, default=3, help="number of rounds before those")
     options = parser.parse_args()
 
     X, y, sizes = problem(options.queries, options.size, options.features)

@@ -1,14 +1,14 @@
-"""What each setting of BoostedRanker is worth: one change from its defaults at a time.
+"""The effect of each setting of BoostedRanker: one change from the defaults at a time.
 
     python benchmarks/boosting_settings.py DATA                      the data sets of benchmarks/boosting.py
-    python benchmarks/boosting_settings.py --sets simulated,pydocs   data that needs no file
-    python benchmarks/boosting_settings.py DATA --only noise,width   the rows whose names hold one of these
+    python benchmarks/boosting_settings.py --sets simulated,pydocs   data that needs no files
+    python benchmarks/boosting_settings.py DATA --only noise,width   the rows whose names contain one of these
 
-No test query of the contest (benchmarks/boosting.py) takes part: the training and validation queries of each
-fold are divided anew by a seed, three fifths to train on, a fifth to stop by, a fifth to measure. A fold's
-validation queries are another fold's test queries, as LETOR's rotation has it. A cell is the mean of
-NDCG@1, 3, 5 and 10 over the measured queries of all folds, times 100; "mean" is that over data sets, and "±"
-the standard error of its difference from the first row, over queries.
+Test queries are not used: the training and validation queries of each fold are split again at random, with
+three fifths for training, one fifth for early stopping and one fifth for measuring. In LETOR's rotation, the
+validation queries of a fold are the test queries of another fold, which benchmarks/boosting.py reports on. A
+cell is the mean of NDCG@1, 3, 5 and 10 over the measured queries of all folds, times 100. "mean" is the mean
+over data sets, and "±" is the standard error, over queries, of its difference from the first row.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "half the features a split": {"feature_fraction_bynode": 0.5},
     "half the queries a tree": {"subsample": 0.5},
     "after 20 trees of lambdarank": {"warm": 20},
-    # the same trees, rate and early stopping, on another gradient
+    # the same trees, learning rate and early stopping with another gradient
     "lambdarank's gradient": {"objective": "lambdarank"},
     "rank_xendcg's gradient": {"objective": "rank_xendcg"},
 }
 
 
 def measured(task: tuple[Source, int, str, int]) -> Any:
-    """(queries,) the mean of the four metrics of each measured query, under a variant."""
+    """The mean of the four metrics for each measured query of a variant, (queries,)."""
     import lightgbm
 
     from sinkprop.gbdt import BoostedRanker
@@ -96,7 +96,7 @@ def measured(task: tuple[Source, int, str, int]) -> Any:
 
 
 def rival(objective: str, train: Queries, vali: Queries) -> Any:
-    """LightGBM's own objective with all else as BoostedRanker has it, the criterion too."""
+    """Fit LightGBM's objective with everything else, including the criterion, as in BoostedRanker."""
     import lightgbm
 
     from sinkprop.gbdt import Derivatives, TreeLoss
@@ -138,9 +138,11 @@ def main() -> None:
     )
     parser.add_argument("data", nargs="?", default=os.environ.get("SINKPROP_DATA"))
     parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--queries", type=int, default=600, help="of a simulated set")
-    parser.add_argument("--repeats", type=int, default=2, help="divisions of each fold's queries, and seeds")
-    parser.add_argument("--only", help="parts of variants' names, between commas")
+    parser.add_argument("--queries", type=int, default=600, help="queries per simulated set")
+    parser.add_argument(
+        "--repeats", type=int, default=2, help="random splits of each fold's queries, with their seeds"
+    )
+    parser.add_argument("--only", help="comma-separated parts of the names of variants")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     options.letor, options.splits = [], 1

@@ -1,11 +1,12 @@
-"""What a choice changes: gain, kernel, iterations, epsilon one at a time, and three front ends on one task.
+"""The effect of gain, kernel, iterations and epsilon, one at a time, and three kinds of rankers on one task.
 
-    python benchmarks/choosing.py settings         SinkPropRanker on pydocs, five folds, one change a row
+    python benchmarks/choosing.py settings         SinkPropRanker on pydocs, five folds, one change per row
     python benchmarks/choosing.py front-ends       linear, network and trees on pydocs and simulated queries
 
-Every fit chooses its penalty, sigma, epoch or number of trees by the validation queries. Test queries choose
-nothing; "±" is the standard error, over queries, of the difference of NDCG@10 from the first row. Settings
-are compared in LETOR's convention, front ends in the standard one, since simulated queries may be short.
+Every fit chooses its penalty, sigma, epoch or number of trees on the validation queries. Nothing is chosen on
+the test queries. "±" is the standard error, over queries, of the difference of NDCG@10 from the first row.
+Settings are compared in LETOR's convention, rankers in the standard one, since simulated queries may be
+short.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _linear(**changed: Any) -> SinkPropRanker:
 
 
 def _simulated(n_train: int, nonlinearity: float) -> Fold:
-    """`n_train` queries to train on, as many as a third of them to choose by, and 500 to test on."""
+    """`n_train` training queries, a third as many validation queries, and 500 test queries."""
     n_vali = n_train // 3
     queries = make_ranking(n_train + n_vali + 500, nonlinearity=nonlinearity, random_state=11)
     ids = queries.groups.queries
@@ -93,7 +94,7 @@ def _simulated(n_train: int, nonlinearity: float) -> Fold:
 def _tested(
     folds: Sequence[Fold], make: Callable[[], Any], convention: str = "letor"
 ) -> tuple[dict[str, np.ndarray], float]:
-    """Values of every test query, and the seconds that the fits took."""
+    """The metric of every test query, and the seconds of the fits."""
     found: dict[str, list[np.ndarray]] = {metric: [] for metric in METRICS}
     seconds = 0.0
     for fold in folds:

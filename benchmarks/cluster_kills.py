@@ -1,11 +1,11 @@
-"""Fits on a Dask cluster of which a worker is killed at a random moment: does each end, with the same model?
+"""Fits on a Dask cluster whose worker is killed at a random moment: does each finish with the same model?
 
     python benchmarks/cluster_kills.py --folder DIR [--fits 20] [--data stored|arrays|files|frame]
 
-First a fit without a kill says how long one takes, and what its model is. Then each fit has a worker process,
-drawn at random, killed (SIGKILL) at a moment drawn at random from its beginning to its expected end; Dask
-starts another in its place. A fit that ended before the kill does not count, and is made again. Printed are
-the moment, the seconds of the fit, and whether the weights, the normalization and the record of the stages
+A first fit without a kill gives the expected time and the expected model. During each further fit, a random
+worker process is killed (SIGKILL) at a random moment between its start and its expected end, and Dask starts
+a new one. A fit that finishes before the kill does not count and is repeated. The output has the moment of
+the kill, the seconds of the fit, and whether the weights, the feature scaling and the record of the stages
 are the same to the last bit.
 """
 
@@ -28,14 +28,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, required=True, help="where the data are made, or are")
-    parser.add_argument("--queries", type=int, default=2_000, help="[default: 2000]")
-    parser.add_argument("--fits", type=int, default=20, help="[default: 20]")
-    parser.add_argument("--workers", type=int, default=2, help="[default: 2]")
     parser.add_argument(
-        "--data", choices=["stored", "arrays", "files", "frame"], default="stored", help="[default: stored]"
+        "--folder", type=Path, required=True, help="folder of the data, which are created if missing"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of workers and moments  [default: 0]")
+    parser.add_argument("--queries", type=int, default=2_000, help="number of queries  [default: 2000]")
+    parser.add_argument("--fits", type=int, default=20, help="number of fits with a kill  [default: 20]")
+    parser.add_argument("--workers", type=int, default=2, help="number of workers  [default: 2]")
+    parser.add_argument(
+        "--data",
+        choices=["stored", "arrays", "files", "frame"],
+        default="stored",
+        help="form of the data  [default: stored]",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="random seed of workers and moments  [default: 0]"
+    )
     options = parser.parse_args()
     path = options.folder / f"simulated-{options.queries}-queries.queries"
     make(path, (options.queries - 0.5) * 4 * N_FEATURES * DOCUMENTS / 1e9)
@@ -45,7 +52,7 @@ def main() -> None:
 
 
 def data_of(kind: str, path: Path, folder: Path) -> dict:
-    """What `fit` is given."""
+    """The arguments of `fit`."""
     from sinkprop import open_queries, save_letor
 
     stored = open_queries(path)
@@ -105,13 +112,13 @@ def run(data: dict, options: argparse.Namespace) -> None:
 def kill(pid: int, killed: list[int]) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:  # Dask had ended it
+    except ProcessLookupError:  # Dask has already ended it
         return
     killed.append(pid)
 
 
 def processes(client, count: int) -> list[int]:
-    """The ids of all workers' processes, once they are there."""
+    """The process ids of all workers, after waiting for them to start."""
     from sinkprop.cluster.connecting import ask
 
     while True:
@@ -122,7 +129,7 @@ def processes(client, count: int) -> list[int]:
 
 
 def fitted(data: dict, client) -> tuple:
-    """All numbers of a model."""
+    """Every number of a model, for comparison."""
     from sinkprop import Annealing, SinkPropRanker
 
     ranker = SinkPropRanker(

@@ -1,10 +1,10 @@
-"""One Dask worker process against two, of one thread each: an evaluation, and a short fit.
+"""One Dask worker process against two, with one thread each: time of an evaluation and of a short fit.
 
     python benchmarks/cluster_speed.py --folder DIR [--queries 20000]
 
-Makes a stored set of queries of 120 documents with 136 features in the folder, or takes the one there. Both
-clusters run all the time and take turns, so that what else the machine does meets both alike. The fits must
-have the weights of the fit in this process.
+Creates a stored set in the folder, with 120 documents per query and 136 features, or uses an existing one.
+Both clusters run all the time and take turns, so that other work on the machine affects both. The fits must
+have the same weights as a fit in this process.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, required=True, help="where the set is made, or is")
-    parser.add_argument("--queries", type=int, default=20_000, help="[default: 20000]")
-    parser.add_argument("--repeats", type=int, default=9, help="evaluations on each  [default: 9]")
-    parser.add_argument("--fits", type=int, default=3, help="on each  [default: 3]")
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="folder of the stored set, which is created if missing"
+    )
+    parser.add_argument("--queries", type=int, default=20_000, help="number of queries  [default: 20000]")
+    parser.add_argument("--repeats", type=int, default=9, help="evaluations on each cluster  [default: 9]")
+    parser.add_argument("--fits", type=int, default=3, help="fits on each cluster  [default: 3]")
     options = parser.parse_args()
     gigabytes = (options.queries - 0.5) * 4 * N_FEATURES * DOCUMENTS / 1e9
     path = options.folder / f"simulated-{options.queries}-queries.queries"
@@ -64,7 +66,7 @@ def compare(path: Path, repeats: int, n_fits: int) -> None:
 
 
 def evaluations(stack: ExitStack, clients: dict, stored, repeats: int) -> dict[int, float]:
-    """The median seconds of an evaluation on each cluster, taking turns."""
+    """Median seconds of an evaluation on each cluster; the clusters take turns."""
     climbs = {count: stack.enter_context(objective(client, stored)) for count, client in clients.items()}
     times: dict[int, list[float]] = {count: [] for count in clients}
     for i in range(repeats + 1):  # the first opens the files
@@ -77,7 +79,7 @@ def evaluations(stack: ExitStack, clients: dict, stored, repeats: int) -> dict[i
 
 @contextmanager
 def objective(client, stored):
-    """The expected gain of the queries on a cluster, how smooth, and the source of the queries."""
+    """The expected gain of the queries on a cluster, its relaxation, and the source of the queries."""
     from sinkprop import NDCG, Selection, SmoothedIndicator
     from sinkprop.cluster import cluster_source
     from sinkprop.data.feature_scaling import scaling_of
@@ -95,7 +97,7 @@ def objective(client, stored):
 
 
 def fitted(stored, client) -> tuple[np.ndarray, float]:
-    """The weights of a short fit, in this process on one thread or on a cluster, and its seconds."""
+    """The weights and the seconds of a short fit, in this process on one thread or on a cluster."""
     from sinkprop import Annealing, SinkPropRanker
 
     ranker = SinkPropRanker(

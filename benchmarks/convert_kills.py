@@ -1,12 +1,12 @@
-"""Conversions that are killed at random moments and resumed, and whether they make the same bytes.
+"""Conversions that are killed at random moments and resumed: do they produce the same bytes?
 
-    python benchmarks/convert_kills.py                  300 MB of LETOR text, ten kills; some three minutes
+    python benchmarks/convert_kills.py                  300 MB of LETOR text, ten kills; about three minutes
     python benchmarks/convert_kills.py --megabytes 50 --kills 3 --kind parquet
 
-Makes a file, converts it once without a kill, and then again and again: each time a process of its own is
-sent SIGKILL at a moment drawn evenly from the time that a whole conversion takes, the same call is made
-again until the set is there (and in three cases of ten is killed once more), and the SHA-256 of every file of
-it, the manifest included, is compared with that of the first.
+Creates a file and converts it once without a kill. Then each further conversion runs in a new process, which
+gets SIGKILL at a random moment, uniform over the time of a whole conversion. The same call is repeated until
+the stored set is complete; in three cases of ten it is killed once more. The SHA-256 of every file of the
+set, including the manifest, is compared with that of the first conversion.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 import sinkprop
 
 N_FEATURES, DOCUMENTS = 136, 100
-PART_BYTES = 8 << 20  # small, so that a kill falls between parts as well as into one
+PART_BYTES = 8 << 20  # small, so that kills hit both within and between parts
 
 
 def make_file(path: Path, megabytes: int, kind: str) -> None:
@@ -60,7 +60,7 @@ def make_file(path: Path, megabytes: int, kind: str) -> None:
 
 
 def start(path: Path, out: Path, kind: str) -> subprocess.Popen[bytes]:
-    """A process that converts, and has begun to."""
+    """A process that has started to convert."""
     code = (
         "import sys, pyarrow.csv, pyarrow.parquet; from sinkprop.store import convert; print(flush=True); "
         f"convert(sys.argv[1], sys.argv[2], kind={kind!r}, part_bytes={PART_BYTES})"
@@ -80,7 +80,7 @@ def parts_in(folder: Path) -> int:
 
 
 def killed(path: Path, out: Path, kind: str, after: float) -> bool:
-    """Whether the process was killed, and had not ended, so many seconds after its start."""
+    """Start a conversion and kill it `after` seconds. Returns whether it was still running."""
     process = start(path, out, kind)
     try:
         process.wait(after)
@@ -97,7 +97,9 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--kind", choices=["letor", "csv", "parquet"], default="letor")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="where to work  [default: the system's for such files]")
+    parser.add_argument(
+        "--folder", type=Path, help="working folder  [default: the system's temporary folder]"
+    )
     given = parser.parse_args()
     rng = np.random.default_rng(given.seed)
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
@@ -118,7 +120,7 @@ def main() -> None:
         while done < given.kills:
             moment = float(rng.uniform(0, seconds))
             if not killed(path, out, given.kind, moment):
-                shutil.rmtree(out)  # it was faster than the first: no kill
+                shutil.rmtree(out)  # it finished before the kill
                 continue
             done += 1
             found = parts_in(work) if work.exists() else 0

@@ -1,14 +1,14 @@
-"""Where each of the native layer's ways to the Gaussian kernel is fastest, and whether it picks that one.
+"""The fastest native method for the Gaussian kernel at each size, and whether the native layer picks it.
 
     python benchmarks/crossover.py                          everything, about a minute
     python benchmarks/crossover.py --accuracy fast --sizes 16,32,48 --sigmas 0.1,1
 
-Each line is one number of documents n and one width sigma, in standard deviations of the scores: microseconds
-a query with every method forced in turn, the fastest, and the time of the native layer's own choice ("auto")
-over that. Queries are measured in batches, so that the cost of a Python call does not hide the differences.
-The constants behind the choice are `Limits` in native/kernels/kernels.cpp and `most_cells` in
-native/kernels/cell_sums.hpp.
-A method may be fastest where it is not accurate enough: the choice minds that too, this table does not.
+Each line is for one number of documents n and one width sigma, in standard deviations of the scores. It shows
+microseconds per query for every method, the fastest method, and the time of the native layer's own choice
+("auto") divided by the fastest time. Queries are measured in batches, so that the cost of a Python call does
+not hide the differences. The constants of the choice are `Limits` in native/kernels/kernels.cpp and
+`most_cells` in native/kernels/cell_sums.hpp. The fastest method may not be accurate enough: the native
+layer's choice takes accuracy into account, this table does not.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ METHODS = ("direct", "banded", "cells", "fine cells", "sums")
 SIZES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1000, 2000, 4000)
 SIGMAS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 ACCURACIES: tuple[Accuracy, ...] = ("fast", "exact")
-ROWS = 4000  # documents of a batch
+ROWS = 4000  # documents per batch
 TOLERANCE = 1.1
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Microseconds a query of each method, infinite where it refuses, and of the native layer's choice."""
+    """Microseconds per query of each method, infinite if not applicable, and of the native layer's choice."""
 
     n: int
     sigma: float
@@ -51,7 +51,7 @@ class Cell:
 
     @property
     def excess(self) -> float:
-        """Time of the choice over that of the fastest method."""
+        """Time of the native layer's choice divided by that of the fastest method."""
         return self.auto / self.times[self.best]
 
 
@@ -63,7 +63,7 @@ def measure(n: int, sigma: float, accuracy: Accuracy, seconds: float, use: Calla
     relaxation = sinkprop.SmoothedIndicator(sigma, accuracy=accuracy)
     best = dict.fromkeys((*METHODS, "auto"), math.inf)
     dropped: set[str] = set()
-    # Alternating rounds: a drift of the machine meets all methods alike.
+    # Rounds alternate, so that a slower machine affects all methods.
     for _ in range(3):
         for method in [m for m in best if m not in dropped]:
             use(method)
@@ -78,7 +78,7 @@ def measure(n: int, sigma: float, accuracy: Accuracy, seconds: float, use: Calla
                         break
             except (ValueError, RuntimeError):
                 dropped.add(method)
-        # One round is enough for what is far from the fastest.
+        # One round is enough for a method that is far from the fastest.
         dropped |= {m for m, t in best.items() if t > 5 * min(best.values())}
     auto = best.pop("auto")
     return Cell(n, sigma, best, auto)
@@ -115,7 +115,7 @@ def text(microseconds: float) -> str:
 
 
 def native_switch() -> Callable[[str], None]:
-    """The native layer's `use_method`, which forces one of the methods, or "auto" again."""
+    """The native layer's function `use_method`, which forces a method, or returns to "auto"."""
     use: Callable[[str], None] | None = getattr(_native, "use_method", None)
     if use is None:
         sys.exit(
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--accuracy", choices=ACCURACIES, nargs="+", default=list(ACCURACIES))
     parser.add_argument("--sizes", type=numbers(int), default=list(SIZES), metavar="N,N,...")
     parser.add_argument("--sigmas", type=numbers(float), default=list(SIGMAS), metavar="S,S,...")
-    parser.add_argument("--seconds", type=float, default=0.03, help="spent on each method of each line")
+    parser.add_argument("--seconds", type=float, default=0.03, help="time for each method of each line")
     options = parser.parse_args()
     native_switch()
     for accuracy in options.accuracy:

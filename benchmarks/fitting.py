@@ -1,10 +1,10 @@
-"""What an evaluation costs inside a fit, beside what it is made of.
+"""The cost of an evaluation within a fit, and of its parts.
 
     python benchmarks/fitting.py [--queries 10000] [--documents 120] [--features 136] [--threads N]
 
 An L-BFGS evaluation needs two products with the features, X w and X' g, and the expected gain with its
-gradient. Printed: seconds for each of the three alone, and per evaluation of a whole `fit`, with the
-optimizer and the checks.
+gradient. The output has the seconds of each of the three alone, and the seconds per evaluation of a whole
+`fit`, including the optimizer and the checks.
 """
 
 import argparse

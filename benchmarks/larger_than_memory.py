@@ -1,20 +1,21 @@
-"""A linear fit on a stored set beside the speed of the disk and the fit in memory; time and resident memory.
+"""Time and memory of a linear fit to a stored set, compared with reading the disk and a fit in memory.
 
     python benchmarks/larger_than_memory.py --folder DIR [--gigabytes 8]
 
-Makes a stored set of that many gigabytes of float32 features in the folder (136 features, 120 documents a
-query), or takes the one that is there, and then, each in a process of its own:
+Creates a stored set with that many gigabytes of float32 features in the folder (136 features, 120 documents
+per query), or uses an existing one. Then runs, each in a new process:
 
-    disk     reads its files from the disk, after the system was told to forget them
-    memory   loads the set, and fits
-    stored   fits to the set as it is read, the file cache cold at its start
+    disk     reads the files from the disk, after removing them from the file cache
+    memory   loads the set and fits
+    stored   fits to the stored set, starting with a cold file cache
 
-Both fits are the same short one (one penalty, three stages), and must give the same weights. With --limit the
-fit to the stored set has that much memory in all, file cache included, and so reads the disk in every pass.
+Both fits are the same short one (one penalty, three stages) and must give the same weights. With --limit, the
+fit to the stored set has that much memory in all, including the file cache, so it reads the disk in every
+pass.
 
-"Rate" is that of the features that go by in all passes of the fit, from its first to its last: one for each
-evaluation that its record has, and a few before the first and after each stage. "Above" is the largest
-resident memory less that after the import of the library, mapped pages included.
+"Rate" is the size of the features read in all passes of the fit, divided by its time. There is one pass per
+evaluation, and a few more before the first stage and after each stage. "Above" is the peak resident memory
+minus that after importing the library, including mapped pages.
 """
 
 from __future__ import annotations
@@ -37,21 +38,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, required=True, help="where the set is made, or is")
-    parser.add_argument("--gigabytes", type=float, default=8.0, help="of features  [default: 8]")
-    parser.add_argument("--threads", type=int, default=None, help="[default: all processors]")
-    parser.add_argument("--stages", type=int, default=3, help="of the fit  [default: 3]")
     parser.add_argument(
-        "--limit", type=float, help="gigabytes for the stored fit, by a control group of Linux; takes root"
+        "--folder", type=Path, required=True, help="folder of the stored set, which is created if missing"
     )
-    parser.add_argument("--no-memory", action="store_true", help="leave out the fit in memory")
+    parser.add_argument("--gigabytes", type=float, default=8.0, help="size of the features  [default: 8]")
+    parser.add_argument(
+        "--threads", type=int, default=None, help="number of threads  [default: all processors]"
+    )
+    parser.add_argument("--stages", type=int, default=3, help="stages of the fit  [default: 3]")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        help="memory of the stored fit in gigabytes, by a Linux control group; needs root",
+    )
+    parser.add_argument("--no-memory", action="store_true", help="skip the fit in memory")
     parser.add_argument("--run", choices=["disk", "memory", "stored"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     path = options.folder / f"simulated-{options.gigabytes:g}.queries"
     if options.run:
         kind = {"disk": disk, "memory": memory, "stored": stored}[options.run]
         if options.run == "stored" and options.limit:
-            forget(path)  # what others have in the cache would not count
+            forget(path)  # pages cached by other processes would not count toward the limit
             confine(int(options.limit * 1e9))
         print(json.dumps(kind(path, options.threads, options.stages)))
         return
@@ -96,7 +103,7 @@ def run(kind: str, options: argparse.Namespace) -> dict:
 
 
 def forget(path: Path) -> None:
-    """Have the system drop what it keeps of the files."""
+    """Remove the files from the system's file cache."""
     for file in path.iterdir():
         descriptor = os.open(file, os.O_RDONLY)
         os.fsync(descriptor)
@@ -105,7 +112,7 @@ def forget(path: Path) -> None:
 
 
 def confine(limit: int) -> None:
-    """Give this process so many bytes in all, what it reads into the file cache included."""
+    """Limit the memory of this process, including its part of the file cache, to so many bytes."""
     old, new = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")  # versions 1 and 2 of control groups
     first = (old / "memory.limit_in_bytes").exists()
     group = (old if first else new) / f"sinkprop-{os.getpid()}"
@@ -181,7 +188,7 @@ def counting(method, passes):
 
 
 def resident() -> int:
-    """Of this process now, with the library and what a fit imports."""
+    """Resident memory of this process after importing the library and the modules that a fit uses."""
     import scipy.optimize  # noqa: F401
 
     import sinkprop.linear.ranker

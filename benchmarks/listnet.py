@@ -1,13 +1,13 @@
-"""ListNet on a LETOR data set, trained as its paper says and as `ListNetRanker` does: why figures differ.
+"""ListNet on a LETOR data set, trained as in its paper and as by `ListNetRanker`: why results differ.
 
-    python benchmarks/listnet.py DIR     DIR with Fold1 to Fold5; half a minute on OHSUMED
-    python benchmarks/listnet.py         the time of the loss of 10^6 documents, beside NumPy's
+    python benchmarks/listnet.py DIR     DIR has Fold1 to Fold5; half a minute on OHSUMED
+    python benchmarks/listnet.py         time of the loss of 10^6 documents, compared with NumPy
 
-The paper descends by one query after another, from w = 0, and stops by validation queries; LETOR's own runs
-chose by validation MAP. Here that descent goes 1024 times over the training queries at each of several
-learning rates, with a look at the validation queries after 1, 2, 4, ... times. Beside it are the minima of
-the penalized loss, and the minimum without a penalty, which the descent is on its way to. Printed: the mean
-over the folds of the test queries' metrics, and what was chosen in each fold.
+The paper uses gradient descent, one query at a time, starts at w = 0, and stops on validation queries.
+LETOR's own runs select by validation MAP. Here this descent makes 1024 passes over the training queries at
+each of several learning rates, and is evaluated on the validation queries after 1, 2, 4, ... passes. It is
+compared with the minima of the penalized loss, and with the minimum without a penalty, to which the descent
+would converge. The output has the test metrics, averaged over folds, and the choice in each fold.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", type=Path, nargs="?", metavar="DIR", help="a folder with Fold1 to Fold5")
+    parser.add_argument("data", type=Path, nargs="?", metavar="DIR", help="folder with Fold1 to Fold5")
     folder = parser.parse_args().data
     if folder is None:
         times()
@@ -41,7 +41,7 @@ def main():
 
 
 def times(n=1_000_000):
-    """Best of seven alternating rounds on one thread, as multiples of numpy.exp of as many numbers."""
+    """Print times on one thread, the best of seven alternating rounds, as multiples of that of numpy.exp."""
     rng = np.random.default_rng(0)
     z, y, out = rng.normal(size=n), rng.integers(0, 3, n).astype(float), np.empty(n)
     print(f"{'documents a query':20s}{'numpy.exp':>12s}{'k = 1':>8s}{'k = 2':>8s}{'NumPy, k = 1':>14s}")
@@ -88,7 +88,7 @@ def compare(folder):
 
 
 def models(train, vali):
-    """{name: (what was chosen, weights)}"""
+    """{name: (description of the choice, weights)}"""
     found = {}
     steps = {(rate, look): w for rate in RATES for look, w in descent(train, rate)}
     for criterion in CRITERIA:
@@ -111,7 +111,7 @@ def models(train, vali):
 
 
 def descent(train, rate):
-    """The weights after 1, 2, 4, ... times over the queries: w - rate * the gradient of each query's loss."""
+    """The weights after 1, 2, 4, ... passes of gradient descent, one query at a time."""
     starts, ends = train.groups.offsets[:-1], train.groups.offsets[1:]
     queries = [(train.X[a:b], softmax(train.y[a:b])) for a, b in zip(starts, ends, strict=True)]
     w = np.zeros(train.X.shape[1])

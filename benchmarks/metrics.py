@@ -1,12 +1,13 @@
-"""Times of `sinkprop.evaluate` on a million documents, beside the packages that compute such metrics.
+"""Times of `sinkprop.evaluate` on a million documents, compared with other packages for ranking metrics.
 
     python benchmarks/metrics.py                        everything, about two minutes
     python benchmarks/metrics.py --documents 100000     smaller, about 15 seconds
 
-The first table is sinkprop alone: NDCG@1 to NDCG@10, MAP, MRR and ERR in one call, for queries of several
-shapes. The second is 1,000 queries of 100 documents, with the metrics that each package has, from NumPy
-arrays to numbers: the time to convert them to a package's own form is shown by itself. Best of several runs
-in one process; a package that is not installed is left out. Every package's means must be ours.
+The first table is for sinkprop alone: NDCG@1 to NDCG@10, MAP, MRR and ERR in one call, for queries of several
+sizes. The second table is for 1,000 queries of 100 documents, with the metrics that each package supports.
+The time to convert NumPy arrays to a package's data format is shown separately. Times are the best of several
+runs in one process. Packages that are not installed are skipped. The means of every package must equal
+sinkprop's.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ AGREEMENT = 1e-9
 
 @dataclass(frozen=True)
 class Problem:
-    """Labels from 0 to 4, mostly 0, and normal scores, rounded where there are to be ties."""
+    """Labels from 0 to 4, mostly 0, and normal scores, which are rounded to produce ties if requested."""
 
     name: str
     labels: NDArray[np.int64]
@@ -45,7 +46,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Peer:
-    """A package: `convert` makes its own form of a problem, `compute` the means of the metrics it has."""
+    """A package: `convert` makes its data format, `compute` the means of the metrics that it supports."""
 
     package: str
     convert: Callable[[Problem], Any]
@@ -76,7 +77,7 @@ def shapes(n: int) -> list[Problem]:
 
 
 def best(call: Callable[[], object], seconds: float) -> float:
-    """The shortest of some runs, in seconds: at least two, or one that takes longer than they may."""
+    """Seconds of the fastest of at most 50 runs, started within so many seconds; at least one run."""
     times: list[float] = []
     while not times or (sum(times) < seconds and len(times) < 50):
         start = time.perf_counter()
@@ -86,7 +87,7 @@ def best(call: Callable[[], object], seconds: float) -> float:
 
 
 def dictionaries(p: Problem) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, float]]]:
-    """Labels of 2^r - 1, for packages whose gain is the label, and scores: {query: {document: value}}."""
+    """Labels 2^r - 1, for packages whose gain is the label, and scores, as {query: {document: value}}."""
     labels: dict[str, dict[str, int]] = {}
     scored: dict[str, dict[str, float]] = {}
     gains = (2**p.labels - 1).tolist()
@@ -174,10 +175,10 @@ def print_peers(seconds: float) -> None:
             print(f"{package:<14}not installed")
             continue
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the packages' own
+            warnings.simplefilter("ignore")  # warnings of the other packages
             peer = make()
             form = peer.convert(p)
-            theirs = peer.compute(form)  # and compile, where that is done
+            theirs = peer.compute(form)  # the first call also compiles, in some packages
             convert, compute = (
                 best(partial(peer.convert, p), seconds),
                 best(partial(peer.compute, form), seconds),
@@ -197,9 +198,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--documents", type=int, default=10**6, help="documents of the first table")
+    parser.add_argument("--documents", type=int, default=10**6, help="number of documents in the first table")
     parser.add_argument("--seconds", type=float, default=1.5, help="time for each number")
-    parser.add_argument("--no-peers", action="store_true", help="the first table only")
+    parser.add_argument("--no-peers", action="store_true", help="print the first table only")
     options = parser.parse_args()
     if options.documents < 1000 or options.documents % 100:
         parser.error("--documents must be a multiple of 100, at least 1000")

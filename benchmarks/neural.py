@@ -1,21 +1,21 @@
-"""The same network trained by SinkProp and by the losses in use: five folds, five seeds, one budget.
+"""One network trained with SinkProp and with other losses: five folds, five seeds, equal budgets.
 
-    python benchmarks/neural.py OHSUMED                    the table, default network; some 15 minutes
+    python benchmarks/neural.py OHSUMED                    the table, default network; about 15 minutes
     python benchmarks/neural.py OHSUMED --cache FOLDER     the same, keeping each fit: a second run resumes
     python benchmarks/neural.py OHSUMED --json FILE        everything as JSON too
     python benchmarks/neural.py OHSUMED --seeds 1          a first look
     python benchmarks/neural.py OHSUMED --network small    one hidden layer of 32 units, no dropout
     python benchmarks/neural.py OHSUMED --within           a second look, without a fold's test queries
 
-OHSUMED is a folder with Fold1 to Fold5 of train.txt, vali.txt and test.txt. Every loss has the same network,
-optimizer and number of epochs, and four settings: two learning rates, each with two settings of the loss's
-own. In every fold and with every seed the validation queries choose the epoch and the setting; the test
-queries are looked at after that. A row is the mean of five folds and five seeds, with the standard deviation
-of the seeds' five-fold means. The linear models have no seed.
+OHSUMED is a folder with Fold1 to Fold5, each with train.txt, vali.txt and test.txt. Every loss gets the same
+network, optimizer and number of epochs, and four settings: two learning rates, each with two settings of the
+loss itself. In every fold and for every seed, the epoch and the setting are chosen on the validation queries,
+before the test queries are ranked. A row is the mean over five folds and five seeds, with the standard
+deviation of the five-fold means over seeds. The linear models have no seed.
 
-`--within` trains on two thirds of a fold's training queries, lets the last third choose, and reports on the
-validation queries; each third is the last in turn. A fold's validation queries are another fold's test
-queries, so over five folds these are the same queries again, ranked by other networks.
+`--within` trains on two thirds of a fold's training queries, selects on the remaining third, and reports on
+the validation queries; each third is left out once. The validation queries of a fold are the test queries of
+another fold, so over five folds these are the same queries, ranked by other networks.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ import numpy as np
 METRICS = ("ndcg@3", "ndcg@5", "ndcg@10", "map")
 CRITERION = "ndcg@1-10"
 FOLDS = range(1, 6)
-# what is the same for all losses, chosen by the validation queries alone
+# the same for all losses, chosen on the validation queries alone
 COMMON: dict[str, Any] = {"input_transform": "log1p", "normalization": "standard", "patience": 20}
 NETWORKS: dict[str, dict[str, Any]] = {
     "default": COMMON | {"network": {"hidden": (64, 32), "dropout": 0.5}, "max_epochs": 100},
     "small": COMMON | {"network": {"hidden": (32,), "dropout": 0.0}, "max_epochs": 60},
 }
 LEARNING_RATES = (3e-3, 1e-2)
-# two settings of each loss: its sharpness where it has one
+# two settings per loss: its sharpness, if it has one
 LOSSES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sinkprop": ({"sigma": (1.0, 0.25)}, {"sigma": (0.5, 0.125)}),
     "sinkprop-laplace": (
@@ -66,7 +66,7 @@ LINEAR = ("sinkprop", "sinkprop-best", "ridge")
 
 
 def jobs(network: dict[str, Any], seeds: int, within: bool) -> Iterator[dict[str, Any]]:
-    """Every fit; `fold` is a number, or with a third held out, as 1.2, the fold and the third."""
+    """Every fit. `fold` is a number or, with a third held out, fold and third, such as "1.2"."""
     folds = [f"{fold}.{third}" for fold in FOLDS for third in range(3)] if within else list(FOLDS)
     for name, fold in itertools.product(LINEAR, folds):
         yield {"method": f"linear {name}", "fold": fold}
@@ -79,7 +79,7 @@ def jobs(network: dict[str, Any], seeds: int, within: bool) -> Iterator[dict[str
 
 @lru_cache(maxsize=1)
 def data(folder: str, fold: int | str) -> Any:
-    """The queries to train on, those that choose, and those that are reported on."""
+    """Queries for training, for validation and for the reported results."""
     from sinkprop import load_letor
 
     number, _, third = str(fold).partition(".")
@@ -94,7 +94,7 @@ def data(folder: str, fold: int | str) -> Any:
 
 
 def one_fit(folder: str, cache: str, job: dict[str, Any]) -> dict[str, Any]:
-    """The job with its criterion on the validation queries and its test means, from the cache if there."""
+    """The job with its criterion on the validation queries and its test means, from the cache if present."""
     name = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:24]
     kept = Path(cache, f"{name}.json")
     if kept.exists():
@@ -145,7 +145,7 @@ def a_ranker(job: dict[str, Any]) -> Any:
 
 
 def summary(found: list[dict[str, Any]], seeds: int) -> list[dict[str, Any]]:
-    """A row a method: means over folds and seeds, and the standard deviation of the seeds' means."""
+    """One row per method: means over folds and seeds, and the standard deviation of the means over seeds."""
     rows = []
     for method in (*LOSSES, *(f"linear {name}" for name in LINEAR)):
         fits = [fit for fit in found if fit["method"] == method]
@@ -199,11 +199,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", help="of Fold1 to Fold5")
+    parser.add_argument("folder", help="folder with Fold1 to Fold5")
     parser.add_argument("--network", choices=list(NETWORKS), default="default")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=2, help="processes, of one thread each")
-    parser.add_argument("--within", action="store_true", help="leave the test queries of each fold alone")
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes, of one thread each")
+    parser.add_argument("--within", action="store_true", help="do not use the test queries of each fold")
     parser.add_argument("--cache", type=Path, help="folder that keeps every fit")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -1,14 +1,13 @@
-"""An epoch of NeuralRanker from a stored set beside one from memory, and on two ranks beside one.
+"""Time of an epoch of NeuralRanker from a stored set and from memory, on one process and on two.
 
     python benchmarks/neural_scale.py                 20,000 queries of 120 documents, 136 features: 1.3 GB
     python benchmarks/neural_scale.py --queries 6000 --folder DIR
 
-Every fit is a process of its own, or one a rank. The table has the least of the seconds of its second and
-third epoch, validation on 200 queries included; the CPU seconds of rank 0 in it, which other work on the
-machine does not change much; and the most memory that rank 0 had above what it had before the data. "memory"
-loads the set, "stored" streams it; ranks share the set, and a minibatch of 16,384 documents is divided among
-them. The file is in the system's cache, where there is room for it. Needs as many processors as there are
-ranks, and one more for reading ahead, with nothing else to do.
+Every fit runs in a new process, or in one per rank. The table shows the seconds of the faster of its second
+and third epochs, including validation on 200 queries; the CPU seconds of rank 0, which depend little on other
+work on the machine; and the peak memory of rank 0 above that before loading data. "memory" loads the set,
+"stored" streams it. Ranks share the set, and a minibatch of 16,384 documents is divided among them. The file
+is in the system's file cache if it fits. Needs one idle processor per rank, and one more for reading ahead.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SIZE, FEATURES, VALIDATION, BATCH = 120, 136, 200, 16_384
 
 
 def simulated(n_queries: int, seed: int) -> Iterator[Queries]:
-    """Labels 0 to 2 by the first features and noise, some queries at a time."""
+    """Generate queries, 500 at a time, with labels 0 to 2 from the first four features and noise."""
     rng = np.random.default_rng(seed)
     for first in range(0, n_queries, 500):
         n = min(500, n_queries - first)
@@ -48,7 +47,7 @@ def most_memory() -> float:
 
 
 def fit(folder: Path, how: str, hidden: tuple[int, ...], threads: int) -> dict[str, float]:
-    """One fit, in this process; the figures of its last epoch."""
+    """Fit in this process; the measurements of its fastest epoch after the first."""
     from sinkprop.torch import MLP, Adam, NeuralRanker
 
     clocks: list[tuple[float, float]] = []
@@ -74,7 +73,7 @@ def fit(folder: Path, how: str, hidden: tuple[int, ...], threads: int) -> dict[s
         )
     else:
         ranker.fit(folder / "train.queries", eval_set=[vali])
-    # of the first epoch the criterion of the training queries is computed as well
+    # The first epoch is left out: it also computes the criterion on the training queries.
     used = [after[1] - before[1] for before, after in pairwise(clocks)]
     return {
         "seconds": min((seconds for seconds, _ in clocks[1:]), default=0.0),
@@ -87,8 +86,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--queries", type=int, default=20_000)
     parser.add_argument("--hidden", default="64,32")
-    parser.add_argument("--threads", type=int, default=1, help="of a rank")
-    parser.add_argument("--folder", type=Path, help="where the set is made and kept")
+    parser.add_argument("--threads", type=int, default=1, help="threads per rank")
+    parser.add_argument("--folder", type=Path, help="folder in which the set is created and kept")
     parser.add_argument("--fit", choices=["memory", "stored"], help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.fit:

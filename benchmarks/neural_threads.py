@@ -1,8 +1,8 @@
-"""An epoch of NeuralRanker on one thread, on two by shards, and the same work by torch's own two threads.
+"""Time of an epoch of NeuralRanker on one thread, on two threads with shards, and on torch's own two threads.
 
     python benchmarks/neural_threads.py               400 queries of 100 documents, 136 features
 
-The three take turns, and the least of five times counts. Needs two processors with nothing else to do.
+The three take turns, and the best of five times counts. Needs two idle processors.
 """
 
 from __future__ import annotations

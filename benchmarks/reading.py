@@ -1,16 +1,16 @@
-"""Time to read LETOR text, beside scikit-learn's `load_svmlight_file`, and what both make of it.
+"""Time to read LETOR text, compared with scikit-learn's `load_svmlight_file`.
 
-    python benchmarks/reading.py                    three files made for it, several minutes
-    python benchmarks/reading.py --megabytes 20     smaller ones
-    python benchmarks/reading.py FILE ...           files of your own, with a qid on every line
+    python benchmarks/reading.py                    three generated files, several minutes
+    python benchmarks/reading.py --megabytes 20     smaller files
+    python benchmarks/reading.py FILE ...           your own files, with a qid on every line
 
-The files: like LETOR 3.0 (45 features from 0 to 1 in six digits, docids), like MSLR (136 features, counts and
-scores of many sizes) and like Yahoo's (sparse, 700 features of which a third are there). Two times for
-each: "first", the median of single reads, each in a process of its own, as a program that reads its data once
-sees it; and "again", the median of reads repeated in one process, whose memory the system has handed out
-already. Reads alternate; the file is in the cache of the file system; imports do not count. scikit-learn
-makes a sparse matrix and drops the docids; sinkprop makes the dense matrix that trainers take, with them.
-The two results are compared, value for value.
+The generated files resemble LETOR 3.0 (45 features from 0 to 1 in six digits, docids), MSLR (136 features,
+counts and scores of many magnitudes) and Yahoo's data (sparse, 700 features of which a third are present).
+There are two times per file. "first" is the median of single reads, each in a new process, as in a program
+that reads its data once. "again" is the median of repeated reads in one process, whose memory is already
+allocated. Reads alternate, the file is in the file cache, and imports do not count. scikit-learn makes a
+sparse matrix and drops the docids; sinkprop keeps them and makes the dense matrix that rankers need. The two
+results are compared value by value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import sinkprop
 
 
 def letor_lines(rng: np.random.Generator, n: int) -> list[str]:
-    """Normalized features, a fifth of them 0, most in six digits: OHSUMED's look."""
+    """Normalized features, a fifth of them 0, most in six digits, as in OHSUMED."""
     X = np.where(rng.random((n, 45)) < 0.2, 0, rng.random((n, 45)))
     return [
         f"{rng.integers(0, 3)} qid:{i // 150 + 1} "
@@ -42,7 +42,7 @@ def letor_lines(rng: np.random.Generator, n: int) -> list[str]:
 
 
 def mslr_lines(rng: np.random.Generator, n: int) -> list[str]:
-    """Columns of counts, of ratios and of scores."""
+    """Features that are counts, ratios and scores."""
     columns = []
     for j in range(136):
         if j % 3 == 0:
@@ -102,7 +102,7 @@ for _ in range({times}):
 
 
 def times(read: str, path: Path, count: int) -> list[float]:
-    """Seconds of `count` reads, one after another, in a process of their own."""
+    """Seconds of each of `count` consecutive reads in a new process."""
     program = PROGRAM.format(times=count, read=read)
     run = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
     return [float(line) for line in run.stdout.split()]
@@ -122,7 +122,7 @@ def report(name: str, path: Path, threads: int, rounds: int) -> None:
     reads = {reader.format(threads): read.format(threads) for reader, read in READ.items()}
     first: dict[str, list[float]] = {reader: [] for reader in reads}
     again: dict[str, list[float]] = {reader: [] for reader in reads}
-    for _ in range(rounds):  # alternating: a drift of the machine meets all alike
+    for _ in range(rounds):  # readers alternate, so that a slower machine affects all
         for reader, read in reads.items():
             once, *more = times(read, path, 3)
             first[reader].append(once)
@@ -140,9 +140,13 @@ def report(name: str, path: Path, threads: int, rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    parser.add_argument("--megabytes", type=float, default=100.0, help="of each file made (default: 100)")
-    parser.add_argument("--threads", type=int, default=2, help="beside one (default: 2)")
-    parser.add_argument("--rounds", type=int, default=5, help="processes for each reader (default: 5)")
+    parser.add_argument(
+        "--megabytes", type=float, default=100.0, help="size of each generated file (default: 100)"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=2, help="number of threads to compare with one (default: 2)"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="new processes per reader (default: 5)")
     options = parser.parse_args()
     for path in options.files:
         report(str(path), path, options.threads, options.rounds)

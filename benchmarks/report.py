@@ -1,13 +1,14 @@
-"""The report of a comparison against its figures: time to make it, size, time until it is ready, and faults.
+"""The HTML report of a comparison against its targets: time to make it, size, time to load, and faults.
 
     sinkprop compare OHSUMED --methods regression,sinkprop,... --json results.json
     python benchmarks/report.py results.json
 
-The file is a comparison's JSON, or the data of a report (`sinkprop report --json`). "Made" is from the file
-to the page on disk, the best of a few. "Shown" and "ready" are from the start of the navigation to the page's
-own marks: text, tables and lists on the page, and then the charts in view; in a Chromium that is running,
-medians of new pages. Faults are console errors, requests, and the findings of axe-core in light and dark with
-the tables open. Needs Chromium on the path, playwright and axe-playwright-python.
+The file is a comparison's JSON, or the data of a report (`sinkprop report --json`). "Made" is the time from
+the file to the page on disk, the best of a few. "Shown" and "ready" are the times from the start of the
+navigation to marks that the page sets: "shown" when text, tables and lists are on the page, "ready" when the
+visible charts are drawn. They are medians over new pages in a running Chromium. Faults are console errors,
+network requests, and the findings of axe-core in light and dark mode with the tables open. Needs Chromium on
+the PATH, playwright and axe-playwright-python.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def make(source: Path, page: Path) -> None:
 
 
 def timed(source: Path, page: Path, rounds: int) -> float:
-    """The least time of several, from the file to the page."""
+    """The best of several times from the file to the page."""
     times = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -51,7 +52,7 @@ def timed(source: Path, page: Path, rounds: int) -> float:
 
 
 def opened(browser: Any, url: str, faults: list[str], *, width: int = 1280, dark: bool = False) -> Any:
-    """A new page, ready."""
+    """A new page that is ready."""
     context = browser.new_context(
         viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light"
     )
@@ -83,7 +84,7 @@ def marks(browser: Any, url: str, faults: list[str], rounds: int) -> dict[str, l
 
 
 def findings(browser: Any, url: str, faults: list[str], *, dark: bool) -> list[tuple[str, str]]:
-    """Rule and impact of what axe-core finds with all charts drawn and all tables but matrices open."""
+    """Rule and impact of each finding of axe-core, with all charts drawn and all tables but matrices open."""
     page = opened(browser, url, faults, dark=dark)
     page.evaluate("sinkpropReport.drawAll()")
     page.evaluate(
@@ -116,7 +117,7 @@ def main() -> int:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=executable)
             version = browser.version
-            opened(browser, url, faults).context.close()  # the first page pays for the browser's start
+            opened(browser, url, faults).context.close()  # the first page includes the browser's start
             times = marks(browser, url, faults, options.rounds)
             axe = {theme: findings(browser, url, faults, dark=theme == "dark") for theme in ("light", "dark")}
             browser.close()

@@ -1,9 +1,9 @@
-"""What the rivals cost, and what their settings make of them.
+"""SoftRank, a baseline: its cost, and the effect of its settings.
 
-    python benchmarks/rivals.py softrank-cost               value and gradient beside torch; a minute
-    python benchmarks/rivals.py softrank-settings OHSUMED   five-fold test means under other settings; minutes
+    python benchmarks/rivals.py softrank-cost               value and gradient, compared with torch; a minute
+    python benchmarks/rivals.py softrank-settings OHSUMED   five-fold test means with other settings; minutes
 
-One function a section; its name is the command.
+There is one function per section; its name is the command.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Floats = NDArray[np.float64]
 
 
 def softrank_cost(options: argparse.Namespace) -> None:
-    """Milliseconds for the value and gradient of one query, on one thread, every document relevant.
+    """Print milliseconds for the value and gradient of one query on one thread, with all documents relevant.
 
-    `exponent` is that of n in the time, from the size before. Times are the processor's own, the best of
-    several; torch's is of the same recursion on whole matrices.
+    `exponent` is the growth of the time with n, relative to the previous size. Times are CPU times, the best
+    of several. torch computes the same recursion on whole matrices.
     """
     from sinkprop import _native
     from sinkprop.baselines.rank_binomial import soft_gain
@@ -78,9 +78,10 @@ def through_torch(scores: Floats, labels: Floats, gain: str, sigma: float) -> Ca
 
 
 def softrank_settings(options: argparse.Namespace) -> None:
-    """Five-fold test means of SoftRank under other settings than the default: how much of a row they decide.
+    """Print five-fold test means of SoftRank with other settings than the default.
 
-    This looks at the test queries of every setting: to explain a difference, not to choose by.
+    The test queries are used for every setting: this explains a difference, and is not for choosing a
+    setting.
     """
     from concurrent.futures import ProcessPoolExecutor
 
@@ -133,7 +134,7 @@ def one_fold(job: tuple[str, int, str]) -> list[float]:
 
 
 def fixed_sigma(start: str, rounds: int = 8) -> type:
-    """SoftRank nearer to its paper: each sigma by itself, no penalty, early stopping by five iterations."""
+    """SoftRank closer to its paper: each sigma alone, no penalty, early stopping every five iterations."""
     from sinkprop.baselines.rank_binomial import soft_gain
     from sinkprop.baselines.softrank import Model, SoftRankRanker
     from sinkprop.common.lbfgs import descend
@@ -165,7 +166,7 @@ def fixed_sigma(start: str, rounds: int = 8) -> type:
 
 
 def best_time(call: Callable[[], Any], seconds: float = 0.3, most: int = 1000) -> float:
-    """Seconds of the processor for the fastest of several calls, after one that is not counted."""
+    """CPU seconds of the fastest of several calls, after one that does not count."""
     call()
     best, until = math.inf, time.perf_counter() + seconds
     for _ in range(most):
@@ -186,8 +187,8 @@ def main() -> None:
     cost.add_argument("--sizes", type=int, nargs="+", default=[30, 100, 300, 1000])
     cost.set_defaults(section=softrank_cost)
     settings = sections.add_parser("softrank-settings")
-    settings.add_argument("folder", help="of Fold1 to Fold5")
-    settings.add_argument("--only", default="", help="settings whose names hold this text")
+    settings.add_argument("folder", help="folder with Fold1 to Fold5")
+    settings.add_argument("--only", default="", help="only settings whose names contain this text")
     settings.add_argument("--processes", type=int, default=2)
     settings.set_defaults(section=softrank_settings)
     options = parser.parse_args()

@@ -1,13 +1,13 @@
-"""How much of a test mean is rounding: fits with features multiplied by constants that change nothing else.
+"""The effect of rounding on test means: fits with features multiplied by constants.
 
     python benchmarks/rounding.py OHSUMED                     SinkPropRanker and SmoothRank, five folds
     python benchmarks/rounding.py OHSUMED --methods sinkprop --factors 1,3,5
 
-Features are standardized before a fit, so a constant factor leaves every quantity what it was but
-for the last bits. So do another compiler, another processor's instructions, another version of the library.
-Fits climb a rough function with many ends, and a choice among them by few queries can go either way:
-what the printed means differ by is what such things can do to a figure. Powers of two change no bit; 1 is
-the data as it is.
+Features are standardized before a fit, so a constant factor changes only the last bits of every quantity. A
+different compiler, processor or version of the library has the same effect. The objective has many local
+maxima, and a choice among them on few queries can go either way. The spread of the printed means shows how
+much such differences can change a result. Powers of two change no bit; a factor of 1 leaves the data
+unchanged.
 """
 
 import argparse
@@ -26,9 +26,13 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", type=Path, metavar="DIR", help="a folder with the folds of LETOR data")
-    parser.add_argument("--methods", default="sinkprop,smoothrank", help="[default: sinkprop,smoothrank]")
-    parser.add_argument("--factors", default="1,3,5,7,11,13", help="[default: 1,3,5,7,11,13]")
+    parser.add_argument("data", type=Path, metavar="DIR", help="folder with the folds of LETOR data")
+    parser.add_argument(
+        "--methods", default="sinkprop,smoothrank", help="methods to fit  [default: sinkprop,smoothrank]"
+    )
+    parser.add_argument(
+        "--factors", default="1,3,5,7,11,13", help="constant factors  [default: 1,3,5,7,11,13]"
+    )
     options = parser.parse_args()
     (data,) = find_data_sets(options.data)
     parts = [(files.name, files.read()) for files in data.folds]
@@ -43,7 +47,7 @@ def main():
         for method, values in means.items():
             row = "  ".join(f"{values[m]:.4f}" for m in METRICS)
             print(f"{method:16s} x {factor:<4g} {row}", flush=True)
-    table = np.array(found)  # factors, methods, metrics
+    table = np.array(found)  # shape (factors, methods, metrics)
     print(f"{'':23s} " + "  ".join(f"{metric:>6s}" for metric in METRICS))
     for i, method in enumerate(means):
         for word, row in (("mean", table[:, i].mean(0)), ("deviation", table[:, i].std(0, ddof=1))):

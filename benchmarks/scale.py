@@ -1,18 +1,19 @@
-"""The cost of one evaluation of a linear fit, measured on one and two worker processes, and carried further.
+"""The cost of one evaluation of a linear fit on a cluster, measured on a few workers and extrapolated.
 
     python benchmarks/scale.py --folder DIR
 
-An evaluation is one value and gradient of the expected gain: the weights go to every worker, each reads its
-rows, and the sums come back. Its time with N documents on P workers of T threads is fitted by
+An evaluation computes one value and gradient of the expected gain: the weights go to every worker, each
+worker reads its rows, and the sums come back. Its time with N documents on P workers of T threads is fitted
+by
 
     documents * N / (P T)  +  round  +  worker * P
 
-with the seconds that a document takes where it is, those of a round trip however small, and those that each
-further worker adds at the scheduler, which speaks with one after the other. The first comes from sets of
-several sizes on one and two workers of one thread, and one worker of two threads stands beside them. The
-others come from a set so small that nothing is computed, on 1 to 16 workers, which is allowed here because
-they only wait. Then the fit is carried to 10^9 documents. What crosses the network is the pickled task, and
-the pickled answer, counted in bytes.
+where "documents" is the time per document on its worker, "round" the time of an empty round trip, and
+"worker" the time that each worker adds at the scheduler, which talks to one worker after another. The first
+comes from sets of several sizes on one and two workers of one thread; one worker of two threads is measured
+for comparison. The others come from a set so small that there is nothing to compute, on 1 to 16 workers. More
+workers than processors are acceptable here, because they only wait. The fit is then extrapolated to 10^9
+documents. The network traffic is the pickled task and the pickled answer, counted in bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, required=True, help="where the sets are made, or are")
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="folder of the stored sets, which are created if missing"
+    )
     parser.add_argument("--repeats", type=int, default=5, help="evaluations of each kind  [default: 5]")
     options = parser.parse_args()
     for size in (*SIZES, 0.0005):
@@ -89,7 +92,7 @@ def workers_of(count: int, threads: int):
 
 
 def measured(folder: Path, size: float, count: int, repeats: int, *, threads: int = 1) -> tuple[int, float]:
-    """Documents, and the median seconds of an evaluation."""
+    """Number of documents and median seconds of an evaluation."""
     with (
         workers_of(count, threads) as client,
         objective(client, stored_set(folder, size)) as (f, relaxation, source),
@@ -103,7 +106,7 @@ def measured(folder: Path, size: float, count: int, repeats: int, *, threads: in
 
 
 def sizes(folder: Path) -> None:
-    """Bytes that cross the network for one worker in one evaluation, and those that it reads."""
+    """Bytes sent over the network for one worker per evaluation, and bytes that it reads."""
     from distributed.protocol.pickle import dumps
 
     from sinkprop import NDCG, SmoothedIndicator, open_queries
@@ -124,7 +127,7 @@ def sizes(folder: Path) -> None:
 
 
 def products(folder: Path) -> None:
-    """The pass that multiplies the columns with each other, which a fit makes once, beside an evaluation."""
+    """Print the time of the products of all columns, which a fit computes once, and of an evaluation."""
     from sinkprop.cluster import connected
     from sinkprop.linear.ascent import moments_of, starts
 

@@ -1,14 +1,15 @@
-"""How to choose among the stages of a fit with few validation queries: rules, on queries they never saw.
+"""Rules for choosing among the stages of a fit with few validation queries, compared on unseen queries.
 
     python benchmarks/selection.py               simulated data, 4 sets of 100 queries with five folds each,
                                                  and the training and validation queries of pydocs' folds
     python benchmarks/selection.py --letor DIR   also those of a LETOR data set; its test queries are not read
 
-Each problem has three parts of its queries to train on, one to validate with, and one, which no rule sees, to
-compare the rules on. All rules choose among the same stages of the same fit. Those that name no metric select
-by the mean of NDCG@1 to @10, and "neighbors" by that of a stage and those beside it. Printed for each: mean
-NDCG@10 and mean of NDCG@1 to @10 on the unseen part, and the difference of the latter to the usual rule (the
-single best by validation NDCG@10) with its standard error over the problems.
+Each problem has three fifths of its queries for training, one fifth for validation, and one fifth, which no
+rule sees, for comparing the rules. All rules choose among the same stages of the same fit. A rule that names
+no metric selects by the mean of NDCG@1 to NDCG@10; "neighbors" averages it over a stage and the adjacent
+ones. The output has, for each rule, the mean NDCG@10 and the mean of NDCG@1 to NDCG@10 on the unseen queries,
+and the difference of the latter from the usual rule (the best stage by validation NDCG@10) with its standard
+error over the problems.
 """
 
 import argparse
@@ -35,10 +36,12 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--letor", type=Path, metavar="DIR", help="a folder with Fold1 to Fold5")
-    parser.add_argument("--sets", type=int, default=4, help="simulated data sets  [default: 4]")
-    parser.add_argument("--seed", type=int, default=0, help="of the divisions of the real data  [default: 0]")
-    parser.add_argument("--jobs", type=int, default=2, help="processes  [default: 2]")
+    parser.add_argument("--letor", type=Path, metavar="DIR", help="folder with Fold1 to Fold5")
+    parser.add_argument("--sets", type=int, default=4, help="number of simulated data sets  [default: 4]")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="random seed of the splits of the real data  [default: 0]"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes  [default: 2]")
     options = parser.parse_args()
     sources = {"simulated": [p for seed in range(options.sets) for p in rotations(simulated(seed), seed)]}
     folds = {"pydocs": [(fold.train, fold.vali) for fold in pydocs_folds()]}
@@ -70,12 +73,12 @@ def report(results):
 
 
 def simulated(seed, n_queries=100, n_features=40):
-    """Labels 0 to 2 by a sparse linear score, with weights, noise and a level of relevance for each query."""
+    """Labels 0 to 2 from a sparse linear score; weights, noise and level of relevance vary by query."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(40, 200, n_queries)
     qid = np.repeat(np.arange(n_queries), sizes)
     n = len(qid)
-    # features move together in tens, as those of one field of a document do
+    # features are correlated in groups of ten, like those of one field of a document
     X = rng.normal(size=(n, 10)) @ rng.normal(size=(10, n_features)) + rng.normal(size=(n, n_features))
 
     def standardized(score):
@@ -90,7 +93,7 @@ def simulated(seed, n_queries=100, n_features=40):
 
 
 def rotations(queries, seed):
-    """(train, validation, unseen) five times, each query unseen once."""
+    """Five triples (train, validation, unseen); each query is unseen once."""
     ids = np.random.default_rng(seed).permutation(queries.groups.queries)
     parts = [ids[i::5] for i in range(5)]
     for r in range(5):
@@ -107,19 +110,19 @@ def within(train, vali, seed):
 
 
 def compared(training, validation, unseen, seed):
-    """NDCG@1 to @10 on the unseen queries of what each rule chooses: {rule: (10,)}."""
+    """NDCG@1 to NDCG@10 of each rule's choice on the unseen queries, {rule: (10,)}."""
     parts = [TrainingSet(q.X, q.y, group_rows(q.qid, len(q))) for q in (training, validation, unseen)]
     data, vali, test = parts
     selection = Selection("cross-validation", patience=99)
     ranker = SinkPropRanker(selection=selection, n_threads=1, random_state=seed)
-    # the criterion of each stage, kept as ten numbers a query instead of their mean
+    # the criterion of each stage, kept as ten numbers per query instead of their mean
     recipe = replace(
         ranker._recipe(weighted=False), criterion_of=lambda part, scores: ndcgs(part, scores).ravel()
     )
     finished = []
     sources = [ArraySource(part, 1) for part in (data, vali)]
     _, scaling = train(*sources, recipe, checkpoint=lambda stages: finished.append(stages[-1]))
-    # the regression first, then smoother before sharper
+    # least squares first, then smoother before sharper
     stages = sorted(finished, key=lambda f: (f.penalty >= 0, f.stage, -f.penalty))
     positions = np.array([(f.penalty, f.stage) if f.penalty >= 0 else (-9, -9) for f in stages])
     crossed = np.stack([f.validation.reshape(-1, 10) for f in stages])  # (C, Q, 10)
@@ -148,7 +151,7 @@ def compared(training, validation, unseen, seed):
 
 
 def ndcgs(part, scores):
-    """(Q, 10) NDCG@1 to @10 of each query."""
+    """NDCG@1 to NDCG@10 of each query, (Q, 10)."""
     return np.stack(list(evaluate(part.y, scores, part.codes, NAMES).per_query.values()), axis=1)
 
 
@@ -158,7 +161,7 @@ def smoothed(values, positions):
 
 
 def within_errors(values, errors):
-    """The candidates whose mean is within so many standard errors of the best; for 0 the best alone."""
+    """The candidates whose mean is within so many standard errors of the best; for 0, only the best."""
     means = values.mean(axis=1)
     best = np.argmax(means)
     error = (values - values[best]).std(axis=1, ddof=1) / np.sqrt(values.shape[1])

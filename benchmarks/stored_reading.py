@@ -1,12 +1,12 @@
-"""A pass over a stored set beside one over an array in memory and plain reading of its files.
+"""Time of a pass over a stored set, compared with an array in memory and with reading its files.
 
     python benchmarks/stored_reading.py [--gigabytes 1.5] [--folder DIR]
 
-Makes a set of 136 features and 120 documents a query and adds up its features: of an array in memory, block
-by block; as `StoredQueries.blocks()` gives them; and reads its files into one buffer, without a look at them.
-The rounds alternate, and the best of each counts. "warm" is with the files in the system's cache, "cold"
-after the system was told to forget them. "resident" is the most memory of the process in a pass over the
-blocks less that before it, mapped pages included.
+Creates a set with 136 features and 120 documents per query. Sums the features of an array in memory, block by
+block, and those of the blocks from `StoredQueries.blocks()`, and reads the files into one buffer without
+using them. The rounds alternate, and the best of each counts. "warm" has the files in the system's file
+cache, "cold" has removed them from it. "resident" is the peak memory of the process during a pass over the
+blocks minus that before it, including mapped pages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def made(n_queries: int) -> Iterator[Queries]:
 
 
 def resident() -> int:
-    """Megabytes of this process in memory."""
+    """Resident memory of this process in megabytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) >> 10
 
@@ -70,9 +70,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--gigabytes", type=float, default=1.5, help="of features  [default: 1.5]")
+    parser.add_argument("--gigabytes", type=float, default=1.5, help="size of the features  [default: 1.5]")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--folder", type=Path, help="where to work  [default: the system's for such files]")
+    parser.add_argument(
+        "--folder", type=Path, help="working folder  [default: the system's temporary folder]"
+    )
     given = parser.parse_args()
     n_queries = int(given.gigabytes * 1e9 / (4 * N_FEATURES * DOCUMENTS)) // AT_ONCE * AT_ONCE
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:

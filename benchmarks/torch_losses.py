@@ -1,16 +1,15 @@
-"""What a training step pays for its loss: value and gradient of a batch, beside the losses in use.
+"""The cost of the loss in a training step: value and gradient of a batch, compared with other losses.
 
-    python benchmarks/torch_losses.py                  times, then memory; some four minutes
-    python benchmarks/torch_losses.py --no-memory      times alone
-    python benchmarks/torch_losses.py --ragged         the queries between half as long and as long
-    python benchmarks/torch_losses.py --json FILE      everything as JSON too
+    python benchmarks/torch_losses.py                  times, then memory; about four minutes
+    python benchmarks/torch_losses.py --no-memory      times only
+    python benchmarks/torch_losses.py --ragged         queries of different lengths, from half to full length
+    python benchmarks/torch_losses.py --json FILE      also write everything as JSON
 
-One thread, float32, batches padded to (B, n), labels from 0 to 4; a step is the loss and its `backward` to
-the scores, with all that Python adds. The methods take turns, round by round; a time is the median over the
-rounds, a ratio the median of the rounds' ratios. Memory is by how much a fresh process grows at its peak,
-after a small batch that loads what is loaded late. Where it is quadratic it is foreseen from a smaller list
-before it is tried, and nothing above 8 GB is. Peers that are not installed are left out: README.md says how
-to have them.
+One thread, float32, batches padded to (B, n), labels from 0 to 4. A step is the loss and its `backward` to
+the scores, including the overhead of Python. The methods take turns, round by round. A time is the median
+over the rounds, a ratio the median of the rounds' ratios. Memory is the peak growth of a new process, after a
+small batch that triggers lazy loading. If memory is quadratic, it is first estimated from a smaller list;
+nothing above 8 GB is run. Packages that are not installed are skipped; README.md tells how to install them.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ OURS, LAPLACE, DENSE, AUTOGRAD = (
     "torch autograd",
 )
 NEURAL, APPROX, LAMBDA = "allRank neuralNDCG", "allRank approxNDCGLoss", "allRank lambdaLoss"
-ASKED = {NEURAL: 200.0, APPROX: 1.0, LAMBDA: 1.0}  # times as long as ours, at least
+ASKED = {NEURAL: 200.0, APPROX: 1.0, LAMBDA: 1.0}  # minimum ratio to sinkprop's time
 LONG, SHORT = 20_000, 2_000
 MOST_MEMORY = 8e9
 ASKED_MEGABYTES = 100.0
@@ -59,16 +58,16 @@ ASKED_MEGABYTES = 100.0
 
 @dataclass(frozen=True)
 class Method:
-    """A loss, and whether its memory is quadratic in the documents of a query."""
+    """A loss, and whether its memory is quadratic in the number of documents per query."""
 
     make: Callable[[], Loss]
     quadratic: bool = True
 
 
 def autograd() -> Loss:
-    """The same loss as ours by automatic differentiation through five Sinkhorn iterations on (B, n, n).
+    """SinkProp's loss by automatic differentiation through five Sinkhorn iterations on (B, n, n) matrices.
 
-    What one writes in an afternoon, without padding.
+    This is the straightforward implementation, without padding.
     """
 
     def loss(scores: Tensor, labels: Tensor) -> Tensor:
@@ -89,7 +88,7 @@ def autograd() -> Loss:
 def allrank(name: str) -> Callable[[], Loss]:
     def make() -> Loss:
         with _torchvision_stub(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its import uses what setuptools has deprecated
+            warnings.simplefilter("ignore")  # the import uses a deprecated part of setuptools
             losses = importlib.import_module("allrank.models.losses")
         if name == "lambdaLoss":
             return lambda s, y: losses.lambdaLoss(s, y, weighing_scheme="lambdaRank_scheme")
@@ -135,7 +134,7 @@ def a_step(loss: Loss, scores: Tensor, labels: Tensor) -> Callable[[], None]:
 
 @dataclass(frozen=True)
 class Time:
-    """Milliseconds of a step, and how many times ours that is; both medians over the rounds."""
+    """Milliseconds of a step, and its ratio to sinkprop's; both are medians over the rounds."""
 
     batch: str
     method: str
@@ -149,7 +148,7 @@ def take_times(names: list[str], rounds: int, ragged: bool) -> list[Time]:
         scores, labels = a_batch(n_queries, n, ragged=ragged)
         steps = {name: a_step(METHODS[name].make(), scores, labels) for name in names}
         for step in steps.values():
-            step()  # caches, pages, lazy imports
+            step()  # first steps are slow: caches, memory pages, lazy imports
         seconds: dict[str, list[float]] = {name: [] for name in steps}
         for _ in range(rounds):
             for name, step in steps.items():
@@ -164,7 +163,7 @@ def take_times(names: list[str], rounds: int, ragged: bool) -> list[Time]:
 
 
 def median_time(step: Callable[[], None], least: float = 0.05, most: int = 50) -> float:
-    """Seconds of a step: the median of as many as `least` seconds hold, of one where it takes longer."""
+    """Median seconds of a step, over as many steps as fit in `least` seconds, at least one."""
     taken: list[float] = []
     while sum(taken) < least and len(taken) < most:
         before = time.perf_counter()
@@ -175,7 +174,7 @@ def median_time(step: Callable[[], None], least: float = 0.05, most: int = 50) -
 
 @dataclass(frozen=True)
 class Memory:
-    """Megabytes by which a process grows in a step at n documents: measured, or foreseen from a smaller n."""
+    """Megabytes by which a process grows in a step at n documents, or an estimate from a smaller n."""
 
     method: str
     n: int
@@ -210,18 +209,18 @@ def growth_of_a_fresh_process(name: str, n: int) -> float | None:
 
 
 def grow(name: str, n: int) -> float:
-    """Megabytes by which this process's peak is above what it held before a step with one query of n."""
+    """Megabytes by which the peak memory of a step with one query of n documents exceeds that before it."""
     torch.set_num_threads(1)
     loss = METHODS[name].make()
     a_step(loss, *a_batch(2, 50))()
     step = a_step(loss, *a_batch(1, n))
     reset = Path("/proc/self/clear_refs")
-    if not reset.exists():  # not Linux: the peak since the process began
+    if not reset.exists():  # not Linux: the peak since the start of the process
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         step()
         unit = 1e-6 if sys.platform == "darwin" else 1e-3
         return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit
-    reset.write_text("5")  # the peak is now what is held now
+    reset.write_text("5")  # resets the peak to the current memory
     before = kilobytes("VmHWM")
     step()
     return (kilobytes("VmHWM") - before) * 1.024e-3

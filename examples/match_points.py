@@ -1,22 +1,24 @@
 """Matching the points of two clouds, by a network that learns through Sinkhorn normalization.
 
-    python examples/match_points.py            every method with three seeds, and a picture; about 3 minutes
+    python examples/match_points.py            all methods with three seeds, and a figure; about 3 minutes
     python examples/match_points.py --quick    two methods with one seed, in seconds
 
-A cloud of 24 points on a random closed curve, and its copy: rotated, in another order, every point moved by
-noise, and 3 points replaced by points from elsewhere. Which point of the copy is which? A small network turns
-the distances within each cloud, which no rotation changes, into one vector a point. The affinity of point i
-and point j of the copy is A[i, j] = exp(scale * (cosine of their vectors - 1)), and
+A cloud of 24 points on a random closed curve has a copy. The copy is rotated and reordered, noise is added to
+every point, and 3 points are replaced by random ones. The task is to find each point of the cloud in the
+copy. A small network turns the distances within each cloud, which no rotation changes, into one vector per
+point. The affinity of point i and point j of the copy is A[i, j] = exp(scale * (cosine of their vectors -
+1)), and
 
     Pi = Z^n_iter(A + epsilon),    loss = -mean of ln Pi[i, true j],
 
 is SinkProp for "matching problems and image correspondence tasks", the future work of Adams and Zemel (2011):
-the gradient passes through exactly the iterations that were taken. As in the paper, a constant is added to A;
-here it is what a point without a copy is matched by.
+the gradient passes through exactly the iterations that were run. As in the paper, a constant is added to A.
+Here it lets a point without a copy be matched to any point.
 
-Compared, with the same network, the same clouds and the same number of steps: Pi by normalizing the rows only
-(a softmax for each point), by 1, 5 and 20 iterations, and by 20 with Gumbel noise in training; and, without
-learning, the sorted distances as a point's vector. Tested on unseen clouds, at several levels of noise.
+The methods have the same network, the same clouds and the same number of steps. They compute Pi by
+normalizing the rows only (a softmax for each point), by 1, 5 and 20 iterations, and by 20 iterations with
+Gumbel noise in training. A baseline without learning uses the sorted distances as a point's vector. The test
+is on unseen clouds, at several levels of noise.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ import sinkprop
 from sinkprop.torch import gumbel_sinkhorn, sinkhorn
 
 N_POINTS = 24
-MOST_NOISE = 0.15  # in training; the clouds' root mean square radius is 1
+MOST_NOISE = 0.15  # in training; the root mean square radius of a cloud is 1
 EPSILON = 1e-3
 ROWS_ONLY = "row softmax"
 SINKPROP = {"SinkProp, 1 iteration": 1, "SinkProp, 5 iterations": 5, "SinkProp, 20 iterations": 20}
@@ -47,7 +49,7 @@ AT_TEST = "row softmax, 5 iterations at test"
 
 @dataclass(frozen=True)
 class Pairs:
-    """Clouds X and their copies Y, (B, n, 2); Y[b, match[b, i]] is the copy of X[b, i] where it has one."""
+    """Clouds X and their copies Y, (B, n, 2). Y[b, match[b, i]] is the copy of X[b, i] if it has one."""
 
     X: Tensor
     Y: Tensor
@@ -55,12 +57,12 @@ class Pairs:
     has_copy: Tensor  # (B, n) bool
 
     def share_found(self, answer: Tensor) -> float:
-        """Share of the points with a copy that ``answer`` (B, n) finds."""
+        """Share of the points with a copy whose match in ``answer`` (B, n) is correct."""
         return float((answer == self.match)[self.has_copy].double().mean())
 
 
 def draw_pairs(n_pairs: int, noise: Tensor, generator: torch.Generator, n_outliers: int) -> Pairs:
-    """Points of random closed curves, sums of five harmonics, and their copies with noise (n_pairs,)."""
+    """Points on random closed curves, which are sums of five harmonics, and copies with noise (n_pairs,)."""
     shape = (n_pairs, N_POINTS)
     harmonic = torch.arange(1.0, 6.0)
     coefficients = torch.randn(n_pairs, 10, 2, generator=generator) / harmonic.repeat(2)[:, None] ** 1.2
@@ -81,10 +83,10 @@ def draw_pairs(n_pairs: int, noise: Tensor, generator: torch.Generator, n_outlie
 
 
 class Matcher(nn.Module):
-    """Log affinities (B, n, n), at most 0, of the points of two clouds (B, n, 2).
+    """Log affinities (B, n, n), which are at most 0, of the points of two clouds (B, n, 2).
 
-    A point's vector is updated three times from those of the others, summed with Gaussian weights around each
-    of ten distances: rotating or reordering a cloud changes nothing but the order of its points.
+    A point's vector is updated three times from those of the others, which are summed with Gaussian weights
+    around each of ten distances. Rotating a cloud changes nothing; reordering it only reorders the vectors.
     """
 
     def __init__(self, width: int = 32, n_rounds: int = 3, n_distances: int = 10) -> None:
@@ -117,13 +119,13 @@ class Matcher(nn.Module):
 
 
 def sorted_distances(X: Tensor, Y: Tensor) -> Tensor:
-    """The raw descriptor: minus the distance between the points' sorted distances to their own clouds."""
+    """Affinity without learning: minus the distance between the points' sorted distances in their clouds."""
     x, y = (torch.cdist(cloud, cloud).sort(dim=2).values for cloud in (X, Y))
     return -torch.cdist(x, y)
 
 
 def normalized(log_A: Tensor, method: str, noise: torch.Generator | None = None) -> Tensor:
-    """Pi (B, n, n), whose rows sum to 1; with Gumbel noise in training where the method has it."""
+    """Pi (B, n, n), whose rows sum to 1, with Gumbel noise in training if the method uses it."""
     A = log_A.exp()
     if method in SINKPROP:
         return sinkhorn(A, SINKPROP[method], epsilon=EPSILON)
@@ -137,7 +139,9 @@ def normalized(log_A: Tensor, method: str, noise: torch.Generator | None = None)
 def train(method: str, n_steps: int, seed: int, n_outliers: int) -> Matcher:
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    gumbel = torch.Generator().manual_seed(seed)  # of its own, so that all methods see the same clouds
+    gumbel = torch.Generator().manual_seed(
+        seed
+    )  # a separate generator, so that all methods see the same clouds
     model = Matcher()
     optimizer = torch.optim.Adam(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=n_steps)
@@ -153,15 +157,15 @@ def train(method: str, n_steps: int, seed: int, n_outliers: int) -> Matcher:
 
 
 def assign(Pi: Tensor) -> Tensor:
-    """The likeliest one-to-one matching of each pair of clouds, (B, n)."""
-    # choose_permutation gives the row at each column: that of the transpose is the column at each row.
+    """The most likely one-to-one matching of each pair of clouds, (B, n)."""
+    # choose_permutation returns the row for each column; for the transpose, this is the column for each row.
     chosen = [sinkprop.choose_permutation(P.T.numpy(), method="hungarian") for P in Pi.double()]
     return torch.from_numpy(np.stack(chosen))
 
 
 @dataclass(frozen=True)
 class Found:
-    """Shares of the copies found at each level of noise, by assignment and by the rows' largest entries."""
+    """Shares of copies found at each level of noise, by assignment and by the largest entry of each row."""
 
     assigned: list[float]
     largest: list[float]
@@ -179,7 +183,7 @@ def test(tests: list[Pairs], method: str, model: Any) -> Found:
 
 
 def table(noise: list[float], results: dict[str, list[Found]]) -> str:
-    """Mean over the seeds and, where there are several, the standard deviation; in percent."""
+    """Mean over seeds in percent and, for several seeds, the standard deviation."""
     lines = []
     for how, title in (("assigned", "one-to-one assignment"), ("largest", "largest entry of each row")):
         lines += ["", f"{title:34}" + "".join(f"{f'noise {s:g}':>13}" for s in noise)]
@@ -198,7 +202,7 @@ GRAY, BLUE, ORANGE = "#8A8A8A", "#0072B2", "#C24E00"
 def draw(
     path: Path, pairs: Pairs, model: Matcher, method: str, noise: list[float], results: dict[str, list[Found]]
 ) -> None:
-    """One pair of clouds matched, its Pi, and the shares found against noise."""
+    """Draw one matched pair of clouds, its Pi, and the shares of copies found against noise."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -221,7 +225,7 @@ def draw(
             style = {"color": BLUE, "linewidth": 0.8, "alpha": 0.6} if is_right[i] else {"color": ORANGE}
             left.plot([x0, x1], [y0, y1], zorder=1, **style)
     filled = torch.zeros(N_POINTS, dtype=torch.bool).scatter_(0, match, has_copy)
-    curves = X, Y[match[has_copy]]  # the curve that a cloud lies on: its points in their order
+    curves = X, Y[match[has_copy]]  # the curve of a cloud connects its points in order
     for curve in curves:
         left.plot(*torch.cat([curve, curve[:1]]).T.numpy(), color="#D0D0D0", linewidth=4, zorder=0)
     for cloud, full in ((X, has_copy), (Y, filled)):
@@ -255,12 +259,14 @@ def draw(
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Point matching, learned through Sinkhorn normalization.")
-    parser.add_argument("--quick", action="store_true", help="one seed of two methods, in seconds")
-    parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
-    parser.add_argument("--out", type=Path, default=Path("match-points.png"), help="picture to write")
-    parser.add_argument("--outliers", type=int, default=3, help="points without a copy (default: 3)")
+    parser.add_argument("--quick", action="store_true", help="run two methods with one seed, in seconds")
+    parser.add_argument("--seed", type=int, default=0, help="first random seed (default: 0)")
+    parser.add_argument("--out", type=Path, default=Path("match-points.png"), help="file for the figure")
+    parser.add_argument(
+        "--outliers", type=int, default=3, help="number of points without a copy (default: 3)"
+    )
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)  # small matrices: threads would only wait for each other
+    torch.set_num_threads(1)  # the matrices are small: threads would only wait for each other
 
     shown = "SinkProp, 5 iterations"
     methods = [ROWS_ONLY, shown] if options.quick else [ROWS_ONLY, *SINKPROP, GUMBEL]

@@ -1,18 +1,18 @@
-"""Find the images that show the same digit: retrieval, trained on the metric by which it is evaluated.
+"""Retrieval of images that show the same digit, trained on the metric that evaluates it.
 
 A query is one of scikit-learn's 8 x 8 digits and the documents are other images. A small network maps images
 to points on a sphere, and documents are ranked by their cosine with the query. Each image of a training batch
-is a query for all the others, and SinkPropLoss raises the expected NDCG of the rankings. Beside it stand the
-same network, with the same steps, trained to classify and by a contrastive loss (Khosla et al. 2020), and two
-embeddings that know nothing of digits: pixels and principal components. Three tests, on images that were not
-trained on:
+is a query for all the others, and SinkPropLoss maximizes the expected NDCG of the rankings. It is compared
+with the same network, trained for as many steps as a classifier and with a contrastive loss (Khosla et al.
+2020), and with two embeddings that are not trained on digits: pixels and principal components. There are
+three tests on unseen images:
 
-  known    relevant are the images of the same digit
-  unseen   the same, but the query's digit was held out of the training altogether, two of the ten at a time
-  graded   the same digit is worth most, digits one and two away less: a measure that knows no classes
+  known    images of the same digit are relevant
+  unseen   the same, but the query's digit was not in the training data; two digits are held out at a time
+  graded   the same digit has the largest label, digits one and two away smaller ones
 
-    python examples/retrieve_digits.py              all: some minutes on one core
-    python examples/retrieve_digits.py --quick      the first test, one loss, seconds
+    python examples/retrieve_digits.py              everything; a few minutes on one core
+    python examples/retrieve_digits.py --quick      the first test with one loss; seconds
 """
 
 import argparse
@@ -47,7 +47,7 @@ def network():
 
 
 def relevance(a, b, grades=1):
-    """Labels (queries, documents): `grades` for the same digit, one less for each step away, not below 0."""
+    """Labels (queries, documents): `grades` minus the difference of the two digits, at least 0."""
     return (grades - (a[:, None] - b).abs()).clamp(min=0)
 
 
@@ -56,7 +56,7 @@ def but_itself(m):
 
 
 class Retrieval(nn.Module):
-    """Minus the expected gain, each image of the batch being a query for the others."""
+    """Minus the expected gain, with each image of the batch as a query for the others."""
 
     def __init__(self, gain="ndcg@10", sigma=0.05, grades=1):
         super().__init__()
@@ -69,7 +69,7 @@ class Retrieval(nn.Module):
 
 
 class Contrastive(nn.Module):
-    """-log softmax of a batch's cosines with an image, averaged over the others of the same digit."""
+    """-log softmax of the cosines between an image and the batch, averaged over images of the same digit."""
 
     def __init__(self, temperature=0.1):
         super().__init__()
@@ -83,7 +83,7 @@ class Contrastive(nn.Module):
 
 
 class Classification(nn.Module):
-    """Cross-entropy of the ten digits, each with a learned direction on the sphere."""
+    """Cross-entropy over the ten digits, each of which has a learned direction on the sphere."""
 
     def __init__(self, temperature=0.5):
         super().__init__()
@@ -94,7 +94,7 @@ class Classification(nn.Module):
 
 
 def train(images, digits, make_loss, *, steps, seed, batch=128, rate=5e-3):
-    """An embedding: a function of images (m, 1, 8, 8) to unit vectors (m, DIMENSIONS)."""
+    """Train an embedding: a function from images (m, 1, 8, 8) to unit vectors (m, DIMENSIONS)."""
     torch.manual_seed(seed)
     net, loss = network(), make_loss()
     optimizer = torch.optim.Adam([*net.parameters(), *loss.parameters()], lr=rate)
@@ -119,7 +119,7 @@ def pixels(images):
 
 
 def measure(points, digits, queries, metrics, grades=1):
-    """Means over the queries, each against every image but itself."""
+    """Means of the metrics over queries, each of which ranks all other images."""
     others = but_itself(len(points))[queries]
     qid = torch.arange(len(queries))[:, None].expand_as(others)[others]
     labels = relevance(digits[queries], digits, grades)[others]
@@ -131,7 +131,7 @@ HELD_OUT = ((0, 5), (1, 6), (2, 7), (3, 8), (4, 9))
 
 
 def learn(training, make_losses, **options):
-    """Embeddings by name: two that are not trained for digits, and one for each loss."""
+    """Embeddings by name: two that are not trained on digits, and one for each loss."""
     fixed = {"pixels": pixels, "principal components": principal_components(training[0])}
     return fixed | {name: train(*training, loss, **options) for name, loss in make_losses.items()}
 
@@ -145,7 +145,7 @@ def known(embeddings, images, digits):
 
 
 def unseen(training, images, digits, **options):
-    """Means over all queries, each by an embedding that never saw its digit, among images of all digits."""
+    """Means over all queries, each ranked by an embedding that was trained without its digit."""
     sums = {}
     for held_out in HELD_OUT:
         kept = ~torch.isin(training[1], torch.tensor(held_out))
@@ -176,7 +176,7 @@ def show_table(tests):
 
 
 def draw(path, embeddings, images, digits, tests):
-    """Queries and their first ten, by pixels and by SinkProp; below, the measures, and how grades line up."""
+    """Draw queries with their first ten documents by pixels and by SinkProp, and below them the metrics."""
     from matplotlib.figure import Figure
 
     blue, vermilion, gray = "#0072B2", "#D55E00", "#777777"
@@ -248,18 +248,18 @@ def draw(path, embeddings, images, digits, tests):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description="Retrieve images of the same digit.")
-    parser.add_argument("--quick", action="store_true", help="the first test and one loss only, few steps")
+    parser.add_argument("--quick", action="store_true", help="run the first test with one loss and few steps")
     parser.add_argument(
-        "--validation", action="store_true", help="test on images taken from the training part"
+        "--validation", action="store_true", help="test on images held out from the training data"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", default="retrieve-digits.png", help="where to write the picture")
+    parser.add_argument("--out", default="retrieve-digits.png", help="file for the figure")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
 
     X, y = load_digits(return_X_y=True)
     images, digits = torch.tensor(X.reshape(-1, 1, 8, 8) / 16, dtype=torch.float32), torch.tensor(y)
-    # The test images are set aside before anything is trained; they are queries and documents of each other.
+    # The test images are held out before any training. They are both queries and documents.
     parts = train_test_split(images, digits, test_size=400, random_state=options.seed, stratify=y)
     if options.validation:
         parts = train_test_split(*parts[::2], test_size=400, random_state=options.seed, stratify=parts[2])

@@ -1,17 +1,17 @@
-"""Learn to sort handwritten numbers from nothing but their order.
+"""Sorting of handwritten numbers, learned only from the correct order of lists.
 
-Each number is four digits of scikit-learn's 8 x 8 images, side by side. A network gives every number a score;
-nobody tells it what a digit is worth, only how lists of n numbers should have been sorted, as in the paper of
-NeuralSort (Grover et al. 2019). Three losses are trained for each n, each through a doubly-stochastic matrix:
+Each number is four digits of scikit-learn's 8 x 8 images, side by side. A network gives every number a score.
+It never sees the value of a digit, only the correct order of lists of n numbers, as in the paper on
+NeuralSort (Grover et al. 2019). Three losses are trained for each n, each through a doubly stochastic matrix:
 
-  expected accuracy  the share of numbers in their right place, the measure itself: SinkPropLoss with a table
-  expected rho       the rank correlation: SinkPropLoss with a gain and a discount, so linear time
-  cross-entropy      -log of the probabilities of the right places: doubly_stochastic as a layer
+  expected accuracy  the share of numbers in their correct place, the metric itself: SinkPropLoss with a table
+  expected rho       the rank correlation: SinkPropLoss with a gain and a discount, in linear time
+  cross-entropy      -log of the probabilities of the correct places: doubly_stochastic as a layer
 
-and one of the networks then sorts lists far longer than any it was trained on.
+One of the networks then sorts lists that are far longer than any in training.
 
-    python examples/sort_digits.py                  every n and loss: some minutes on one core
-    python examples/sort_digits.py --quick          n = 3, one loss, seconds
+    python examples/sort_digits.py                  every n and loss; a few minutes on one core
+    python examples/sort_digits.py --quick          n = 3 with one loss; seconds
 """
 
 import argparse
@@ -41,7 +41,7 @@ PUBLISHED = {
 
 
 class Sorter(nn.Module):
-    """The score of a number: its four digits read by one network, and a weight for each place.
+    """A network for the score of a number: it reads the four digits, and has a weight for each position.
 
     A reading goes through twenty slots with a learned value each. Which slots are which digit, what they are
     worth and which place counts most all have to be found from the order of lists.
@@ -64,21 +64,21 @@ class Sorter(nn.Module):
             nn.Linear(slots, 1, bias=False),
         )
         self.weigh = nn.Linear(4, 1, bias=False)
-        with torch.no_grad():  # to begin with, no digit and no place is worth more than another
+        with torch.no_grad():  # at the start, no digit and no position counts more than another
             self.read[-1].weight[0] = torch.linspace(-1, 1, slots)
             self.weigh.weight.fill_(1)
 
     def forward(self, digits, numbers):
-        """Scores (...) of numbers (..., 4): the indices of their digits among the images (m, 1, 8, 8)."""
+        """Scores (...) of numbers (..., 4), given as indices of digits among the images (m, 1, 8, 8)."""
         return self.weigh(self.read(digits).squeeze(1)[numbers]).squeeze(-1)
 
 
 def places(values):
-    """1 for the largest of each row, n for the smallest."""
+    """Places in descending order: 1 for the largest value of each row, n for the smallest."""
     return values.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1) + 1
 
 
-# The labels are the numbers' places. The second gain is rank correlation but for its scale and shift.
+# The labels are the places of the numbers. The second gain is the rank correlation up to scale and shift.
 in_place = RankLinear(table=lambda place, rank: (place == rank) / rank.shape[-1])
 correlation = RankLinear(gain=lambda place: place, discount=lambda rank: rank)
 
@@ -96,7 +96,7 @@ LOSSES = {
 
 
 def train(images, digits, n, loss, *, steps, seed, batch=256, numbers=1280):
-    """A network trained on lists of n; a step reads `batch` digits and makes `numbers` numbers of them."""
+    """Train a network on lists of n numbers. A step combines `batch` digits into `numbers` numbers."""
     torch.manual_seed(seed)
     net = Sorter()
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
@@ -114,18 +114,18 @@ def train(images, digits, n, loss, *, steps, seed, batch=256, numbers=1280):
 
 @torch.no_grad()
 def sort_lists(net, images, digits, n, *, lists, seed):
-    """Lists (lists, n, 4) made of the images, their values, and the order in which the network puts them."""
+    """Random lists (lists, n, 4) of images, their values, and the order that the network gives them."""
     lists = torch.randint(len(images), (lists, n, 4), generator=torch.Generator().manual_seed(seed))
     return lists, (digits[lists] * PLACES).sum(-1), net(images, lists).argsort(dim=-1, descending=True)
 
 
 def is_right(values, order):
-    """Whether each place holds the number it should; equal numbers may stand in either order."""
+    """Whether each place has the correct number; equal numbers may be in either order."""
     return values.gather(-1, order) == values.sort(dim=-1, descending=True).values
 
 
 def accuracy(values, order):
-    """Share of lists sorted exactly, and of numbers in their right place."""
+    """Share of lists that are sorted exactly, and share of numbers in their correct place."""
     right = is_right(values, order)
     return right.all(-1).float().mean().item(), right.float().mean().item()
 
@@ -164,7 +164,7 @@ def show_time():
 
 
 def draw(path, net, images, digits, results, *, n, seed):
-    """Lists as given and as sorted, what the network reads in each digit, and the accuracies."""
+    """Draw lists before and after sorting, the network's reading of each digit, and the accuracies."""
     from matplotlib.figure import Figure
 
     blue, vermilion, green, gray = "#0072B2", "#D55E00", "#00825E", "#777777"
@@ -227,16 +227,16 @@ def draw(path, net, images, digits, results, *, n, seed):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description="Learn to sort handwritten numbers from their order.")
-    parser.add_argument("--quick", action="store_true", help="n = 3 and one loss only, few steps")
+    parser.add_argument("--quick", action="store_true", help="run n = 3 with one loss and few steps")
     parser.add_argument(
-        "--validation", action="store_true", help="test on images taken from the training part"
+        "--validation", action="store_true", help="test on images held out from the training data"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", default="sort-digits.png", help="where to write the picture")
+    parser.add_argument("--out", default="sort-digits.png", help="file for the figure")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
 
-    # The images are split before numbers are made of them: no test number holds a digit that was trained on.
+    # Images are split before they are combined into numbers: no test number has an image used in training.
     X, y = load_digits(return_X_y=True)
     images, digits = torch.tensor(X.reshape(-1, 1, 8, 8) / 16, dtype=torch.float32), torch.tensor(y)
     parts = train_test_split(images, digits, test_size=300, random_state=options.seed, stratify=y)

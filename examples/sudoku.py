@@ -1,27 +1,29 @@
 """Sudoku by Sinkhorn scaling.
 
-    python examples/sudoku.py                  puzzles of several difficulties, and a picture; about 2 minutes
+    python examples/sudoku.py                  puzzles of several difficulties, and a figure; about 2 minutes
     python examples/sudoku.py --quick          a few puzzles, in seconds
     python examples/sudoku.py --puzzle 53..7....6..195...      any puzzle: 81 characters, row by row
 
 Let P[i, j, d] be the probability that the cell in row i and column j holds the digit d. Every row, column and
 box of a solved Sudoku is a permutation: the 9 x 9 matrix of its cells and the digits is doubly stochastic.
-Sinkhorn scaling makes one matrix doubly stochastic; here 27 of them overlap, and are normalized in turn
-(T. K. Moon, J. H. Gunther and J. J. Kupin, Sinkhorn solves Sudoku, IEEE Trans. Information Theory, 2009).
-Started from the candidates, 1 where the clues allow a digit and 0 elsewhere, the sweeps converge to the point
-of largest entropy among all P that satisfy these linear constraints. Where they have one solution only, that
-point is the solved puzzle.
+Sinkhorn scaling makes one matrix doubly stochastic. Here 27 matrices overlap and are normalized one after
+another (T. K. Moon, J. H. Gunther and J. J. Kupin, Sinkhorn solves Sudoku, IEEE Trans. Information Theory,
+2009). The sweeps start from the candidates, 1 where the clues allow a digit and 0 elsewhere. They converge to
+the point of largest entropy among all P that satisfy these linear constraints. If the constraints have only
+one solution, this point is the solved puzzle.
 
-Two observations make this fast, and make it prove what it says:
+Two observations make this fast, and make its results proofs:
 
-- P is always the candidates times scalings, and so is P^1.1. Sharpening P so between the sweeps therefore
-  leaves the limit of further sweeps as it is, and brings it nearer: a hundred sweeps do what thousands do.
+- P is always the candidates times scalings, and so is P^1.1. Raising P to this power between the sweeps
+  therefore does not change the limit of further sweeps, and brings P closer to it: a hundred sweeps replace
+  thousands.
 - A normalization by sums s multiplies the product of the 81 entries that belong to a solution by 1 / prod(s),
-  whichever solution it is. So that product is known without knowing a solution. It cannot exceed 1: where it
-  does, there is no solution. No entry of a solution can be below it: what is smaller is struck out.
+  for every solution. So this product is known without knowing a solution. It cannot exceed 1: if it does,
+  there is no solution. No entry of a solution can be smaller than the product: smaller entries are eliminated.
 
-What is open after that is solved by search: the likeliest digit of the most certain open cell is tried, and
-struck out if it fails. The puzzles are random grids that lost clues for as long as one solution was left.
+Cells that remain open are solved by search: the most likely digit of the most certain open cell is tried, and
+eliminated if it fails. The puzzles are random grids from which clues are removed while the solution stays
+unique.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ KNOWN = {
 
 
 def candidates(puzzles: npt.ArrayLike) -> Bools:
-    """Digits that no clue in the same row, column or box excludes: puzzles (B, 81) to (B, 9, 9, 9)."""
+    """Candidates (B, 9, 9, 9) of puzzles (B, 81): digits that no clue in a row, column or box excludes."""
     cells = np.asarray(puzzles).reshape(-1, 9, 9, 1)
     given = cells == np.arange(1, 10)
     in_box = given.reshape(-1, 3, 3, 3, 3, 9).any(axis=(2, 4), keepdims=True)
@@ -70,16 +72,16 @@ def candidates(puzzles: npt.ArrayLike) -> Bools:
 
 
 def sweep(P: Floats, log_product: Floats) -> tuple[Floats, Floats]:
-    """Cells, rows, columns and boxes normalized once; the log of the product of any solution's entries."""
+    """Normalize cells, rows, columns and boxes once, and update the log product of a solution's entries."""
     for shape, axes in (
         ((-1, 9, 9, 9), 3),  # each cell holds one digit
-        ((-1, 9, 9, 9), 2),  # each digit stands once in every row,
+        ((-1, 9, 9, 9), 2),  # each digit occurs once in every row,
         ((-1, 9, 9, 9), 1),  # in every column,
         ((-1, 3, 3, 3, 3, 9), (2, 4)),  # and in every box
     ):
         P = P.reshape(shape)
         s = P.sum(axis=axes, keepdims=True)
-        with np.errstate(divide="ignore"):  # a digit without a place: the product is infinite, no solution
+        with np.errstate(divide="ignore"):  # a digit without a place: infinite product, no solution
             log_product = log_product - np.log(s).reshape(len(P), -1).sum(axis=1)
         P = P / np.where(s > 0, s, 1.0)
     return P.reshape(-1, 9, 9, 9), log_product
@@ -87,25 +89,25 @@ def sweep(P: Floats, log_product: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class Scaled:
-    """Probabilities (B, 9, 9, 9) after some sweeps, and which puzzles were found to have no solution."""
+    """Probabilities (B, 9, 9, 9) after some sweeps, and flags of puzzles that have no solution."""
 
     P: Floats
     impossible: Bools
 
     @property
     def decided(self) -> Bools:
-        """Puzzles whose cells have one candidate left each: solved, and shown to have no other solution."""
+        """Puzzles with one candidate left in each cell: solved, and proved to have no other solution."""
         decided: Bools = ~self.impossible & ((self.P > 0).sum(axis=3) == 1).all(axis=(1, 2))
         return decided
 
     @property
     def grids(self) -> Grid:
-        """The likeliest digit of every cell, (B, 81)."""
+        """The most likely digit of every cell, (B, 81)."""
         return self.P.argmax(axis=3).reshape(-1, 81) + 1
 
 
 def plain_scaling(allowed: Bools, n_sweeps: int) -> Scaled:
-    """Sinkhorn scaling as published: nothing but sweeps."""
+    """Sinkhorn scaling as published: only sweeps."""
     P, log_product = allowed.astype(float), np.zeros(len(allowed))
     for _ in range(n_sweeps):
         P, log_product = sweep(P, log_product)
@@ -113,28 +115,29 @@ def plain_scaling(allowed: Bools, n_sweeps: int) -> Scaled:
 
 
 def scaling(allowed: Bools, n_sweeps: int = 100, *, power: float = 1.1) -> Scaled:
-    """Sweeps with sharpening between them, and candidates struck out where they are in no solution.
+    """Sweeps with sharpening between them; candidates that are in no solution are eliminated.
 
-    Rounding errors of the product grow by the power in each sweep: 1.1^100 = 10^4 leaves them far below 1e-6.
+    Rounding errors of the product grow by a factor of 1.1 per sweep: 1.1^100 = 10^4 keeps them far below
+    1e-6.
     """
     P, log_product = allowed.astype(float), np.zeros(len(allowed))
     for t in range(n_sweeps):
         if t > 0:
-            # Above exp(-100) after a sweep, no entry of a solution can underflow here.
+            # With a product above exp(-100), no entry of a solution can underflow here.
             exponent = np.where(log_product > -100, power, 1.0)
             P, log_product = P ** exponent[:, None, None, None], log_product * exponent
         P, log_product = sweep(P, log_product)
         least = np.exp(np.minimum(log_product, 0) - 1e-6)
         P[least[:, None, None, None] > P] = 0.0
-    # What was struck out last may have left a digit without a place: one more sweep finds that.
+    # The last elimination may have left a digit without a place: one more sweep detects this.
     return Scaled(P, sweep(P, log_product)[1] > 1e-6)
 
 
 def search(allowed: Bools, n_sweeps: int = 100) -> tuple[Grid, npt.NDArray[np.int64]]:
-    """Solutions (B, 81), zeros where there is none, and the scalings that each puzzle took.
+    """Solutions (B, 81), zeros if there is none, and the number of scalings per puzzle.
 
-    Depth first, all puzzles side by side. An open puzzle becomes two: its most certain open cell holds its
-    likeliest digit, or does not.
+    The search is depth first, for all puzzles at once. An open puzzle is split in two: its most certain open
+    cell holds its most likely digit, or does not.
     """
     stacks = [[puzzle] for puzzle in allowed]
     grids, nodes = np.zeros((len(allowed), 81), dtype=np.int64), np.zeros(len(allowed), dtype=np.int64)
@@ -159,10 +162,10 @@ def search(allowed: Bools, n_sweeps: int = 100) -> tuple[Grid, npt.NDArray[np.in
 
 
 def units_alone(puzzle: Grid) -> Bools:
-    """Candidates (81, 9) that survive when each of the 27 matrices is brought to its own limit, in turn.
+    """Candidates (81, 9) that survive when each of the 27 matrices is scaled to its own limit, one by one.
 
-    The limit of one matrix is 0 exactly where an entry is in no permutation that the others allow: all that
-    can be deduced from one row, column or box at a time (naked and hidden singles, pairs, triples, ...).
+    The limit of one matrix is 0 exactly at the entries that are in no permutation of candidates. This covers
+    all deductions from one row, column or box at a time (naked and hidden singles, pairs, triples, ...).
     """
     allowed = candidates(puzzle).reshape(81, 9)
     waiting = dict.fromkeys(range(27))
@@ -186,7 +189,7 @@ def is_valid(grids: npt.ArrayLike) -> Bools:
 
 
 def solutions(puzzle: list[int], limit: int = 2, rng: np.random.Generator | None = None) -> list[list[int]]:
-    """Up to ``limit`` solutions by plain backtracking, in random order with ``rng``: no Sinkhorn here."""
+    """Up to ``limit`` solutions by backtracking, without Sinkhorn scaling; in random order with ``rng``."""
 
     def place(masks: list[int], cell: int, bit: int) -> bool:
         todo = [(cell, bit)]
@@ -226,9 +229,9 @@ def solutions(puzzle: list[int], limit: int = 2, rng: np.random.Generator | None
 
 
 def make_puzzles(n_grids: int, rng: np.random.Generator) -> tuple[Grid, dict[int, Grid]]:
-    """Solved grids (n_grids, 81), and for each number of clues the puzzles with one solution, -1 where none.
+    """Solved grids (n_grids, 81), and puzzles with one solution by number of clues, -1 where there is none.
 
-    Each grid loses its clues in random order, as long as one solution is left, until none can go.
+    The clues of each grid are removed in random order while the solution stays unique.
     """
     grids = np.array([solutions([0] * 81, 1, rng)[0] for _ in range(n_grids)])
     puzzles: dict[int, Grid] = {}
@@ -245,7 +248,7 @@ def make_puzzles(n_grids: int, rng: np.random.Generator) -> tuple[Grid, dict[int
 
 
 def read_puzzle(text: str) -> Grid:
-    """A puzzle from 81 characters, row by row; . or 0 for an empty cell."""
+    """A puzzle from 81 characters, row by row; . or 0 is an empty cell."""
     if len(text) != 81 or not set(text) <= set(".0123456789"):
         raise argparse.ArgumentTypeError(
             f"expected 81 digits or points, row by row, got {len(text)} characters"
@@ -260,7 +263,7 @@ def show_grid(grid: Grid) -> str:
 
 @dataclass(frozen=True)
 class Level:
-    """Shares of the puzzles with some number of clues that each way solves, and what the search took."""
+    """Results for one number of clues: share of puzzles solved by each method, and the cost of search."""
 
     n_clues: int
     n_puzzles: int
@@ -274,7 +277,7 @@ WAYS = ("units alone", "plain 100", "plain 1000", "sharpened 100", "with search"
 def compare(
     grids: Grid, puzzles: dict[int, Grid], levels: list[int], seconds: dict[str, float]
 ) -> list[Level]:
-    """Every way on every level; ``seconds`` collects the time of each."""
+    """Run every method at every level; ``seconds`` collects the time of each method."""
     results = []
     for n_clues in levels:
         there = (puzzles[n_clues] >= 0).all(axis=1)
@@ -305,7 +308,7 @@ def compare(
 
 
 def solved_by_sweeps(allowed: Bools, truth: Grid, most: int) -> dict[str, tuple[list[int], list[float]]]:
-    """Share of puzzles whose likeliest digits are the solution, after several numbers of sweeps."""
+    """Share of puzzles whose most likely digits are the solution, after several numbers of sweeps."""
 
     def curve(way: Callable[[Bools, int], Scaled], sweeps: list[int]) -> tuple[list[int], list[float]]:
         return sweeps, [float((way(allowed, n).grids == truth).all(axis=1).mean()) for n in sweeps]
@@ -332,7 +335,7 @@ def draw_board(axes: Any, title: str) -> None:
 
 
 def draw_digits(axes: Any, puzzle: Grid, P: Floats) -> None:
-    """Clues black; a digit that is nearly certain blue, others small at their places, as large as likely."""
+    """Draw clues in black, nearly certain digits in blue, and other digits with size by probability."""
     style = {"ha": "center", "va": "center"}
     for i, j in np.ndindex(9, 9):
         clue = puzzle.reshape(9, 9)[i, j]
@@ -397,7 +400,7 @@ def draw(
 
 
 def report(name: str, puzzle: Grid) -> bool:
-    """One puzzle solved and printed; whether it has a solution."""
+    """Solve and print one puzzle. Returns whether it has a solution."""
     grids, nodes = search(candidates(puzzle))
     alone = "by scaling alone" if nodes[0] == 1 else f"in {nodes[0]} scalings"
     if not is_valid(grids)[0]:
@@ -409,10 +412,10 @@ def report(name: str, puzzle: Grid) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Sudoku by Sinkhorn scaling.")
-    parser.add_argument("--quick", action="store_true", help="few puzzles, in seconds")
-    parser.add_argument("--seed", type=int, default=0, help="of the puzzles (default: 0)")
-    parser.add_argument("--out", type=Path, default=Path("sudoku.png"), help="picture to write")
-    parser.add_argument("--puzzle", type=read_puzzle, help="solve this one: 81 digits, . where empty")
+    parser.add_argument("--quick", action="store_true", help="run a few puzzles, in seconds")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the puzzles (default: 0)")
+    parser.add_argument("--out", type=Path, default=Path("sudoku.png"), help="file for the figure")
+    parser.add_argument("--puzzle", type=read_puzzle, help="puzzle to solve: 81 digits, . for an empty cell")
     options = parser.parse_args(arguments)
     if options.puzzle is not None:
         return 0 if report("puzzle", options.puzzle) else 1

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The charting library that reports carry: fetch plotly's cartesian bundle and record what it is.
+"""Download of plotly's cartesian bundle, the charting library in reports, with a record of its version.
 
     fetch_plotly.py VERSION              from the npm registry
-    fetch_plotly.py VERSION ARCHIVE      from the package's archive, as `npm pack` or the registry give it
+    fetch_plotly.py VERSION ARCHIVE      from the package's archive, as from `npm pack` or the registry
     fetch_plotly.py                      check that the files are those recorded in plotly.json
 
-The registry's own checksum of the archive is compared before anything is written. The standard library is
-enough.
+The archive is compared with the registry's checksum before anything is written. Only the standard library is
+needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The pictures of docs/hinton.md: hinton.png, sinkhorn.gif and rank-distribution.png.
 
-make_hinton.py [DIR]      DIR is docs/images unless given
+make_hinton.py [DIR]      DIR is docs/images by default
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 
 
 def example() -> np.ndarray:
-    """A matrix whose balancing can be watched: after one iteration a column's sum is still off by a half."""
+    """A matrix that converges slowly: after one iteration, the sum of a column is still off by 0.5."""
     return np.random.default_rng(58).gamma(0.4, size=(6, 6)).round(2)
 
 

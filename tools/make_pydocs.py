@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """The data set that ships with sinkprop: search over the docstrings of Python's standard library.
 
-    make_pydocs.py make [DIR]      collect documents, judge, pool, compute features, write S1..S5 and tables
+    make_pydocs.py make [DIR]      collect documents, label, pool, compute features, write S1..S5 and tables
     make_pydocs.py check [DIR]     five-fold test NDCG@10 of single features, least squares and better models
-    make_pydocs.py show [WORDS]    the best documents of the queries that hold these words, with their grades
+    make_pydocs.py show [WORDS]    the best documents of the queries that contain these words, with labels
 
-DIR is src/sinkprop/datasets/pydocs unless given. `make` and `show` need the standard library only. They want
-the interpreter that the data card names, since the documents are that interpreter's docstrings; run them with
-`python -I`. The queries and their judgments are in pydocs_judgments.txt. `check` needs NumPy, SciPy and
-sinkprop, and adds LightGBM where it is installed.
+DIR is src/sinkprop/datasets/pydocs by default. `make` and `show` need only the standard library. Use the
+Python version that the data card names, since the documents are the docstrings of the interpreter, and run
+them with `python -I`. The queries and their labels are in pydocs_judgments.txt. `check` needs NumPy, SciPy
+and sinkprop, and includes LightGBM if it is installed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ FOLDER = HERE.parent / "src" / "sinkprop" / "datasets" / "pydocs"
 JUDGMENTS = HERE / "pydocs_judgments.txt"
 N_PARTS = 5
 
-# The documented modules, without those that interpreters are often built without (tkinter, curses, readline),
-# whose import does something (antigravity, this), or that double others (posix is os, posixpath is os.path).
+# The documented modules, except those that interpreters are often built without (tkinter, curses, readline),
+# those whose import has an effect (antigravity, this), and duplicates (posix is os, posixpath is os.path).
 MODULES = """
 abc argparse array ast asyncio asyncio.subprocess atexit base64 bdb binascii bisect builtins bz2 cProfile
 calendar cmath cmd code codecs codeop collections collections.abc colorsys compileall concurrent.futures
@@ -94,20 +94,20 @@ would you your
 
 @dataclass(frozen=True)
 class Document:
-    """A module, class, function or method, and the words of its four fields and of all of them together."""
+    """A module, class, function or method, with the words of its four fields and of all fields together."""
 
     docid: str
     kind: str  # module, class, function or method; a property counts as a method
     module: str
-    parent: str  # docid of what it stands in; its own for a module
+    parent: str  # docid of the enclosing class or module; for a module, its own docid
     words: dict[str, tuple[str, ...]]
     n_parameters: int
-    line: str  # the summary as it is written, for people
+    line: str  # the original text of the summary, for display
 
 
 @dataclass(frozen=True)
 class Query:
-    """A request with its judgments: patterns of docids, by grade."""
+    """A query with its labels, given as patterns of docids for each label."""
 
     kind: str  # known or topical
     text: str
@@ -115,11 +115,11 @@ class Query:
 
 
 def collect() -> list[Document]:
-    """Every documented object of MODULES once, under its public name, sorted by docid."""
+    """Collect every documented object of MODULES once, under its public name, sorted by docid."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         modules = {name: importlib.import_module(name) for name in MODULES.split()}
-        # builtins' own names go without a prefix, as in the reference manual: str.split, sorted
+        # builtins have no prefix, as in the reference manual: str.split, sorted
         found = [(name, "module", name, name, module) for name, module in modules.items()]
         things = _public_things(modules)
         found += [
@@ -136,10 +136,10 @@ def collect() -> list[Document]:
 
 
 def _public_things(modules: dict[str, types.ModuleType]) -> list[tuple[str, str, Any]]:
-    """(docid, module, object) of each public class and function, under the best of the names that it has.
+    """(docid, module, object) of each public class and function, under its best name.
 
-    That is the name in its own module, else in the first of MODULES that exports it; and its __name__ rather
-    than an alias.
+    The best name is that in its own module, else in the first of MODULES that exports it. Its __name__ is
+    preferred to an alias.
     """
     names: dict[int, list[tuple[bool, int, bool, str, str]]] = {}
     things: dict[int, Any] = {}
@@ -155,7 +155,7 @@ def _public_things(modules: dict[str, types.ModuleType]) -> list[tuple[str, str,
                 continue
             home = getattr(thing, "__module__", None) or module_name
             if exported is None and home != module_name and not home.startswith("_"):
-                continue  # imported for the module's own use
+                continue  # imported from another module
             thing = _underlying(thing)
             alias = name != getattr(thing, "__name__", name)
             names.setdefault(id(thing), []).append((home != module_name, order, alias, name, module_name))
@@ -170,7 +170,7 @@ def _public_things(modules: dict[str, types.ModuleType]) -> list[tuple[str, str,
 
 
 def _underlying(thing: Any) -> Any:
-    """The function of a bound method: random.sample and random.random are methods of a hidden Random."""
+    """The function of a bound method, such as random.sample, which is a method of a hidden Random."""
     owner = getattr(thing, "__self__", None)
     of_instance = owner is not None and not isinstance(owner, type | types.ModuleType)
     if of_instance and isinstance(thing, types.BuiltinFunctionType):
@@ -179,16 +179,17 @@ def _underlying(thing: Any) -> Any:
 
 
 def _members(things: list[tuple[str, str, Any]]) -> Iterator[tuple[str, str, str, str, Any]]:
-    """Methods and properties, at the class that defines them; for a private base, at its nearest public heir.
+    """Methods and properties, each under the class that defines it.
 
-    Those that a module offers as functions, such as random.sample, are left out.
+    If this class is private, they belong to its nearest public subclass. Methods that a module also exports
+    as functions, such as random.sample, are left out.
     """
     public = {id(thing) for _, _, thing in things}
     classes = [(docid, module, thing) for docid, module, thing in things if inspect.isclass(thing)]
     claims: dict[int, list[tuple[int, int, bool, str, str, str]]] = {}
     members: dict[int, Any] = {}
     for order, (docid, module, cls) in enumerate(classes):
-        documented: dict[str, set[str]] = {}  # what public bases already say of a name
+        documented: dict[str, set[str]] = {}  # docstrings of the name in public base classes
         for base in cls.__mro__[1:]:
             if id(base) in public:
                 for name, member in vars(base).items():
@@ -204,7 +205,7 @@ def _members(things: list[tuple[str, str, Any]]) -> Iterator[tuple[str, str, str
                     continue
                 own.add(name)
                 if str(member.__doc__) in documented.get(name, ()):
-                    continue  # the same words as in the base class
+                    continue  # the same docstring as in the base class
                 key = id(getattr(member, "__func__", member))
                 alias = name != getattr(member, "__name__", name)
                 claims.setdefault(key, []).append((distance, order, alias, name, docid, module))
@@ -245,7 +246,7 @@ def _document(docid: str, kind: str, module: str, parent: str, thing: Any) -> Do
 
 
 def _parameters(thing: Any) -> list[str] | None:
-    """Names of the parameters, without self and cls; None where Python cannot tell."""
+    """Names of the parameters, without self and cls; None if there is no signature."""
     if isinstance(thing, staticmethod | classmethod):
         thing = thing.__func__
     if not callable(thing):
@@ -260,8 +261,8 @@ def _parameters(thing: Any) -> list[str] | None:
 def split_docstring(name: str, text: str) -> tuple[list[str], str, str]:
     r"""Parameters, summary and body of a docstring.
 
-    Old docstrings begin with a signature, "name(a[, b]) -> result" or "name(a) -- summary": its parameters
-    are the first part, and the summary is what follows.
+    Old docstrings start with a signature, "name(a[, b]) -> result" or "name(a) -- summary". The parameters
+    are taken from it, and the summary is the text that follows.
 
     >>> split_docstring("f", "f(x[, limit]) -> int\n\nReturn it.\nThe rest.")
     (['x', 'limit'], 'Return it.', 'The rest.')
@@ -306,7 +307,7 @@ def _stop_words() -> frozenset[str]:
 
 
 def stem(word: str) -> str:
-    """A word without the endings of plural, past and participle: step 1 of Porter (1980), and no e after it.
+    """A word without plural, past and participle endings: step 1 of Porter (1980), then without a final e.
 
     >>> [stem(w) for w in ("copy", "copies", "parse", "parsing", "matches", "running", "files", "string")]
     ['copi', 'copi', 'pars', 'pars', 'match', 'run', 'file', 'string']
@@ -340,13 +341,13 @@ def stem(word: str) -> str:
 
 @dataclass(frozen=True)
 class Index:
-    """What the formulas need of one field over all documents.
+    """Word statistics of one field over all documents.
 
-    tf[d][t]     occurrences of word t in document d
-    length[d]    words in d
-    df[t]        documents with t
-    cf[t]        occurrences of t in all documents
-    vocabulary   number of different words in whole documents
+    tf[d][t]    Occurrences of word t in document d.
+    length[d]   Number of words in d.
+    df[t]       Number of documents that contain t.
+    cf[t]       Occurrences of t in all documents.
+    vocabulary  Number of different words in whole documents.
     """
 
     tf: list[Counter[str]]
@@ -383,7 +384,7 @@ class Index:
         return math.log(1 + (self.n - df + 0.5) / (df + 0.5))
 
     def background(self, word: str) -> float:
-        """P(t|C), with half an occurrence added to every word so that none is impossible."""
+        """P(t|C), with half an occurrence added to every word so that no probability is 0."""
         return (self.cf[word] + 0.5) / (self.total + 0.5 * self.vocabulary)
 
 
@@ -463,7 +464,7 @@ DOCUMENT_FEATURES: dict[str, str] = {
 
 
 class Collection:
-    """The documents with one index a field."""
+    """The documents, with one index per field."""
 
     def __init__(self, documents: list[Document]) -> None:
         self.documents = documents
@@ -473,16 +474,16 @@ class Collection:
         self.number = {document.docid: i for i, document in enumerate(documents)}
 
     def words(self, text: str) -> list[str]:
-        """The different words of a query that occur in some document, in their order."""
+        """The distinct words of a query that occur in any document, in order."""
         df = self.index["whole"].df
         return [word for word in dict.fromkeys(tokens(text)) if df[word]]
 
     def features(self, d: int, query: Sequence[str]) -> list[float]:
-        """The values of one document for one query, in the order of `feature_table`."""
+        """The features of one document for one query, in the order of `feature_table`."""
         values = [f(self.index[field], d, query) for field in FIELDS for f, _ in FIELD_FEATURES.values()]
         document = self.documents[d]
         siblings = self.siblings[document.parent] - (document.kind != "module")
-        parent = self.number.get(document.parent)  # a class without a docstring is no document
+        parent = self.number.get(document.parent)  # a class without a docstring is not a document
         return [
             *values,
             0.0 if parent is None else bm25(self.index["whole"], parent, query),
@@ -493,7 +494,7 @@ class Collection:
         ]
 
     def ranking(self, feature: FieldFeature, field: str, query: Sequence[str]) -> list[int]:
-        """Documents that hold a word of the query in a field, best first."""
+        """Documents that contain a word of the query in a field, best first."""
         index = self.index[field]
         scored = [
             (-feature(index, d, query), self.documents[d].docid, d)
@@ -515,7 +516,7 @@ def feature_table() -> list[tuple[int, str, str, str]]:
 
 
 def read_judgments(path: Path) -> list[Query]:
-    """Queries of a file of paragraphs: "known: text" or "topical: text", then "2 pattern ..." and "1 ..."."""
+    """Read queries from paragraphs: "known: text" or "topical: text", then "2 pattern ..." and "1 ..."."""
     queries = []
     for paragraph in re.split(r"\n\s*\n", path.read_text(encoding="utf-8")):
         lines = [line for line in paragraph.splitlines() if line.strip() and not line.startswith("#")]
@@ -533,10 +534,11 @@ def read_judgments(path: Path) -> list[Query]:
 
 
 def grades(query: Query, collection: Collection) -> dict[int, int]:
-    """Grade by document number. The highest grade of the patterns that a docid matches.
+    """Labels by document number: the highest label of the patterns that a docid matches.
 
-    What contains the target of a known-item query, its class or module, has grade 1. "!pattern" takes
-    documents out of the patterns before it. Every pattern must match something: a misspelt one cannot pass.
+    The class or module that contains the target of a known-item query has label 1. "!pattern" removes
+    documents from the preceding patterns. Every pattern must match a document, so that a misspelled one is an
+    error.
     """
     docids = list(collection.number)
     graded: dict[int, int] = {}
@@ -562,7 +564,7 @@ def grades(query: Query, collection: Collection) -> dict[int, int]:
     return graded
 
 
-# The rankings that are pooled: no single one decides which documents are judged.
+# The rankings that are pooled, so that no single one decides which documents are labeled.
 RUNS: tuple[tuple[FieldFeature, str], ...] = (
     (bm25, "whole"),
     (bm25, "name"),
@@ -577,12 +579,12 @@ SMALLEST_POOL, LARGEST_POOL = 50, 200
 
 
 def pool(query: Query, graded: dict[int, int], collection: Collection) -> list[int]:
-    """The documents of a query, in an order that says nothing.
+    """The documents of a query, in random order.
 
-    The size is drawn between 50 and 200, evenly in its logarithm. All graded documents that hold a word of
-    the query are in it, however deep the rankings have them. Of the rest, three fifths come from the rankings
-    in turn, a fifth from the modules of the documents so far, and a fifth from anywhere. The last two may
-    bring graded documents that hold no word of the query, as they bring others.
+    Their number is drawn between 50 and 200, uniformly in its logarithm. The pool contains all relevant
+    documents with a word of the query, at any rank. Of the rest, three fifths come from the rankings in turn,
+    one fifth from the modules of the documents so far, and one fifth from all documents. The last two may
+    also add relevant documents without a word of the query.
     """
     rng = random.Random(f"pool of {query.text}")
     size = round(SMALLEST_POOL * (LARGEST_POOL / SMALLEST_POOL) ** rng.random())
@@ -611,7 +613,7 @@ def pool(query: Query, graded: dict[int, int], collection: Collection) -> list[i
 
 
 def query_level_norm(rows: list[list[float]]) -> list[list[float]]:
-    """Each column mapped to [0, 1] within the query, as LETOR's QueryLevelNorm; 0 where it is constant."""
+    """Each column scaled to [0, 1] within the query, as in LETOR's QueryLevelNorm; 0 if it is constant."""
     columns = []
     for column in zip(*rows, strict=True):
         low, high = min(column), max(column)
@@ -622,7 +624,7 @@ def query_level_norm(rows: list[list[float]]) -> list[list[float]]:
 
 
 def letor_line(grade: int, qid: int, values: Sequence[float], docid: str) -> str:
-    r"""A line of LETOR text; values have six decimals, less what is 0 at their end.
+    r"""A line of LETOR text. Values have six decimals, without trailing zeros.
 
     >>> letor_line(2, 7, [0.5, 0.0, 1.0], "heapq.merge")
     '2 qid:7 1:0.5 2:0 3:1 #docid = heapq.merge\n'
@@ -633,7 +635,7 @@ def letor_line(grade: int, qid: int, values: Sequence[float], docid: str) -> str
 
 
 def deal(queries: list[Query]) -> list[list[Query]]:
-    """Five parts with the same share of each kind of query, in an order that says nothing."""
+    """Five parts with the same share of each kind of query, in pseudorandom order."""
     parts: list[list[Query]] = [[] for _ in range(N_PARTS)]
     shuffled = sorted(queries, key=lambda q: (q.kind, hashlib.sha256(q.text.encode()).digest()))
     for i, query in enumerate(shuffled):
@@ -683,7 +685,7 @@ def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def show(words: list[str], top: int) -> None:
-    """Print what the pooled rankings find first, for judging by a person."""
+    """Print the first documents of the pooled rankings, for labeling by a person."""
     collection = Collection(collect())
     for query in read_judgments(JUDGMENTS):
         if not all(word in query.text for word in words):
@@ -714,7 +716,7 @@ def read_part(path: Path) -> tuple[Any, Any, Any]:
 
 
 def ndcg(labels: Any, scores: Any, qids: Any, k: int = 10) -> Any:
-    """NDCG@k of each query in LETOR's way: gain 2^r - 1, D(1) = 1, D(j) = 1 / log2 j; ties in file order."""
+    """NDCG@k of each query, as in LETOR: gain 2^r - 1, D(1) = 1, D(j) = 1 / log2 j, ties in file order."""
     import numpy as np
 
     discount = 1 / np.log2(np.maximum(np.arange(1, k + 1), 2))
@@ -729,17 +731,17 @@ def ndcg(labels: Any, scores: Any, qids: Any, k: int = 10) -> Any:
 
 
 def least_squares(X: Any, y: Any) -> Any:
-    """Weights of ordinary least squares with an intercept, which ranking does not need."""
+    """Weights of ordinary least squares. The intercept is left out, since it does not affect the ranking."""
     import numpy as np
 
     return np.linalg.lstsq(X - X.mean(axis=0), y - y.mean(), rcond=None)[0]
 
 
 def train_linear(train: tuple[Any, Any, Any], vali: tuple[Any, Any, Any]) -> Any:
-    """Weights that maximize the expected NDCG, from least squares on.
+    """Weights that maximize the expected NDCG, starting from least squares.
 
-    L-BFGS with sigma halved from the spread of the scores, and a penalty on the distance to the start. The
-    penalty and the iteration are those of the best validation NDCG@10.
+    L-BFGS with sigma halved repeatedly from the standard deviation of the scores, and a penalty on the
+    distance from the start. The penalty and the iteration with the best validation NDCG@10 are chosen.
     """
     from scipy.optimize import minimize
 
@@ -804,7 +806,7 @@ def train_lightgbm(train: tuple[Any, Any, Any], vali: tuple[Any, Any, Any]) -> A
 
 
 def p_value(difference: Any) -> float:
-    """Two-sided p of a paired randomization test: 100,000 random signs."""
+    """Two-sided p-value of a paired randomization test with 100,000 random signs."""
     import numpy as np
 
     rng = np.random.default_rng(0)

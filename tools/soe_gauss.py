@@ -10,8 +10,8 @@ For each n: variable projection (least squares in a, b with p, q eliminated), st
 fewer pairs, then Lawson reweighting until the error oscillates between equal peaks. The error falls about
 90-fold with each pair and the columns are nearly dependent, hence the multiprecision arithmetic.
 
-Needs numpy and gmpy2, and clang-format for --header: install them, they do not all come with the package. It
-takes about half a minute.
+Needs numpy and gmpy2, and clang-format for --header; not all of them are installed with the package. Takes
+about half a minute.
 
     python -m pip install numpy gmpy2 clang-format
     python tools/soe_gauss.py --header native/kernels/gauss_coefficients.hpp
@@ -38,7 +38,7 @@ Reals = npt.NDArray[Any]  # of gmpy2.mpfr
 
 BITS = 160
 HEADER_PAIRS = (4, 8)
-TWO_PAIRS = np.array([1.23 + 0.444j, 1.183 + 1.407j])  # the start for n = 2
+TWO_PAIRS = np.array([1.23 + 0.444j, 1.183 + 1.407j])  # starting values for n = 2
 HEAVY = 10**9  # the weight of the two equations at t = 0; they then hold to about 1e-18 of the error
 LAWSON_ROUNDS = 26
 EQUAL = 1.02  # largest / smallest peak at which the error counts as equioscillating
@@ -176,7 +176,7 @@ def error(at: Projection, t: Reals) -> Floats:
 
 
 def peaks(e: Floats) -> npt.NDArray[np.intp]:
-    """Where |e| is largest between one change of sign and the next"""
+    """Positions where |e| is largest between consecutive changes of sign."""
     runs = np.split(np.arange(len(e)), np.flatnonzero(np.diff(np.sign(e))) + 1)
     return np.array([run[np.abs(e[run]).argmax()] for run in runs])
 

@@ -95,7 +95,7 @@ def test_bench_prints_times_ratios_accuracy_and_machine():
         f"numpy {np.__version__}",
     ):
         assert line in result.output
-    assert "Figures" not in result.output
+    assert "Performance targets" not in result.output
     rows = [line.split() for line in result.output.splitlines() if line.startswith("numpy.argsort ")]
     assert [len(row) for row in rows[:2]] == [3, 3]  # the name and two sizes, in both tables
 

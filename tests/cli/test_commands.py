@@ -308,7 +308,7 @@ def test_ctrl_c_saves_the_best_so_far_and_the_checkpoint_resumes(tmp_path, warm)
     out, error = process.communicate(timeout=120)
     assert process.returncode == 130, error
     assert one_line(error)
-    assert "m.model holds the best of the" in error
+    assert "m.model is the best model of" in error
     assert f"resume from {check}" in error
     assert f"Wrote {model}" in out
     first = sinkprop.load_model(model)
@@ -443,7 +443,7 @@ def test_a_docid_twice_in_a_query_is_refused_in_a_run(files, tmp_path, run):
     done = run("predict", files / "m.model", tmp_path / "d.txt", "--format", "trec")
     assert (done.status, done.out) == (1, "")
     assert one_line(done.error)
-    assert "'d1-2' stands twice in query 1" in done.error
+    assert "'d1-2' occurs twice in query 1" in done.error
     assert run("predict", files / "m.model", tmp_path / "d.txt").status == 0
 
 
@@ -574,7 +574,7 @@ def test_a_run_that_leaves_documents_out(files, tmp_path, run):
         ("1 Q0 d1-0 1 0.5 x\n1 Q0 other 2 0.4 x\n", "line 2: "),
         ("99 Q0 d1-0 1 0.5 x\n", "no document 'd1-0' of query '99'"),
         ("1 Q0 d1-0 1 0.5 x\n1 Q0 d1-0 2 0.4 x\n", "line 2: document 'd1-0' of query '1' occurs twice"),
-        ("1 Q0 d1-0 1 nan x\n", "line 1: expected a finite number as score; got 'nan'"),
+        ("1 Q0 d1-0 1 nan x\n", "line 1: expected a finite number as the score; got 'nan'"),
     ],
 )
 def test_wrong_runs(files, tmp_path, run, text, said):
@@ -628,10 +628,10 @@ def test_parquet_with_other_columns_is_refused(tmp_path, run):
         done = run(*arguments, tmp_path / "test.parquet")
         assert (done.status, done.out) == (1, "")
         assert one_line(done.error)
-        assert "it lacks 'pr'; it alone has 'age'" in done.error
+        assert "missing 'pr'; unexpected 'age'" in done.error
     done = run("predict", model, tmp_path / "test.parquet", "--n-features", "3")
     assert done.status == 2
-    assert "--n-features is for LETOR text" in done.error
+    assert "--n-features applies only to LETOR text" in done.error
 
 
 def test_feature_columns_leave_the_others_out(tmp_path, run):
@@ -660,7 +660,7 @@ def test_feature_columns_leave_the_others_out(tmp_path, run):
     (tmp_path / "train.txt").write_text("1 qid:1 1:1\n")
     done = run("train", tmp_path / "train.txt", "--model", model, *chosen)
     assert done.status == 2
-    assert "--feature-columns is for Parquet" in done.error
+    assert "--feature-columns applies only to Parquet" in done.error
 
 
 def test_predict_takes_parquet_without_labels(tmp_path, run):
@@ -680,7 +680,7 @@ def test_predict_takes_parquet_without_labels(tmp_path, run):
         assert run("predict", model, tmp_path / "new.parquet", "--format", form) == labeled
     done = run("predict", model, tmp_path / "more.parquet")
     assert done.status == 1
-    assert "it alone has 'age'. --feature-columns names those to take." in done.error
+    assert "unexpected 'age'. Select features with --feature-columns." in done.error
     done = run("evaluate", tmp_path / "new.parquet", "--model", model)  # there labels are the point
     assert done.status == 1
     assert "--label-column 'label' is not a column" in done.error
@@ -691,7 +691,7 @@ def test_a_model_in_the_place_of_data_is_called_one(files, tmp_path, run):
     assert run("train", files / "train.txt", "--model", model, "--method", "regression").status == 0
     done = run("predict", files / "train.txt", model)
     assert (done.status, done.out) == (2, "")
-    assert f"MODEL comes first, then DATA, and '{model}' is a model." in done.error
+    assert f"MODEL comes first, then DATA, but '{model}' is a model." in done.error
     done = run("predict", files / "train.txt", files / "train.txt")
     assert done.status == 1
     assert "is no sinkprop model" in done.error
@@ -748,7 +748,7 @@ def test_bad_data_is_one_line_and_nothing_changes(files, tmp_path, run, what, co
     assert one_line(done.error)
     assert len(done.error) < 1000
     assert "bad.txt" in done.error
-    assert "defect" not in done.error
+    assert "bug" not in done.error
     assert snapshot(tmp_path) == before
     assert snapshot(files) == shared
 
@@ -846,17 +846,20 @@ def test_a_file_that_is_no_model(files, tmp_path, run, content, said):
         (["train", "TRAIN", "--model", "new", "--penalty", "nan"], "'nan' is not a penalty"),
         (["train", "TRAIN", "--model", "new", "--threads", "0"], "--threads"),
         (["train", "TRAIN", "--model", "new", "--relaxation", "cauchy"], "--relaxation"),
-        (["train", "TRAIN", "--model", "new", "--vali-group", "TEST"], "--vali-group is for"),
-        (["train", "TRAIN", "--model", "new", "--docid-column", "d"], "--docid-column is for Parquet"),
+        (["train", "TRAIN", "--model", "new", "--vali-group", "TEST"], "--vali-group requires --vali"),
+        (
+            ["train", "TRAIN", "--model", "new", "--docid-column", "d"],
+            "--docid-column applies only to Parquet",
+        ),
         (
             ["train", "TRAIN", "--model", "new", "--method", "regression", "--gain", "ndcg"],
-            "--gain is an option of --method sinkprop",
+            "--gain applies only to --method sinkprop",
         ),
         (["train", "absent", "--model", "new"], "'absent' does not exist"),
         (["predict", "MODEL", "absent"], "'absent' does not exist"),
         (["predict", "MODEL", "TEST", "--out", "TEST"], "--out and DATA are the same file"),
         (["predict", "MODEL", "TEST", "--out", "MODEL"], "--out and MODEL are the same file"),
-        (["predict", "MODEL", "TEST", "--run-name", "two words"], "'two words' is not one word"),
+        (["predict", "MODEL", "TEST", "--run-name", "two words"], "'two words' is not a single word"),
         (["predict", "MODEL", "TEST", "--format", "csv"], "--format"),
         (["evaluate", "TEST"], "got none of them"),
         (["evaluate", "TEST", "--model", "MODEL", "--feature", "1"], "got --model and --feature"),

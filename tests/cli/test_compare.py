@@ -179,7 +179,7 @@ def test_the_layouts_side_by_side(tmp_path):
     assert result.exit_code == 0, result.output
     for name in ("HP2003", "TD2004", "OHSUMED"):
         assert f"{name}: test means, 2 folds, 12 queries" in result.output
-    assert "OHSUMED: QueryLevelNorm was taken; name the folder to compare on Feature-min." in result.output
+    assert "OHSUMED: used QueryLevelNorm; to use Feature-min, give its folder as DIR." in result.output
 
 
 def test_files_are_written_and_agree(ohsumed, tmp_path):
@@ -327,9 +327,12 @@ class TestFailures:
             (["--folds", "1,0"], "'0' is not the number of a fold"),
             (["--jobs", "0"], "--jobs"),
             (["--n-features", "0"], "--n-features"),
-            (["--published", "SmoothRank,Rankzilla"], "no row is called 'Rankzilla'"),
+            (["--published", "SmoothRank,Rankzilla"], "there is no result 'Rankzilla'"),
             (["--plot", "figure.gif"], "'figure.gif' must end in .png, .svg or .pdf"),
-            (["--plot", "figure.png", "--metrics", "ndcg@10,map"], "--plot draws NDCG at several levels"),
+            (
+                ["--plot", "figure.png", "--metrics", "ndcg@10,map"],
+                "--plot needs NDCG at two or more cutoffs",
+            ),
             (["--json", "no/such/folder/r.json"], "there is no folder 'no/such/folder'"),
             (["--fast"], "--fast"),
         ],

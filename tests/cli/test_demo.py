@@ -170,12 +170,12 @@ def test_piped_output_is_plain_and_whole(shown):
     folder, out = shown
     assert "\x1b" not in out
     for line in (
-        "How Fold2 was trained",
-        "* the model: the best of them",
-        "Test: means of 32 queries of Fold2",
+        "Training on Fold2",
+        "* best value: this stage is the model",
+        "Test results: means over 32 queries of Fold2",
         "The query that gained most",
-        "The query whose change is nearest to the mean change",
-        "** answers the query, * helps",
+        "The query whose change is closest to the mean change",
+        "Labels: ** the entry answers the query, * it helps.",
         f"Saved {folder / 'new' / MODEL}, the model of Fold2",
         "Next",
     ):
@@ -213,7 +213,7 @@ def test_model_figure_and_report_are_left_and_nothing_else(shown):
 
 
 def test_the_lines_of_python_at_the_end_run(shown, tmp_path, warm):
-    lines = re.search(r"as files:\n((?:  .*\n)+)", shown[1])[1]
+    lines = re.search(r"data to files:\n((?:  .*\n)+)", shown[1])[1]
     code = "\n".join(line.strip() for line in lines.splitlines())
     done = warm.run(f"import warnings\nwarnings.simplefilter('error')\n{code}", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

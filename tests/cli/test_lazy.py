@@ -140,7 +140,7 @@ def test_an_export_is_compared_with_the_model(data, model):
     found = export_ranker(ranker, format="solr", name="m")
     lines, wrong = compare_scores(found, ranker, model, data, Reading())
     assert wrong == ""
-    assert "6 queries of 60 documents" in lines[0]
+    assert "6 queries, 60 documents" in lines[0]
     with pytest.raises(ValueError, match="must name the 3 features"):
         export_ranker(ranker, format="solr", name="m", features=["one"])
 

@@ -212,6 +212,6 @@ def test_the_report_of_the_demonstration_speaks_to_a_newcomer():
     assert names == [demo.feature_in_words(name) for name in fold.test.feature_names]
     assert not any("_" in name for name in names)
     assert len(set(names)) == 50
-    assert "How sure is it?" in own["about"]
+    assert "rank probabilities" in own["about"]
     assert own["explorer"]["distributions"]["SinkProp"]["Fold1"]["own"]
     assert data["command"] == "sinkprop demo --fold 1"

@@ -1,8 +1,8 @@
 """The program `sinkprop`: reads options, calls the library and prints; no mathematics, no decisions.
 
 click and rich come with the extra "cli" and are imported when the program runs, so this package can always be
-imported. Results go to stdout, progress and errors to stderr. Each command has a module of its own, which is
-imported when the command is asked for.
+imported. Results go to stdout, progress and errors to stderr. Each command has its own module, which is
+imported when the command is called.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["main", "program"]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the program and exit: 0 done, 1 failed, 2 wrong use or a missing extra, 130 interrupted."""
+    """Run the program and exit: 0 success, 1 failure, 2 wrong usage or a missing extra, 130 interrupted."""
     try:
         raise SystemExit(_run(arguments))
     except KeyboardInterrupt:
@@ -40,7 +40,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
         status = program().main(given, prog_name="sinkprop", standalone_mode=False, obj=given)
-        sys.stdout.flush()  # so that a full disk is an error here, and not at the end of the interpreter
+        sys.stdout.flush()  # reports a full disk here, not when the interpreter exits
     except click.Abort:
         return 130
     except click.ClickException as error:
@@ -50,7 +50,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return complain(error.format_message() + hint, error.exit_code)
     except OSError as error:
         _abandon_stdout()
-        if isinstance(error, BrokenPipeError):  # whoever read has enough, as `head` does
+        if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, as `head` does
             return 1
         what = error.strerror or str(error) or type(error).__name__
         return complain(what if error.filename is None else f"{os.fsdecode(error.filename)}: {what}.", 1)
@@ -60,15 +60,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         if os.environ.get("SINKPROP_TRACEBACK"):
             raise
         return complain(
-            f"this is a defect in sinkprop {sinkprop.__version__}, please report it: {type(error).__name__}: "
-            f"{error}. With SINKPROP_TRACEBACK=1 set, the same command shows where.",
+            f"this is a bug in sinkprop {sinkprop.__version__}; please report it: {type(error).__name__}: "
+            f"{error}. Set SINKPROP_TRACEBACK=1 and run the same command to see the traceback.",
             1,
         )
     return status if isinstance(status, int) else 0
 
 
 def _abandon_stdout() -> None:
-    """Nothing more to write at the end of the interpreter, if what is written does not arrive."""
+    """Redirect stdout to the null device if it cannot be written: the interpreter flushes it at exit."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):

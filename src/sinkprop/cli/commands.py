@@ -11,7 +11,7 @@ import sinkprop
 
 __all__ = ["COMMANDS", "sinkprop_program"]
 
-# name and short help; `train` is `train_command` of the module `sinkprop.cli.train`, and so on
+# Name and short help. The command `train` is `train_command` in the module `sinkprop.cli.train`, and so on.
 COMMANDS = {
     "bench": "Measure the speed of the objective and of other packages.",
     "compare": "Compare ranking methods on the folds of LETOR data.",
@@ -26,7 +26,7 @@ COMMANDS = {
 
 
 class _WhenAsked(Mapping[str, click.Command]):
-    """The commands by name, imported one by one."""
+    """A mapping from names to commands that imports a command when it is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in COMMANDS:

@@ -187,7 +187,7 @@ def compare_command(
     for data in data_sets:
         if data.left_out:
             versions = ", ".join(path.name for path in data.left_out)
-            text = f"{data.name}: {data.path.name} was taken; name the folder to compare on {versions}."
+            text = f"{data.name}: used {data.path.name}; to use {versions}, give its folder as DIR."
             out.print(text, style="dim", markup=False, soft_wrap=True)
     for path in writers:
         out.print(f"Wrote {path}", markup=False, soft_wrap=True)
@@ -196,7 +196,7 @@ def compare_command(
 def _writers(
     found: Comparison, outputs: Mapping[str, Path | None], published: Sequence[str] | None
 ) -> dict[Path, Callable[[Path], object]]:
-    """What writes each of the files that were asked for."""
+    """A function for each output file that writes it."""
 
     def draw(path: Path) -> None:
         from sinkprop.experiment.figure import plot
@@ -219,7 +219,7 @@ def _writers(
 
 
 def _published_names(text: str | None) -> tuple[str, ...] | None:
-    """The names of published rows: None for what is usual, () for none."""
+    """The names of the published results to show: None for the default, () for none."""
     if text is None:
         return None
     from sinkprop.experiment.published import published_methods
@@ -233,7 +233,7 @@ def _published_names(text: str | None) -> tuple[str, ...] | None:
     unknown = [name for name in names if name.lower() not in {row.lower() for row in known}]
     if unknown:
         raise click.UsageError(
-            f"--published: no row is called {unknown[0]!r}. There are all, none, {', '.join(known)}."
+            f"--published: there is no result {unknown[0]!r}. Choose from all, none, {', '.join(known)}."
         )
     return names
 
@@ -242,4 +242,4 @@ def _check_levels(metrics: list[str]) -> None:
     from sinkprop.experiment.figure import levels
 
     if len(levels(metrics)) < 2:
-        raise click.UsageError("--plot draws NDCG at several levels, such as --metrics ndcg@1-10.")
+        raise click.UsageError("--plot needs NDCG at two or more cutoffs, such as --metrics ndcg@1-10.")

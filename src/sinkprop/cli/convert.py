@@ -89,13 +89,13 @@ def convert_command(
             inputs, out, kind=kind, allow_nan=allow_nan, overwrite=force, n_threads=threads, **options
         )
     except KeyboardInterrupt:
-        return complain(f"interrupted: give the same command to go on with {out}.", 130)
+        return complain(f"interrupted: run the same command again to resume the conversion to {out}.", 130)
     _print(stored, inputs, time.perf_counter() - began)
     return 0
 
 
 def converted(inputs: tuple[Path, ...], out: Path, **options: Any) -> StoredQueries:
-    """The stored set that `sinkprop.store.convert` makes. Errors speak of options, not of arguments."""
+    """Run `sinkprop.store.convert`. Error messages name command-line options instead of Python arguments."""
     from sinkprop.store import convert
 
     try:
@@ -112,14 +112,14 @@ def converted(inputs: tuple[Path, ...], out: Path, **options: Any) -> StoredQuer
 def _options(
     inputs: tuple[Path, ...], reading: Reading, kind: str | None, delimiter: str | None, unlabeled: bool
 ) -> dict[str, Any]:
-    """The arguments of `sinkprop.store.convert`; a usage error for an option of another kind of file."""
+    """Keyword arguments for `sinkprop.store.convert`. An option for another file format is a usage error."""
     from sinkprop.store.convert import kind_of
 
     kinds = {kind or kind_of(os.fspath(path)) for path in inputs}
     if len(kinds) > 1:
         raise click.UsageError(
-            f"the files of a set are of one kind; got {' and '.join(sorted(kinds))}. --from tells what they "
-            "are, where their names do not."
+            f"all files must have the same format; got {' and '.join(sorted(kinds))}. If the file names are "
+            "misleading, give the format with --from."
         )
     text = "letor" in kinds
     of_tables = {
@@ -129,12 +129,12 @@ def _options(
     for name, value in (of_tables if text else reading.of_text).items():
         if value is not None:
             raise click.UsageError(
-                f"{option_of(name)} is for {'CSV and Parquet' if text else 'LETOR text'}, and "
-                f"{file_name(inputs[0])!r} is taken for {'LETOR text' if text else kinds.pop()}; --from says "
-                "otherwise."
+                f"{option_of(name)} applies only to {'CSV and Parquet' if text else 'LETOR text'}, but "
+                f"{file_name(inputs[0])!r} is read as {'LETOR text' if text else kinds.pop()}; to change "
+                "this, give the format with --from."
             )
     if unlabeled and (text or reading.label_column is not None):
-        raise click.UsageError("--unlabeled is for CSV and Parquet without a column of labels.")
+        raise click.UsageError("--unlabeled applies only to CSV and Parquet without a column of labels.")
     given = reading.of_text if text else of_tables
     found = {name: value for name, value in given.items() if value is not None}
     if unlabeled:
@@ -148,7 +148,7 @@ def _options(
 
 
 def _for_the_shell(message: str) -> str:
-    """A message with the arguments in Python written as options."""
+    """A message with Python arguments replaced by command-line options."""
     message = message.replace("pass overwrite=True", "give --force").replace("allow_nan=True", "--allow-nan")
     return with_options(message)
 
@@ -157,15 +157,15 @@ def _print(stored: StoredQueries, inputs: tuple[Path, ...], seconds: float) -> N
     out = console()
     size = sum(size for _, size, _ in stored.manifest.files)
     files = counted(len(inputs), "file", "files")
-    say(out, f"{stored.path}, {size / 1e6:,.1f} MB, of {files}, in {seconds:.1f} seconds", "bold")
+    say(out, f"Wrote {stored.path}, {size / 1e6:,.1f} MB, from {files} in {seconds:.1f} seconds", "bold")
     say(
         out,
-        f"{counted(stored.n_rows, 'document', 'documents')} of "
+        f"{counted(stored.n_rows, 'document', 'documents')} in "
         f"{counted(stored.n_queries, 'query', 'queries')}, "
         f"{counted(stored.n_features, 'feature', 'features')}, "
-        f"at most {counted(stored.longest, 'document', 'documents')} a query",
+        f"at most {counted(stored.longest, 'document', 'documents')} per query",
     )
     parts = len(stored.manifest.parts)
     say(out, f"{counted(parts, 'part', 'parts')}, {counted(stored.n_blocks, 'block', 'blocks')}", "dim")
     if stored.has_nan:
-        say(out, "Missing values are kept as NaN, which boosted trees take and other rankers refuse.")
+        say(out, "Missing values are kept as NaN. Boosted trees accept them, other rankers do not.")

@@ -95,12 +95,12 @@ def demo_command(out: Path, fold: int | None, figure: bool, json_file: Path | No
     _print_results(screen, results, tested)
     for example in results.examples:
         _print_example(screen, example, texts)
-    say(screen, "** answers the query, * helps: the labels of the data set.\n", "dim")
+    say(screen, "Labels: ** the entry answers the query, * it helps.\n", "dim")
     _print_end(screen, tested[0], saved, figure=figure, seconds=time.perf_counter() - began)
 
 
 def train_folds(folds: Sequence[Fold], screen: Console, *, silent: bool = False) -> list[Trained]:
-    """The models of every fold, with what is shown while they train."""
+    """Train the models of every fold, showing the progress unless `silent`."""
     from sinkprop.cli import demonstration as library
 
     tested: list[Trained] = []
@@ -114,7 +114,7 @@ def train_folds(folds: Sequence[Fold], screen: Console, *, silent: bool = False)
 def save_results(
     tested: Sequence[Trained], results: Results, texts: dict[Any, str], out: Path, *, figure: bool = True
 ) -> dict[str, Path | None]:
-    """The paths of the model of the first fold, the figure and the report, written to a folder."""
+    """Write the model of the first fold, the figure and the report to a folder, and return their paths."""
     from sinkprop.cli import demonstration as library
     from sinkprop.common.atomic import replacing
     from sinkprop.report import write_report
@@ -134,7 +134,7 @@ def save_results(
 
 @contextmanager
 def _quiet_matplotlib() -> Iterator[None]:
-    """Without its remarks about building a font cache, which it logs as warnings."""
+    """Silence Matplotlib's messages about its font cache, which it logs as warnings."""
     logger = logging.getLogger("matplotlib")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -145,7 +145,7 @@ def _quiet_matplotlib() -> Iterator[None]:
 
 
 class _Training:
-    """What is shown while models train: a grid that fills on a terminal, and a line a fold everywhere."""
+    """The progress of training: one line per finished fold, and on a terminal a table that fills."""
 
     def __init__(self, screen: Console, n_folds: int, *, silent: bool) -> None:
         self.screen, self.n_folds, self.silent = screen, n_folds, silent
@@ -220,7 +220,7 @@ def _fold_line(name: str, values: Sequence[str], seconds: str) -> str:
 
 
 def _grid(stages: Sequence[Stage], penalties: Sequence[float], sigmas: Sequence[float]) -> RenderableType:
-    """The criterion of each stage, a row a penalty and a column a sigma; the chosen or the best stand out."""
+    """The criterion of each stage by penalty (rows) and sigma (columns), the chosen or best one marked."""
     from rich.table import Table
     from rich.text import Text
 
@@ -256,26 +256,27 @@ def _print_start(screen: Console, fold: Any, n_folds: int) -> None:
     n_queries = sum(part.n_queries for part in (fold.train, fold.vali, fold.test))
     n_rows = sum(len(part) for part in (fold.train, fold.vali, fold.test))
     say(screen, "Search over the documentation of Python's standard library", "bold")
-    times = "five times, in turn" if n_folds > 1 else f"as in {fold.name}"
+    folds = f"Each of {n_folds} folds" if n_folds > 1 else fold.name
     say(
         screen,
-        f"{n_queries} queries, {n_rows:,} documents, {fold.train.n_features} features. Three fifths of the "
-        f"queries train, one fifth chooses, one fifth tests, {times}.",
+        f"{n_queries} queries, {n_rows:,} documents, {fold.train.n_features} features. {folds} uses "
+        f"{fold.train.n_queries} queries for training, {fold.vali.n_queries} for validation and "
+        f"{fold.test.n_queries} for testing.",
     )
     say(screen, "\nNDCG@10 of the test queries", "bold")
 
 
 def _print_results(screen: Console, results: Results, tested: Sequence[Trained]) -> None:
     shown = tested[0]
-    say(screen, f"\nHow {shown.fold.name} was trained", "bold")
+    say(screen, f"\nTraining on {shown.fold.name}", "bold")
     say(
         screen,
-        "NDCG of its validation queries, mean of @1 to @10, by penalty (rows) and sigma (columns, from "
-        f"smooth to sharp). Least squares, the start of every row, has {shown.stages[0].criterion:.3f}.",
+        "Validation NDCG, the mean of NDCG@1 to NDCG@10, by penalty (rows) and sigma (columns, from smooth "
+        f"to sharp). Every row starts from least squares, which has {shown.stages[0].criterion:.3f}.",
     )
     screen.print(_grid(shown.stages, shown.penalties, shown.sigmas))
-    say(screen, "* the model: the best of them", "dim")
-    say(screen, f"\nTest: means of {_queries_of(results, tested)}", "bold")
+    say(screen, "* best value: this stage is the model", "dim")
+    say(screen, f"\nTest results: means over {_queries_of(results, tested)}", "bold")
     rows = [[method, *(f"{x[name]:.4f}" for name in _SHOWN)] for method, x in results.means.items()]
     print_columns(screen, ["", *(name.upper() for name in _SHOWN)], rows, last_style="bold green")
     rows = [
@@ -288,7 +289,7 @@ def _print_results(screen: Console, results: Results, tested: Sequence[Trained])
         for d in results.differences
     ]
     above = results.differences[0].above
-    print_columns(screen, [f"{above} over", "NDCG@10", "95 % interval", "paired t-test"], rows)
+    print_columns(screen, [f"{above} minus", "NDCG@10", "95 % interval", "paired t-test"], rows)
     say(screen, f"Convention {results.convention}", "dim")
 
 
@@ -322,7 +323,7 @@ def _print_example(screen: Console, example: Example, texts: dict[Any, str]) -> 
 
 
 def _short(name: str, room: int, utf: bool) -> str:
-    """The end of a dotted name that is too long: it says more than the beginning."""
+    """A dotted name shortened to `room` characters. The end is kept: it says more than the beginning."""
     if len(name) <= room:
         return name
     mark = "\N{HORIZONTAL ELLIPSIS}" if utf else "..."
@@ -336,18 +337,18 @@ def _print_end(
     if saved["figure"] is not None:
         say(screen, f"Saved {saved['figure']}")
     elif figure:
-        say(screen, 'No figure: it needs matplotlib, pip install "sinkprop[plot]"')
+        say(screen, 'No figure, because matplotlib is not installed: pip install "sinkprop[plot]"')
     say(screen, f"Saved {saved['report']}: open it in a browser to look at every query")
-    say(screen, f"{seconds:.0f} seconds in all")
-    say(screen, "\nNext", "bold")
-    say(screen, "In Python, the model again, and the data as files:")
+    say(screen, f"Finished in {seconds:.0f} seconds")
+    say(screen, "\nNext steps", "bold")
+    say(screen, "In Python, load the model and write the data to files:")
     for line in (
         "import sinkprop",
         f"ranker = sinkprop.load_model({str(saved['model'])!r})",
         "sinkprop.datasets.write_pydocs('pydocs')",
     ):
         say(screen, f"  {line}")
-    say(screen, "In a shell, on these files or your own:")
+    say(screen, "In a shell, train, evaluate, report and compare on these files or your own:")
     files, program = f"pydocs/{shown.fold.name}", program_name()
     for line in (
         f"{program} train {files}/train.txt --vali {files}/vali.txt --model my.model",

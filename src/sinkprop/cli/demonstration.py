@@ -1,7 +1,7 @@
 """The demonstration: BM25, least squares and SinkProp on search over Python's own documentation.
 
-The data set ships with sinkprop and is divided into five folds as LETOR's are: three parts to train on, one
-to choose by, one to test on. Each fold's models are tested on queries that took no part in making them.
+The data set ships with sinkprop and has five folds like LETOR's data sets: three fifths of the queries are
+for training, one fifth for validation and one fifth for testing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 BM25, LEAST_SQUARES, SINKPROP = METHODS = ("BM25", "least squares", "SinkProp")
-BEFORE = BM25  # what the examples show the change from
+BEFORE = BM25  # the ranking shown as "before" in the examples
 METRICS = "ndcg@1-10,map"
 MAIN = "ndcg@10"
 _BM25_FEATURE = "whole_bm25"
@@ -51,12 +51,14 @@ _BM25_FEATURE = "whole_bm25"
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A fold with its model, and the scores (N,) of its test documents by each method.
+    """A fold with its trained models and their results; mappings are by the name of the method.
 
-    rankers     what ranks by each method; `ranker` is SinkProp's
-    seconds     of all that was done
-    fit_seconds, predict_seconds
-                by method
+    fold             Training, validation and test queries.
+    rankers          Fitted ranker of each method. `ranker` is SinkProp's.
+    scores           Scores (N,) of the test documents.
+    seconds          Time of everything in this fold.
+    fit_seconds      Time of the fit.
+    predict_seconds  Time to score the test documents.
     """
 
     fold: Fold
@@ -82,16 +84,18 @@ class Trained:
 
     @property
     def sigmas(self) -> list[float]:
-        """From smooth to sharp."""
+        """The smoothing widths of the stages, from smooth to sharp."""
         return sorted({stage.sigma for stage in self.stages if stage.sigma is not None}, reverse=True)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean difference of a metric between two methods over queries.
+    """The difference between two methods in a metric, paired over queries.
 
-    low, high  between which it is, with 95 % of the means of queries drawn anew
-    p          of the paired t-test, two-sided
+    above, below  Names of the methods; positive differences favor `above`.
+    mean          Mean difference.
+    low, high     95 % confidence interval of the mean, by bootstrap over queries.
+    p             p-value of the two-sided paired t-test.
     """
 
     above: str
@@ -104,7 +108,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Example:
-    """A test query with the first documents before and after, (docid, label) each, and the metric of both."""
+    """A test query ranked by the method `BEFORE` and by SinkProp.
+
+    why            Reason why this query is shown.
+    query          Query id.
+    before, after  First documents of each ranking, each as (docid, label).
+    value_before, value_after
+                   NDCG@10 of each ranking.
+    """
 
     why: str
     query: Hashable
@@ -116,7 +127,7 @@ class Example:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Means over all test queries, their convention, differences, and examples."""
+    """Means over all test queries, the convention of the metrics, differences and example queries."""
 
     n_queries: int
     means: Mapping[str, Mapping[str, float]]  # method, metric
@@ -126,14 +137,14 @@ class Results:
 
 
 def untrained(on_stage: Callable[[Stage], None] | None = None) -> SinkPropRanker:
-    # The paper's protocol, and a sixth of the time that the default's cross-validation takes.
+    """A new ranker with the paper's protocol; the default, cross-validation, takes six times as long."""
     return SinkPropRanker(selection="validation", on_stage=on_stage, verbose=False)
 
 
 def run_fold(fold: Fold, watch: Callable[[Stage], None] | None = None) -> Trained:
-    """Models of a fold's training and validation queries, with their scores of its test queries.
+    """Train the models of a fold and score its test queries.
 
-    `watch` is called after each stage of the fit. An interrupt from the keyboard ends it.
+    `watch` is called after each stage of SinkProp's fit. Raises KeyboardInterrupt if that fit is interrupted.
     """
     began = time.perf_counter()
     data, vali = fold.train, fold.vali
@@ -158,7 +169,7 @@ def run_fold(fold: Fold, watch: Callable[[Stage], None] | None = None) -> Traine
 
 
 def bm25_column(queries: Queries) -> int:
-    """The feature that is BM25 of the whole document."""
+    """The column of the feature that is BM25 of the whole document."""
     names = queries.feature_names or ()
     if _BM25_FEATURE not in names:
         raise ValueError(f"the data must have a feature {_BM25_FEATURE!r}; it has {', '.join(names)}.")
@@ -166,7 +177,7 @@ def bm25_column(queries: Queries) -> int:
 
 
 def compare(tested: Sequence[Trained], *, top: int = 5) -> Results:
-    """All test queries of the folds together: means, differences of NDCG@10, and three examples."""
+    """Means, differences of NDCG@10 and up to three examples, over the test queries of all folds."""
     per_query: dict[str, dict[str, list[Floats]]] = {method: {} for method in METHODS}
     for one in tested:
         for method in METHODS:
@@ -195,25 +206,25 @@ def compare(tested: Sequence[Trained], *, top: int = 5) -> Results:
 TITLE = "Search over Python's documentation"
 NAME = "pydocs"
 DESCRIPTIONS = {
-    BM25: "the classic formula for how well words match; it learns nothing",
-    LEAST_SQUARES: "a weighted sum of the features that learned to predict each entry's grade by itself",
-    SINKPROP: "the same kind of weighted sum, but taught to put good entries at the top of the list",
+    BM25: "classic formula for how well the words match; it is not trained",
+    LEAST_SQUARES: "weighted sum of the features, trained to predict the label of each entry by itself",
+    SINKPROP: "weighted sum of the features, trained to put relevant entries at the top of the list",
 }
 ABOUT = (
-    'People ask things such as "delete a directory tree", and some hundred entries of the documentation '
-    "of Python's standard library might answer. Each entry was graded: 2 answers the question, 1 helps, 0 "
-    "does neither.\n\nAll that a method knows of an entry are 50 numbers, its features: how often the "
-    "question's words occur in its name, how rare these words are, how long the text is. BM25 is one of "
-    "them, a formula that search engines have long used. Least squares and SinkProp learned from graded "
-    "questions how much each feature should count: least squares so as to guess each grade, SinkProp so "
-    "as to have the good entries at the top.\n\nHow sure is it? The intervals say how much a mean owes to "
-    "the choice of questions, and the ranking explorer shows, question by question, which entries "
-    "SinkProp is sure of and which might as well change places."
+    'Each query, such as "delete a directory tree", comes with about a hundred entries of the documentation '
+    "of Python's standard library that might answer it. Each entry has a label: 2 if it answers the query, 1 "
+    "if it helps, 0 if it does neither.\n\nA method knows an entry by 50 numbers, its features, such as how "
+    "often the query's words occur in its name, how rare these words are, and how long the text is. BM25, a "
+    "formula that search engines have long used, is one of the features. Least squares and SinkProp learn a "
+    "weight for each feature from labeled queries. Least squares is trained to predict each label; SinkProp "
+    "is trained to put the relevant entries at the top.\n\nThe confidence intervals show how much a mean "
+    "depends on the choice of queries. For each query, the ranking explorer shows the model's rank "
+    "probabilities: which entries have a clear place in the ranking, and which could change places."
 )
 
 
 def comparison(tested: Sequence[Trained]) -> Comparison:
-    """The same test as a `Comparison`, for the report."""
+    """The results on the test queries as a `Comparison`, for the report."""
     results, data = [], {}
     budget = Budget.of(n_methods=len(METHODS), n_folds=len(tested), n_datasets=1)
     for one in tested:
@@ -255,7 +266,7 @@ def comparison(tested: Sequence[Trained]) -> Comparison:
 
 
 def report(tested: Sequence[Trained], texts: Mapping[Any, str]) -> dict[str, Any]:
-    """The data of the demonstration's report; `texts` has the words of each query."""
+    """The data of the demonstration's report; `texts` maps query ids to the text of the queries."""
     from sinkprop.report.record import comparison_report
 
     data = comparison_report(
@@ -291,7 +302,7 @@ _OF_DOCUMENTS = {
 
 
 def feature_in_words(name: str) -> str:
-    """A feature of the data set as someone who has not read its data card would call it.
+    """A readable name for a feature of the data set.
 
     >>> feature_in_words("summary_idf"), feature_in_words("whole_bm25"), feature_in_words("siblings")
     ('rare words, summary', 'BM25, all text', 'number of siblings')
@@ -308,13 +319,13 @@ def _difference(above: str, below: str, x: Floats, z: Floats, folds: Integers) -
 
 
 def _examples(tested: Sequence[Trained], before: Floats, after: Floats, top: int) -> tuple[Example, ...]:
-    """The query that gained most, one that gained as the mean does, and the one that lost most."""
+    """The query that gained most, the one whose change is closest to the mean, and the one that lost most."""
     places = [(one, q) for one in tested for q in range(one.fold.test.n_queries)]
     gain = after - before
     least = int(np.argmin(gain))
     chosen = {
         int(np.argmax(gain)): "The query that gained most",
-        int(np.argmin(np.abs(gain - gain.mean()))): "The query whose change is nearest to the mean change",
+        int(np.argmin(np.abs(gain - gain.mean()))): "The query whose change is closest to the mean change",
         least: "The query that lost most" if gain[least] < 0 else "The query that gained least",
     }
     found = []

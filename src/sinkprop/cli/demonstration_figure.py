@@ -16,7 +16,7 @@ _COLORS = {SINKPROP: _BLUE, LEAST_SQUARES: _VERMILION, BM25: _GRAY}
 
 
 def draw_demonstration(shown: Trained, results: Results, path: Path, *, tested_on: str) -> None:
-    """The training of one fold beside the test NDCG@1 to 10 of the three methods."""
+    """Draw the training of one fold beside the test NDCG@1 to NDCG@10 of the three methods."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -58,12 +58,12 @@ def _draw_training(axes: Any, shown: Trained) -> None:
         for s in points:
             if s.chosen:
                 axes.plot(s.sigma, s.criterion, "o", color="black", markersize=9, fillstyle="none")
-    axes.plot([], [], "o", color="black", markersize=9, fillstyle="none", label="the model")
+    axes.plot([], [], "o", color="black", markersize=9, fillstyle="none", label="chosen model")
     axes.set_xscale("log", base=2)
     axes.set_xlim(sigmas[0] * 1.25, sigmas[-1] / 1.25)
     axes.set_xticks(sigmas, [f"{sigma:g}" for sigma in sigmas])
-    axes.set_xlabel("sigma: from smooth to sharp")
-    axes.set_ylabel("NDCG of validation queries, mean of @1 to @10")
+    axes.set_xlabel("sigma, from smooth to sharp")
+    axes.set_ylabel("validation NDCG, mean of @1 to @10")
     axes.set_title(f"Training, {shown.fold.name}", loc="left", fontsize=12)
     axes.legend(title="penalty", frameon=False, fontsize=9, loc="lower center", ncols=4)
     low, high = axes.get_ylim()
@@ -92,6 +92,6 @@ def _draw_test(axes: Any, results: Results, tested_on: str) -> None:
             annotation_clip=False,
         )
     axes.set_xticks(list(cutoffs))
-    axes.set_xlabel("k, the number of results that count")
+    axes.set_xlabel("k, the number of top documents that count")
     axes.set_ylabel("NDCG@k")
     axes.set_title(f"Test, {tested_on}", loc="left", fontsize=12)

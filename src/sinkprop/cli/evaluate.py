@@ -168,7 +168,13 @@ def evaluate_command(
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """The metrics of a file's queries, with the names of the file and of what ranked its documents."""
+    """The metrics of a file's queries.
+
+    result   Metrics of each query and their means.
+    queries  The data.
+    name     Name of the file.
+    by       Name of the ranking, such as "the model m.model".
+    """
 
     result: Evaluation
     queries: Queries | StoredQueries
@@ -185,9 +191,10 @@ def evaluated(
     convention: str = "letor",
     **options: Any,
 ) -> Evaluated:
-    """The evaluation of a file, ranked by {"model", "scores", "run" or "feature": ...}, one of them given.
+    """Evaluate a ranking of the documents in a file.
 
-    `options` are those of `sinkprop.evaluate`.
+    `by` has one entry that is not None: "model", "scores" or "run" with a path, or "feature" with an id or a
+    name. `options` are keyword arguments of `sinkprop.evaluate`.
     """
     model, scores, run = by.get("model"), by.get("scores"), by.get("run")
     ranker = None if model is None else read_model_file(model)
@@ -221,7 +228,7 @@ def evaluated(
 
 
 def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[Queries], Floats]:
-    """A function that gives the scores by which a model ranks the documents of some queries."""
+    """A function that computes numbers by which a model ranks documents: its scores, or its negated ranks."""
 
     def score(queries: Queries) -> Floats:
         own = with_features_of(ranker, queries, model_name=model_name, data_name=data_name)
@@ -232,7 +239,7 @@ def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[
 
 
 def _by_rows(values: Floats) -> Callable[[Queries], Floats]:
-    """A function that hands out the scores (N,) of all rows block by block."""
+    """A function that returns the scores of one block per call, in order, from those of all rows, (N,)."""
     done = 0
 
     def score(queries: Queries) -> Floats:
@@ -261,8 +268,8 @@ def _read_scores(path: Path, n: int, data_name: str) -> Floats:
         values[i] = _number(word, f"{name}, line {number}: expected a score, one finite number per line;")
     if len(values) != n:
         raise ValueError(
-            f"{name} has {len(values):,} scores, but {data_name} has {n:,} rows; expected one per line, in "
-            "the order of the rows."
+            f"{name} has {len(values):,} scores, but {data_name} has {n:,} rows; expected one score per row, "
+            "in the same order."
         )
     return values
 
@@ -279,7 +286,7 @@ def _number(word: str, expected: str) -> float:
 
 
 def _read_run(path: Path, queries: Queries, data_name: str) -> Floats:
-    """The score of each row in a TREC run; rows that it leaves out are one below the least of their query."""
+    """The score of each row in a TREC run. Rows missing from the run get a score below all others."""
     name = file_name(path)
     documents, names = document_names(queries, data_name), query_names(queries, data_name)
     groups = queries.groups
@@ -303,7 +310,7 @@ def _read_run(path: Path, queries: Queries, data_name: str) -> Floats:
             raise ValueError(f"{where} {data_name} has no document {document!r} of query {query!r}.")
         if not np.isnan(values[at]):
             raise ValueError(f"{where} document {document!r} of query {query!r} occurs twice.")
-        values[at] = _number(score, f"{where} expected a finite number as score;")
+        values[at] = _number(score, f"{where} expected a finite number as the score;")
     absent = np.isnan(values)
     if absent.all():
         raise ValueError(f"{name}: the run is empty; expected lines `qid Q0 docid rank score name`.")
@@ -313,7 +320,7 @@ def _read_run(path: Path, queries: Queries, data_name: str) -> Floats:
             "queries.",
             0,
         )
-        # by rank among the scores there are, so that below the least there is room
+        # Replace scores by their position among the distinct scores: there is always room below the smallest.
         values = np.unique(values, return_inverse=True)[1].astype(np.float64)
         values[absent] = -1
     return values
@@ -326,7 +333,7 @@ def _column(feature: str, queries: Queries | StoredQueries, data_name: str, *, z
     first = 0 if zero_based else 1
     if feature.isascii() and feature.isdigit() and first <= int(feature) < first + queries.n_features:
         return int(feature) - first
-    named = "" if queries.feature_names is None else ", or one of the columns' names"
+    named = "" if queries.feature_names is None else "; you can also give a column name"
     raise ValueError(
         f"--feature {feature!r}: {data_name} has the features {first} to {queries.n_features - 1 + first}"
         f"{named}."
@@ -352,7 +359,7 @@ def _record(found: Evaluated, *, per_query: bool) -> dict[str, Any]:
 
 
 def _csv(result: Evaluation) -> str:
-    """CSV with one row per query; a field is empty where a query is left out of the mean."""
+    """CSV with one row per query. A field is empty if the query does not count in the mean."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["query", *result.per_query])
@@ -365,7 +372,7 @@ def _csv(result: Evaluation) -> str:
 def _print(found: Evaluated, *, per_query: bool, wrote: list[Path | None]) -> None:
     out, result, queries = console(), found.result, found.queries
     size = f"{counted(len(queries), 'row', 'rows')}, {counted(queries.n_queries, 'query', 'queries')}"
-    say(out, f"{found.name}, {size}, by {found.by}", "bold")
+    say(out, f"{found.name}, {size}, ranked by {found.by}", "bold")
     out.print()
     if per_query:
         rows = [

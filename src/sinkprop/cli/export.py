@@ -140,22 +140,22 @@ def export_command(
 
 
 def _read_features(path: Path) -> Any:
-    """Names, or a mapping from names to definitions, of a text or JSON file."""
+    """Feature names, or a mapping from names to definitions, from a text or JSON file."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: names of features must be UTF-8 text; {error}.") from None
+        raise ValueError(f"{path}: feature names must be UTF-8 text; {error}.") from None
     if text.lstrip()[:1] not in ("[", "{"):
         return [line.strip() for line in text.splitlines() if line.strip()]
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: looks like JSON but is not valid: {error}.") from None
+        raise ValueError(f"{path}: starts like JSON but is not valid JSON: {error}.") from None
     return found
 
 
 def export_ranker(ranker: BaseRanker, **options: Any) -> Export:
-    """What `sinkprop.export.write.export` makes. Errors speak of options, not of arguments."""
+    """Run `sinkprop.export.write.export`. Error messages name command-line options, not Python arguments."""
     from sinkprop.export.write import export
 
     try:
@@ -164,7 +164,6 @@ def export_ranker(ranker: BaseRanker, **options: Any) -> Export:
     except ImportError as error:
         raise click.UsageError(f"{error}.") from None
     except ValueError as error:
-        # what Python takes as arguments are options here
         message = (
             str(error).replace("missing='nan'", "--missing nan").replace("missing='zero'", "--missing zero")
         )
@@ -175,7 +174,7 @@ def export_ranker(ranker: BaseRanker, **options: Any) -> Export:
 def compare_scores(
     exported: Export, ranker: BaseRanker, model: Path, data: Path, reading: Reading
 ) -> tuple[list[str], str]:
-    """What to print of the export's scores of a file, and what is wrong with them, if anything is."""
+    """Lines that compare the scores of an export and its model on a file, and an error message or ""."""
     from sinkprop.export.write import agreement
 
     queries = read_queries(data, reading)
@@ -187,19 +186,17 @@ def compare_scores(
             queries.groups,
             up_to_constant=exported.format != "onnx",
         )
-    by = (
-        "onnxruntime" if exported.format == "onnx" else f"the rules of {exported.format}, in single precision"
-    )
+    by = "onnxruntime" if exported.format == "onnx" else f"the rules of {exported.format} in single precision"
     lines = [
-        f"Checked on {file_name(data)}, {counted(found.queries, 'query', 'queries')} of "
-        f"{counted(len(queries), 'document', 'documents')}, by {by}.",
-        f"Largest difference of a score: {found.difference:.2g}"
-        f"{'' if exported.format == 'onnx' else ', but for a constant'}.",
+        f"Checked on {file_name(data)} ({counted(found.queries, 'query', 'queries')}, "
+        f"{counted(len(queries), 'document', 'documents')}) with {by}.",
+        f"Largest score difference: {found.difference:.2g}"
+        f"{'' if exported.format == 'onnx' else ', apart from a constant per query'}.",
         _order(found),
     ]
     if not ranks_by_score(ranker):
         lines.append(
-            "Scores are those of predict; the model's own ranks are an assignment of two outputs a document."
+            "These are the scores of predict. The model ranks by an assignment from two outputs per document."
         )
     if not found.sound:
         return lines, f"the export does not agree with {file_name(model)} on {file_name(data)}."
@@ -208,13 +205,11 @@ def compare_scores(
 
 def _order(found: Agreement) -> str:
     if found.same == found.queries:
-        return (
-            f"Order: the same in {'all ' * (found.queries > 1)}{counted(found.queries, 'query', 'queries')}."
-        )
+        return f"Same order in {'all ' * (found.queries > 1)}{counted(found.queries, 'query', 'queries')}."
     share = found.turned / found.spread if found.spread else 0.0
     return (
-        f"Order: the same in {found.same:,} of {found.queries:,} queries; documents that change places have "
-        f"scores within {found.turned:.2g}, {share:.1g} of the standard deviation in a query."
+        f"Same order in {found.same:,} of {found.queries:,} queries. Documents that change places differ in "
+        f"score by at most {found.turned:.2g}, {share:.1g} of the standard deviation within queries."
     )
 
 
@@ -222,7 +217,7 @@ def _summary(exported: Export, ranker: BaseRanker, out: Path, definitions: Path 
     where = "" if is_stdout(out) else f" {out}"
     and_features = "" if definitions is None else f" and {definitions}"
     return (
-        f"Wrote{where}{and_features}: {type(ranker).__name__} of "
+        f"Wrote{where}{and_features}: {type(ranker).__name__} with "
         f"{counted(len(exported.names), 'feature', 'features')} for {exported.format}, "
         f"{len(exported.content):,} bytes."
     )

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
-Check = Callable[[click.Context, click.Parameter, Any], Any]  # click's callback of an option
+Check = Callable[[click.Context, click.Parameter, Any], Any]  # callback of a click option
 
 
 class Decorator(Protocol):
@@ -52,7 +52,7 @@ _PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if it can be written: an error now is better than one after a minute of work."""
+    """The path, if it can be written. Otherwise the command fails at once, not after its work."""
     if path is not None and str(path) != "-":
         folder = path.parent
         if not folder.is_dir():
@@ -63,7 +63,7 @@ def check_file(context: click.Context, option: click.Parameter, path: Path | Non
 
 
 def check_new_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if a file can be moved there in one step, which takes a writable folder."""
+    """The path, if a finished file can be moved there. This requires a writable folder."""
     check_file(context, option, path)
     if path is not None and str(path) != "-" and not is_special(path):
         folder = Path(os.path.realpath(path)).parent
@@ -97,7 +97,7 @@ def check_page(context: click.Context, option: click.Parameter, path: Path | Non
 
 
 def parsed_by(parse: Callable[[str], object]) -> Check:
-    """A check that gives the text as it was given, if `parse` takes it."""
+    """A check that returns the text unchanged if `parse` accepts it."""
 
     def check(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
         try:
@@ -126,7 +126,7 @@ def comma_separated(parse: Callable[[str], object], what: str) -> Check:
 
 
 def whole_number(text: str) -> int:
-    """The positive whole number that a text of digits denotes."""
+    """The positive integer in a text of digits."""
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ValueError(text)
     return int(text)
@@ -139,7 +139,7 @@ def output_option(*names: str, check: Check = check_new_file, stdout: bool = Fal
 
 
 def json_option(what: str, *, check: Check = check_new_file) -> Decorator:
-    """The option --json of a command that can write `what`."""
+    """The option --json of a command. `what` completes the help text "Write ... as JSON"."""
     words = f"Write {what} as JSON. With -, write only the JSON, to stdout."
     return output_option("--json", "json_file", check=check, stdout=True, help=words)
 
@@ -159,7 +159,7 @@ def convention_option(*, default: str | None = "letor") -> Decorator:
 
 
 def metrics_option(metrics: str, *, default: bool = True) -> Decorator:
-    """The option --metrics; its value is None where it was not given and `default` is False."""
+    """The option --metrics. With `default` False, its value is None if it is not given."""
     return click.option(
         "--metrics",
         metavar="NAME,...",
@@ -191,7 +191,7 @@ class _DataPath(click.Path):
             from sinkprop.store import is_stored
 
             if not is_stored(path):
-                words = f"{str(value)!r} is a folder but not a stored set; `sinkprop convert` makes those."
+                words = f"{str(value)!r} is a folder but not a stored set, as made by `sinkprop convert`."
                 self.fail(words, param, ctx)
         return path
 
@@ -203,7 +203,10 @@ def data_path(*, stdin: bool = True, stored: bool = False) -> click.Path:
 
 
 def data_options(command: F, *, tables: str = "Parquet") -> F:
-    """The options of `Reading`, for a command that takes them as **reading and reads such `tables`."""
+    """Add the options of `Reading` to a command, which receives them as keyword arguments.
+
+    `tables` names the table formats that the command reads, for the help texts.
+    """
     options: tuple[Decorator, ...] = (
         click.option(
             "--group",
@@ -240,7 +243,7 @@ def check_options_of(option: str, chosen: str, owners: Mapping[str, Sequence[str
     for name, values in owners.items():
         given = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
         if given and chosen not in values:
-            raise click.UsageError(f"--{name} is an option of {option} {' or '.join(values)}.")
+            raise click.UsageError(f"--{name} applies only to {option} {' or '.join(values)}.")
 
 
 def keep_apart(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
@@ -253,13 +256,13 @@ def keep_apart(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | N
         for other, there in seen.items():
             if here is not None and here == there:
                 raise click.UsageError(
-                    f"{name} and {other} are the same file, {str(path)!r}; give another for {name}."
+                    f"{name} and {other} are the same file, {str(path)!r}; give another file for {name}."
                 )
         seen[name] = here
 
 
 def _identity(path: Path) -> tuple[object, ...] | None:
-    """A key that is equal for two names of one file; None for a device, which may be written twice."""
+    """A key that is equal for two paths to one file; None for a device, which may be written twice."""
     if str(path) == "-":
         return ("-",)
     try:

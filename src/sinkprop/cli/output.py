@@ -36,10 +36,11 @@ __all__ = [
 ]
 
 
-_PIPED_WIDTH = 240  # wider than any table: what is piped must not wrap
+_PIPED_WIDTH = 240  # wider than any table: piped output must not wrap
 
 
 def complain(message: str, status: int) -> int:
+    """Print a message to stderr as one line, with unprintable characters escaped, and return `status`."""
     line = f"sinkprop: {' '.join(message.split())}"
     print("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line), file=sys.stderr)
     return status
@@ -50,7 +51,7 @@ def is_stdout(path: Path | None) -> bool:
 
 
 def command_line() -> str | None:
-    """The command as it was given, to be shown with what it made; None where it was not given as text."""
+    """The command line as the user typed it, to be shown with its results; None if there is none."""
     import shlex
 
     import click
@@ -61,7 +62,7 @@ def command_line() -> str | None:
 
 
 def program_name() -> str:
-    """What starts this program in a shell: its name, or its path where the shell does not know the name."""
+    """The word that starts this program in a shell: its name, or its path if the name is not on the PATH."""
     import shlex
     import shutil
 
@@ -74,7 +75,7 @@ def program_name() -> str:
 
 
 def write_output(path: Path | None, data: bytes | str) -> None:
-    """Data to stdout for None or -, to a device or a pipe as it comes, and to a file in one step."""
+    """Write data to stdout for None or -, directly to a device or a pipe, and to a file in one step."""
     from sinkprop.common.atomic import write_atomically
 
     content = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
@@ -90,7 +91,10 @@ def write_output(path: Path | None, data: bytes | str) -> None:
 
 
 def write_texts(path: Path | None, texts: Iterable[str]) -> None:
-    """Texts as they come, to stdout for None or -, to a device or a pipe; to a file in one step."""
+    """Write texts one by one to stdout for None or -, or to a device or a pipe.
+
+    A file is written beside its destination and moved there when complete.
+    """
     from sinkprop.common.atomic import replacing
 
     with ExitStack() as stack:
@@ -107,7 +111,7 @@ def write_texts(path: Path | None, texts: Iterable[str]) -> None:
 
 
 def write_files(writers: Mapping[Path, Callable[[Path], object]]) -> None:
-    """Every file written beside its place, then all of them put into their places."""
+    """Write every file beside its destination, then move all of them to their destinations."""
     from sinkprop.common.atomic import replacing
 
     with ExitStack() as stack:
@@ -124,12 +128,12 @@ def is_special(path: Path) -> bool:
 
 
 def as_json(record: Any) -> str:
-    """JSON of plain data and NumPy numbers, with null for what is not finite."""
+    """JSON of plain data and NumPy numbers, with null for numbers that are not finite."""
     return json.dumps(plain_data(record, finite=True), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def console() -> Console:
-    """Stdout for results: the terminal's width, or one at which nothing wraps when piped."""
+    """A console on stdout for results, as wide as the terminal, or so wide that nothing wraps if piped."""
     from rich.console import Console
 
     terminal = Console(highlight=False)
@@ -137,19 +141,24 @@ def console() -> Console:
 
 
 def say_written(out: Console, *paths: object) -> None:
-    """A line for each file that was written."""
+    """Print one line per file that was written."""
     for path in paths:
         if path is not None:
             say(out, f"Wrote {path}")
 
 
 def counted(n: int, one: str, several: str) -> str:
+    """A number with its noun in the singular or the plural, such as "1 row" or "1,200 rows"."""
     return f"{n:,} {one if n == 1 else several}"
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on stderr, silent unless that is a terminal; drawn between measurements, never during one."""
+    """A function that shows a progress bar on stderr if that is a terminal.
+
+    It takes the steps done, the steps in all and a description. The bar is drawn only when the function is
+    called, so it never disturbs a measurement.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
@@ -169,7 +178,7 @@ def progress() -> Iterator[Callable[[int, int, str], None]]:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A line on stderr for work whose end is not known, with the seconds so far; silent unless a terminal."""
+    """Show a line with the elapsed time on stderr while the block runs, if stderr is a terminal."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -182,7 +191,7 @@ def working(what: str) -> Iterator[None]:
 
 @contextmanager
 def notes_on_stderr(*, ignore: str = "") -> Iterator[None]:
-    """Warnings of the block as lines on stderr, each once, after it; without those that `ignore` matches."""
+    """Print the block's warnings to stderr after it, each once, except those whose text matches `ignore`."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if ignore:

@@ -38,7 +38,7 @@ _LARGEST, _SMALLEST = np.float32(1e38), np.float32(1e-30)
 
 def _check_word(name: str) -> None:
     if name.split() != [name]:
-        raise ValueError(f"{name!r} is not one word.")
+        raise ValueError(f"{name!r} is not a single word.")
 
 
 @click.command("predict", short_help="Score or rank the documents in a file, or write a TREC run.")
@@ -111,7 +111,7 @@ def predictions(
 
 
 def _model_before_data(model: Path, data: Path) -> BaseRanker:
-    """The model, or a usage error where the two files have changed places."""
+    """The model. If the two files were given in the wrong order, a usage error says so."""
     from sinkprop.model_files import ModelFileError, read_model
 
     try:
@@ -119,7 +119,7 @@ def _model_before_data(model: Path, data: Path) -> BaseRanker:
     except ModelFileError:
         with suppress(OSError, ModelFileError):
             read_model(data)
-            raise click.UsageError(f"MODEL comes first, then DATA, and {str(data)!r} is a model.") from None
+            raise click.UsageError(f"MODEL comes first, then DATA, but {str(data)!r} is a model.") from None
         raise
 
 
@@ -131,7 +131,7 @@ def run_lines(
     *,
     data_name: str,
 ) -> list[str]:
-    """The lines of a TREC run: queries as they first appear, documents by rank, scores strictly falling."""
+    """The lines of a TREC run: queries in order of first appearance, documents by rank, scores decreasing."""
     documents, names = document_names(queries, data_name), query_names(queries, data_name)
     groups, lines = queries.groups, []
     order = by_rank(ranks, groups)
@@ -147,14 +147,14 @@ def run_lines(
 
 
 def by_rank(ranks: Integers, groups: Groups) -> Integers:
-    """Row numbers, query after query, each by rank."""
+    """Row numbers, query by query, with the rows of each query in order of rank."""
     rows = np.arange(len(ranks)) if groups.rows is None else groups.rows
     codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
     return rows[np.lexsort((ranks[rows], codes))]
 
 
 def falling(scores: Floats) -> Singles:
-    """The nearest float32 of each score, or the next below the one before where it is not below that.
+    """Scores rounded to float32 and lowered, where needed, to the next float32 below the previous score.
 
     >>> falling(np.array([2.0, 2.0, 0.5])).tolist()
     [2.0, 1.9999998807907104, 0.5]

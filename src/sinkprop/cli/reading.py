@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Reading:
-    """The options of how files are read: the first four are for LETOR text, the others for Parquet."""
+    """The options for reading files. The first four apply to LETOR text, the others to Parquet."""
 
     n_features: int | None = None
     null: float | None = None
@@ -56,12 +56,12 @@ class Reading:
 
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> Reading:
-        """The options of how files are read, removed from all those of a command."""
+        """Remove the options for reading files from a command's options and return them."""
         return cls(**{field.name: options.pop(field.name) for field in fields(cls)})
 
     @property
     def of_text(self) -> dict[str, Any]:
-        """The arguments of readers of LETOR text."""
+        """Keyword arguments for the readers of LETOR text."""
         return {
             "n_features": self.n_features,
             "null": self.null,
@@ -71,7 +71,7 @@ class Reading:
 
     @property
     def of_columns(self) -> dict[str, Any]:
-        """The arguments of readers of tables."""
+        """Keyword arguments for the readers of tables."""
         listed = self.feature_columns
         return {
             "qid": self.qid_column,
@@ -82,14 +82,14 @@ class Reading:
 
 
 def option_of(argument: str) -> str:
-    """The option for an argument of a reader: --qid-column for qid, --n-features for n_features."""
+    """The option for a reader's argument, such as --qid-column for qid or --n-features for n_features."""
     if argument == "features":
         return "--feature-columns"
     return f"--{argument.replace('_', '-')}" + ("-column" if argument in ("qid", "label", "docid") else "")
 
 
 def read_data(path: Path, reading: Reading, *, labeled: bool = True) -> Queries | StoredQueries:
-    """The queries of a file in memory, or a stored set, whose rows stay where they are."""
+    """The queries of a file, read into memory, or a stored set, whose rows stay on disk."""
     if not path.is_dir():
         return read_queries(path, reading, labeled=labeled)
     from sinkprop.store import open_queries
@@ -97,8 +97,8 @@ def read_data(path: Path, reading: Reading, *, labeled: bool = True) -> Queries 
     for field, value in vars(reading).items():
         if value is not None and value is not False:
             raise click.UsageError(
-                f"--{field.replace('_', '-')} says how a file is read, and {str(path)!r} is a stored set, "
-                "which is read as it was converted."
+                f"--{field.replace('_', '-')} applies only to files, but {str(path)!r} is a stored set; "
+                "give the option to `sinkprop convert`."
             )
     try:
         stored = open_queries(path)
@@ -110,7 +110,7 @@ def read_data(path: Path, reading: Reading, *, labeled: bool = True) -> Queries 
 
 
 def check_missing(ranker: BaseRanker, data: Queries | StoredQueries) -> None:
-    """A ValueError where a stored set has NaN, and the model takes none: before the first block is ranked."""
+    """Raise a ValueError, before any block is read, if a stored set has NaN and the ranker forbids it."""
     if not isinstance(data, Queries) and not ranker.__sklearn_tags__().input_tags.allow_nan:
         data.require_finite(type(ranker).__name__)
 
@@ -133,9 +133,10 @@ def over_blocks(
 
 
 def read_queries(path: Path, reading: Reading, *, labeled: bool = True) -> Queries:
-    """The queries of a file, or of stdin for -, in memory. Errors speak of options, not of arguments.
+    """The queries of a file, of stdin for -, or of a stored set, read into memory.
 
-    What is not to be `labeled` may be Parquet without labels, which are then 0. A stored set is loaded.
+    If `labeled` is False, Parquet may have no column of labels; all labels are then 0. Error messages name
+    command-line options instead of Python arguments.
     """
     if path.is_dir():
         data = read_data(path, reading, labeled=labeled)
@@ -162,20 +163,20 @@ def read_queries(path: Path, reading: Reading, *, labeled: bool = True) -> Queri
 
 
 def _options(path: Path, reading: Reading) -> dict[str, Any]:
-    """The reader's options for this kind of file; a usage error for one of the other kind."""
+    """The reader's arguments for this file format. An option for another format is a usage error."""
     parquet = path.name.endswith(".parquet")
     text, columns = reading.of_text, reading.of_columns
     for name, value in (text if parquet else columns).items():
         if value is not None:
-            kind = "LETOR text, and {} is Parquet" if parquet else "Parquet, and {} is not called .parquet"
-            raise click.UsageError(f"{option_of(name)} is for {kind.format(repr(str(path)))}.")
+            kind = "LETOR text, but {} is Parquet" if parquet else "Parquet, but {} does not end in .parquet"
+            raise click.UsageError(f"{option_of(name)} applies only to {kind.format(repr(str(path)))}.")
     if parquet and reading.docid_column is None and "docid" in _columns(path):
         columns["docid"] = "docid"
     return {name: value for name, value in (columns if parquet else text).items() if value is not None}
 
 
 def _columns(path: Path) -> Sequence[str]:
-    """The names of a Parquet file's columns; none for what its reader will complain about."""
+    """The column names of a Parquet file; none if it cannot be read, which its reader will report."""
     with suppress(ImportError, OSError, ValueError):
         import pyarrow.parquet as pq
 
@@ -184,7 +185,7 @@ def _columns(path: Path) -> Sequence[str]:
 
 
 def with_options(message: str) -> str:
-    """A reader's message with its arguments written as options: null=0 as --null 0."""
+    """A reader's message with Python arguments replaced by options, such as null=0 by --null 0."""
     message = message.replace("zero_based=True", "--zero-based").replace(
         "features=[...]", "--feature-columns"
     )
@@ -208,9 +209,9 @@ def read_model_file(path: Path) -> BaseRanker:
 
 
 def with_features_of(model: BaseRanker, queries: Queries, *, model_name: str, data_name: str) -> Queries:
-    """The queries with the model's features, found by name where both have names.
+    """The queries with the model's features in the model's order, matched by name if both have names.
 
-    A ValueError says which features differ.
+    If features differ, a ValueError names them.
     """
     known = getattr(model, "feature_names_in_", None)
     if known is not None and queries.feature_names is not None:
@@ -221,16 +222,16 @@ def with_features_of(model: BaseRanker, queries: Queries, *, model_name: str, da
     if queries.n_features != model.n_features_in_:
         hint = ""
         if queries.n_features < model.n_features_in_:
-            hint = f" If lines of {data_name} leave out zeros, add --n-features {model.n_features_in_}."
+            hint = f" If lines of {data_name} omit zeros, add --n-features {model.n_features_in_}."
         raise ValueError(
             f"{model_name} was trained on {model.n_features_in_} features, but {data_name} has "
-            f"{queries.n_features}: it takes a model trained on the same ones.{hint}"
+            f"{queries.n_features}; they must be the same.{hint}"
         )
     return queries
 
 
 def ranks_by_score(model: BaseRanker) -> bool:
-    """Whether the ranking is the order of the scores; a partitioned measure's is an assignment."""
+    """Whether the model ranks by its scores. A partitioned measure ranks by an assignment instead."""
     relaxation = getattr(model, "relaxation_", None)
     return relaxation is None or relaxation.width == 1
 
@@ -238,7 +239,7 @@ def ranks_by_score(model: BaseRanker) -> bool:
 def matched_columns(
     known: Sequence[str], given: Sequence[str], known_name: str, given_name: str
 ) -> list[int]:
-    """Where each of the known features stands among those given; a ValueError where they differ."""
+    """The position of each known feature among the given ones; a ValueError if the two sets differ."""
     missing, unknown = (
         [name for name in names if name not in others]
         for names, others in ((known, set(given)), (given, set(known)))
@@ -246,10 +247,10 @@ def matched_columns(
     if missing or unknown:
         differences = [
             f"{what} {', '.join(map(repr, names[:3]))}" + (f" and {len(names) - 3} more" if names[3:] else "")
-            for what, names in (("it lacks", missing), ("it alone has", unknown))
+            for what, names in (("missing", missing), ("unexpected", unknown))
             if names
         ]
-        hint = "" if missing else " --feature-columns names those to take."
+        hint = "" if missing else " Select features with --feature-columns."
         raise ValueError(
             f"{given_name} does not have the features of {known_name}: {'; '.join(differences)}.{hint}"
         )
@@ -258,9 +259,9 @@ def matched_columns(
 
 
 def document_names(queries: Queries, data_name: str) -> list[str]:
-    """A name a row, as runs need: the docid, or the row's number within its query where there is none.
+    """One name per row for a TREC run: the docid, or the row's position within its query if it has none.
 
-    A ValueError where two rows of a query would have one name, or a name could not stand in a run.
+    Raises a ValueError if two rows of a query have the same name, or a name is not a single word.
     """
     n, groups = len(queries), queries.groups
     names = [""] * n if queries.docid is None else [str(name) for name in queries.docid.tolist()]
@@ -270,21 +271,21 @@ def document_names(queries: Queries, data_name: str) -> list[str]:
         for number, row in enumerate(rows[first:last].tolist(), 1):
             name = names[row] = names[row] or str(number)
             if name in seen or name.split() != [name]:
-                what = "stands twice" if name in seen else "is not one word"
+                what = "occurs twice" if name in seen else "is not a single word"
                 raise ValueError(
-                    f"{data_name}: the docid {name!r} {what} in query {groups.queries[q]}; a run names each "
-                    "document of a query once, by a word."
+                    f"{data_name}: the docid {name!r} {what} in query {groups.queries[q]}; a TREC run needs "
+                    "a different single word for each document of a query."
                 )
             seen.add(name)
     return names
 
 
 def query_names(queries: Queries, data_name: str) -> list[str]:
-    """A word for each query, in the order of `queries.groups.queries`."""
+    """One word per query for a TREC run, in the order of `queries.groups.queries`."""
     names = [str(q) for q in queries.groups.queries.tolist()]
     for name in names:
         if name.split() != [name]:
-            raise ValueError(f"{data_name}: the query id {name!r} is not one word, as runs need.")
+            raise ValueError(f"{data_name}: the query id {name!r} must be a single word in a TREC run.")
     return names
 
 

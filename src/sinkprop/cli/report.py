@@ -88,7 +88,7 @@ def report_command(
     """  # noqa: D301
     named = _named(models)
     files: dict[str, Path | None] = {f"--model {path}": path for path in named.values()}
-    if str(source) != "-":  # stdin may be read while the data goes to stdout
+    if str(source) != "-":  # - as source is stdin, - as output is stdout: not the same file
         files["SOURCE"] = source
     keep_apart({"--out": out, "--json": json_file}, {"--group": reading["group"], **files})
     if named:
@@ -108,7 +108,7 @@ def report_command(
 
 
 def _named(models: Sequence[str]) -> dict[str, Path]:
-    """{name: file} of what --model was given; without a name, that of the file without its ending."""
+    """{name: file} from the values of --model. The default name is the file name without its suffix."""
     found: dict[str, Path] = {}
     for text in models:
         name, equals, rest = text.partition("=")
@@ -123,28 +123,30 @@ def _named(models: Sequence[str]) -> dict[str, Path]:
             raise click.UsageError(f"--model {text!r}: expected NAME=FILE; the name is empty.")
         if name in found:
             raise click.UsageError(
-                f"--model: two models are called {name!r}; give them names, as in --model other={path}."
+                f"--model: two models are called {name!r}; name them, such as --model other={path}."
             )
         found[name] = path
     return found
 
 
 def _refuse(**given: Any) -> None:
-    """A usage error for options that say how to read or measure data, where a comparison is read."""
+    """Raise a usage error for options that do not apply to a saved comparison."""
     for name, value in given.items():
         if value is not None and value is not False:
             option = "--" + name.replace("_", "-")
-            raise click.UsageError(f"{option} is for data with --model; a comparison has its own.")
+            raise click.UsageError(
+                f"{option} is for data with --model; a saved comparison already contains its results."
+            )
 
 
 def report_on_comparison(source: Path, title: str | None = None) -> dict[str, Any]:
-    """The data of the page of a comparison that was saved as JSON."""
+    """The data of the page about a comparison that was saved as JSON."""
     from sinkprop.experiment import Comparison
     from sinkprop.report import comparison_report
 
     name = file_name(source)
     if source.is_dir():
-        raise ValueError(f"{name}: a stored set is data, and a report on data takes a model: --model FILE.")
+        raise ValueError(f"{name} is a stored set. To report on data, give a saved model: --model FILE.")
     with working(f"reading {name}"):
         text = _text(source, name)
         try:
@@ -162,8 +164,8 @@ def _text(source: Path, name: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(
-            f"{name}: not a comparison that sinkprop wrote as JSON. To report on data, give a saved model: "
-            "--model FILE."
+            f"{name}: not a comparison written by `sinkprop compare --json`. To report on data, give a "
+            "saved model: --model FILE."
         ) from None
 
 
@@ -175,7 +177,7 @@ def report_on_models(
     convention: str | None = None,
     title: str | None = None,
 ) -> dict[str, Any]:
-    """The data of the page of saved models, {name: file}, on the queries of a file."""
+    """The data of the page about saved models, {name: file}, on the queries of a file."""
     from sinkprop.report import models_report
 
     rankers: dict[str, BaseRanker] = {name: read_model_file(path) for name, path in named.items()}
@@ -188,8 +190,8 @@ def report_on_models(
         order = None if known is None or queries.feature_names is None else tuple(map(str, known))
         if first is not None and first[1] != order:
             raise ValueError(
-                f"{file_name(named[method])} has its features in another order than {first[0]}: report on "
-                "them one by one."
+                f"{file_name(named[method])} and {first[0]} have their features in different orders; write "
+                "one report per model."
             )
         first = (file_name(named[method]), order)
     given = {"metrics": metrics, "convention": convention}

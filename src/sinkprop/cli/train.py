@@ -199,7 +199,7 @@ def train_command(
     the training, saves the best model so far, and exits with code 130.
     """  # noqa: D301
     if vali is None and vali_group is not None:
-        raise click.UsageError("--vali-group is for the file of --vali, which is missing.")
+        raise click.UsageError("--vali-group requires --vali.")
     keep_apart(
         {"--model": model, "--checkpoint": checkpoint, "--json": json_file},
         {"TRAIN": train, "--vali": vali, "--group": options["group"], "--vali-group": vali_group},
@@ -211,7 +211,7 @@ def train_command(
         report = train_on_files(ranker, train, model, reading, vali=vali, vali_group=vali_group)
     except ClusterLost as error:
         kept = checkpoint is not None and checkpoint.exists()
-        resume = f" Give the same command, with any --cluster, to resume from {checkpoint}." if kept else ""
+        resume = f" Run the same command, with any --cluster, to resume from {checkpoint}." if kept else ""
         return complain(f"{error}{resume}", 1)
     report |= {"model": str(model), "method": method, "status": _status(ranker)}
     if json_file is not None:
@@ -219,11 +219,11 @@ def train_command(
     if not is_stdout(json_file):
         print_report(report, ranker, json_file)
     if report["status"] == "interrupted":
-        resume = f" Give the same command to resume from {checkpoint}." if checkpoint else ""
-        n, what = len(report["stages"]), "stages finished"
+        resume = f" Run the same command to resume from {checkpoint}." if checkpoint else ""
+        n, what = len(report["stages"]), "finished stages"
         if method == "boosted":
-            n, what = report["boosting"]["n_rounds"], "trees grown"
-        return complain(f"interrupted: {model} holds the best of the {n} {what}.{resume}", _INTERRUPTED)
+            n, what = report["boosting"]["n_rounds"], "finished rounds"
+        return complain(f"interrupted: {model} is the best model of {n} {what}.{resume}", _INTERRUPTED)
     return 0
 
 
@@ -235,7 +235,7 @@ def new_ranker(
     normalization: str | None = None,
     **options: Any,
 ) -> BaseRanker:
-    """The ranker of a method with what the options of the command say, not fitted."""
+    """An unfitted ranker of a method, with the parameters from the command's options."""
     shared: dict[str, Any] = {"metric": metric, "convention": convention}
     if normalization is not None:
         shared["normalization"] = normalization
@@ -279,7 +279,7 @@ def train_on_files(
     vali: Path | None = None,
     vali_group: Path | None = None,
 ) -> dict[str, Any]:
-    """The record of a fit to the queries of a file, after the ranker was fitted and saved."""
+    """Fit a ranker to the queries of a file, save it, and return the record of `training_report`."""
     from sinkprop.gbdt.ranker import BoostedRanker
 
     began = time.perf_counter()
@@ -291,7 +291,7 @@ def train_on_files(
         check_missing(ranker, validation)
         validation = _like(data, validation, file_name(train), file_name(vali))
     read = time.perf_counter()
-    if not isinstance(ranker, BoostedRanker):  # trees do not start at least squares
+    if not isinstance(ranker, BoostedRanker):  # trees do not start from least squares
         _check_memory(data, file_name(train))
     _fit(ranker, data, validation)
     fitted = time.perf_counter()
@@ -314,34 +314,34 @@ def _fit(
 
 
 def _status(ranker: BaseRanker) -> str:
-    """How the fit ended: "finished" or "interrupted"."""
+    """The status of the fit: "finished" or "interrupted"."""
     return getattr(ranker.fit_result_, "status", "finished")
 
 
 def _like(
     data: Queries | StoredQueries, other: Queries | StoredQueries, name: str, other_name: str
 ) -> Queries | StoredQueries:
-    """The other queries with the columns of the first."""
+    """The validation queries `other`, with their columns in the order of the training data."""
     if data.feature_names is not None and other.feature_names is not None:
         columns = matched_columns(data.feature_names, other.feature_names, name, other_name)
         if not isinstance(other, Queries):
             if columns != list(range(len(columns))):
                 raise ValueError(
-                    f"{other_name} has the features of {name} in another order. Convert it again with the "
-                    "same columns."
+                    f"{other_name} has its features in a different order from {name}. Convert it again with "
+                    "the same --feature-columns."
                 )
             return other
         return dataclasses.replace(other, X=other.X[:, columns], feature_names=data.feature_names)
     if other.n_features != data.n_features:
         raise ValueError(
-            f"{name} has {data.n_features} features, but {other_name} has {other.n_features}. If lines leave "
-            f"out zeros, add --n-features {max(data.n_features, other.n_features)}."
+            f"{name} has {data.n_features} features, but {other_name} has {other.n_features}. If lines omit "
+            f"zeros, add --n-features {max(data.n_features, other.n_features)}."
         )
     return other
 
 
 def _check_memory(data: Queries | StoredQueries, name: str) -> None:
-    """Least squares holds a triangle of D x D; better refused than ended by the system."""
+    """Raise a ValueError if least squares, with matrices of D x D, needs more memory than the machine has."""
     needed = 3 * 8 * data.n_features**2
     try:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -349,7 +349,7 @@ def _check_memory(data: Queries | StoredQueries, name: str) -> None:
         return
     if needed > there:
         raise ValueError(
-            f"{name} has {data.n_features:,} features: least squares, where training starts, would take "
-            f"{needed / 1e9:,.0f} GB of memory, and there are {there / 1e9:,.0f}. Leave out features, or map "
-            "them to fewer."
+            f"{name} has {data.n_features:,} features. Training starts from least squares, which would need "
+            f"{needed / 1e9:,.0f} GB of memory, but this machine has {there / 1e9:,.0f} GB. Use fewer "
+            "features."
         )

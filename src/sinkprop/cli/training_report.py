@@ -22,7 +22,7 @@ __all__ = ["print_report", "training_report"]
 _FEATURES = {
     "standard": "standardized features",
     "query": "features scaled within queries",
-    "none": "features as they are",
+    "none": "unscaled features",
 }
 
 
@@ -34,12 +34,12 @@ def training_report(
     *,
     seconds: dict[str, float],
 ) -> dict[str, Any]:
-    """Everything that the table and the JSON say."""
+    """The record of a fit that the table and the JSON show."""
     from sinkprop.linear.annealed import AnnealedRanker, least_squares_of
 
     result, boosting = _result(ranker), _boosting(ranker)
     start = least_squares_of(ranker) if isinstance(ranker, AnnealedRanker) else ranker
-    # trees do not start at least squares
+    # trees do not start from least squares
     rankers = {"model": ranker} if boosting is not None else {"regression": start, "model": ranker}
     metrics = {
         part: {label: one.score(queries) for label, one in rankers.items()}
@@ -77,6 +77,7 @@ def training_report(
 
 
 def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | None) -> None:
+    """Print the record of `training_report` as tables."""
     from rich.table import Table
 
     out, result = console(), _result(ranker)
@@ -101,16 +102,16 @@ def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | N
         if boosting["values"]:
             best = boosting["values"][boosting["best"] - 1]
             add("Chosen", f"round {boosting['best']} of {boosting['n_rounds']}")
-            add("by", f"{boosting['criterion']}, {boosting['validated_on']}")
-            add("Criterion", f"{boosting['values'][0]:.4f} of the first round, {best:.4f} of the best")
+            add("Chosen by", f"{boosting['criterion']}, {boosting['validated_on']}")
+            add("Criterion", f"{boosting['values'][0]:.4f} after the first round, {best:.4f} after the best")
     elif result is None:
         add("Model", f"least squares on the labels, {features}")
     else:
         add("Model", f"expected {parameters['gain']}, {parameters['relaxation']}, {features}")
         add("Chosen", _chosen(result.stages))
-        add("by", f"{result.criterion}, {result.validated_on}")
+        add("Chosen by", f"{result.criterion}, {result.validated_on}")
         first, best = result.stages[0].criterion, max(s.criterion for s in result.stages)
-        add("Criterion", f"{first:.4f} of the regression, {best:.4f} of the best stage")
+        add("Criterion", f"{first:.4f} for least squares, {best:.4f} for the best stage")
     seconds = report["seconds"]
     add("Seconds", f"{seconds['reading']:.1f} reading, {seconds['training']:.1f} training")
     out.print(facts)
@@ -127,16 +128,16 @@ def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | N
 
 
 def _chosen(stages: tuple[Stage, ...]) -> str:
-    """The stage that is the model, in words."""
+    """A description of the stage that is the model."""
     stage = next(stage for stage in stages if stage.chosen)
     if not math.isfinite(stage.penalty):
-        return "the regression itself: no stage was better"
+        return "least squares, because no later stage was better"
     sigma = "" if stage.sigma is None else f", sigma {stage.sigma:g}"
-    return f"penalty {stage.penalty:g}{sigma}, 1 of {len(stages)} stages"
+    return f"penalty {stage.penalty:g}{sigma}, out of {len(stages)} stages"
 
 
 def _result(ranker: BaseRanker) -> FitResult | None:
-    """The record of the stages; the regression and boosted trees have none."""
+    """The record of the stages; None for least squares and boosted trees."""
     from sinkprop.linear.records import FitResult
 
     result = ranker.fit_result_

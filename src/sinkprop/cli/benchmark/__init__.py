@@ -1,8 +1,8 @@
 """The measurements of `sinkprop bench`: times of value and gradient, beside other packages.
 
-Every time is the best of several on one thread, and every ratio is of two times measured in one run: absolute
-times mean little on a shared machine. Nothing is printed here, and no other package is imported until its
-method is asked for. A method that is not installed, fails, or would take too long says so in the report.
+Every time is the best of several on one thread, and both times of a ratio are measured in the same run:
+absolute times mean little on a shared machine. Nothing is printed here, and other packages are imported only
+to be measured. If a method is not installed, fails, or would take too long, the report gives the reason.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 DENSE_UP_TO = 2000  # documents up to which gradients are compared with the dense reference
 
 
-Notify = Callable[[int, int, str], None]  # steps done, steps in all, what comes now
+Notify = Callable[[int, int, str], None]  # steps done, steps in all, name of the next step
 
 
 def measure(
@@ -76,13 +76,16 @@ def measure(
     million: bool = True,
     notify: Notify = lambda done, total, what: None,
 ) -> Report:
-    """Times and accuracy at the given sizes, and with `figures` the figures, those at n = 10^6 if `million`.
+    """Measure times and accuracy at the given sizes.
 
-    Without `peers` nothing but NumPy is measured beside ours. `notify` is told of each step before it begins.
+    peers    Measure other packages too. NumPy is always measured.
+    figures  Measure the performance targets.
+    million  Include the targets at n = 10^6.
+    notify   Called before each step.
     """
     sizes = tuple(sorted(set(sizes)))
     goals = all_goals(million) if figures else ()
-    notify(0, 1, "loading what is installed" if peers else "starting")
+    notify(0, 1, "loading packages" if peers else "starting")
     machine = this_machine(peers)
     methods, absent, failed = available_methods(peers)
     busy = busy_elsewhere()
@@ -135,7 +138,7 @@ def _accuracy(n: int, budget: Budget) -> Accuracy:
         ).gradient
         for r in (fast, exact)
     )
-    dense_seconds = 4e-7 * n * n  # of the reference, roughly
+    dense_seconds = 4e-7 * n * n  # rough estimate for the reference
     if n > DENSE_UP_TO or dense_seconds > budget.patience:
         return Accuracy(n, _difference(g_fast, g_exact), None, None)
     _, dense = reference.expected_gain(

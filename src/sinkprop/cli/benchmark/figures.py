@@ -1,4 +1,4 @@
-"""The figures of `sinkprop bench`: ratios and limits that the library promises, each measured."""
+"""The performance targets of `sinkprop bench`: ratios and limits, each measured."""
 
 from __future__ import annotations
 
@@ -38,19 +38,24 @@ from sinkprop.objective.relaxations import PartitionedMeasure, SmoothedIndicator
 
 
 class NotMeasuredError(Exception):
-    """A figure that cannot be taken here; the message says why."""
+    """A target that cannot be measured on this machine; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a figure is measured with."""
+    """Everything that a target is measured with.
+
+    methods  Methods by name.
+    missing  Reasons for methods that are not installed or failed, by name.
+    budget   Limits of each measurement.
+    """
 
     methods: Mapping[str, Method]
     missing: Mapping[str, str]
     budget: Budget
 
     def ratio(self, above: str, below: str, n: int, *, n_below: int | None = None) -> float:
-        """Time of one method at n over that of another, at the same n or at `n_below`."""
+        """Time of the method `above` at n, divided by that of `below` at n or at `n_below`."""
         for name in (above, below):
             if name not in self.methods or name in self.missing:
                 raise NotMeasuredError(self.missing.get(name, _WITHOUT_PEERS))
@@ -60,6 +65,8 @@ class Bench:
 
 @dataclass(frozen=True)
 class _Goal:
+    """A performance target and the function that measures it."""
+
     name: str
     asked: float
     direction: Literal["at least", "at most"]
@@ -68,10 +75,10 @@ class _Goal:
     note: str = ""
 
 
-_MEMORY_NOTE = "growth in a fresh process, the query itself included"
+_MEMORY_NOTE = "growth of a new process, including the query's data"
 
 
-_WITHOUT_PEERS = "other packages are left out"
+_WITHOUT_PEERS = "skipped by --no-peers"
 
 
 _SHORT_SAMPLE = 300
@@ -81,7 +88,7 @@ _ROUNDS_OF_IMPORT = 5
 
 
 def all_goals(million: bool) -> tuple[_Goal, ...]:
-    """The figures of the design, in its order."""
+    """The performance targets; those at n = 10^6 only if `million`."""
     n = 1000
     goals = [
         _Goal(
@@ -151,7 +158,7 @@ def all_goals(million: bool) -> tuple[_Goal, ...]:
             "at least",
             "x",
             _short_queries,
-            f"the loop is timed on {_SHORT_SAMPLE} queries and scaled",
+            f"the loop is timed on {_SHORT_SAMPLE} queries and its time scaled up",
         ),
         _Goal("Packages imported beyond NumPy", 0, "at most", "", _foreign_packages),
         _Goal("import sinkprop, beyond NumPy's time", 0.15, "at most", "s", _import_seconds),
@@ -159,12 +166,13 @@ def all_goals(million: bool) -> tuple[_Goal, ...]:
 
 
 def take_figure(goal: _Goal, bench: Bench) -> Figure:
+    """Measure a target; if that fails, the note of the result gives the reason."""
     busy = busy_elsewhere()
     try:
         measured, note = goal.measure(bench), goal.note
     except NotMeasuredError as reason:
         measured, note = None, f"not measured; {reason}"
-    except Exception as error:  # a peer may fail in any way; it is reported
+    except Exception as error:  # another package may fail in any way; the note says so
         measured, note = None, f"failed: {one_line(error)}"
     return Figure(goal.name, measured, goal.asked, goal.direction, goal.unit, note, busy())
 
@@ -179,8 +187,8 @@ def _batch(n_queries: int, n: int, n_threads: int) -> Evaluation:
 
 def _two_threads(bench: Bench) -> float:
     if processor_count() < 2:
-        raise NotMeasuredError("this needs two processors")
-    # More rounds than elsewhere: whatever else runs takes the second processor first.
+        raise NotMeasuredError("two processors are needed")
+    # More rounds than elsewhere, since other processes are likely to occupy the second processor.
     return time_ratio(_batch(10_000, 120, 1), _batch(10_000, 120, 2), bench.budget, rounds=4)
 
 
@@ -226,14 +234,14 @@ def _memory(bench: Bench) -> float:
 
 
 def peak_growth(n: int) -> int:
-    """Bytes by which one evaluation at n, its input included, raises the peak memory of this process."""
+    """Bytes by which one evaluation at n, including its input, raises the peak memory of this process."""
     before = peak_memory()
     our_evaluation(SmoothedIndicator(SIGMA))(random_query(n))()
     return peak_memory() - before
 
 
 def peak_memory() -> int:
-    """Peak resident bytes. On Linux getrusage's includes the parent of a process, so /proc goes first."""
+    """Peak resident memory in bytes. /proc comes first: on Linux, getrusage includes the parent process."""
     status = Path("/proc/self/status")
     if status.exists():
         return next(int(x.split()[1]) * 1024 for x in status.read_text().splitlines() if "VmHWM" in x)
@@ -262,7 +270,7 @@ def _foreign_packages(bench: Bench) -> float:
 
 
 def _in_fresh_python(code: str) -> str:
-    """What the code prints in a new interpreter that does not look for modules in the working directory."""
+    """Output of code in a new interpreter, which does not import modules from the working directory."""
     run = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONSAFEPATH": "1"},

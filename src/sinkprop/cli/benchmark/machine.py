@@ -20,7 +20,7 @@ from sinkprop.cli.benchmark.records import Machine
 
 
 def this_machine(peers: bool) -> Machine:
-    """The processor, the kernels chosen for it, and the versions of what is measured."""
+    """The processor, the kernels chosen for it, and the versions of the measured packages."""
     packages = ("numpy", *(("torch", "allRank", "torchsort") if peers else ()))
     versions = {"sinkprop": sinkprop.__version__, "python": platform.python_version()}
     for package in packages:
@@ -49,7 +49,7 @@ def processor_count() -> int:
 
 
 def busy_elsewhere() -> Callable[[], float | None]:
-    """A clock: the number of processors that other processes use from now to its call, None where unknown."""
+    """A function that returns how many processors other processes used since this call; None if unknown."""
 
     def others() -> float:
         user, nice, system, _, _, irq, softirq, steal = map(int, stat.read_text().split()[1:9])

@@ -1,4 +1,4 @@
-"""The methods that are timed: sinkprop's value and gradient of one query, and other packages'."""
+"""The timed methods: value and gradient of one query, by sinkprop and by other packages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, Smoot
 
 
 def available_methods(peers: bool) -> tuple[tuple[Method, ...], tuple[Absence, ...], tuple[Absence, ...]]:
-    """The methods that can be measured here, those not installed, and those whose import failed."""
+    """The methods that can be measured, those that are not installed, and those whose import failed."""
     methods = [
         Method(OURS, our_evaluation(SmoothedIndicator(SIGMA))),
         Method(EXACT, our_evaluation(SmoothedIndicator(SIGMA, accuracy="exact"))),
@@ -58,7 +58,7 @@ def available_methods(peers: bool) -> tuple[tuple[Method, ...], tuple[Absence, .
             continue
         try:
             methods.append(load(name))
-        except Exception as error:  # another's package may fail to import in any way; it is reported
+        except Exception as error:  # an import may fail in any way; the failure is reported
             failed.append(Absence(name, one_line(error)))
     return tuple(methods), tuple(absent), tuple(failed)
 
@@ -66,6 +66,8 @@ def available_methods(peers: bool) -> tuple[tuple[Method, ...], tuple[Absence, .
 def our_evaluation(
     relaxation: Relaxation, *, n_iter: float = N_ITER, epsilon: float = EPSILON
 ) -> Callable[[Query], Evaluation]:
+    """A function from a query to sinkprop's evaluation of value and gradient, on one thread."""
+
     def start(query: Query) -> Evaluation:
         return lambda: sinkprop.expected_gain(
             query.scores,
@@ -88,10 +90,10 @@ def torch_sinkprop(
     n_iter: float = N_ITER,
     epsilon: float = EPSILON,
 ) -> Callable[[], tuple[float, Any]]:
-    """The same value and gradient by torch's automatic differentiation through the dense matrices, float64.
+    """Value and gradient by torch's automatic differentiation through the dense matrices, in float64.
 
-    What one writes in an afternoon: the matrix, divided by its sums `n_iter` times, and `backward`. Gains and
-    discounts are ready beforehand.
+    This is the straightforward implementation: build the matrix, normalize columns and rows `n_iter` times,
+    and call `backward`. Gains and discounts are computed beforehand, outside the timed function.
     """
     import torch
 
@@ -133,7 +135,7 @@ def _allrank(name: str) -> Method:
     import torch
 
     with _torchvision_stub(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its import uses what setuptools has deprecated
+        warnings.simplefilter("ignore")  # the import uses a deprecated part of setuptools
         losses = importlib.import_module("allrank.models.losses")
     loss, pair_bytes = {
         NEURAL: (losses.neuralNDCG, 480),
@@ -186,7 +188,7 @@ _PEERS: tuple[tuple[str, str, Callable[[str], Method]], ...] = (
 
 @contextlib.contextmanager
 def _torchvision_stub() -> Iterator[None]:
-    """A stand-in for the one name of torchvision that allRank imports and its losses never use."""
+    """Provide a stub of torchvision if it is not installed: allRank imports a name its losses never use."""
     if importlib.util.find_spec("torchvision") is not None:
         yield
         return
@@ -204,7 +206,7 @@ def _torchvision_stub() -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch, where it is loaded, on one thread and with denormal numbers flushed to 0, which favors it."""
+    """Run torch, if loaded, on one thread, with denormal numbers flushed to 0, which makes it faster."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield

@@ -17,7 +17,7 @@ _OTHERS = ("#C24E00", "#C2508F", "#99224F", "#8F6A00", "#666666")
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of the picture: sizes and microseconds, by rising size."""
+    """A line of the plot: sizes n in increasing order and their times t in microseconds."""
 
     name: str
     color: str
@@ -26,7 +26,7 @@ class _Line:
 
 
 def plot(report: Report, path: Path) -> None:
-    """A log-log picture of time against n, each line labelled at its end."""
+    """Draw time against n on log scales, each line labeled at its end."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
@@ -67,7 +67,7 @@ def plot(report: Report, path: Path) -> None:
 
 
 def _draw_guides(axes: Any, lines: list[_Line]) -> None:
-    """Thin lines of slope 1 above the end of ours, the first, and of slope 2 above that of the slowest."""
+    """Draw thin lines of slope 1 above the end of the first line and of slope 2 above the slowest one."""
     slowest = max(lines, key=lambda line: line.t[-1] / line.n[-1])
     for slope, line in ((1, lines[0]), (2, slowest)):
         if len(line.n) < 2:
@@ -88,7 +88,7 @@ def _draw_guides(axes: Any, lines: list[_Line]) -> None:
 
 
 def _label_ends(axes: Any, lines: list[_Line]) -> None:
-    """Names beside the ends of the lines, pushed apart where they would overlap."""
+    """Write names beside the ends of the lines, moved apart if they would overlap."""
     low, high = (math.log(t) for t in axes.get_ylim())
     apart = 0.042 * (high - low)
     for end in {line.n[-1] for line in lines}:
@@ -107,7 +107,7 @@ def _label_ends(axes: Any, lines: list[_Line]) -> None:
 
 
 def _spread(heights: list[float], apart: float) -> list[float]:
-    """Rising heights moved as little as needed to stand `apart`: runs that would overlap share their middle.
+    """Increasing heights, moved as little as needed to be `apart`; overlapping runs keep their mean.
 
     >>> _spread([0.0, 0.0, 5.0], 1.0)
     [-0.5, 0.5, 5.0]

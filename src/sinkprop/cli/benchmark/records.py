@@ -50,11 +50,11 @@ Evaluation = Callable[[], object]
 
 @dataclass(frozen=True)
 class Budget:
-    """What one measurement may take.
+    """Limits of one measurement.
 
-    seconds   spent on repetitions, of which the best counts
-    most      repetitions
-    patience  seconds above which a single evaluation is not tried
+    seconds   Time to spend on repetitions, of which the fastest counts.
+    most      Maximum number of repetitions.
+    patience  Skip methods whose single evaluation would take more seconds than this.
     """
 
     seconds: float
@@ -73,7 +73,7 @@ ONCE = Budget(seconds=0.0, most=1, patience=math.inf)
 
 @dataclass(frozen=True)
 class Query:
-    """One query: scores (n,) with a spread of 1, labels (n,) from 0 to 4."""
+    """One query: scores (n,) with a standard deviation of 1, labels (n,) from 0 to 4."""
 
     scores: Floats
     labels: Floats
@@ -84,11 +84,12 @@ class Query:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to the value and gradient of one query.
+    """A method that computes a value and its gradient for one query.
 
-    start       a query to the evaluation that is timed: its arrays are ready, nothing else is
-    order       its time grows like n^order at most
-    pair_bytes  memory that it holds at once, in bytes for each of the n^2 pairs
+    name        Name in tables.
+    start       Function from a query to the timed evaluation. It prepares arrays and nothing else.
+    order       The time grows at most like n^order.
+    pair_bytes  Peak memory in bytes for each of the n^2 pairs of documents.
     """
 
     name: str
@@ -99,7 +100,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Absence:
-    """A method, or a part of one, that was not measured, and why."""
+    """A method that was not measured, and the reason."""
 
     name: str
     reason: str
@@ -107,7 +108,7 @@ class Absence:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one evaluation, or None where it was not tried, which `reason` explains."""
+    """Seconds of one evaluation; None if it was not measured, for the given `reason`."""
 
     method: str
     n: int
@@ -117,7 +118,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Largest difference of two gradients, relative to the largest entry; None where dense takes too long."""
+    """Largest differences of gradients, relative to the largest entry; None if dense would take too long."""
 
     n: int
     fast_to_exact: float
@@ -127,9 +128,15 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that the library must reach; `measured` is None where it could not be taken (see `note`).
+    """A performance target and its measured value.
 
-    `busy` is the number of processors that other processes used meanwhile, None where unknown.
+    name       Name in tables.
+    measured   Measured value; None if it could not be measured (see `note`).
+    asked      Required value.
+    direction  Whether the target is a lower or an upper limit.
+    unit       Unit of both values.
+    note       Explanation, or the reason why it was not measured.
+    busy       Number of processors that other processes used meanwhile; None if unknown.
     """
 
     name: str
@@ -142,7 +149,7 @@ class Figure:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the figure is reached; None where it was not measured."""
+        """Whether the target is reached; None if it was not measured."""
         if self.measured is None:
             return None
         return self.measured >= self.asked if self.direction == "at least" else self.measured <= self.asked
@@ -150,7 +157,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where the times were taken."""
+    """The machine on which the times were measured, and the versions of packages."""
 
     cpu: str
     processors: int
@@ -161,7 +168,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything one run measured. `busy` is the number of processors that other processes used meanwhile."""
+    """Results of one run. `busy` is the number of processors that other processes used meanwhile."""
 
     machine: Machine
     methods: tuple[str, ...]
@@ -174,17 +181,17 @@ class Report:
     busy: float | None
 
     def seconds(self, method: str, n: int) -> float | None:
-        """The time of a method at a size, None where it was not measured."""
+        """The time of a method at a size; None if it was not measured."""
         return next((t.seconds for t in self.timings if (t.method, t.n) == (method, n)), None)
 
     def slowdown(self, method: str, n: int) -> float | None:
-        """The time of a method in units of ours, Gaussian and fast, at the same size."""
+        """The time of a method divided by that of the method `OURS` at the same size."""
         theirs, ours = self.seconds(method, n), self.seconds(OURS, n)
         return None if theirs is None or ours is None else theirs / ours
 
 
 def as_record(report: Report) -> dict[str, Any]:
-    """The report as plain data for JSON, with whether each figure is reached and each time's slowdown."""
+    """The report as plain data for JSON, with `reached` for each target and `slowdown` for each time."""
     record = asdict(report)
     record["figures"] = [asdict(f) | {"reached": f.reached} for f in report.figures]
     record["timings"] = [asdict(t) | {"slowdown": report.slowdown(t.method, t.n)} for t in report.timings]

@@ -12,10 +12,11 @@ from sinkprop.common.console import print_columns
 if TYPE_CHECKING:
     from rich.console import Console
 
-_BUSY = 0.2  # processors in use by others from which results are worth a warning
+_BUSY = 0.2  # processors used by other processes above which a warning is printed
 
 
 def print_report(console: Console, report: Report) -> None:
+    """Print all tables of a report."""
     dash = "\N{EN DASH}" if console.encoding.lower().startswith("utf") else "-"
     sizes = report.sizes
     _print_machine(console, report)
@@ -36,7 +37,7 @@ def print_report(console: Console, report: Report) -> None:
     ]
     title = f"Relative error of the Gaussian gradient, sigma {SIGMA}"
     _print_table(console, title, ["n", *heads], differences)
-    console.print("Stated: 1e-5 for fast, 1e-9 for exact.\n", style="dim")
+    console.print("Documented limits: 1e-5 for fast, 1e-9 for exact.\n", style="dim")
     if report.figures:
         _print_figures(console, report.figures, dash)
 
@@ -48,7 +49,9 @@ def _print_machine(console: Console, report: Report) -> None:
     )
     console.print(", ".join(f"{name} {version}" for name, version in machine.versions.items()))
     if report.busy is not None and report.busy > _BUSY:
-        text = f"Other processes kept {report.busy:.1f} processors busy: times may be high and ratios off."
+        text = (
+            f"Other processes kept {report.busy:.1f} processors busy: times may be too high and ratios wrong."
+        )
         console.print(text, style="yellow")
     console.print()
 
@@ -56,15 +59,15 @@ def _print_machine(console: Console, report: Report) -> None:
 def _print_notes(console: Console, report: Report, dash: str) -> None:
     notes = [f"{ARGSORT} only sorts."]
     if SOFT_RANK in report.methods:
-        notes.append(f"{SOFT_RANK} gives soft ranks, not an expected gain.")
+        notes.append(f"{SOFT_RANK} computes soft ranks, not an expected gain.")
     if any(t.seconds is None for t in report.timings):
-        notes.append(f"{dash} not tried: too long, or over {MEMORY / 1e9:.0f} GB.")
+        notes.append(f"{dash} not measured: too slow, or over {MEMORY / 1e9:.0f} GB of memory.")
     if report.absent:
         by_reason: dict[str, list[str]] = {}
         for a in report.absent:
             by_reason.setdefault(a.reason, []).append(a.name)
         left = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
-        notes.append(f"Left out: {'; '.join(left)}.")
+        notes.append(f"Skipped: {'; '.join(left)}.")
     console.print(" ".join(notes), style="dim", markup=False)
     for a in report.failed:
         console.print(f"{a.name}: {a.reason}", style="red", markup=False)
@@ -81,9 +84,9 @@ def _print_figures(console: Console, figures: Sequence[Figure], dash: str) -> No
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("Figure", min_width=20)
+    table.add_column("target", min_width=20)
     table.add_column("measured", justify="right", no_wrap=True)
-    table.add_column("asked", justify="right", no_wrap=True)
+    table.add_column("required", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for f in figures:
         mark, style = {
@@ -95,7 +98,7 @@ def _print_figures(console: Console, figures: Sequence[Figure], dash: str) -> No
         measured = _number(f.measured, dash) + (unit if f.measured is not None else "")
         sign = ">=" if f.direction == "at least" else "<="
         table.add_row(f.name, measured, f"{sign} {f.asked:,g}{unit}", f"[{style}]{mark}[/]")
-    console.print("Figures", style="bold")
+    console.print("Performance targets", style="bold")
     console.print(table)
     console.print()
     by_note: dict[str, list[str]] = {}
@@ -104,22 +107,26 @@ def _print_figures(console: Console, figures: Sequence[Figure], dash: str) -> No
             by_note.setdefault(f.note, []).append(f.name)
     for note, names in by_note.items():
         subject, _, reason = note.partition("; ") if note.startswith("not measured; ") else ("", "", note)
-        text = f"{subject.capitalize() or '; '.join(names)}: {reason}."  # the table shows which were not
+        text = f"{subject.capitalize() or '; '.join(names)}: {reason}."  # the table shows which
         console.print(text, style="dim", markup=False)
     reached, measured_count = (
         sum(f.reached is True for f in figures),
         sum(f.reached is not None for f in figures),
     )
-    disturbed = [f"{f.name} ({f.busy:.1f})" for f in figures if f.reached is False and (f.busy or 0) > _BUSY]
+    disturbed = [
+        f"{f.name} ({f.busy:.1f} processors)" for f in figures if f.reached is False and (f.busy or 0) > _BUSY
+    ]
     if disturbed:
-        text = f"Measure again: other processes kept processors busy during {'; '.join(disturbed)}."
+        text = f"Other processes disturbed these targets; measure them again: {'; '.join(disturbed)}."
         console.print(text, style="yellow", markup=False, soft_wrap=not console.is_terminal)
-    console.print("a vs b: how many times faster a is. a / b: the ratio of their times.", style="dim")
-    console.print(f"{reached} of {measured_count} figures measured are reached.")
+    console.print(
+        "a vs b: how many times faster a is than b. a / b: time of a divided by time of b.", style="dim"
+    )
+    console.print(f"{reached} of {measured_count} measured targets are reached.")
 
 
 def _number(value: float | None, dash: str, unit: float = 1.0) -> str:
-    """Three digits or so, with thousands set apart."""
+    """A number in two or three significant digits, with commas between thousands."""
     if value is None:
         return dash
     x = value * unit

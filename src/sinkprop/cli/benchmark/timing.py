@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from sinkprop.cli.benchmark.records import ONCE, Budget, Evaluation, Method, Timing, one_line, random_query
 
-MEMORY = 2e9  # bytes above which an evaluation is not tried
+MEMORY = 2e9  # bytes above which a method is not measured
 
 
 def best_time(evaluate: Evaluation, budget: Budget) -> float:
-    """Seconds of the fastest of several evaluations: at least three, unless they take more than a second."""
+    """Seconds of the fastest of several evaluations: at least three, unless they take over one second."""
     best, start = math.inf, time.perf_counter()
     for done in range(1, budget.most + 1):
         before = time.perf_counter()
@@ -25,15 +25,15 @@ def best_time(evaluate: Evaluation, budget: Budget) -> float:
 
 
 def time_ratio(above: Evaluation, below: Evaluation, budget: Budget, rounds: int = 3) -> float:
-    """Time of `above` over time of `below`, in alternating rounds: a drift of the machine meets both."""
-    above()  # the first evaluation of anything is slow: caches, pages, lazy imports
+    """Time of `above` divided by time of `below`. Rounds alternate, so that a slower machine affects both."""
+    above()  # first evaluations are slow: caches, memory pages, lazy imports
     below()
     times = [(best_time(above, budget), best_time(below, budget)) for _ in range(rounds)]
     return min(t for t, _ in times) / min(t for _, t in times)
 
 
 def time_method(method: Method, n: int, before: list[Timing], budget: Budget) -> Timing:
-    """The time at n, unless it would take too much memory or, by the times at smaller sizes, too long."""
+    """Time a method at n, unless it would take too much memory or, estimated from smaller sizes, too long."""
     if method.pair_bytes * n * n > MEMORY:
         return Timing(method.name, n, None, f"over {MEMORY / 1e9:.0f} GB of memory")
     known = [(t.n, t.seconds) for t in before if t.seconds is not None]
@@ -43,21 +43,22 @@ def time_method(method: Method, n: int, before: list[Timing], budget: Budget) ->
         if not _within(method, n, known, budget.patience):
             return Timing(method.name, n, None, f"over {budget.patience:g} s")
         return Timing(method.name, n, _time_at(method, n, budget))
-    except Exception as error:  # a peer may fail in any way; it is reported
+    except Exception as error:  # another package may fail in any way; it is reported
         return Timing(method.name, n, None, f"failed at n = {n}: {one_line(error)}")
 
 
 def second_look(method: Method, timing: Timing, budget: Budget) -> Timing:
-    """The better of the timing and a second, later one: another process may have disturbed the first."""
+    """Time once more and keep the better time, since another process may have disturbed the first."""
     if timing.seconds is None or timing.seconds > max(budget.seconds, 0.2):
         return timing
     return replace(timing, seconds=min(timing.seconds, _time_at(method, timing.n, budget)))
 
 
 def _within(method: Method, n: int, known: list[tuple[int, float]], patience: float) -> bool:
-    """Whether an evaluation at n takes at most `patience` seconds, going by the last known size.
+    """Whether an evaluation at n takes at most `patience` seconds, estimated from the last known size.
 
-    A short evaluation is mostly overhead and says little, so sizes between are tried as patience allows.
+    A short evaluation is mostly overhead and says little, so sizes in between are timed first if they stay
+    within `patience` themselves.
     """
     m, seconds = known[-1] if known else (50, 0.0)
     if not known and n > m and method.order > 1:
