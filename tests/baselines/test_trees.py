@@ -198,7 +198,7 @@ def test_the_best_candidate_on_the_validation_queries_is_taken(data, validation,
 def test_cross_validation(data):
     X, y, qid = data
     model = LightGBMRanker(**FEW, selection=Selection("cross-validation", n_splits=3)).fit(X, y, qid=qid)
-    assert model.fit_result_.validated_on == "cross-validation over 20 queries in 3 parts"
+    assert model.fit_result_.validated_on == "3-fold cross-validation over 20 queries"
     setting = dict(model.fit_result_.chosen.setting)
     trees = setting.pop("trees")
     alone = LightGBMRanker(**setting, n_estimators=trees, step=trees).fit(X, y, qid=qid)

@@ -76,7 +76,7 @@ def test_the_distribution_over_ranks():
     assert_array_equal(ranker.expected_rank(train), ranker.expected_rank(train.X, qid=train.qid))
     one = train.select(["q3"])
     assert_array_equal(ranker.rank_distribution(one), ranker.rank_distribution(one.X))
-    with pytest.raises(ValueError, match=r"is of one query, but qid has 8"):
+    with pytest.raises(ValueError, match=r"takes one query, but qid has 8"):
         ranker.rank_distribution(train)
 
 

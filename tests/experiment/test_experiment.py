@@ -522,7 +522,7 @@ class TestMethods:
         for selection in (None, "validation", "cross-validation", sinkprop.Selection("validation")):
             found = compare([fold], methods, metrics="ndcg@5", n_jobs=1, selection=selection)
             by[selection] = found.result("data", "mine", "f").summary["validated_on"]
-        assert by[None] == by["cross-validation"] == "cross-validation over 9 queries in 5 parts"
+        assert by[None] == by["cross-validation"] == "5-fold cross-validation over 9 queries"
         assert by["validation"] == by[sinkprop.Selection("validation")] == "3 validation queries"
         assert mine.selection == "auto"
         with pytest.raises(ValueError, match="method must be"):
