@@ -174,7 +174,7 @@ def test_weights(data):
     assert_array_equal(
         XGBoostRanker(**ONE).fit(X, y, qid=qid, query_weight=weight).predict(X), few.predict(X)
     )
-    with pytest.raises(ValueError, match="takes no sample_weight but equal ones: XGBoost weighs queries"):
+    with pytest.raises(ValueError, match="takes no sample_weight except equal weights: XGBoost"):
         XGBoostRanker(**ONE).fit(X, y, qid=qid, sample_weight=np.arange(len(y)))
     with pytest.raises(ValueError, match="query_weight must have a finite sum above 0"):
         XGBoostRanker(**ONE).fit(X, y, qid=qid, query_weight=np.zeros(20))

@@ -446,7 +446,7 @@ class TestProtocol:
             ({"n_jobs": 0}, ValueError, "n_jobs must be"),
             ({"n_jobs": 1.5}, ValueError, "n_jobs must be"),
             ({"methods": "feature:5"}, MethodError, "feature must be a number from 1 to 4"),
-            ({"methods": "feature:bm25"}, MethodError, "names no features"),
+            ({"methods": "feature:bm25"}, MethodError, "have no feature names"),
         ],
     )
     def test_wrong_arguments(self, change, error, said):
@@ -563,7 +563,7 @@ class TestFeatureRanker:
             FeatureRanker(feature).fit(self.X, self.y, qid=self.qid)
 
     def test_wrong_names(self):
-        with pytest.raises(ValueError, match="'tf' is none of the features, which are idf, bm25"):
+        with pytest.raises(ValueError, match="'tf' matches none of the features, which are idf, bm25"):
             FeatureRanker("tf", feature_names=["idf", "bm25"]).fit(self.X, self.y, qid=self.qid)
         with pytest.raises(ValueError, match="'a' is several"):
             FeatureRanker("a", feature_names=["a", "a"]).fit(self.X, self.y, qid=self.qid)
