@@ -156,7 +156,7 @@ def test_published_rows_stand_beside_ours_in_order(ohsumed):
         (["--published", "smoothrank,ListNet"], "SmoothRank", "LRUF"),
         (["--published", "none"], "test means", "compared with published"),
         (["--published", "all"], "LRUF", "left out"),
-        (["--convention", "standard"], "Published rows are in the convention letor", "SmoothRank"),
+        (["--convention", "standard"], "they use the convention letor", "SmoothRank"),
         (["--metrics", "p@5"], "p@5 by fold", "compared with published"),
         (["--name", "mine"], "mine: test means", "SmoothRank"),
     ],

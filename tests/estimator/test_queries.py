@@ -129,7 +129,7 @@ def test_nothing_is_given_beside_them(name):
         (ranker.rank, {"group": [72]}),
         (ranker.score, {"y": train.y}),
     ):
-        with pytest.raises(ValueError, match=f"^{next(iter(extra))} is in the Queries"):
+        with pytest.raises(ValueError, match=f"^{next(iter(extra))} is already in the Queries"):
             call(train, **extra)
     with pytest.raises(ValueError, match="give no qid with Queries"):
         evaluate(train, train.y, train.qid)

@@ -565,7 +565,7 @@ class TestFeatureRanker:
     def test_wrong_names(self):
         with pytest.raises(ValueError, match="'tf' matches none of the features, which are idf, bm25"):
             FeatureRanker("tf", feature_names=["idf", "bm25"]).fit(self.X, self.y, qid=self.qid)
-        with pytest.raises(ValueError, match="'a' is several"):
+        with pytest.raises(ValueError, match="'a' matches several"):
             FeatureRanker("a", feature_names=["a", "a"]).fit(self.X, self.y, qid=self.qid)
 
     def test_a_saved_one_ranks_the_same(self, tmp_path):

@@ -371,7 +371,7 @@ class BaseRanker(RankerInputs):
             ranker._restore(state["fitted"])
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
-                f"{os.fspath(path)}: the file is complete, but does not hold a {cls.__name__} that sinkprop "
+                f"{os.fspath(path)}: the file is complete, but it is not a {cls.__name__} that sinkprop "
                 f"{sinkprop.__version__} can read ({type(error).__name__}: {error})."
             ) from None
         return ranker
