@@ -350,7 +350,7 @@ def test_values_out_of_range_are_named(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["", " ", "a b", "a\nb", "1a", "a.", "a..b", None, 3, b"a"])
 def test_a_kind_is_a_name(path: Path, kind: object) -> None:
-    with pytest.raises(ValueError, match="kind must be the name of a class, as 'SinkPropRanker'; got"):
+    with pytest.raises(ValueError, match="kind must be the name of a class, such as 'SinkPropRanker'; got"):
         write_model(path, kind, {})  # type: ignore[arg-type]
     assert not path.exists()
 
@@ -452,20 +452,20 @@ def test_a_damaged_file_is_never_another_model(model: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda d: b"", "is empty: it is no sinkprop model"),
+        (lambda d: b"", "is empty: it is not a sinkprop model"),
         (lambda d: d[:200], "is cut off before its checksum"),
         (lambda d: d[:-1], "is cut off before its checksum"),
         (lambda d: d + b"note\n", "5 bytes follow its end"),
         (lambda d: d.replace(b"ndcg@10", b"ndcg@11"), "do not agree with its checksum"),
         (lambda d: d.replace(b"\n", b"\r\n"), "its line ends were changed"),
         (lambda d: d.replace(b'"version": 1', b'"version": 2'), "do not agree with its checksum"),
-        (lambda d: d.replace(b"sinkprop-model", b"other-model"), "is no sinkprop model, or its first lines"),
-        (lambda d: b"\x00" * len(d), r"is no sinkprop model, .* it begins b'\\x00"),
-        (lambda d: np.random.default_rng(0).bytes(5000), "is no sinkprop model"),
+        (lambda d: d.replace(b"sinkprop-model", b"other-model"), "is not a sinkprop model, or its first"),
+        (lambda d: b"\x00" * len(d), r"is not a sinkprop model, .* it begins b'\\x00"),
+        (lambda d: np.random.default_rng(0).bytes(5000), "is not a sinkprop model"),
         (lambda d: b"<!DOCTYPE html>\n<html>", "it begins b'<!DOCTYPE html>"),
         (lambda d: b"\x80\x04\x95" + d, r"it begins b'\\x80\\x04\\x95"),
-        (lambda d: b"{}", "is no sinkprop model"),
-        (lambda d: b'{\r\n  "weights": []\r\n}\r\n', "is no sinkprop model"),
+        (lambda d: b"{}", "is not a sinkprop model"),
+        (lambda d: b'{\r\n  "weights": []\r\n}\r\n', "is not a sinkprop model"),
     ],
 )
 def test_the_error_says_what_is_wrong(model: Path, damage, message: str) -> None:
@@ -480,7 +480,7 @@ def test_a_pickle_is_refused_and_not_run(path: Path) -> None:
             return os.mkdir, (str(path.with_name("trap")),)
 
     path.write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(ModelFileError, match="is no sinkprop model"):
+    with pytest.raises(ModelFileError, match="is not a sinkprop model"):
         read_model(path)
     assert list(path.parent.iterdir()) == [path]
 
@@ -500,8 +500,8 @@ def assert_invalid(path: Path, state: str, message: str) -> None:
         ('{"dtype": "float64", "shape": [0], "data": []}', "about and state must be objects"),
         ('{"float": "nan"}', "about and state must be objects"),
         ('{"tuple": []}', "about and state must be objects"),
-        ('{"a": 1, "a": 1}', "the key 'a' stands twice"),
-        ('{"a": {"b": [{"c": 1, "d": 2, "c": 3}]}}', "the key 'c' stands twice"),
+        ('{"a": 1, "a": 1}', "the key 'a' occurs twice"),
+        ('{"a": {"b": [{"c": 1, "d": 2, "c": 3}]}}', "the key 'c' occurs twice"),
         ('{"a": NaN}', "NaN is not JSON"),
         ('{"a": -Infinity}', "-Infinity is not JSON"),
         ('{"a": 1e999}', "the number 1e999 is too large"),
@@ -604,7 +604,7 @@ def test_a_version_that_is_no_version(path: Path, version: str) -> None:
     path.write_bytes(
         sealed(with_state("{}")[:-81].replace(b'"version": 1', b'"version": ' + version.encode()))
     )
-    with pytest.raises(ModelFileError, match="is no sinkprop model"):
+    with pytest.raises(ModelFileError, match="is not a sinkprop model"):
         read_model(path)
 
 

@@ -1,6 +1,6 @@
-"""Model files: JSON text that a person can read, with a checksum over every byte, and nothing to execute.
+"""Model files: readable JSON text with a checksum over every byte, and nothing to execute.
 
-The first three lines and the last two have one form, byte for byte, in this and every later version:
+The first three lines and the last two have the same form, byte for byte, in this and every later version:
 
     {
       "format": "sinkprop-model",
@@ -10,20 +10,22 @@ The first three lines and the last two have one form, byte for byte, in this and
     }
 
 A file ends with the newline after the last brace. The checksum is the SHA-256 of all bytes before its own
-line: all but the last 81, up to and with the comma and the newline that end the line before. So every byte is
-under the checksum, part of it, or fixed, and a file in which a byte was changed, added or lost is refused.
+line: all but the last 81, up to and including the comma and the newline that end the line before. So every
+byte is covered by the checksum, is part of it, or is fixed. A file in which a byte was changed, added or lost
+is refused.
 
-What stands between is version 1's own: after "version", and in this order, "kind" and "library", which are
-text, "about" and "state", which are objects. In these two, beside what JSON has:
+The lines between are specific to version 1: after "version", and in this order, "kind" and "library", which
+are text, then "about" and "state", which are objects. In these two, in addition to JSON's own values:
 
     {"dtype": "float64", "shape": [2, 2], "data": [...]}    an array, its entries in C order
     {"float": "nan"}                                        a float that is not finite: nan, inf or -inf
     {"tuple": [...]}                                        a tuple
     {"dict": {...}}                                         a dict that has the keys of one of these four
 
-Floats are the shortest text that reads back to the same bits; in an array those not finite are strings.
+Floats are written as the shortest text that reads back to the same bits. In an array, non-finite floats are
+strings.
 
-The same model makes the same bytes: no time, host or path is written.
+The same model gives the same bytes: no time, host or path is written.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
-NETWORK_OPENING = b'{"__metadata__":{"sha256":"'  # after eight bytes: safetensors, with a checksum of ours
+NETWORK_OPENING = b'{"__metadata__":{"sha256":"'  # after eight bytes: safetensors, with sinkprop's checksum
 MAX_BYTES = 2**28  # JSON is for models of thousands of numbers; this is some ten million
 
 _OPENING = re.compile(rb'\{\n  "format": "sinkprop-model",\n  "version": ([1-9][0-9]{0,8}),\n')
@@ -72,24 +74,30 @@ _FLOATS = ("float16", "float32", "float64")
 _DTYPES = ("bool", *_INTEGERS, *_FLOATS, "str")
 
 _DEEPEST = 64
-_WIDEST_INT = 2048  # bits: 617 digits, which Python reads whatever its limit is set to
+_WIDEST_INT = 2048  # bits: 617 digits, below the smallest limit that Python allows to be set
 _WIDTH = 110
-# entries of an array: a count and not a width, so that a changed weight changes one line
+# Array entries per line: a fixed count rather than a width, so that a changed weight changes one line.
 _PER_LINE = {"b": 10, "i": 10, "u": 10, "f": 5, "U": 1}
 
 
 class ModelFileError(ValueError):
-    """A file that is no model of the kind asked for: another kind of file, damaged, too new or too large."""
+    """A file does not hold a model of the requested kind, or is damaged, too new or too large."""
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What a model file holds.
+    """Contents of a model file.
 
-    kind     what the state is of: the name of the estimator's class
-    library  the version of sinkprop that wrote it
-    about    what a person should know: the gain, the data's shape, ...
-    state    what `write_model` was given
+    Parameters
+    ----------
+    kind : str
+        Name of the estimator's class.
+    library : str
+        Version of sinkprop that wrote the file.
+    about : dict
+        Summary for a person: the gain, the shape of the data, and the like.
+    state : dict
+        State that was passed to `write_model`.
     """
 
     kind: str
@@ -101,14 +109,32 @@ class Model:
 def write_model(
     path: StrPath, kind: str, state: dict[str, Any], *, about: dict[str, Any] | None = None
 ) -> None:
-    """A model file, written in one step: an interrupted save leaves the old file.
+    """Write a model file in one step; an interrupted save leaves the old file.
 
     `state` and `about` hold dicts with text keys, lists, tuples, text, bool, int, float, None and arrays of
     bool, int8 to int64, uint8 to uint64, float16 to float64 and text, of any shape. All of it reads back with
-    the same types, order and bits, except that NumPy's scalars come back as Python's, arrays in C order and
-    native byte order, arrays of text as wide as their longest entry, and a NaN without its sign and payload.
-    Anything else is a TypeError or ValueError that says where it is, and nothing is written.
+    the same types, order and bits, with four exceptions: NumPy scalars come back as Python's, arrays come
+    back in C order and native byte order, arrays of text are as wide as their longest entry, and a NaN loses
+    its sign and payload.
 
+    Parameters
+    ----------
+    path : str or path
+        File to write.
+    kind : str
+        Name of the estimator's class.
+    state : dict
+        State of the model.
+    about : dict, optional
+        Summary for a person who opens the file.
+
+    Raises
+    ------
+    TypeError or ValueError
+        If `state` or `about` holds anything else. The message says where, and nothing is written.
+
+    Examples
+    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "model.json")
@@ -121,7 +147,7 @@ def write_model(
 
 
 def holds_network(path: StrPath) -> bool:
-    """Whether the file begins as one of a network (`torch/neural/files.py`), without an import of torch."""
+    """Whether the file starts like a saved network (`torch/neural/files.py`). Does not import torch."""
     if not os.path.isfile(path):
         return False
     with open(path, "rb") as handle:
@@ -129,11 +155,28 @@ def holds_network(path: StrPath) -> bool:
 
 
 def read_model(path: StrPath, *, kind: str | None = None) -> Model:
-    """The model in a file: of the kind given, or of any.
+    """Read a model file.
 
-    A file that is no model, another kind's, in a newer format, too large, or not byte for byte as it was
-    written is a ModelFileError of one line that names it. The checksum finds damage; it does not prove who
-    wrote the file. But a file holds data only, and nothing in it is ever executed.
+    The checksum finds damage; it does not prove who wrote the file. But a file holds data only, and nothing
+    in it is ever executed.
+
+    Parameters
+    ----------
+    path : str or path
+        File to read.
+    kind : str, optional
+        Required kind of the model; None accepts any.
+
+    Returns
+    -------
+    Model
+        Contents of the file.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is not a model, is of another kind, is in a newer format, is too large, or is not byte for
+        byte as it was written. The message is one line that names the file.
     """
     name = os.fsdecode(path)
     with open(path, "rb") as handle:
@@ -152,11 +195,11 @@ def read_model(path: StrPath, *, kind: str | None = None) -> Model:
 
 
 def model_bytes(kind: str, state: dict[str, Any], about: dict[str, Any]) -> bytes:
-    """What `write_model` writes."""
+    """Bytes of a model file, as `write_model` writes them."""
     from sinkprop import __version__
 
     if not _is_kind(kind):
-        raise ValueError(f"kind must be the name of a class, as 'SinkPropRanker'; got {kind!r}.")
+        raise ValueError(f"kind must be the name of a class, such as 'SinkPropRanker'; got {kind!r}.")
     for name, value in (("state", state), ("about", about)):
         if type(value) is not dict:
             raise TypeError(f"{name} must be a dict; got {type(value).__name__}.")
@@ -180,7 +223,7 @@ def _is_kind(kind: object) -> bool:
 
 
 def _layout(value: Any, where: str, depth: int) -> str:
-    """A value as JSON: its first line without indent, the lines after it at `depth` or deeper."""
+    """A value as JSON text: its first line without indent, the following lines at `depth` or deeper."""
     if depth > _DEEPEST:
         raise ValueError(f"{where} is nested more than {_DEEPEST} deep, or holds itself.")
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
@@ -219,7 +262,7 @@ def _layout(value: Any, where: str, depth: int) -> str:
 
 
 def _bracketed(left: str, items: list[str], right: str, depth: int, *, apart: bool) -> str:
-    """Items between brackets: on one line if they fit there and need not stand apart, else a line each."""
+    """Items between brackets: on one line if they fit and `apart` is False, and else one item per line."""
     indent = "  " * depth
     if (
         not apart
@@ -235,7 +278,7 @@ def _on_lines(left: str, lines: list[str], right: str, indent: str) -> str:
 
 
 def _text(text: str, where: str) -> str:
-    """A string as JSON, its printable characters as they are and all others escaped."""
+    """A string as JSON, with printable characters unchanged and all others escaped."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -280,8 +323,8 @@ def _item_texts(flat: NDArray[Any], name: str, where: str) -> list[str]:
     numbers = flat.tolist()
     texts = [repr(x) if isfinite(x) else f'"{x!r}"' for x in numbers]
     if name != "float64":
-        # The text is read as a double, which is then rounded. A short text that lies next to the middle of
-        # two neighbors can end at the wrong one that way; the number's own text as a double cannot.
+        # The text is read as a double, which is then rounded. A short text that lies next to the midpoint of
+        # two neighbors can round to the wrong one; the text of the number as a double cannot.
         native = flat.astype(flat.dtype.newbyteorder("="))
         for i, x in enumerate(native):
             if isfinite(x):
@@ -292,7 +335,10 @@ def _item_texts(flat: NDArray[Any], name: str, where: str) -> list[str]:
 
 
 def _check_text_array(strings: list[str], where: str) -> None:
-    """NumPy gives every entry the room of the longest: a small file must not take all memory."""
+    """Limit the size of an array of text, in which NumPy gives every entry the space of the longest.
+
+    Otherwise a small file could take up all memory.
+    """
     size = 4 * len(strings) * max(map(len, strings), default=0)
     if size > MAX_BYTES:
         raise ValueError(
@@ -301,17 +347,17 @@ def _check_text_array(strings: list[str], where: str) -> None:
 
 
 def parse_model(data: bytes) -> Model:
-    """The model in the bytes of a file; a ModelFileError, as yet without its name, says what is wrong."""
+    """Model in the bytes of a file. A ModelFileError says what is wrong, without the file's name."""
     from sinkprop import __version__
 
     if not data:
-        raise ModelFileError("is empty: it is no sinkprop model.")
+        raise ModelFileError("is empty: it is not a sinkprop model.")
     opening = _OPENING.match(data)
     if opening is None:
         if _OPENING.match(data[:100].replace(b"\r\n", b"\n")):
             raise ModelFileError("is damaged: its line ends were changed. Copy it again, as binary.")
         raise ModelFileError(
-            f"is no sinkprop model, or its first lines are damaged: it begins {data[:24]!r}."
+            f"is not a sinkprop model, or its first lines are damaged: it begins {data[:24]!r}."
         )
     closing = _CLOSING.fullmatch(data, max(len(data) - _CLOSING_BYTES, 0))
     if closing is None:
@@ -357,7 +403,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(entries) < len(pairs):
         keys = [key for key, _ in pairs]
         raise ValueError(
-            f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in an object"
+            f"the key {next(key for key in keys if keys.count(key) > 1)!r} occurs twice in an object"
         )
     return entries
 

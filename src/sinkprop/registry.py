@@ -1,4 +1,4 @@
-"""The kinds of rankers by name, and the loading of saved models of any kind."""
+"""Ranker classes by name, and the loading of saved models of any class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sinkprop.model_files import ModelFileError, holds_network, read_model
 
 __all__ = ["RANKERS", "load_model"]
 
-# the module of each kind of ranker; a model file names the kind
+# The module of each ranker class. A model file holds the name of the class.
 RANKERS = {
     "SinkPropRanker": "sinkprop.linear.ranker",
     "BoostedRanker": "sinkprop.gbdt.ranker",
@@ -28,7 +28,25 @@ RANKERS = {
 
 
 def load_model(path: str | os.PathLike[str]) -> BaseRanker:
-    """The ranker saved in a file, of whatever kind it is."""
+    """Load a saved ranker of any class.
+
+    Parameters
+    ----------
+    path : str or path
+        File that the `save` method of a ranker wrote.
+
+    Returns
+    -------
+    ranker
+        The fitted ranker.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is damaged, is in a newer format, or holds a class that this version does not know.
+    ImportError
+        If the file holds a network and PyTorch is not installed.
+    """
     if holds_network(path):
         try:
             neural = _ranker("NeuralRanker")

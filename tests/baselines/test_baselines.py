@@ -270,7 +270,7 @@ def test_validation_queries_choose(name, data):
     assert ranker.fit_result_.validated_on == "12 validation queries"
     crossed = rival.make(selection="cross-validation")
     crossed.fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
-    assert crossed.fit_result_.validated_on == "cross-validation over 42 queries in 5 parts"
+    assert crossed.fit_result_.validated_on == "5-fold cross-validation over 42 queries"
     with pytest.raises(ValueError, match="method must be"):
         rival.make(selection="luck").fit(X, y, qid=qid)
 

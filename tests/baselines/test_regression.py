@@ -115,7 +115,7 @@ def test_without_validation_queries_some_are_held_out_or_all_validate_in_turn(da
     held = RegressionRanker(penalty="auto").fit(X, y, qid=qid)
     assert held.fit_result_.validated_on == "6 queries held out"
     crossed = RegressionRanker(penalty="auto", selection="cross-validation").fit(X, y, qid=qid)
-    assert crossed.fit_result_.validated_on == "cross-validation over 30 queries in 5 parts"
+    assert crossed.fit_result_.validated_on == "5-fold cross-validation over 30 queries"
     alone = RegressionRanker(penalty=crossed.penalty_).fit(X, y, qid=qid)
     assert_allclose(crossed.coef_, alone.coef_, rtol=1e-10)
 

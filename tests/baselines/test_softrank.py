@@ -222,7 +222,7 @@ def test_models_are_saved_and_loaded(tmp_path, fitted):
     for change in ({"weights": np.zeros(3)}, {"sigma": -1.0}):
         fitted_state = {**state["fitted"], "model": {**state["fitted"]["model"], **change}}
         write_model(path, "SoftRankRanker", {**state, "fitted": fitted_state})
-        with pytest.raises(ModelFileError, match="a whole file, but not a SoftRankRanker"):
+        with pytest.raises(ModelFileError, match="the file is complete, but it is not a SoftRankRanker"):
             SoftRankRanker.load(path)
 
 

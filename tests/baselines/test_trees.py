@@ -198,7 +198,7 @@ def test_the_best_candidate_on_the_validation_queries_is_taken(data, validation,
 def test_cross_validation(data):
     X, y, qid = data
     model = LightGBMRanker(**FEW, selection=Selection("cross-validation", n_splits=3)).fit(X, y, qid=qid)
-    assert model.fit_result_.validated_on == "cross-validation over 20 queries in 3 parts"
+    assert model.fit_result_.validated_on == "3-fold cross-validation over 20 queries"
     setting = dict(model.fit_result_.chosen.setting)
     trees = setting.pop("trees")
     alone = LightGBMRanker(**setting, n_estimators=trees, step=trees).fit(X, y, qid=qid)
@@ -271,7 +271,7 @@ def test_labels_between_whole_numbers(data):
     pairs = [LightGBMRanker("ranknet", **ONE).fit(X, labels, qid=qid).predict(X) for labels in (y, y / 2)]
     assert_array_equal(*pairs)
     with pytest.raises(
-        ValueError, match=r"labels must be whole numbers for objective='rank_xendcg'.* there is 0\.5"
+        ValueError, match=r"labels must be whole numbers for objective='rank_xendcg'.* got 0\.5"
     ):
         LightGBMRanker("rank_xendcg", **ONE).fit(X, y / 2, qid=qid)
     continuous = y + np.random.default_rng(0).uniform(size=len(y))
@@ -283,7 +283,7 @@ def test_queries_longer_than_lightgbm_takes(capfd):
     X, qid = rng.normal(size=(10_011, 1)), np.array(["long"] * 10_001 + ["short"] * 10)
     y = (X[:, 0] > 1).astype(float)
     with pytest.raises(
-        ValueError, match="query 'long' has 10001 documents; LightGBM's lambdarank takes 10000"
+        ValueError, match="query 'long' has 10001 documents; LightGBM's lambdarank takes at most 10000"
     ):
         LightGBMRanker(**ONE).fit(X, y, qid=qid)
     assert capfd.readouterr() == ("", "")

@@ -90,7 +90,7 @@ def test_the_best_candidate_on_the_validation_queries_is_taken(data, validation)
 def test_cross_validation(data):
     X, y, qid = data
     model = XGBoostRanker(**FEW, selection=Selection("cross-validation", n_splits=3)).fit(X, y, qid=qid)
-    assert model.fit_result_.validated_on == "cross-validation over 20 queries in 3 parts"
+    assert model.fit_result_.validated_on == "3-fold cross-validation over 20 queries"
 
 
 def test_it_learns_what_no_linear_ranker_can():
@@ -174,7 +174,7 @@ def test_weights(data):
     assert_array_equal(
         XGBoostRanker(**ONE).fit(X, y, qid=qid, query_weight=weight).predict(X), few.predict(X)
     )
-    with pytest.raises(ValueError, match="takes no sample_weight but equal ones: XGBoost weighs queries"):
+    with pytest.raises(ValueError, match="takes no sample_weight except equal weights: XGBoost"):
         XGBoostRanker(**ONE).fit(X, y, qid=qid, sample_weight=np.arange(len(y)))
     with pytest.raises(ValueError, match="query_weight must have a finite sum above 0"):
         XGBoostRanker(**ONE).fit(X, y, qid=qid, query_weight=np.zeros(20))

@@ -694,7 +694,7 @@ def test_a_model_in_the_place_of_data_is_called_one(files, tmp_path, run):
     assert f"MODEL comes first, then DATA, but '{model}' is a model." in done.error
     done = run("predict", files / "train.txt", files / "train.txt")
     assert done.status == 1
-    assert "is no sinkprop model" in done.error
+    assert "is not a sinkprop model" in done.error
     done = run("evaluate", model, "--model", model)
     assert done.status == 1
     assert "The file is a model that sinkprop saved, not data." in done.error
@@ -795,7 +795,7 @@ def test_a_model_of_other_features(files, tmp_path, run, n_features, command):
     ("content", "said"),
     [
         (b"", "is empty"),
-        (b"\x80\x04pickled", "no sinkprop model"),
+        (b"\x80\x04pickled", "not a sinkprop model"),
         ("changed", "is damaged"),
         ("cut", "is damaged"),
     ],

@@ -114,7 +114,7 @@ def test_stdout_has_the_model_alone(folder, run):
         (["linear.model", "--to", "onnx", "--name", "s"], 2, "--name applies only to --to elasticsearch or"),
         (["linear.model", "--to", "lucene"], 2, "'lucene' is not one of"),
         (["none.model", "--to", "onnx"], 2, "does not exist"),
-        (["test.txt", "--to", "onnx"], 1, "no sinkprop model"),
+        (["test.txt", "--to", "onnx"], 1, "not a sinkprop model"),
         (["linear.model", "--to", "solr", "--name", "a b"], 1, "name must be one word"),
         (["linear.model", "--to", "solr", "--features", "test.txt"], 1, "name the 50 features of the model"),
         (["linear.model"], 2, "Missing option '--to'"),

@@ -78,7 +78,7 @@ def test_sums_that_rounding_takes_to_their_bound_are_the_columns():
 
 def test_features_whose_squares_overflow_are_refused():
     data = training_set(5)
-    with pytest.raises(FloatingPointError, match="the features' squares overflow"):
+    with pytest.raises(FloatingPointError, match="the squares of the features overflow"):
         moments_of(ArraySource(replace(data, X=data.X * 1e200), 1))
 
 

@@ -76,7 +76,7 @@ def test_the_distribution_over_ranks():
     assert_array_equal(ranker.expected_rank(train), ranker.expected_rank(train.X, qid=train.qid))
     one = train.select(["q3"])
     assert_array_equal(ranker.rank_distribution(one), ranker.rank_distribution(one.X))
-    with pytest.raises(ValueError, match=r"is of one query, but qid has 8"):
+    with pytest.raises(ValueError, match=r"takes one query, but qid has 8"):
         ranker.rank_distribution(train)
 
 
@@ -129,7 +129,7 @@ def test_nothing_is_given_beside_them(name):
         (ranker.rank, {"group": [72]}),
         (ranker.score, {"y": train.y}),
     ):
-        with pytest.raises(ValueError, match=f"^{next(iter(extra))} is in the Queries"):
+        with pytest.raises(ValueError, match=f"^{next(iter(extra))} is already in the Queries"):
             call(train, **extra)
     with pytest.raises(ValueError, match="do not pass qid with Queries"):
         evaluate(train, train.y, train.qid)

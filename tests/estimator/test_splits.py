@@ -33,7 +33,7 @@ def test_every_query_is_left_out_of_what_it_chooses_among(n, n_validation, metho
     if selection.cross_validates(total):
         k = min(n_splits, total)
         assert split.n_paths == k + 1
-        assert split.in_words == f"cross-validation over {total} queries in {k} parts"
+        assert split.in_words == f"{k}-fold cross-validation over {total} queries"
         assert counts[0] == 0  # the model's own path trains on all
         assert counts.sum() == total
         assert counts[1:].max() - counts[1:].min() <= 1

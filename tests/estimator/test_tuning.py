@@ -113,7 +113,7 @@ def test_cross_validation_scores_every_query_by_a_fit_without_it():
     )  # fmt: skip
     assert model == frozenset(range(7))  # trained on the training queries
     assert_array_equal(np.sort(np.concatenate(seen)), np.repeat(np.arange(12.0), 2))
-    assert result.validated_on == "cross-validation over 12 queries in 5 parts"
+    assert result.validated_on == "5-fold cross-validation over 12 queries"
 
 
 def test_the_smoothest_is_the_first_that_cannot_be_told_from_the_best():

@@ -446,7 +446,7 @@ class TestProtocol:
             ({"n_jobs": 0}, ValueError, "n_jobs must be"),
             ({"n_jobs": 1.5}, ValueError, "n_jobs must be"),
             ({"methods": "feature:5"}, MethodError, "feature must be a number from 1 to 4"),
-            ({"methods": "feature:bm25"}, MethodError, "names no features"),
+            ({"methods": "feature:bm25"}, MethodError, "have no feature names"),
         ],
     )
     def test_wrong_arguments(self, change, error, said):
@@ -522,7 +522,7 @@ class TestMethods:
         for selection in (None, "validation", "cross-validation", sinkprop.Selection("validation")):
             found = compare([fold], methods, metrics="ndcg@5", n_jobs=1, selection=selection)
             by[selection] = found.result("data", "mine", "f").summary["validated_on"]
-        assert by[None] == by["cross-validation"] == "cross-validation over 9 queries in 5 parts"
+        assert by[None] == by["cross-validation"] == "5-fold cross-validation over 9 queries"
         assert by["validation"] == by[sinkprop.Selection("validation")] == "3 validation queries"
         assert mine.selection == "auto"
         with pytest.raises(ValueError, match="method must be"):
@@ -563,9 +563,9 @@ class TestFeatureRanker:
             FeatureRanker(feature).fit(self.X, self.y, qid=self.qid)
 
     def test_wrong_names(self):
-        with pytest.raises(ValueError, match="'tf' is none of the features, which are idf, bm25"):
+        with pytest.raises(ValueError, match="'tf' matches none of the features, which are idf, bm25"):
             FeatureRanker("tf", feature_names=["idf", "bm25"]).fit(self.X, self.y, qid=self.qid)
-        with pytest.raises(ValueError, match="'a' is several"):
+        with pytest.raises(ValueError, match="'a' matches several"):
             FeatureRanker("a", feature_names=["a", "a"]).fit(self.X, self.y, qid=self.qid)
 
     def test_a_saved_one_ranks_the_same(self, tmp_path):

@@ -298,7 +298,7 @@ class TestFiles:
             {"parameters": {**state["parameters"], "num_leafs": 3}},
         ):
             write_model(tmp_path / "d", "BoostedRanker", {**state, **change})
-            with pytest.raises(ModelFileError, match="a whole file, but not a BoostedRanker"):
+            with pytest.raises(ModelFileError, match="the file is complete, but it is not a BoostedRanker"):
                 load_model(tmp_path / "d")
         with pytest.raises(ModelFileError, match="of the kind BoostedRanker"):
             sinkprop.SinkPropRanker.load(tmp_path / "m")

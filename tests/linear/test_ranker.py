@@ -94,7 +94,7 @@ def test_the_record_of_the_fit(fitted):
     r = fitted.fit_result_
     assert r.status == "finished"
     assert r.message
-    assert r.validated_on == "cross-validation over 30 queries in 5 parts"
+    assert r.validated_on == "5-fold cross-validation over 30 queries"
     assert r.criterion == "ndcg@1-10"
     assert r.stages[0].penalty == np.inf
     assert {s.penalty for s in r.stages[1:]} == {1e-4, 1e-2}
@@ -283,7 +283,7 @@ def test_rank_distribution_of_several_queries_is_refused(fitted, data):
     rows = qid == 3
     assert_array_equal(fitted.rank_distribution(X[rows], qid=qid[rows]), fitted.rank_distribution(X[rows]))
     with pytest.raises(
-        ValueError, match=r"is of one query, but qid has \d+\. Give the rows of one, as X\[qid == "
+        ValueError, match=r"takes one query, but qid has \d+\. Give the rows of one query, for example X"
     ):
         fitted.rank_distribution(X, qid=qid)
     with pytest.raises(ValueError, match="qid must have one id per row"):
@@ -367,7 +367,7 @@ def test_normalization_is_inside_the_model(ranker, normalization, data):
     if normalization != "none":
         assert_allclose(other.predict(raw, qid=qid), model.predict(X, qid=qid), rtol=1e-4, atol=1e-5)
     if normalization == "query":
-        with pytest.raises(ValueError, match="predict needs qid= where normalization='query'"):
+        with pytest.raises(ValueError, match="predict needs qid= with normalization='query'"):
             model.predict(X)
         order = np.random.default_rng(0).permutation(len(y))
         assert_allclose(model.predict(X[order], qid=qid[order]), model.predict(X, qid=qid)[order])
@@ -393,14 +393,14 @@ def test_a_validation_set_selects_and_is_not_trained_on(data):
     by_hand = np.mean(list(evaluate(vali[1], model.predict(vali[0]), vali[2], metrics=names).values()))
     assert best == pytest.approx(by_hand, abs=1e-12)
     pooled = quick().fit(X, y, qid=qid, eval_set=[vali[:2]], eval_qid=[vali[2]])
-    assert pooled.fit_result_.validated_on == "cross-validation over 42 queries in 5 parts"
+    assert pooled.fit_result_.validated_on == "5-fold cross-validation over 42 queries"
     assert (pooled.n_rows_, pooled.n_queries_) == (len(y), 30)
     by_size = quick().fit(X, y, qid=qid, eval_set=[vali[:2]], eval_group=[np.bincount(vali[2])])
     assert_array_equal(by_size.coef_, pooled.coef_)
     pair = quick().fit(X, y, qid=qid, eval_set=(vali[0], vali[1]), eval_qid=vali[2])
     assert_array_equal(pair.coef_, pooled.coef_)
     two = quick().fit(X, y, qid=qid, eval_set=[vali[:2], vali[:2]], eval_qid=[vali[2], vali[2]])
-    assert two.fit_result_.validated_on == "cross-validation over 54 queries in 5 parts"
+    assert two.fit_result_.validated_on == "5-fold cross-validation over 54 queries"
     held = quick(selection=selection).fit(X, y, qid=qid)
     assert held.fit_result_.validated_on == "6 queries held out"
 

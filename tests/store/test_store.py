@@ -391,9 +391,9 @@ def test_what_does_not_fit_a_ranker_is_said_before_the_first_block(tmp_path: Pat
     other = Queries(rows.X[:, swapped], rows.y, rows.qid, None, names)
     ranker = RegressionRanker().fit(named.X, named.y, qid=named.qid)
     stored = save_queries(tmp_path / "a.queries", other)
-    with pytest.raises(ValueError, match=r"qid is in the stored set .*a\.queries"):
+    with pytest.raises(ValueError, match=r"qid is already in the stored set .*a\.queries"):
         ranker.predict(stored, qid=rows.qid)
-    with pytest.raises(ValueError, match=r"y is in the stored set"):
+    with pytest.raises(ValueError, match=r"y is already in the stored set"):
         ranker.score(stored, rows.y)
     with pytest.raises(ValueError, match="score needs y"):
         ranker.score(rows.X, qid=rows.qid)

@@ -1,4 +1,4 @@
-"""Rival rankers with the interface of `SinkPropRanker`: one file per method, its loss beside it."""
+"""Baseline rankers with the interface of `SinkPropRanker`: one module per method, and one per loss."""
 
 from sinkprop.baselines.adarank import AdaRankRanker
 from sinkprop.baselines.base import LinearBaseline

@@ -23,41 +23,72 @@ __all__ = ["AdaRankRanker"]
 
 Variant = Literal["paper", "ranklib"]
 
-# A weak ranker that is right on every query would weigh infinitely much: 1 - (its mean performance) is taken
-# as this at least, so that no weight is above ln(2 / 1e-6) / 2 = 7.25.
+# A weak ranker that is right on every query would get an infinite weight. So 1 - (its mean performance) is
+# taken to be at least this number, and no weight exceeds ln(2 / 1e-6) / 2 = 7.25.
 LEAST_ERROR = 1e-6
 MOST_REPEATS = 5  # RankLib's maxSelCount
 
 
 class AdaRankRanker(LinearBaseline):
-    """A sum of features, chosen and weighted by boosting on a ranking measure (Xu and Li 2007).
+    """AdaRank: a sum of features, chosen and weighted by boosting on a ranking measure (Xu and Li 2007).
 
-    Every round takes the feature that ranks best by itself, E(q) being the measure of its ranking of query q
-    and P the distribution over queries, and adds it with the weight 1/2 ln(sum P (1 + E) / sum P (1 - E)).
-    The next P is proportional to exp(-E) of the sum so far, so that queries that it ranks badly count more.
+    E(q) is the measure of a feature's ranking of query q, and P is a distribution over queries. Every round
+    takes the feature with the best mean of E under P and adds it with the weight
+    1/2 ln(sum P (1 + E) / sum P (1 - E)). The next P is proportional to exp(-E) of the sum so far, so that
+    queries that the sum ranks badly count more.
 
-    measure        E: "map", "ndcg@5", or any metric with values in [0, 1], under `convention`, which also
-                   says how documents with the same value of a feature rank: in file order under "letor"
-    variant        "paper", or "ranklib" for the rules of RankLib's AdaRank, which keep a strong feature from
-                   being taken over and over; docs/baselines.md has them
-    both_directions  whether a feature may also rank its smallest value first; the paper has the largest
-    n_rounds       rounds, the number of candidates; None for 100, or 500 for "ranklib", as RankLib has
-    tolerance      "ranklib" only: the loss of training performance at which a phase ends
-    selection      `Selection`, or the name of its method: how the round is chosen, by the same measure
-                   unless it names others
-    normalization  of features, see `SinkPropRanker`. The sum is of normalized features, so features on
-                   different scales need "query" or "standard"; LETOR's are on one scale already
-    metric         of `score`                convention  of the metrics, see `evaluate`
-    n_threads      see `expected_gain`       verbose     False: no progress line even on a terminal
-    random_state   of the queries held out, where the selection holds out some
+    Parameters
+    ----------
+    measure : str, default "map"
+        Measure E: "map", "ndcg@5", or any metric with values in [0, 1], under `convention`. The convention
+        also determines how documents with equal values of a feature rank: in file order under "letor".
+    variant : {"paper", "ranklib"}, default "paper"
+        "ranklib" follows RankLib's AdaRank, whose rules keep a strong feature from being taken repeatedly;
+        `docs/baselines.md` summarizes them.
+    both_directions : bool, default False
+        Whether a feature may also rank its smallest value first. In the paper, the largest is always first.
+    n_rounds : int, optional
+        Number of rounds, which is the number of candidates. None means 100, or 500 for "ranklib", as in
+        RankLib.
+    tolerance : float, default 0.002
+        For "ranklib": decrease of the training performance at which a phase ends.
+    selection : str or Selection, default "validation"
+        How the round is chosen: a `Selection`, or the name of its method. Unless it names a criterion, the
+        criterion is `measure`.
+    normalization : {"standard", "query", "none"}, default "none"
+        Feature scaling; see `SinkPropRanker`. Since normalized features are summed, features on different
+        scales need "query" or "standard". LETOR's features are already on one scale.
+    metric : str, default "ndcg@10"
+        Metric that `score` computes.
+    convention : str, default "letor"
+        Convention of the metrics; see `evaluate`.
+    n_threads : int, optional
+        Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`. Does
+        not change the model.
+    random_state : int, optional, default 0
+        Seed of the split, if the selection holds out queries or cross-validates.
+    verbose : bool, default True
+        Whether to show a progress line on a terminal.
 
+    Attributes
+    ----------
+    coef_ : array of shape (D,)
+        Weights of normalized features.
+    intercept_ : float
+        Always 0.
+    fit_result_ : TuningResult
+        Record of every round. Its values are means of the measure over the training queries.
+    scaling_ : Scaling
+        Feature scaling of the model.
+
+    Notes
+    -----
     A query's weight multiplies its part of P in every round: a query of weight 2 counts as two. Row weights
-    other than equal ones are an error: a measure of rankings has none. Features that are constant in every
-    training query take no part.
+    that are not all equal are an error, since a measure of rankings has no row weights. Features that are
+    constant in every training query are not used.
 
-    After `fit`: `coef_` (D,), the weights of normalized features; `fit_result_`, the record of every round,
-    whose values are the measure's means over the training queries; `scaling_`.
-
+    Examples
+    --------
     >>> X, y, qid = [[0.1, 0.2], [0.9, 0.5], [0.5, 0.1], [0.2, 0.8]], [1, 0, 0, 2], [1, 1, 2, 2]
     >>> ranker = AdaRankRanker(n_rounds=1).fit(X, y, qid=qid)
     >>> ranker.coef_.round(4), ranker.rank(X, qid=qid)
@@ -121,7 +152,7 @@ class AdaRankRanker(LinearBaseline):
 
         shares = np.ones(data.n_queries) if data.query_weight is None else data.query_weight
         shares = np.where(np.isnan(measured(np.zeros(len(data.y)))), 0.0, shares)
-        if shares.sum() == 0:  # a part of the queries, for cross-validation, may have no weight at all
+        if shares.sum() == 0:  # all queries of a fold of cross-validation may have weight 0
             shares = np.ones(data.n_queries)
 
         def performance(scores: Floats) -> Floats:
@@ -131,7 +162,7 @@ class AdaRankRanker(LinearBaseline):
 
         def combined(v: Floats) -> Floats:
             used = np.flatnonzero(v)
-            if len(used) == 1 and v[used[0]] > 0:  # any multiple of one weak ranker ranks as it does
+            if len(used) == 1 and v[used[0]] > 0:  # a multiple of one weak ranker gives the same ranking
                 return weak.performance[:, used[0]]
             return performance(problem.scores(weak.weights(v)))
 
@@ -149,9 +180,10 @@ class AdaRankRanker(LinearBaseline):
 class WeakRankers:
     """Single features as rankers of the training queries.
 
-    performance  (Q, H) the measure of each query ranked by each of them
-    features     (H,) which feature it is      signs  (H,) 1 for the largest value first, -1 for the smallest
-    n_features   D
+    performance  (Q, H) measure of each query under each weak ranker.
+    features     (H,) column of the weak ranker's feature.
+    signs        (H,) 1 if the largest value ranks first, -1 if the smallest does.
+    n_features   Number of features, D.
     """
 
     performance: Floats
@@ -160,7 +192,7 @@ class WeakRankers:
     n_features: int
 
     def weights(self, v: Floats) -> Floats:
-        """The weights of the features, (D,), from those of the weak rankers, (H,)."""
+        """Weights of the features, (D,), from weights v of the weak rankers, (H,)."""
         w = np.zeros(self.n_features)
         np.add.at(w, self.features, self.signs * v)
         return w
@@ -169,9 +201,9 @@ class WeakRankers:
 def weak_rankers(
     data: TrainingSet, measured: Callable[[Floats], Floats], *, both_directions: bool
 ) -> WeakRankers:
-    """The features that vary within a training query, in order, each direction if wanted; all if none does.
+    """Weak rankers of the features that vary within some training query, in order.
 
-    One evaluation each, whatever the number of rounds.
+    If no feature varies, all of them are used. Each weak ranker is evaluated once, for any number of rounds.
     """
     starts = data.groups.offsets[:-1]
     varies = np.maximum.reduceat(data.X, starts, axis=0) != np.minimum.reduceat(data.X, starts, axis=0)
@@ -194,11 +226,11 @@ Combined = Callable[[Floats], Floats]
 def paper_rounds(
     E: Floats, combined: Combined, shares: Floats, n_rounds: int
 ) -> Iterator[tuple[Floats, float]]:
-    """The weights of the weak rankers (H,) after each round, and the mean performance of their sum.
+    """Weights (H,) of the weak rankers after each round, and the mean performance of their weighted sum.
 
-    E         (Q, H) performance of each weak ranker on each query
-    combined  the performance (Q,) of the weighted sum of weak rankers
-    shares    (Q,) what each query counts
+    E         (Q, H) performance of each weak ranker on each query.
+    combined  Function that returns the performance (Q,) of a weighted sum of weak rankers.
+    shares    (Q,) query weights.
     """
     v, P = np.zeros(E.shape[1]), shares / shares.sum()
     for _ in range(n_rounds):
@@ -213,27 +245,28 @@ def paper_rounds(
 def ranklib_rounds(
     E: Floats, combined: Combined, shares: Floats, n_rounds: int, tolerance: float
 ) -> Iterator[tuple[Floats, float]]:
-    """As `paper_rounds`, by RankLib's rules: the models that it would choose among, then its last one.
+    """Rounds by RankLib's rules, in the form of `paper_rounds`.
 
-    P is multiplied by exp(-alpha E), alpha being the last weight, rather than made anew. In the first phase a
-    weak ranker that is best twice in a row is set aside, with its first round undone; what was chosen before
-    that is forgotten. A phase ends with a round that costs more than `tolerance` of the training performance,
-    which is undone, or when no weak ranker is left. Then those set aside come back, the last first, each with
-    a phase of its own, in which one that is best five times in a row without effect is left out until
-    there is an effect, or another is best.
+    They yield the models among which RankLib would choose, then repeat its last one. P is multiplied by
+    exp(-alpha E), where alpha is the last weight, instead of being computed from the sum. In the first phase,
+    a weak ranker that is best twice in a row is set aside, its first round is undone, and the models found
+    before are forgotten. A phase ends with a round that costs at least `tolerance` of the training
+    performance, which is undone, or when no weak ranker is left. Then the weak rankers set aside return one
+    by one, the last first, and each starts another phase. In these phases, a weak ranker that is best five
+    more times in a row without effect is left out until a round has an effect or another one is best.
     """
     run = _RankLib(E, combined, shares, n_rounds, tolerance)
     run.phase(setting_aside=True)
     while run.aside:
         run.aside.pop()
         run.phase(setting_aside=False)
-    found = run.found or run.forgotten  # forgotten ones count only if the rounds ended with an undone one
+    found = run.found or run.forgotten  # forgotten models count only if the last round was undone
     for number in range(n_rounds):
         yield found[number] if number < len(found) else run.last or found[-1]
 
 
 class _RankLib:
-    """The state of a run, which goes through its phases."""
+    """State of a run by RankLib's rules, which goes through phases."""
 
     def __init__(
         self, E: Floats, combined: Combined, shares: Floats, n_rounds: int, tolerance: float
@@ -274,7 +307,7 @@ class _RankLib:
         return best if means[best] >= 0 else None
 
     def _ends_with(self, best: int, *, setting_aside: bool) -> bool:
-        """Add a weak ranker; whether it cost too much, and was undone."""
+        """Add a weak ranker. Returns True, leaving the sum unchanged, if it costs too much performance."""
         if setting_aside:
             self._before = (self._v, self._P, self._value)
         weight = _weight(self._P, self._E[:, best])
@@ -304,7 +337,7 @@ class _RankLib:
 
 
 def _weight(P: Floats, E: Floats) -> float:
-    """1/2 ln(sum P (1 + E) / sum P (1 - E)) for a distribution P, at most 7.25."""
+    """Weight of a weak ranker, 1/2 ln(sum P (1 + E) / sum P (1 - E)) for a distribution P, at most 7.25."""
     mean = float(P @ E)
     return 0.5 * math.log((1 + mean) / max(1 - mean, LEAST_ERROR))
 
@@ -314,7 +347,7 @@ def _mean(performance: Floats, shares: Floats) -> float:
 
 
 def _between_0_and_1(values: Floats, measure: Any) -> Floats:
-    """The measure of each query; NaN where it is left out, as `Convention.empty` may say."""
+    """The measure of each query, checked to lie in [0, 1]; NaN if the convention leaves the query out."""
     least, most = np.nanmin(values), np.nanmax(values)
     if least < 0 or most > 1 + 1e-9:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Base classes of the rivals: a fit trains a path of candidates, and validation queries choose one."""
+"""Base classes of the baselines: a fit trains a path of candidates, and validation queries select one."""
 
 from __future__ import annotations
 
@@ -29,51 +29,51 @@ __all__ = ["LinearBaseline", "TunedRanker"]
 
 
 class TunedRanker(BaseRanker):
-    """A ranker that is chosen among the candidates of its training.
+    """A ranker whose training yields several candidates, one of which is selected.
 
-    A subclass has, besides parameters of its own,
+    A subclass defines the candidates and how one of them scores. In addition to its own parameters, it has
 
-    selection      how the candidate is chosen: a `Selection`, or the name of its method
-    normalization  of features, see `SinkPropRanker`
-    metric         of `score`, under `convention`
-    n_threads      see `expected_gain`      random_state  of all that is drawn
-    verbose        False: no progress line even on a terminal
-
-    and says what its candidates are and how one of them scores.
+    selection      How the candidate is chosen: a `Selection`, or the name of its method.
+    normalization  Feature scaling; see `SinkPropRanker`.
+    metric         Metric that `score` computes.
+    convention     Convention of the metrics.
+    n_threads      Number of threads; see `expected_gain`.
+    random_state   Seed of all random draws.
+    verbose        Whether to show a progress line on a terminal.
     """
 
-    criterion = "ndcg@1-10"  # where the selection names none: less noisy than any one of them
-    no_row_weights = ""  # why `sample_weight` has no meaning, where it has none but for equal ones
+    criterion = "ndcg@1-10"  # used if the selection names none; less noisy than NDCG at any one level
+    no_row_weights = ""  # reason why unequal row weights are refused; empty if they are accepted
 
     @abstractmethod
     def _checked(self) -> int:
-        """The number of candidates, after a check of the parameters of its own."""
+        """Check the subclass's parameters; return the number of candidates."""
 
     @abstractmethod
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
-        """The candidates as they are trained, the most regular first, the same settings for any data."""
+        """Train and yield the candidates, the most regularized first, with the same settings for any data."""
 
     @abstractmethod
     def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
-        """Scores (N,) of a candidate's model for rows of X, which `scaling_` has yet to normalize.
+        """Scores (N,) of a candidate's model for rows X, to which `scaling_` has not been applied yet.
 
-        `groups` has the queries of the rows, in any order; None where the caller of `predict` gave none.
+        `groups` holds the queries of the rows, in any order; None if the caller of `predict` gave none.
         """
 
     @abstractmethod
     def _set_model(self, model: Any) -> None:
-        """Take the chosen candidate's model."""
+        """Set the fitted attributes from the chosen candidate's model."""
 
     @abstractmethod
     def _model(self) -> Any:
-        """The model that was taken."""
+        """The chosen candidate's model, from the fitted attributes."""
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         weight = data.sample_weight
         if self.no_row_weights and weight is not None and not 0 < weight.min() == weight.max():
             raise ValueError(
-                f"{type(self).__name__} takes no sample_weight but equal ones: {self.no_row_weights}. Give "
-                "query_weight, or leave rows out."
+                f"{type(self).__name__} takes no sample_weight except equal weights: {self.no_row_weights}. "
+                "Give query_weight, or leave rows out."
             )
         n_candidates = self._checked()
         selection = as_selection(self.selection)
@@ -99,7 +99,7 @@ class TunedRanker(BaseRanker):
         self._set_model(model)
 
     def _criterion(self) -> str:
-        """The metrics whose mean judges the candidates, where the selection names none."""
+        """Names of the metrics whose mean is the criterion, if the selection names none."""
         return self.criterion
 
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
@@ -124,7 +124,7 @@ class TunedRanker(BaseRanker):
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
         given["selection"] = selection_from(saved["selection"])
         if "gain" in given and given["gain"] is None:
-            given["gain"] = "ndcg"  # a function of the user's own is not data; predictions do not need it
+            given["gain"] = "ndcg"  # a user-defined gain cannot be saved; predictions do not need it
         return given
 
     def _fitted_state(self) -> dict[str, Any]:
@@ -147,12 +147,27 @@ class TunedRanker(BaseRanker):
         return self._model()
 
     def _model_from(self, state: Any) -> Any:
-        """The model of a state that `_model_state` gave; a ValueError where it cannot be one."""
+        """Model from a state that `_model_state` returned; a ValueError if the state is not valid."""
         return state
 
 
 class LinearBaseline(TunedRanker):
-    """A tuned ranker whose model is a weight for each normalized feature: `coef_` (D,), `intercept_` 0."""
+    """Base class of rankers whose model is one weight per normalized feature.
+
+    Derive from it to add a linear ranker: define `_checked`, which checks the parameters and returns the
+    number of candidates, and `_candidates`, which trains and yields each `Candidate`.
+
+    Attributes
+    ----------
+    coef_ : array of shape (D,)
+        Weights of normalized features.
+    intercept_ : float
+        Always 0.
+    fit_result_ : TuningResult
+        Record of every candidate.
+    scaling_ : Scaling
+        Feature scaling of the model.
+    """
 
     def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
         return linear_scores(X, model, self.scaling_)

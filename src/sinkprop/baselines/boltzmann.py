@@ -1,16 +1,16 @@
-"""The Boltzmann distribution over rankings, on a fixed set of them for each query (Volkovs and Zemel 2009).
+"""The Boltzmann distribution over a fixed set of rankings per query (Volkovs and Zemel 2009).
 
 The energy of a ranking R, which puts document j at rank r_j, given the scores s of m documents, is
 
     E(R | s) = 2 / (m (m - 1)) sum_(r_j < r_k) g(r_k - r_j) (s_k - s_j)
 
-with g(x) > 0 for x > 0, and P(R | s) = exp(-E(R | s)) / Z. Collecting what each document adds,
+with g(x) > 0 for x > 0, and P(R | s) = exp(-E(R | s)) / Z. Collecting the terms of each document,
 
-    E(R | s) = sum_j c(r_j) s_j,    c(r) = 2 / (m (m - 1)) (G(r - 1) - G(m - r)),    G(n) = g(1) + ... + g(n),
+    E(R | s) = sum_j c(r_j) s_j,    c(r) = 2 / (m (m - 1)) (G(r - 1) - G(m - r)),    G(n) = g(1) + ... + g(n).
 
-so that a set of rankings is a matrix of coefficients, and the energies of all of them one product. c rises
-with the rank: the most probable ranking is the sort by scores, whatever g is. Z is a sum over m! rankings; a
-fixed set of them stands for all.
+So a set of rankings is a matrix of coefficients, and a single product gives the energies of all of them. c
+increases with the rank, so the most probable ranking is the order of the scores, for any g. Z is a sum over
+m! rankings, which is approximated by a sum over a fixed set of them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ __all__ = ["BoltzmannObjective", "BoltzmannValue", "draw_rankings", "rank_coeffi
 
 
 def rank_coefficients(m: int, g: Callable[[Floats], Floats] | None = None) -> Floats:
-    """c(1), ..., c(m), with which the energy of a ranking is sum_j c(r_j) s_j; zeros for one document.
+    """Coefficients c(1), ..., c(m) of the energy sum_j c(r_j) s_j of a ranking; zeros for one document.
 
-    g  a function of the differences 1.0, ..., m - 1 of ranks, above 0; None for g(x) = x
+    m  Number of documents.
+    g  Positive function of the differences of ranks, 1.0, ..., m - 1; None means g(x) = x.
 
     >>> rank_coefficients(3)
     array([-1.,  0.,  1.])
@@ -47,10 +48,10 @@ def rank_coefficients(m: int, g: Callable[[Floats], Floats] | None = None) -> Fl
 
 
 def unit_coefficients(m: int) -> Floats:
-    """`rank_coefficients` of g(x) = alpha x, with which scores of variance 1 have energies of variance 1.
+    """Coefficients of g(x) = alpha x, with alpha such that scores of variance 1 have energies of variance 1.
 
-    The variances are those over the query's documents and over all m! rankings: queries of any size are
-    then alike in how far scores of a given spread are from saying nothing.
+    The variance of scores is over the query's documents, and that of energies over all m! rankings. So the
+    same spread of scores makes the distribution equally far from uniform for queries of any size.
 
     >>> unit_coefficients(2), unit_coefficients(1)
     (array([-0.5,  0.5]), array([0.]))
@@ -61,10 +62,10 @@ def unit_coefficients(m: int) -> Floats:
 
 
 def draw_rankings(y: Floats, n_rankings: int, rng: np.random.Generator) -> Integers:
-    """Ranks (K, m), from 0, of documents with the labels y: all m! rankings where these are no more.
+    """Rankings of documents with labels y (m,), as ranks (K, m) that start at 0.
 
-    Otherwise the first is a best one, documents of one label in random order, and the others are drawn
-    uniformly.
+    If there are at most `n_rankings` rankings, the result holds all m! of them. Otherwise the first is an
+    ideal ranking, with documents of equal labels in random order, and the others are drawn uniformly.
 
     >>> draw_rankings(np.array([0.0, 2.0]), 10, np.random.default_rng(0)).tolist()
     [[0, 1], [1, 0]]
@@ -79,9 +80,12 @@ def draw_rankings(y: Floats, n_rankings: int, rng: np.random.Generator) -> Integ
 
 @dataclass(frozen=True, eq=False)
 class BoltzmannValue:
-    """mixing * expected_gain - (1 - mixing) * divergence, means over the queries, and its gradient.
+    """Value of BoltzRank's objective, with means over the queries.
 
-    gradient  (N,) of `value` in the scores
+    value          mixing * expected_gain - (1 - mixing) * divergence.
+    expected_gain  Expected gain under the distribution of the scores.
+    divergence     KL(T || P), where T is the distribution of the labels and P that of the scores.
+    gradient       (N,) gradient of `value` in the scores.
     """
 
     value: float
@@ -92,27 +96,35 @@ class BoltzmannValue:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """The B queries of one size m, with K rankings each."""
+    """The B queries of one size m, with K rankings each.
 
-    rows: Integers  # (B, m)
-    C: Floats  # (B, K, m) coefficients
-    gains: Floats  # (B, K)
-    log_target: Floats  # (B, K)
-    shares: Floats  # (B,) of the queries in the mean
+    rows        (B, m) rows of each query.
+    C           (B, K, m) coefficients of each ranking.
+    gains       (B, K) gain of each ranking.
+    log_target  (B, K) log probability of each ranking under the distribution of the labels.
+    shares      (B,) shares of the queries in the mean.
+    """
+
+    rows: Integers
+    C: Floats
+    gains: Floats
+    log_target: Floats
+    shares: Floats
 
 
 class BoltzmannObjective:
     """BoltzRank's objective for the scores of the documents of several queries.
 
-    y, offsets    (N,) labels of rows that stand query after query, and (Q + 1,) where each begins
-    rankings      of the query of a number: ranks (K, m) from 0 of its m rows, no two of a ranking equal; K is
-                  the same for queries of one size
-    gain          whose expectation is wanted
-    sharpness     of the target distribution, that of the labels as scores: the standard deviation of its
-                  energies over all rankings. A query whose labels are equal has the uniform distribution
-    query_weight  (Q,) weights of the queries in the means
+    y             (N,) labels of rows sorted by query.
+    offsets       (Q + 1,) first row of each query.
+    rankings      Function from the number of a query to its rankings: ranks (K, m), starting at 0, of its m
+                  rows. K is the same for queries of the same size.
+    gain          Gain whose expectation is computed.
+    sharpness     Standard deviation, over all rankings, of the energies of the target distribution, which has
+                  the labels as scores. A query whose labels are all equal has a uniform target.
+    query_weight  (Q,) weights of the queries in the means.
 
-    Memory: one number for each ranking and document. Time: twice that many multiplications.
+    The memory is one number per ranking and document; the time is twice that many multiplications.
     """
 
     def __init__(
@@ -141,7 +153,7 @@ class BoltzmannObjective:
             self._batches.append(_Batch(rows, C, gains, _log_softmax(-energies), shares[queries]))
 
     def __call__(self, scores: Floats, mixing: float) -> BoltzmannValue:
-        """The value at scores (N,), finite; `mixing` is the weight of the expected gain, 0 to 1."""
+        """Value at finite scores (N,); `mixing` is the weight of the expected gain, from 0 to 1."""
         gradient = np.empty(self._n)
         expected_gain = divergence = 0.0
         for batch in self._batches:
@@ -160,7 +172,7 @@ class BoltzmannObjective:
 
 
 def _standardized(y: Floats) -> Floats:
-    """Labels (B, m) less their mean, over their standard deviation; zeros where they are equal."""
+    """Labels (B, m) minus their mean, divided by their standard deviation; zeros for equal labels."""
     largest = y.max(axis=1, keepdims=True)
     y = y / np.where(largest > 0, largest, 1.0)  # squares of labels of any magnitude are finite
     y = y - y.mean(axis=1, keepdims=True)
@@ -170,7 +182,7 @@ def _standardized(y: Floats) -> Floats:
 
 
 def _gains(gain: Gain, y: Floats, ranks: Integers) -> Floats:
-    """The gain (K,) of rankings (K, m) of documents with the labels y (m,)."""
+    """Gains (K,) of rankings (K, m) of documents with labels y (m,)."""
     m = len(y)
     if not gain.separable:
         classes, D = gain.class_discounts(y, m)
@@ -184,7 +196,7 @@ def _gains(gain: Gain, y: Floats, ranks: Integers) -> Floats:
 
 
 def _log_softmax(X: Floats) -> Floats:
-    """log(exp(X) / sum(exp(X))) by rows."""
+    """Logarithm of the softmax of each row of X."""
     X = X - X.max(axis=1, keepdims=True)
     log_P: Floats = X - np.log(np.exp(X).sum(axis=1, keepdims=True))
     return log_P

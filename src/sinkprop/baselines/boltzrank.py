@@ -34,11 +34,11 @@ PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03)
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """s_j = w x_j + sum_h v_h mean_(k != j) phi(u_h (x_j - x_k)), of normalized features.
+    """Scores s_j = w x_j + sum_h v_h mean_(k != j) phi(u_h (x_j - x_k)) of normalized features.
 
-    weights     w (D,)
-    directions  u_h, the columns of (D, H); H = 0 without pair potentials
-    strengths   v (H,)
+    weights     (D,) w.
+    directions  (D, H) the u_h as columns; H = 0 without pair potentials.
+    strengths   (H,) v.
     """
 
     weights: Floats
@@ -49,38 +49,78 @@ class Model:
 class BoltzRankRanker(TunedRanker):
     """BoltzRank: a ranker trained on the expected gain under a Boltzmann distribution over rankings.
 
-    For each training query a fixed set of rankings is drawn, on which scores give probabilities
-    exp(-energy) / Z: rankings that agree with the scores have a low energy (`baselines/boltzmann.py`). L-BFGS
-    maximizes, for each of several penalties and mixing weights,
+    For each training query, a fixed set of rankings is drawn (Volkovs and Zemel 2009). Scores give each
+    ranking the probability exp(-energy) / Z; rankings that agree with the scores have a low energy. For each
+    of several penalties and mixing weights, L-BFGS maximizes ::
 
-        mixing * expected gain - (1 - mixing) * KL divergence - penalty / 2 |weights|^2,
+        mixing * expected gain - (1 - mixing) * KL divergence - penalty / 2 |weights|^2
 
-    the divergence being that from the distribution which the labels have as scores, and judging queries
-    choose among the results. Documents are ranked by their scores: the most probable ranking.
+    The divergence is KL(T || P), where P is the model's distribution and T the one that has the labels as
+    scores. Validation queries select one of the results. Documents are ranked by their scores, which is the
+    most probable ranking.
 
-    potential      "single": linear scores. "pair": to these comes, from each of `n_hidden` sigmoid units, the
-                   mean of its comparisons of the document with the others of its query
-                   (`sinkprop.baselines.soft_ranks`); then `predict` needs qid
-    gain           whose expectation is maximized: "ndcg", "ndcg@10", "p@5", ..., or a `Gain`
-    mixing         the weights of the expected gain that are tried, or one: from 0 to 1
-    penalty        the penalties tried, or one; for directions of hidden units, on the distance to their start
-    n_rankings     of a query's set: one of the best, the others drawn uniformly; all of them, where the query
-                   has no more
-    sharpness      of the labels' distribution: the standard deviation of its energies over all rankings
-    n_hidden       hidden units of the pair potential
-    max_iter       L-BFGS iterations a candidate    tol  relative improvement below which one ends
+    Parameters
+    ----------
+    potential : {"single", "pair"}, default "single"
+        "single" scores are linear. "pair" adds, for each of `n_hidden` sigmoid units, the mean of the unit's
+        comparisons of the document with the others of its query; `predict` then needs qid.
+    gain : str or Gain, default "ndcg"
+        Gain whose expectation is maximized, such as "ndcg", "ndcg@10" or "p@5".
+    mixing : float or sequence of float, default 0.5
+        Weights of the expected gain to try, or a single one, from 0 to 1.
+    penalty : float or sequence of float, default (3.0, 1.0, 0.3, 0.1, 0.03)
+        Regularization strengths to try, or a single one. They apply to the weights of normalized features;
+        for the directions of hidden units, to the distance from their starting point.
+    n_rankings : int, default 300
+        Number of rankings per query: an ideal one, and the others drawn uniformly. A query with no more than
+        that many rankings uses all of them.
+    sharpness : float, default 0.4
+        Standard deviation, over all rankings, of the energies of the labels' distribution.
+    n_hidden : int, default 10
+        Number of hidden units of the pair potential.
+    max_iter : int, default 50
+        Maximum number of L-BFGS iterations per candidate.
+    tol : float, default 1e-7
+        Relative improvement below which the optimization of a candidate ends.
+    selection : str or Selection, default "validation"
+        How the candidate is chosen: a `Selection`, or the name of its method.
+    normalization : {"standard", "query", "none"}, default "standard"
+        Feature scaling; see `SinkPropRanker`.
+    metric : str, default "ndcg@10"
+        Metric that `score` computes.
+    convention : str, default "letor"
+        Convention of the metrics; see `evaluate`.
+    n_threads : int, optional
+        Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`. Does
+        not change the model.
+    random_state : int, optional, default 0
+        Seed of splits, rankings and hidden units.
+    verbose : bool, default True
+        Whether to show a progress line on a terminal.
 
-    For the others see `TunedRanker`: selection, normalization ("standard", "query" or "none"; the penalty is
-    on weights of normalized features), metric and convention of `score`, n_threads, random_state, verbose.
+    Attributes
+    ----------
+    coef_ : array of shape (D,)
+        Weights of normalized features.
+    intercept_ : float
+        Always 0.
+    directions_ : array of shape (D, H)
+        Directions of the hidden units; H = 0 with "single".
+    strengths_ : array of shape (H,)
+        Strengths of the hidden units.
+    fit_result_ : TuningResult
+        Record of every candidate.
+    scaling_ : Scaling
+        Feature scaling of the model.
 
-    A query's weight is what it counts in the means. `sample_weight` is an error: rankings have probabilities,
-    not documents. A query whose labels are all equal asks for equal scores; where none is relevant the gain
-    is 0 besides.
+    Notes
+    -----
+    Query weights are the weights of the means over queries. Row weights that are not all equal are an error,
+    since rankings have probabilities, not documents. A query whose labels are all equal pulls its scores
+    towards each other; if none of its documents is relevant, its gain is also 0.
 
-    After `fit`: `coef_` (D,), the weights of normalized features; `intercept_`, 0; `directions_` (D, H) and
-    `strengths_` (H,) of the hidden units, H = 0 without them; `fit_result_`, the record of every candidate;
-    `scaling_`.
-
+    Examples
+    --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)
@@ -167,7 +207,7 @@ class BoltzRankRanker(TunedRanker):
             return scores
         if groups is None:
             raise ValueError(
-                "predict needs qid= where potential='pair': a document's score depends on the others of its "
+                "predict needs qid= with potential='pair': a document's score depends on the others of its "
                 "query."
             )
         a = linear_scores(X, _with_intercepts(model.directions), self.scaling_)
@@ -195,7 +235,7 @@ class BoltzRankRanker(TunedRanker):
 
 
 class _Training:
-    """The loss of a model's numbers, flat: w, then U by rows, then v."""
+    """Loss as a function of a model's parameters in one flat array: w, then U by rows, then v."""
 
     def __init__(self, problem: LinearProblem, objective: BoltzmannObjective, start: Model) -> None:
         self._problem, self._objective = problem, objective
@@ -212,7 +252,7 @@ class _Training:
         return self._forward(self.model(at))[0]
 
     def loss(self, at: Floats, *, mixing: float, penalty: float) -> tuple[float, Floats]:
-        """-(objective) + penalty / 2 (|w|^2 + |U - U_0|^2 + |v|^2) and its gradient."""
+        """Loss -(objective) + penalty / 2 (|w|^2 + |U - U_0|^2 + |v|^2) and its gradient."""
         model = self.model(at)
         scores, F, state = self._forward(model)
         r = self._objective(scores, mixing)
@@ -233,7 +273,10 @@ class _Training:
 
 
 def _start(problem: LinearProblem, n_hidden: int, rng: np.random.Generator) -> Model:
-    """No scores yet; hidden units in random directions, in which documents of a query have a spread of 1."""
+    """Starting point: zero weights, and hidden units in random directions.
+
+    The projections of documents on each direction have a standard deviation of 1 within queries.
+    """
     n_features = problem.data.X.shape[1]
     U = rng.normal(size=(n_features, n_hidden))
     a = problem.scores(_with_intercepts(U)) if n_hidden else np.empty((0, 0))
@@ -243,10 +286,10 @@ def _start(problem: LinearProblem, n_hidden: int, rng: np.random.Generator) -> M
 
 
 def _rankings(data: TrainingSet, n_rankings: int, seed: int) -> Callable[[int], Integers]:
-    """The set of a query of a number.
+    """Function that draws the rankings of a query, given its number.
 
-    It depends on the seed, the labels and the features of the query alone: neither the order of its rows nor
-    other queries make another model.
+    The draws depend only on the seed and on the labels and features of the query. So neither the order of the
+    rows nor the other queries change the model.
     """
     keys = _keys(data.X, data.y)
 
@@ -263,9 +306,9 @@ def _rankings(data: TrainingSet, n_rankings: int, seed: int) -> Callable[[int], 
 
 
 def _keys(X: NDArray[Any], y: Floats) -> NDArray[np.uint64]:
-    """A number (N,) for what each row holds, in single precision too: equal for equal rows, and only these.
+    """Hash (N,) of the contents of each row: sums modulo 2^64 of the bits of its values times odd numbers.
 
-    Sums modulo 2^64 of the bits of its values times odd numbers.
+    Equal rows have equal hashes, also in single precision; different rows practically always differ.
     """
     odd = np.random.default_rng(0).integers(2**63, size=X.shape[1] + 1, dtype=np.uint64) * 2 + 1
     keys: NDArray[np.uint64] = (y + 0.0).view(np.uint64) * odd[-1]  # + 0.0: a negative zero is a zero
@@ -275,5 +318,5 @@ def _keys(X: NDArray[Any], y: Floats) -> NDArray[np.uint64]:
 
 
 def _with_intercepts(U: Floats) -> Floats:
-    """Directions (D, H) as the weights (D + 1, H) of several outputs, which end with their intercepts."""
+    """Directions (D, H) as weights (D + 1, H) of several outputs, with a last row of zero intercepts."""
     return np.concatenate([U, np.zeros((1, U.shape[1]))])

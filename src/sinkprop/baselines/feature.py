@@ -1,4 +1,4 @@
-"""One feature as a ranker: the baseline that any learning has to beat."""
+"""One feature as a ranker: the baseline that any learned ranker has to beat."""
 
 from __future__ import annotations
 
@@ -20,17 +20,34 @@ __all__ = ["FeatureRanker"]
 
 
 class FeatureRanker(BaseRanker):
-    """Documents by the value of one feature, the largest first.
+    """A ranker that sorts documents by the value of one feature, the largest first.
 
-    feature        its number, from 1 as in LETOR files, -1, -2, ... for the smallest value first; its name;
-                   or None for the one, in the direction, that is best on the training queries by `metric`
-    feature_names  of the columns of X, where the feature is given by its name and X is no DataFrame
-    metric         of `score`, under `convention`
+    Parameters
+    ----------
+    feature : int or str, optional
+        The feature: its number, which starts at 1 as in LETOR files, or its name. A negative number ranks the
+        smallest value first. None chooses the feature and the direction that are best on the training queries
+        by `metric`.
+    feature_names : sequence of str, optional
+        Names of the columns of X, if the feature is given by name and X is not a DataFrame.
+    metric : str, default "ndcg@10"
+        Metric that `score` computes.
+    convention : str, default "letor"
+        Convention of the metrics; see `evaluate`.
 
-    Labels matter only where the feature is to be chosen, an eval_set never.
+    Attributes
+    ----------
+    feature_ : int
+        Number of the feature, negative if its smallest value ranks first.
+    scaling_ : Scaling
+        Feature scaling of the model, which is always "none".
 
-    After `fit`: `feature_`, the number, with its sign.
+    Notes
+    -----
+    Labels are used only if `feature` is None. An eval_set is never used.
 
+    Examples
+    --------
     >>> X, y = [[3.0, 0.5], [1.0, 0.9], [2.0, 0.7]], [0, 2, 1]
     >>> FeatureRanker(2).fit(X, y, qid=[1, 1, 1]).rank(X, qid=[1, 1, 1])
     array([3, 1, 2])
@@ -77,15 +94,15 @@ class FeatureRanker(BaseRanker):
             names = getattr(self, "feature_names_in_", self.feature_names)
             if names is None:
                 raise ValueError(
-                    f"feature {feature!r}: this data names no features; give its number, 1 to {n_features}."
+                    f"feature {feature!r}: the data have no feature names; give a number, 1 to {n_features}."
                 )
             places = [i for i, name in enumerate(names, 1) if str(name) == feature] or [
                 i for i, name in enumerate(names, 1) if str(name).lower() == feature.lower()
             ]
             if len(places) != 1:
                 raise ValueError(
-                    f"feature {feature!r} is {'several' if places else 'none'} of the features, which are "
-                    f"{', '.join(map(str, names))}."
+                    f"feature {feature!r} matches {'several' if places else 'none'} of the features, which "
+                    f"are {', '.join(map(str, names))}."
                 )
             return places[0]
         whole = isinstance(feature, Integral) and not isinstance(feature, bool)

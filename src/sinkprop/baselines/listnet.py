@@ -26,36 +26,64 @@ PENALTIES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4, 1e-
 class ListNetRanker(LinearBaseline):
     """A linear ranker that minimizes ListNet's loss (Cao, Qin, Liu, Tsai and Li 2007).
 
-    The labels of a query and the scores of its documents each make a Plackett-Luce model of its rankings; the
-    loss is their cross entropy over the first `top_k` places (`listnet_loss`), here with
-    penalty / 2 |w|^2. It is convex: L-BFGS finds its minimum for each penalty, the largest first, each from
-    the one before and the first from w = 0. Where the paper stops a gradient descent early, by validation
-    queries, these choose the penalty.
+    The labels of a query and the scores of its documents each define a Plackett-Luce model of its rankings.
+    The loss is their cross entropy over the first `top_k` ranks, plus penalty / 2 |w|^2. The loss is convex.
+    L-BFGS finds its minimum for each penalty, from the largest to the smallest; each search starts from the
+    previous solution, and the first from w = 0. The paper uses validation queries to stop gradient descent
+    early; here they choose the penalty.
 
-    top_k          places that the loss looks at; 1, as in the paper, and 2 take linear time
-    gain           what of a label is the target's score: "linear", the label, as in the paper, or
-                   "exponential", 2^label - 1
-    penalty        the penalties tried, or one of them
-    max_iter       L-BFGS iterations a penalty      tol         relative improvement below which one ends
-    selection      `Selection`, or the name of its method: how the penalty is chosen
-    normalization  of features, see `SinkPropRanker`; the penalty is on weights of normalized features
-    metric         of `score`                       convention  of the metrics, see `evaluate`
-    n_threads      see `expected_gain`              verbose     False: no progress line even on a terminal
-    random_state   of the queries held out, where the selection holds out some
+    Parameters
+    ----------
+    top_k : int, default 1
+        Number of first ranks in the loss. 1, as in the paper, and 2 take linear time.
+    gain : {"linear", "exponential"}, default "linear"
+        Score of a label in the target model: the label itself, as in the paper, or 2^label - 1.
+    penalty : float or sequence of float, default (10.0, 3.0, 1.0, ..., 1e-4, 1e-5)
+        Regularization strengths to try, or a single one. They apply to the weights of normalized features.
+    max_iter : int, default 200
+        Maximum number of L-BFGS iterations per penalty.
+    tol : float, default 1e-9
+        Relative improvement below which the optimization for a penalty ends.
+    selection : str or Selection, default "validation"
+        How the penalty is chosen: a `Selection`, or the name of its method.
+    normalization : {"standard", "query", "none"}, default "standard"
+        Feature scaling; see `SinkPropRanker`.
+    metric : str, default "ndcg@10"
+        Metric that `score` computes.
+    convention : str, default "letor"
+        Convention of the metrics; see `evaluate`.
+    n_threads : int, optional
+        Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`. Does
+        not change the model.
+    random_state : int, optional, default 0
+        Seed of the split, if the selection holds out queries or cross-validates.
+    verbose : bool, default True
+        Whether to show a progress line on a terminal.
 
-    A query's weight is its share of the mean loss. Row weights other than equal ones
-    are an error: the loss is of a distribution
-    over all documents of a query.
+    Attributes
+    ----------
+    coef_ : array of shape (D,)
+        Weights of normalized features.
+    intercept_ : float
+        Always 0.
+    fit_result_ : TuningResult
+        Record of every penalty.
+    scaling_ : Scaling
+        Feature scaling of the model.
 
-    After `fit`: `coef_` (D,), the weights of normalized features; `fit_result_`, the record of every
-    penalty; `scaling_`.
+    Notes
+    -----
+    Query weights are the weights of the mean loss. Row weights that are not all equal are an error, since the
+    loss concerns a distribution over all documents of a query.
 
+    Examples
+    --------
     >>> X, y = [[0.0, 1.0], [1.0, 0.0], [2.0, 1.0]], [0, 1, 2]
     >>> ListNetRanker(penalty=0.1).fit(X, y, qid=[1, 1, 1]).rank(X, qid=[1, 1, 1])
     array([3, 2, 1])
     """
 
-    no_row_weights = "its loss is of a distribution over all documents of a query"
+    no_row_weights = "its loss concerns a distribution over all documents of a query"
 
     def __init__(
         self,
@@ -95,7 +123,7 @@ class ListNetRanker(LinearBaseline):
         return len(self._penalties())
 
     def _penalties(self) -> tuple[float, ...]:
-        """The penalties, the largest first."""
+        """Penalties, the largest first."""
         return numbers("penalty", self.penalty)[::-1]
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
@@ -103,7 +131,7 @@ class ListNetRanker(LinearBaseline):
         check_steps(k, data.groups)
         target, n_threads = target_scores(data.y, self.gain), threads(self.n_threads, len(data.y))
         weight = data.query_weight
-        if weight is not None and weight.sum() == 0:  # a part of the queries, for cross-validation
+        if weight is not None and weight.sum() == 0:  # possible in a fold of cross-validation
             weight = None
 
         def loss(w: Floats) -> tuple[float, Floats]:
@@ -117,7 +145,7 @@ class ListNetRanker(LinearBaseline):
 
 
 def _minimum(loss: Any, penalty: float, w: Floats, *, max_iter: int, tol: float) -> Floats:
-    """The weights at which the loss and penalty / 2 |w|^2 are least, by L-BFGS from w."""
+    """Weights that minimize the loss plus penalty / 2 |w|^2, by L-BFGS starting from w."""
 
     def penalized(v: Floats) -> tuple[float, Floats]:
         value, gradient = loss(v)

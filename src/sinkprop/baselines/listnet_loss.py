@@ -1,4 +1,4 @@
-"""ListNet's loss: the cross entropy of two Plackett-Luce models over the first places of each query."""
+"""ListNet's loss: the cross entropy of two Plackett-Luce models over the first ranks of each query."""
 
 from __future__ import annotations
 
@@ -22,17 +22,23 @@ __all__ = ["ListNetLoss", "listnet_loss"]
 
 LabelGain = Literal["linear", "exponential"]
 
-MOST_STEPS = 1e8  # a second or so; past it an evaluation is not what anyone meant
+MOST_STEPS = 1e8  # about a second; nobody means to wait longer for one evaluation
 
 
 @dataclass(frozen=True)
 class ListNetLoss:
     """ListNet's loss and its gradient.
 
-    value      mean over the queries, weighted where query weights were given
-    per_query  (Q,) one value a query, in the order of `queries`
-    gradient   (N,) d value / d scores, in the row order of the scores
-    queries    (Q,) query ids, by first appearance
+    Parameters
+    ----------
+    value : float
+        Mean over the queries, weighted if query weights were given.
+    per_query : array of shape (Q,)
+        One value per query, in the order of `queries`.
+    gradient : array of shape (N,)
+        Derivatives d value / d scores, in the row order of the scores.
+    queries : array of shape (Q,)
+        Query ids, in order of first appearance.
     """
 
     value: float
@@ -53,26 +59,41 @@ def listnet_loss(
 ) -> ListNetLoss:
     """Cross entropy of the labels' and the scores' top-k probabilities, and its gradient in the scores.
 
-    A Plackett-Luce model draws documents one after another, each with a probability proportional to the
-    exponential of its score among those that are left. The loss of a query is
+    A Plackett-Luce model draws documents one after another from those that are left, each with a probability
+    proportional to the exponential of its score. The loss of a query is ::
 
         - sum over ordered k-tuples of documents of P(tuple; labels) log P(tuple; scores)
 
-    (Cao, Qin, Liu, Tsai and Li 2007). A query of fewer than k documents is drawn to its end; one document
-    has no loss. Time is linear in the documents for k = 1 and k = 2, and grows by a factor of a query's size
-    with each further k: an error asks for a smaller k past 10^8 steps. Scores may be of any size;
-    differences beyond 1e300 count as that.
+    (Cao, Qin, Liu, Tsai and Li 2007). If a query has fewer than k documents, all of them are drawn; a query
+    of one document has no loss. The time is linear in the documents for k = 1 and k = 2, and each further k
+    multiplies it by a query's size. An evaluation of more than 10^8 steps is an error. Scores may have any
+    magnitude; differences beyond 1e300 count as 1e300.
 
-    scores        (N,) finite; larger is better
-    labels        (N,) relevance, not below 0
-    qid           (N,) the query of each row, any hashable ids in any order; None makes one query of all rows
-    top_k         k, at least 1
-    gain          what of a label is the target's score: "linear", the label, as in the paper, or
-                  "exponential", 2^label - 1
-    query_weight  (Q,) query weights in order of first appearance, (N,) by row, or {id: weight}: the value is
-                  the weighted mean. `per_query` is without them
-    n_threads     see `expected_gain`
+    Parameters
+    ----------
+    scores : array of shape (N,)
+        Finite scores; larger is better.
+    labels : array of shape (N,)
+        Labels: the relevance of each document, 0 or more.
+    qid : array of shape (N,), optional
+        Query id of each row: any hashable values, in any order. None puts all rows in one query.
+    top_k : int, default 1
+        Number of first ranks, k.
+    gain : {"linear", "exponential"}, default "linear"
+        Score of a label in the target model: the label itself, as in the paper, or 2^label - 1.
+    query_weight : array of shape (Q,) or (N,), or mapping, optional
+        Query weights of the mean: one per query in order of first appearance, one per row, or {id: weight}.
+        They do not change `per_query`.
+    n_threads : int, optional
+        Number of threads; see `expected_gain`.
 
+    Returns
+    -------
+    ListNetLoss
+        The loss and its gradient.
+
+    Examples
+    --------
     >>> r = listnet_loss([0.2, 1.5, 0.3], [2, 0, 1])
     >>> round(r.value, 4), r.gradient.round(4)
     (1.6119, array([-0.4921,  0.5454, -0.0533]))
@@ -89,14 +110,17 @@ def listnet_loss(
 
 
 def target_scores(labels: Floats, gain: str) -> Floats:
-    """The scores whose Plackett-Luce model is the target, (N,)."""
+    """Scores (N,) whose Plackett-Luce model is the target."""
     if gain not in get_args(LabelGain):
         raise ValueError(f"gain must be 'linear' or 'exponential'; got {gain!r}.")
     return labels if gain == "linear" else NDCG(gain=cast(LabelGain, gain)).gains(labels)
 
 
 def check_steps(k: int, groups: Groups) -> None:
-    """Fail where the loss would take absurdly long: n (n - 1) ... (n - k + 2) steps a query for k > 2."""
+    """Raise a ValueError if the loss would take too long.
+
+    For k > 2, a query of n documents takes n (n - 1) ... (n - k + 2) steps.
+    """
     if k <= 2:
         return
     sizes = groups.sizes.astype(np.float64)
@@ -105,18 +129,18 @@ def check_steps(k: int, groups: Groups) -> None:
         steps *= np.maximum(sizes - i, 1)
         if steps.sum() > MOST_STEPS:
             raise ValueError(
-                f"top_k = {k} takes more than {MOST_STEPS:.0e} steps an evaluation where the largest query "
-                f"has {groups.longest} documents: a factor of a query's size with each k past 2. Give a "
-                "smaller top_k; 1 and 2 take linear time."
+                f"top_k = {k} takes more than {MOST_STEPS:.0e} steps per evaluation, since the largest query "
+                f"has {groups.longest} documents: each k beyond 2 multiplies the steps by a query's size. "
+                "Give a smaller top_k; 1 and 2 take linear time."
             )
 
 
 def evaluate_listnet(
     x: Floats, target: Floats, groups: Groups, k: int, n_threads: int
 ) -> tuple[Floats, Floats]:
-    """The loss of each query (Q,) and the gradient of their mean (N,), of checked arrays."""
+    """Loss of each query (Q,) and the gradient of their mean (N,), from checked arrays."""
     per_query, gradient = np.empty(len(groups.queries)), np.empty_like(x)
-    # past the longest query there is nothing left to draw
+    # beyond the size of the longest query, there are no documents left to draw
     k = min(k, groups.longest)
     _native.listnet(
         x,
@@ -132,7 +156,7 @@ def evaluate_listnet(
 
 
 def weighted_mean(per_query: Floats, gradient: Floats, groups: Groups, weight: Floats | None) -> float:
-    """The mean loss; the gradient is changed, in place, from that of the plain mean to that of this one."""
+    """Weighted mean of the losses. Changes `gradient` in place from that of the plain mean to that of it."""
     # fsum is exact, so the mean does not depend on how NumPy splits a sum
     if weight is None:
         return math.fsum(per_query) / len(per_query)

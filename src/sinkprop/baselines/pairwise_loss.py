@@ -1,10 +1,10 @@
-"""The pairwise logistic loss, RankNet's, with its first and second derivatives in the scores.
+"""The pairwise logistic loss of RankNet, with its first and second derivatives in the scores.
 
-Over all pairs of documents of a query in which i has the larger label,
+Over all pairs of documents (i, j) of a query in which i has the larger label,
 
     loss = sum_ij w_i w_j log(1 + exp(s_j - s_i))
 
-Burges et al., *Learning to Rank using Gradient Descent*, ICML 2005. Time is linear in the pairs.
+Burges et al., *Learning to Rank using Gradient Descent*, ICML 2005. The time is linear in the pairs.
 """
 
 from __future__ import annotations
@@ -22,15 +22,23 @@ __all__ = ["PairwiseLogistic"]
 
 @dataclass(frozen=True, eq=False)
 class PairwiseLogistic:
-    """The loss of scores for the labels given, of queries whose rows stand together.
-
-    y              (N,) labels, of which only the order within a query matters
-    offsets        (Q + 1,) query q has the rows offsets[q]:offsets[q + 1]
-    sample_weight  (N,) row weights: a pair counts as their product, so that a row of weight 2 is two rows
-    query_weight   (Q,) what the pairs of a query count
+    """Pairwise logistic loss for given labels, on rows sorted by query.
 
     The results have the same bits for any number of threads.
 
+    Parameters
+    ----------
+    y : array of shape (N,)
+        Labels. Only their order within a query matters.
+    offsets : array of shape (Q + 1,)
+        Query q has the rows offsets[q]:offsets[q + 1].
+    sample_weight : array of shape (N,), optional
+        Row weights. The weight of a pair is their product, so a row of weight 2 counts as two rows.
+    query_weight : array of shape (Q,), optional
+        Weight of the pairs of each query.
+
+    Examples
+    --------
     >>> loss = PairwiseLogistic(np.array([0.0, 2.0, 2.0]), np.array([0, 3]))
     >>> loss.n_pairs, loss.values(np.zeros(3)).round(4)
     (2, array([1.3863]))
@@ -51,7 +59,7 @@ class PairwiseLogistic:
         codes = np.repeat(np.arange(len(sizes)), sizes)
         rows = np.lexsort((-self.y, codes)).astype(np.int64)  # decreasing labels, in each query
         labels = self.y[rows]
-        # A run is of equal labels in one query: below it, the next run's first row or the query's end.
+        # A run has equal labels in one query. The documents with lower labels begin where the run ends.
         begins = np.ones(len(rows), dtype=bool)
         begins[1:] = (labels[1:] != labels[:-1]) | (codes[1:] != codes[:-1])
         starts = np.flatnonzero(begins)
@@ -62,17 +70,17 @@ class PairwiseLogistic:
 
     @property
     def n_pairs(self) -> int:
-        """Pairs with different labels, over all queries."""
+        """Number of pairs with different labels, over all queries."""
         return int((np.repeat(np.diff(self.offsets), np.diff(self.offsets)) - self._lower).sum())
 
     def values(self, scores: Floats, *, n_threads: int = 1) -> Floats:
-        """(Q,) the loss of each query, times its weight."""
+        """Loss (Q,) of each query, times its weight."""
         out = np.empty(len(self.offsets) - 1)
         _native.pairwise_loss(**self._arguments(scores), n_threads=n_threads, per_query=out)
         return out
 
     def derivatives(self, scores: Floats, *, n_threads: int = 1) -> tuple[Floats, Floats]:
-        """(N,) and (N,): the first and second derivatives, by each score, of the sum of the values."""
+        """First and second derivatives, (N,) and (N,), of the sum of the values by each score."""
         gradient, hessian = np.empty(len(self.y)), np.empty(len(self.y))
         _native.pairwise_derivatives(
             **self._arguments(scores), n_threads=n_threads, gradient=gradient, hessian=hessian

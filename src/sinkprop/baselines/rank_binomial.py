@@ -1,16 +1,18 @@
-"""SoftRank's distribution over ranks, and the expected gain under it (Taylor, Guiver, Robertson, Minka 2008).
+"""SoftRank's rank-binomial distribution over ranks, and the expected gain under it (Taylor et al. 2008).
 
 Scores carry independent normal noise of standard deviation sigma. Document i then beats document j with
 probability
 
     pi_ij = Phi((s_i - s_j) / (sqrt(2) sigma)),
 
-and the rank of j is 1 plus the number of documents that beat it. SoftRank takes these events for independent:
-the rank-binomial distribution p_j of the number is built up one document at a time, by
+and the rank of j is 1 plus the number of documents that beat it. SoftRank (Taylor, Guiver, Robertson and
+Minka 2008) treats these events as independent: the rank-binomial distribution p_j of that number is built up
+one document at a time, by
 
     p_j(r) <- (1 - pi_ij) p_j(r) + pi_ij p_j(r - 1).
 
-The rows of the matrix p_j(r) are distributions, its columns are not: nothing says that one document is first.
+The rows of the matrix p_j(r) are distributions, but its columns need not be: the probabilities that a
+document is first, summed over documents, need not be 1.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from sinkprop.objective.native_terms import NativeSettings
 __all__ = ["checked_sigma", "soft_gain", "soft_rank_distribution"]
 
 
-_RANK_BINOMIAL = 5  # its number among the native layer's relaxations
+_RANK_BINOMIAL = 5  # number of this relaxation in the native layer
 
 
 def soft_gain(
@@ -49,15 +51,37 @@ def soft_gain(
 ) -> ExpectedGain:
     """Expected gain under the rank-binomial distribution, and its exact gradient in the scores.
 
-    The mean over queries of sum_jr l(r_j, r) p_j(r), over the value of the best ranking for a normalized
-    gain: for "ndcg" SoftNDCG. A query of n documents, m of which have a gain, takes O(m n^2), and O(m n K)
-    where only K ranks count, as for "ndcg@10". Ties are nothing special: each of two wins with probability
-    1/2.
+    The value is the mean over queries of sum_jr l(r_j, r) p_j(r). For a normalized gain it is divided by the
+    value of the best ranking; for "ndcg", it is SoftNDCG. A query of n documents, m of which have a gain,
+    takes O(m n^2) time, or O(m n K) if only K ranks count, such as for "ndcg@10". Ties need no special
+    treatment: each of two documents with equal scores wins with probability 1/2.
 
-    scores, labels, qid, sample_weight, query_weight, n_threads  as for `sinkprop.expected_gain`
-    gain   any gain; a table l(r, k) costs no more than a separable one
-    sigma  standard deviation of the noise of a score, in the scores' units, from 1e-300 to 1e300
+    Parameters
+    ----------
+    scores : array of shape (N,)
+        Finite scores; larger is better.
+    labels : array of shape (N,)
+        Labels: the relevance of each document, 0 or more.
+    qid : array of shape (N,), optional
+        Query id of each row: any hashable values, in any order. None puts all rows in one query.
+    gain : str or Gain, default "ndcg"
+        Gain. A table l(r, k) costs no more than a separable gain.
+    sigma : float, default 1.0
+        Standard deviation of the noise of a score, in the scores' units, from 1e-300 to 1e300.
+    sample_weight : array of shape (N,), optional
+        Row weights; see `sinkprop.expected_gain`.
+    query_weight : array of shape (Q,) or (N,), or mapping, optional
+        Query weights; see `sinkprop.expected_gain`.
+    n_threads : int, optional
+        Number of threads; see `sinkprop.expected_gain`.
 
+    Returns
+    -------
+    ExpectedGain
+        The expected gain and its gradient.
+
+    Examples
+    --------
     >>> r = soft_gain([0.2, 1.5, 0.3], [2, 0, 1], gain="ndcg@10", sigma=0.5)
     >>> round(r.value, 4), r.gradient.round(4)
     (0.812, array([ 0.1163, -0.0215, -0.0948]))
@@ -69,13 +93,23 @@ def soft_gain(
 
 
 def soft_rank_distribution(scores: ArrayLike, sigma: float = 1.0) -> Floats:
-    """The rank-binomial distribution of one query: P[j, r - 1] is the probability that document j is at r.
+    """Rank-binomial distribution of the documents of one query.
 
-    scores  (n,), of which the result is (n, n), in the scores' order
-    sigma   see `soft_gain`
+    Parameters
+    ----------
+    scores : array of shape (n,)
+        Finite scores; larger is better.
+    sigma : float, default 1.0
+        Standard deviation of the noise of a score; see `soft_gain`.
 
-    Rows sum to 1, columns need not.
+    Returns
+    -------
+    array of shape (n, n)
+        P[j, r - 1] is the probability that document j, in the order of the scores given, has rank r. Rows sum
+        to 1; columns need not.
 
+    Examples
+    --------
     >>> soft_rank_distribution([0.2, 1.5, 0.3], sigma=0.5).round(3)
     array([[0.015, 0.447, 0.538],
            [0.924, 0.075, 0.001],
@@ -92,7 +126,7 @@ def soft_rank_distribution(scores: ArrayLike, sigma: float = 1.0) -> Floats:
 
 
 def checked_sigma(sigma: float) -> float:
-    """The sigma, if it is a number from 1e-300 to 1e300."""
+    """The sigma as a float, checked to be from 1e-300 to 1e300."""
     if not isinstance(sigma, Real) or isinstance(sigma, bool):
         raise TypeError(f"sigma must be a number above 0; got {sigma!r}.")
     if not 0 < sigma < inf:

@@ -1,4 +1,4 @@
-"""Least squares on the labels, the simplest rival."""
+"""Least squares on the labels, the simplest baseline."""
 
 from __future__ import annotations
 
@@ -20,33 +20,61 @@ from sinkprop.linear.problem import LinearProblem, linear_scores
 __all__ = ["PENALTIES", "RegressionRanker"]
 
 
-# For features of variance 1: from where only the direction of the weights is left to where none is held
+# For features of variance 1: from a penalty that leaves only the direction of the weights to one too small to
+# shrink any of them.
 PENALTIES = tuple(10.0**k for k in range(2, -7, -1))
 
 
 class RegressionRanker(TunedRanker):
     """Least squares of the labels on the features, with an intercept.
 
-    Minimizes the mean over rows of (y - x w - c)^2, plus penalty |w|^2: ordinary least squares, LETOR's
-    Regression baseline, where the penalty is 0, and ridge, its L2 Regression, where it is not. The intercept
-    c is not penalized.
+    It minimizes the mean over rows of (y - x w - c)^2, plus penalty |w|^2. With penalty 0 this is ordinary
+    least squares, LETOR's Regression baseline; otherwise it is ridge regression, LETOR's L2 Regression. The
+    intercept c is not penalized.
 
-    penalty        a number; several, of which one is chosen; or "auto", for 100, 10, ... 1e-6. It is on the
-                   weights of normalized features and stands beside a mean over rows, so it does not depend
-                   on their number: scikit-learn's alpha is the number of rows times it
-    selection      how one of several penalties is chosen: a `Selection`, or the name of its method
-    normalization  of features, see `SinkPropRanker`. Without a penalty "none" and "standard" give the same
-                   ranking; a penalty treats features alike only where they are of one scale: "standard"
-    metric         of `score`, under `convention`
-    random_state   of splits, where there are several penalties and no eval_set
-    n_threads      has no effect; the model is the same whatever it is
-    verbose        False: no progress line even on a terminal
+    Parameters
+    ----------
+    penalty : float, sequence of float or "auto", default 0.0
+        Regularization strengths to try, or a single one; "auto" means 100, 10, ..., 1e-6. They apply to the
+        weights of normalized features. Since the squared error is a mean over rows, the penalty does not
+        depend on their number: scikit-learn's alpha is the number of rows times this penalty.
+    selection : str or Selection, default "validation"
+        How one of several penalties is chosen: a `Selection`, or the name of its method.
+    normalization : {"standard", "query", "none"}, default "none"
+        Feature scaling; see `SinkPropRanker`. Without a penalty, "none" and "standard" give the same ranking.
+        With a penalty, use "standard", so that all features are on the same scale.
+    metric : str, default "ndcg@10"
+        Metric that `score` computes.
+    convention : str, default "letor"
+        Convention of the metrics; see `evaluate`.
+    n_threads : int, optional
+        Has no effect.
+    random_state : int, optional, default 0
+        Seed of the split, if there are several penalties and the selection holds out queries or
+        cross-validates.
+    verbose : bool, default True
+        Whether to show a progress line on a terminal.
 
-    A row's weight is its own times its query's. A single penalty uses no eval_set, which is checked only.
+    Attributes
+    ----------
+    coef_ : array of shape (D,)
+        Weights of normalized features.
+    intercept_ : float
+        Intercept c.
+    penalty_ : float
+        Chosen penalty.
+    fit_result_ : TuningResult
+        Record of every penalty.
+    scaling_ : Scaling
+        Feature scaling of the model.
 
-    After `fit`: `coef_` (D,), the weights of normalized features, `intercept_`, `penalty_`, and
-    `fit_result_`, the record of the choice.
+    Notes
+    -----
+    The weight of a row is its own times its query's. With a single penalty there is nothing to choose, so an
+    eval_set is checked but not used.
 
+    Examples
+    --------
     >>> X, y = [[0.0], [1.0], [2.0]], [0, 0, 1]
     >>> RegressionRanker().fit(X, y, qid=[1, 1, 1]).rank(X, qid=[1, 1, 1])
     array([3, 2, 1])
@@ -77,7 +105,7 @@ class RegressionRanker(TunedRanker):
         return len(self._penalties())
 
     def _penalties(self) -> list[float]:
-        """From the largest, which is the most regular, to the least."""
+        """Penalties from the largest, which regularizes most, to the smallest."""
         if isinstance(self.penalty, str) and self.penalty != "auto":
             raise ValueError(f"penalty must be a number, several of them, or 'auto'; got {self.penalty!r}.")
         given: Any = PENALTIES if isinstance(self.penalty, str) else self.penalty

@@ -14,28 +14,70 @@ __all__ = ["SmoothRankRanker"]
 
 
 class SmoothRankRanker(AnnealedRanker):
-    """SmoothRank (Chapelle and Wu 2010): the gain expected when each rank picks its document by itself.
+    """SmoothRank (Chapelle and Wu 2010): the expected gain if each rank draws its document independently.
 
-    The kernel of `SinkPropRanker` with its columns normalized over documents, once: half a Sinkhorn
-    iteration. Rank k takes document j with the probability
+    The distribution is the kernel of `SinkPropRanker` with its columns normalized over documents, once: half
+    a Sinkhorn iteration. Rank k draws document j with the probability ::
 
-        exp(-(f_j - f_s[k])^2 / (2 sigma^2)) / sum_i exp(-(f_i - f_s[k])^2 / (2 sigma^2)),
+        exp(-(f_j - f_s[k])^2 / (2 sigma^2)) / sum_i exp(-(f_i - f_s[k])^2 / (2 sigma^2))
 
-    where s are the documents by decreasing score; nothing keeps two ranks from taking the same one. Trained
-    from the least-squares weights, with a penalty on the squared distance to them, at ever less smoothing, by
-    L-BFGS in place of the paper's nonlinear conjugate gradients. Linear time, where the paper has a matrix.
+    where f are the scores and s are the documents by decreasing score. Two ranks may draw the same document.
+    Training starts from the least-squares weights, penalizes the squared distance to them, and proceeds at
+    decreasing smoothing. It uses L-BFGS instead of the paper's nonlinear conjugate gradients, and takes
+    linear time, whereas the paper computes a matrix.
 
-    gain           what is maximized, see `SinkPropRanker`
-    penalty        the penalties tried, or one of them
-    annealing      `Annealing`: the sigmas, from smooth to sharp; None for the paper's
-    selection      `Selection`, or the name of its method; the default is the paper's choice: the penalty and
-                   the stage that are best on the validation set
-    normalization, max_iter, tol, metric, convention, checkpoint, on_stage, n_threads, random_state, verbose
-                   as of `SinkPropRanker`
+    Parameters
+    ----------
+    gain : str or Gain, default "ndcg"
+        Gain to maximize, such as "ndcg", "ndcg@10", "p@5" or "rbp@0.8".
+    penalty : float or sequence of float, default (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+        Regularization strengths to try, or a single one. They apply to the weights of normalized features.
+    annealing : Annealing, optional
+        Values of sigma, from smooth to sharp, one per stage. None means the paper's,
+        `Annealing.smoothrank()`.
+    selection : str or Selection, default "validation"
+        How the penalty and the stage are chosen: a `Selection`, or the name of its method. The default takes
+        the best ones on the validation set, as in the paper.
+    normalization : {"standard", "query", "none"}, default "standard"
+        Feature scaling. It is part of the model. "query" is LETOR's QueryLevelNorm; `predict` then needs qid.
+    max_iter : int, default 20
+        Maximum number of L-BFGS iterations per stage.
+    tol : float, default 1e-9
+        Relative improvement below which a stage ends.
+    metric : str, default "ndcg@10"
+        Metric that `score` computes.
+    convention : str, default "letor"
+        Convention of the metrics; see `evaluate`.
+    checkpoint : str or path, optional
+        File to which the fit writes each finished stage and from which an unfinished fit resumes. It is
+        removed when the fit is done.
+    on_stage : callable, optional
+        Function called with the `Stage` record of each finished stage, during the fit.
+    n_threads : int, optional
+        Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`. Does
+        not change the model.
+    random_state : int, optional, default 0
+        Seed of the split, if the selection holds out queries or cross-validates.
+    verbose : bool, default True
+        Whether to show a progress line on a terminal.
 
-    After `fit`: `coef_` (D,), the weights of normalized features; `intercept_`; `sigma_`; `fit_result_`, the
-    record of every stage; `scaling_`.
+    Attributes
+    ----------
+    coef_ : array of shape (D,)
+        Weights of normalized features.
+    intercept_ : float
+        Always 0.
+    sigma_ : float
+        Smoothing of the model, in units of its scores.
+    relaxation_ : Relaxation
+        Relaxation of the model, with this sigma.
+    fit_result_ : FitResult
+        Record of every stage.
+    scaling_ : Scaling
+        Feature scaling of the model.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)

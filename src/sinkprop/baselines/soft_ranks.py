@@ -4,14 +4,14 @@ A hidden unit compares two documents by a sigmoid of the difference of their fea
 
     psi(x_j, x_k) = phi(u (x_j - x_k)),    phi(t) = sign(t) (1 - exp(-|t|)),    phi'(t) = exp(-|t|),
 
-and what a document gets from the unit is the mean of psi over the others of its query: a rank among them by
-u x, from -1 at the bottom to 1 at the top, soft where documents lie closer than 1. The tails of phi are
-exponential, so that for a_1 >= ... >= a_m
+and a document's value of the unit is the mean of psi over the others of its query. This is its rank among
+them by u x, from -1 at the bottom to 1 at the top, smoothed between documents that are closer than 1. The
+tails of phi are exponential, so that for a_1 >= ... >= a_m
 
     sum_k phi(a_i - a_k) = (m - i) - (i - 1) + L_i - R_i,
     L_i = exp(a_i - a_(i-1)) (L_(i-1) + 1),    R_i = exp(a_(i+1) - a_i) (R_(i+1) + 1),
 
-and the m^2 pairs of a query cost a sort and two sweeps.
+and the m^2 pairs of a query cost one sort and two sweeps.
 """
 
 from __future__ import annotations
@@ -28,20 +28,25 @@ __all__ = ["SoftRanks"]
 
 @dataclass(frozen=True, eq=False)
 class _Sorted:
-    """What a reverse pass needs: all are (N, H), queries one after another, documents by decreasing a."""
+    """State for a reverse pass: queries one after another, documents by decreasing a.
+
+    rows         (N, H) row of each document.
+    decays       (N, 2 H) packed factors of the sweeps from the top and from the bottom.
+    kernel_sums  (N, H) sum_k exp(-|a_i - a_k|).
+    """
 
     rows: Integers
-    decays: Floats  # (N, 2 H), packed: of the sweeps from the top and from the bottom
-    kernel_sums: Floats  # sum_k exp(-|a_i - a_k|)
+    decays: Floats
+    kernel_sums: Floats
 
 
 class SoftRanks:
     """Soft ranks among the documents of each query, for any number of units at once.
 
-    offsets  (Q + 1,) where each query begins: rows stand query after query
+    offsets  (Q + 1,) first row of each query; rows are sorted by query.
 
-    The sweeps go rank by rank, all queries and units in one step: those of the longest query are the number
-    of steps.
+    A sweep proceeds rank by rank and handles all queries and units in one step, so the number of steps is the
+    size of the longest query.
 
     >>> F, _ = SoftRanks(np.array([0, 3])).forward(np.array([[0.0], [50.0], [100.0]]))
     >>> F.ravel()
@@ -56,8 +61,8 @@ class SoftRanks:
         self._above_below = (others - 2 * place).astype(np.float64)[:, None]
         self._share = 1 / np.maximum(others, 1).astype(np.float64)[:, None]
         self._first = offsets[:-1]
-        # Packed: rank by rank, the queries that have the rank by decreasing size, so that those of one rank
-        # are the first of those of the rank before.
+        # Packed order: rank by rank, and within a rank the queries that have it by decreasing size. So the
+        # queries of one rank are the first among those of the previous rank.
         longest_first = np.argsort(-sizes, kind="stable")
         number = np.empty_like(longest_first)
         number[longest_first] = np.arange(len(sizes))
@@ -67,17 +72,20 @@ class SoftRanks:
         self._steps = list(zip([0, *ends[:-1]], ends, strict=True))
 
     def forward(self, A: Floats) -> tuple[Floats, _Sorted]:
-        """mean_k phi(a_j - a_k) over the query's others, (N, H) for a (N, H); and what `reverse` needs."""
+        """Means of phi(a_j - a_k) over the other documents k of the query, (N, H) for A (N, H).
+
+        Also returns the state that `reverse` needs.
+        """
         H = A.shape[1]
         rows = np.stack([ranking(column, self._codes).rows for column in A.T], axis=1)
         a = np.take_along_axis(A, rows, axis=0)
-        e = np.exp(np.minimum(np.diff(a, axis=0, prepend=a[:1]), 0.0))  # beyond a query's end it is not used
+        e = np.exp(np.minimum(np.diff(a, axis=0, prepend=a[:1]), 0.0))  # not used across queries
         e[self._first] = 0
         from_below = np.concatenate([e[1:], np.zeros((1, H))])
         decays = np.concatenate([e[self._down], from_below[self._up]], axis=1)
         down, up = self._swept(decays, np.ones_like(a))
         sums = (self._above_below + down - up) * self._share
-        # equal a have equal sums, but for rounding: they take those of the first of them
+        # Equal a have equal sums except for rounding, so all of them take the sum of the first.
         tied = np.concatenate([np.zeros((1, H), dtype=bool), a[1:] == a[:-1]])
         tied[self._first] = False
         first = np.maximum.accumulate(np.where(tied, 0, np.arange(len(a))[:, None]), axis=0)
@@ -87,7 +95,7 @@ class SoftRanks:
         return out, _Sorted(rows, decays, down + up - 1)
 
     def reverse(self, state: _Sorted, F_bar: Floats) -> Floats:
-        """The gradient (N, H) in a of what has the gradient F_bar (N, H) in the result of `forward`.
+        """Chain rule through `forward`: F_bar = df/dF (N, H) in, df/da (N, H) out.
 
         d sum_k phi(a_j - a_k) is e^(-|a_j - a_k|) (da_j - da_k), so that a_j has the gradient
         sum_k e^(-|a_j - a_k|) (F_bar_j - F_bar_k).
@@ -100,7 +108,7 @@ class SoftRanks:
         return out
 
     def _swept(self, decays: Floats, weights: Floats) -> tuple[Floats, Floats]:
-        """sum_k w_k exp(-|a_i - a_k|) over the documents k from the top down to i, and from the bottom up."""
+        """Sums of w_k exp(-|a_i - a_k|) over documents k from the top to i, and from the bottom to i."""
         H = weights.shape[1]
         packed = np.concatenate([weights[self._down], weights[self._up]], axis=1)
         carried = np.empty_like(decays[: self._steps[0][1]])

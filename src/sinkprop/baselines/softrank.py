@@ -31,20 +31,23 @@ __all__ = ["SoftRankRanker"]
 
 
 SIGMAS = (4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
-_START = (-9, -9)  # beside no other candidate
-_LEAST = 1e-300  # below every probability that the distribution keeps: no column is without one
+_START = (-9, -9)  # position of the start, which is not next to any other candidate
+_LEAST = 1e-300  # added so that no column is all zeros; below every probability that is kept
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Weights (D,) whose scores have the spread 1 within training queries, and the sigma of these scores."""
+    """Weights (D,) and the sigma of their scores, which have a spread of 1 within training queries."""
 
     weights: Floats
     sigma: float
 
 
 def balanced_distribution(scores: Floats, sigma: float, balance: bool | int) -> Floats:
-    """The rank-binomial distribution (n, n) of one query's scores (n,), balanced as `SoftRankRanker` says."""
+    """Rank-binomial distribution (n, n) of one query's scores (n,).
+
+    balance  Sinkhorn normalization of the matrix, as for `SoftRankRanker`.
+    """
     P = soft_rank_distribution(scores, sigma)
     if balance is False:
         return P
@@ -56,36 +59,73 @@ def balanced_distribution(scores: Floats, sigma: float, balance: bool | int) -> 
 class SoftRankRanker(LinearBaseline):
     """SoftRank (Taylor, Guiver, Robertson and Minka 2008): a linear ranker trained on SoftNDCG.
 
-    Scores carry normal noise of standard deviation sigma, and the rank of a document is one more than the
-    number of others that beat it, taken for independent events: the gain is that expected under this
-    rank-binomial distribution (`soft_gain`). Started from the least-squares weights w_0, L-BFGS maximizes
+    Scores carry normal noise of standard deviation sigma. The rank of a document is one more than the number
+    of documents that beat it, and these events are treated as independent. The training objective is the
+    expected gain under this rank-binomial distribution. For each penalty, starting from the least-squares
+    weights w_0, L-BFGS maximizes ::
 
         soft gain(X w; sigma) - penalty / 2 |w - w_0|^2
 
-    at the first sigma, then from where it ended at the next, and so on, for each penalty. Each of these
-    weights, and w_0, is a candidate. A query of n documents, m of which are relevant, takes O(m n^2).
+    at the first sigma, then continues from the result at the next sigma, and so on. The weights at each sigma
+    are a candidate, and so is w_0. A query of n documents, m of which are relevant, takes O(m n^2) time.
 
-    gain           what is maximized: "ndcg", "ndcg@10", "p@5", "rbp@0.8", or a `Gain`
-    sigma          the sigmas tried, or one of them, in units of the spread of the regression's scores within
-                   queries; they are taken from the largest to the smallest
-    penalty        the penalties tried, or one of them
-    balance        of the rank distribution: False for none, True for Sinkhorn normalization to its limit, or
-                   a number of iterations. As in the paper it takes no part in training: `rank_distribution`
-                   gives the balanced matrix, and `rank` the assignment that is likeliest under it, by the
-                   short-cut Hungarian algorithm. It changes the probabilities, not the ranking, which is the
-                   order of the scores with any balance
-    top            documents to which the Hungarian algorithm is applied where `balance` is not False
-    max_iter       L-BFGS iterations at each sigma  tol  relative improvement below which they end
-    selection, normalization, metric, convention, n_threads, random_state, verbose
-                   as of `SinkPropRanker`; the default takes the best on the validation set
+    Parameters
+    ----------
+    gain : str or Gain, default "ndcg"
+        Gain to maximize, such as "ndcg", "ndcg@10", "p@5" or "rbp@0.8".
+    sigma : float or sequence of float, default (4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
+        Values of sigma to try, or a single one, in units of the spread of the regression's scores within
+        queries. They are used from the largest to the smallest.
+    penalty : float or sequence of float, default (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+        Regularization strengths to try, or a single one. They apply to the weights of normalized features.
+    balance : bool or int, default False
+        Sinkhorn normalization of the rank distribution: False for none, True for its limit, or a number of
+        iterations. As in the paper, it plays no role in training. `rank_distribution` returns the balanced
+        matrix, and `rank` the most likely assignment under it, by the short-cut Hungarian algorithm. Balance
+        changes the probabilities, but not the ranking, which is always the order of the scores.
+    top : int, default 200
+        Number of documents to which the Hungarian algorithm is applied if `balance` is not False.
+    max_iter : int, default 20
+        Maximum number of L-BFGS iterations at each sigma.
+    tol : float, default 1e-9
+        Relative improvement below which the optimization at a sigma ends.
+    selection : str or Selection, default "validation"
+        How the candidate is chosen: a `Selection`, or the name of its method. The default takes the best one
+        on the validation set.
+    normalization : {"standard", "query", "none"}, default "standard"
+        Feature scaling; see `SinkPropRanker`.
+    metric : str, default "ndcg@10"
+        Metric that `score` computes.
+    convention : str, default "letor"
+        Convention of the metrics; see `evaluate`.
+    n_threads : int, optional
+        Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`. Does
+        not change the model.
+    random_state : int, optional, default 0
+        Seed of the split, if the selection holds out queries or cross-validates.
+    verbose : bool, default True
+        Whether to show a progress line on a terminal.
 
-    A row's weight multiplies the gain of its document, in the best ranking too; a query's weight is that of
-    its gain in the mean.
+    Attributes
+    ----------
+    coef_ : array of shape (D,)
+        Weights of normalized features. Their scores have a standard deviation of 1 within training queries.
+    intercept_ : float
+        Always 0.
+    sigma_ : float
+        Sigma of the model, in units of these scores.
+    fit_result_ : TuningResult
+        Record of every candidate.
+    scaling_ : Scaling
+        Feature scaling of the model.
 
-    After `fit`: `coef_` (D,), the weights of normalized features, whose scores have the spread 1 within
-    training queries; `intercept_`, 0; `sigma_`, in units of these scores; `fit_result_`, the record of every
-    candidate; `scaling_`.
+    Notes
+    -----
+    A row's weight multiplies the gain of its document, also in the best ranking, by which NDCG divides. Query
+    weights are the weights of the mean over queries.
 
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)
     >>> y = np.digitize(X @ [1, 1, 0] + rng.normal(size=400), [0.5, 2])
@@ -135,12 +175,27 @@ class SoftRankRanker(LinearBaseline):
         sigma: float | None = None,
         qid: Ids | None = None,
     ) -> Floats:
-        """P of one query, the rows of X: P[j, r - 1] is the probability that row j is at rank r.
+        """Rank probabilities of the documents of one query, under the rank-binomial distribution.
 
-        `ranks` asks for some columns only. `sigma` is in units of the model's scores, whose spread within
-        training queries is 1; the default is that of the fit. Rows sum to 1; columns do so where `balance` is
-        True, and nearly after some iterations. `qid` need not be given; rows of several queries are then an
-        error.
+        They are the relaxation that the model was trained with, not calibrated frequencies.
+
+        Parameters
+        ----------
+        X : array of shape (n, D), DataFrame or Queries
+            Documents of one query.
+        ranks : array of shape (K,), optional
+            Ranks whose columns to return, from 1 to n; None returns all.
+        sigma : float, optional
+            Sigma, in units of the model's scores, whose standard deviation within training queries is 1. None
+            uses the sigma of the fit.
+        qid : array of shape (n,), optional
+            Query ids, used only to check that the rows belong to a single query.
+
+        Returns
+        -------
+        array of shape (n, n) or (n, K)
+            P: without `ranks`, P[j, r - 1] is the probability that row j has rank r. Rows sum to 1. Columns
+            sum to 1 if `balance` is True, and nearly so if it is a number of iterations.
         """
         scores = self._score_rows(*self._rows_of_one_query(X, qid, "rank_distribution"))
         P = self._distribution(scores, self.sigma_ if sigma is None else checked_sigma(sigma))
@@ -158,7 +213,7 @@ class SoftRankRanker(LinearBaseline):
             rows = np.arange(first, last) if groups.rows is None else groups.rows[first:last]
             P = self._distribution(scores[rows], self.sigma_)
             ranks[rows[choose_permutation(P, "shortcut", top=top)]] = np.arange(1, len(rows) + 1)
-            # equal scores have equal probabilities: of those the earlier row wins here, too
+            # equal scores have equal probabilities: of these, the earlier row ranks higher here, too
             by_row, by_rank = np.lexsort((rows, scores[rows])), np.lexsort((ranks[rows], scores[rows]))
             ranks[rows[by_row]] = ranks[rows[by_rank]]
         return ranks
@@ -178,7 +233,7 @@ class SoftRankRanker(LinearBaseline):
         return n_settings + (n_settings > 1)
 
     def _grid(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Sigmas and penalties, the largest first: from the most regular on."""
+        """Sigmas and penalties, each from the largest, which regularizes most, to the smallest."""
         return numbers("sigma", self.sigma, least=math.ulp(0.0))[::-1], numbers("penalty", self.penalty)[::-1]
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:

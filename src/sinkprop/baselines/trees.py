@@ -1,4 +1,4 @@
-"""Boosted trees: LambdaMART and its relatives, as LightGBM grows them."""
+"""Boosted trees grown by LightGBM: LambdaMART and related objectives."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ __all__ = ["LightGBMRanker"]
 
 
 OBJECTIVES = ("lambdarank", "rank_xendcg", "ranknet", "sinkprop")
-_OURS = ("ranknet", "sinkprop")  # whose derivatives LightGBM is given
-_LONGEST = 10_000  # documents of a query that LightGBM's lambdarank takes
-# what the ranker decides itself: LightGBM's name, and what to set instead
+_OURS = ("ranknet", "sinkprop")  # objectives whose derivatives sinkprop computes for LightGBM
+_LONGEST = 10_000  # largest number of documents per query that LightGBM's lambdarank takes
+# Parameters that the ranker sets itself: LightGBM's name, and what the user can set instead.
 _DECIDED = {
     "objective": "objective=",
     "num_iterations": "n_estimators=",
@@ -58,7 +58,7 @@ _DECIDED = {
 
 
 class TreeRanker(TunedRanker):
-    """A tuned ranker whose model is a booster, and how many of its trees."""
+    """A tuned ranker whose model is a booster and the number of its trees to use."""
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -66,7 +66,7 @@ class TreeRanker(TunedRanker):
         return tags
 
     def _sizes(self) -> list[int]:
-        """The numbers of trees that candidates have: every `step`-th, and the last."""
+        """Numbers of trees of the candidates: the multiples of `step`, and `n_estimators`."""
         most, every = whole("n_estimators", self.n_estimators, 1), whole("step", self.step, 1)
         return [*range(every, most, every), most]
 
@@ -75,39 +75,74 @@ class TreeRanker(TunedRanker):
 
 
 class LightGBMRanker(TreeRanker):
-    """Boosted trees for ranking, grown by LightGBM: `pip install "sinkprop[lightgbm]"`.
+    """Boosted trees for ranking, grown by LightGBM.
 
-    objective          "lambdarank"  LambdaMART: RankNet's gradients, each pair's times what its exchange
-                                     changes in NDCG (Burges 2010)
-                       "rank_xendcg" a cross-entropy that bounds NDCG (Bruch 2021)
-                       "ranknet"     the pairwise logistic loss alone (Burges et al. 2005)
-                       "sinkprop"    the expected gain, as `sinkprop.gbdt.BoostedRanker`, here with the same
-                                     candidates as the others
-    n_estimators       trees that are grown
-    num_leaves, learning_rate, min_child_samples
-                       as in LightGBM; one value of each, or several, of which every combination is tried
-    step               a candidate is every this many trees
-    truncation_level   of "lambdarank": pairs count that have a document among so many first ones
-    loss               of "sinkprop": fields of `sinkprop.gbdt.TreeLoss`, as {"gain": "ndcg@10"}; None takes
-                       its defaults
-    params             further parameters of LightGBM, by its names or their aliases: {"lambda_l2": 1.0}
-    selection          how one of the candidates is chosen: a `Selection`, or the name of its method
-    normalization      "none" or "query" (see `SinkPropRanker`); any other changes nothing for trees
-    metric             of `score`, under `convention`
-    n_threads          see `expected_gain`. The model is the same whatever their number
-    random_state       of splits, and of what "rank_xendcg" and "sinkprop" draw
-    verbose            False: no progress line even on a terminal
+    It needs LightGBM: `pip install "sinkprop[lightgbm]"`. Every combination of `num_leaves`, `learning_rate`
+    and `min_child_samples` is tried, at several numbers of trees, and validation queries select one of these
+    candidates.
 
-    All else is LightGBM's default. X may hold NaN, for missing; what is nearer to 0 than 1e-35 is 0 to
-    LightGBM. Labels are any numbers not below 0; "rank_xendcg" takes whole ones only. "lambdarank" takes
-    queries of up to 10,000 documents.
+    Parameters
+    ----------
+    objective : {"lambdarank", "rank_xendcg", "ranknet", "sinkprop"}, default "lambdarank"
+        Training objective. "lambdarank" is LambdaMART: RankNet's gradients, with each pair weighted by the
+        change in NDCG if the two documents swap places (Burges 2010). "rank_xendcg" is a cross-entropy that
+        bounds NDCG (Bruch 2021). "ranknet" is the pairwise logistic loss alone (Burges et al. 2005).
+        "sinkprop" is the expected gain, as in `sinkprop.gbdt.BoostedRanker`, with the same candidates as the
+        other objectives.
+    n_estimators : int, default 300
+        Number of trees to grow.
+    num_leaves : int or sequence of int, default (4, 10, 31)
+        Maximum number of leaves per tree; one value, or several to try.
+    learning_rate : float or sequence of float, default 0.05
+        Learning rate; one value, or several to try.
+    min_child_samples : int or sequence of int, default (100, 20)
+        Minimum number of documents per leaf; one value, or several to try.
+    step : int, default 10
+        Number of trees between candidates.
+    truncation_level : int, default 30
+        For "lambdarank": only pairs with a document among this many first ranks count.
+    loss : mapping, optional
+        For "sinkprop": fields of `sinkprop.gbdt.TreeLoss`, such as {"gain": "ndcg@10"}. None uses its
+        defaults.
+    params : mapping, optional
+        Further parameters of LightGBM, by their names or aliases, such as {"lambda_l2": 1.0}. All others have
+        LightGBM's defaults.
+    selection : str or Selection, default "validation"
+        How the candidate is chosen: a `Selection`, or the name of its method.
+    normalization : {"none", "query"}, default "none"
+        Feature scaling; see `SinkPropRanker`. Other scalings would not change the trees.
+    metric : str, default "ndcg@10"
+        Metric that `score` computes.
+    convention : str, default "letor"
+        Convention of the metrics; see `evaluate`.
+    n_threads : int, optional
+        Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`. Does
+        not change the model.
+    random_state : int, optional, default 0
+        Seed of splits and of the random draws of "rank_xendcg" and "sinkprop".
+    verbose : bool, default True
+        Whether to show a progress line on a terminal.
 
-    A row's weight is its own times its query's; LightGBM multiplies the row's derivatives by it. With
-    "ranknet" a pair counts as the product of its rows' weights, times its query's. With "sinkprop" they mean
-    what they mean to `expected_gain`.
+    Attributes
+    ----------
+    booster_ : lightgbm.Booster
+        The chosen trees.
+    n_trees_ : int
+        Number of chosen trees.
+    fit_result_ : TuningResult
+        Record of every candidate.
+    scaling_ : Scaling
+        Feature scaling of the model.
 
-    After `fit`: `booster_`, the `lightgbm.Booster` with the trees that were chosen, `n_trees_`, how many they
-    are, and `fit_result_`, the record of the choice.
+    Notes
+    -----
+    X may hold NaN for missing values. LightGBM treats values between -1e-35 and 1e-35 as 0. Labels may be any
+    numbers, 0 or more; "rank_xendcg" takes whole numbers only. "lambdarank" takes queries of up to 10,000
+    documents.
+
+    The weight of a row is its own times its query's, and LightGBM multiplies the row's derivatives by it.
+    With "ranknet", the weight of a pair is the product of its rows' weights, times its query's. With
+    "sinkprop", weights have the same meaning as for `expected_gain`.
     """
 
     def __init__(
@@ -168,7 +203,7 @@ class LightGBMRanker(TreeRanker):
         return len(self._grid()) * len(self._sizes())
 
     def _grid(self) -> list[dict[str, Any]]:
-        """The combinations, few leaves of many documents first."""
+        """Combinations of hyperparameters; those with few leaves of many documents come first."""
         return grid(
             num_leaves=leaves(self.num_leaves),
             min_child_samples=one_or_more(
@@ -178,7 +213,7 @@ class LightGBMRanker(TreeRanker):
         )
 
     def _tree_loss(self, seed: int) -> Any:
-        """How scores become derivatives with "sinkprop"; None with the others."""
+        """The `TreeLoss` of the objective "sinkprop"; None for the other objectives."""
         if self.objective != "sinkprop":
             return None
         from sinkprop.gbdt import TreeLoss
@@ -191,7 +226,7 @@ class LightGBMRanker(TreeRanker):
         return TreeLoss(**{"seed": seed, **given})
 
     def _further(self) -> dict[str, Any]:
-        """What LightGBM is given besides, by its own names."""
+        """The user's further parameters of LightGBM, with aliases replaced by LightGBM's main names."""
         if not self.params:
             return {}
         first = first_names()
@@ -216,10 +251,10 @@ class LightGBMRanker(TreeRanker):
             "metric": "none",
             "seed": seed % 2**31,
             "num_threads": openmp_threads(self.n_threads, len(data.y)),
-            # One thread sums a feature's histogram, so that no rounding depends on their number.
+            # One thread sums each feature's histogram, so rounding does not depend on the number of threads.
             "deterministic": True,
             "force_col_wise": True,
-            "feature_pre_filter": False,  # it depends on min_child_samples, and the grid shares the data
+            "feature_pre_filter": False,  # depends on min_child_samples, but all combinations share the data
             "verbosity": -1,
             **self._further(),
         }
@@ -228,12 +263,12 @@ class LightGBMRanker(TreeRanker):
         rows = lightgbm.Dataset(
             data.X,
             labels,
-            # our own functions know the queries, and have no limit to their length
+            # sinkprop's own objectives know the queries and do not limit their size
             group=None if self.objective in _OURS else data.groups.sizes,
             weight=None if self.objective in _OURS else data.row_weight,
             params=shared,
         ).construct()
-        # none where all are constant to LightGBM, which fails to change the objective then
+        # False if all features are constant to LightGBM, which then fails to change the objective
         splittable = any(rows.feature_num_bin(feature) for feature in range(data.X.shape[1]))
         derivatives, value = self._functions(data, seed)
         for number, setting in enumerate(self._grid()):
@@ -245,43 +280,43 @@ class LightGBMRanker(TreeRanker):
                 grown = size
                 scores: list[Floats] = []
                 ((_, _, at, _),) = booster.eval_train(_keeping(scores, value))
-                # The trees there are: where no leaf can be split any more, fewer than were asked for.
+                # There are fewer trees than asked for if no leaf could be split further.
                 model = booster, booster.num_trees()
                 yield Candidate({**setting, "trees": size}, model, at, (2 * number, i), scores[0])
 
     def _labels(self, data: TrainingSet) -> tuple[Floats, list[float]]:
-        """Labels as LightGBM takes them, and the gain of each label from 0 on."""
+        """Labels in the form that LightGBM takes, and the gain of each label from 0 on."""
         y = data.y
         if self.objective in _OURS:
             return y, []
-        NDCG().gains(y)  # refuses labels whose gain is too large a number
+        NDCG().gains(y)  # raises an error if the gain of a label is too large
         if self.objective == "rank_xendcg":
             odd = np.flatnonzero(y != np.floor(y))
             if len(odd):
                 raise ValueError(
-                    "labels must be whole numbers for objective='rank_xendcg', which rounds them down; there "
-                    f"is {y[odd[0]]}. Take 'lambdarank', 'ranknet' or 'sinkprop'."
+                    "labels must be whole numbers for objective='rank_xendcg', which rounds them down; got "
+                    f"{y[odd[0]]}. Use 'lambdarank', 'ranknet' or 'sinkprop'."
                 )
             return y, []
         if data.groups.longest > _LONGEST:
             n_docs = data.groups.sizes
             query = data.groups.queries.tolist()[int(n_docs.argmax())]
             raise ValueError(
-                f"query {query!r} has {n_docs.max()} documents; LightGBM's lambdarank takes {_LONGEST}. Give "
-                "fewer of them, or objective='sinkprop', 'ranknet' or 'rank_xendcg'."
+                f"query {query!r} has {n_docs.max()} documents; LightGBM's lambdarank takes at most "
+                f"{_LONGEST}. Give fewer of them, or objective='sinkprop', 'ranknet' or 'rank_xendcg'."
             )
-        # LightGBM wants whole labels below 31, and uses of them their order and the gains in a table: the
-        # numbers of the distinct labels do as well, with these labels' gains.
+        # LightGBM needs whole labels below 31, and uses only their order and a table of gains. So it gets the
+        # numbers of the distinct labels in place of the labels, with the gains of these labels.
         distinct, codes = np.unique(y, return_inverse=True)
         return codes.astype(np.float64), NDCG().gains(distinct).tolist()
 
     def _functions(
         self, data: TrainingSet, seed: int
     ) -> tuple[Callable[..., tuple[Any, Any]] | None, Callable[..., tuple[str, float, bool]]]:
-        """What LightGBM calls for the derivatives, None for its own, and what gives a candidate's value.
+        """Functions that LightGBM calls for the derivatives and for a candidate's value.
 
-        The value is the mean loss of a pair for "ranknet", the mean expected gain for "sinkprop", and NDCG
-        for the others, which have no loss.
+        The first is None for LightGBM's own objectives. The value is the mean loss per pair for "ranknet",
+        the mean expected gain for "sinkprop", and NDCG for the others.
         """
         if self.objective not in _OURS:
 
@@ -329,7 +364,7 @@ class LightGBMRanker(TreeRanker):
     def _set_model(self, model: Any) -> None:
         booster, n_trees = model
         self._text = booster_text(booster, n_trees)
-        # without the training data, and with no more trees than were chosen
+        # a copy without the training data, with only the chosen trees
         self.booster_ = booster_of(self._text, "LightGBMRanker")
         self.n_trees_ = self.booster_.num_trees()
 
@@ -337,7 +372,7 @@ class LightGBMRanker(TreeRanker):
         saved = super()._parameters_to_save()
         for name in ("loss", "params"):
             given = getattr(self, name) or {}
-            # a gain of the user's own functions is not data; predictions do not need it
+            # a user-defined gain cannot be saved; predictions do not need it
             kept = {
                 key: plain_data(value) for key, value in given.items() if not isinstance(value, RankLinear)
             }
@@ -357,7 +392,7 @@ class LightGBMRanker(TreeRanker):
 def _keeping(
     scores: list[Floats], value: Callable[..., tuple[str, float, bool]]
 ) -> Callable[..., tuple[str, float, bool]]:
-    """The function, which keeps the scores that LightGBM calls it with."""
+    """The function `value`, extended to append the scores that LightGBM passes to it to `scores`."""
 
     def kept(own: Floats, rows: object) -> tuple[str, float, bool]:
         scores.append(own.copy())
@@ -367,23 +402,23 @@ def _keeping(
 
 
 def check_normalization(name: str) -> None:
-    """A ValueError for a normalization that does nothing to trees."""
+    """Raise a ValueError for a normalization that has no effect on trees."""
     if name not in ("none", "query"):
         raise ValueError(
-            "normalization must be 'none' or 'query': trees split by the order of values, which no other "
-            f"changes; got {name!r}."
+            "normalization must be 'none' or 'query': trees split by the order of values, which others do "
+            f"not change; got {name!r}."
         )
 
 
 def grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
-    """Every combination of the values, the last name's changing first."""
+    """Every combination of the values; those of the last name change fastest."""
     return [
         dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())
     ]
 
 
 def one_or_more(name: str, given: Any, check: Callable[[Any], Any]) -> list[Any]:
-    """The values given, one or several, each checked and once, in their order."""
+    """The given value or values, checked, without duplicates and in increasing order."""
     found = sorted({check(value) for value in _several(given)})
     if not found:
         raise ValueError(f"{name} must be a number, or several; got none.")

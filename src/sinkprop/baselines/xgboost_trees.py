@@ -1,4 +1,4 @@
-"""Boosted trees as XGBoost grows them, with the candidates of `LightGBMRanker`."""
+"""Boosted trees grown by XGBoost, with the same kind of candidates as `LightGBMRanker`."""
 
 from __future__ import annotations
 
@@ -32,31 +32,61 @@ __all__ = ["XGBoostRanker"]
 
 
 _OBJECTIVE = "rank:ndcg"
-_LARGEST_LABEL = 31  # that XGBoost takes as a grade
+_LARGEST_LABEL = 31  # largest label that XGBoost accepts with gains 2^r - 1
 
 
 class XGBoostRanker(TreeRanker):
-    """Boosted trees by XGBoost's LambdaMART, "rank:ndcg": `pip install "sinkprop[xgboost]"`.
+    """Boosted trees for ranking, grown by XGBoost's LambdaMART, "rank:ndcg".
 
-    n_estimators       trees that are grown
-    num_leaves         of a tree, which is grown by the leaf that gains most, as LightGBM does: max_leaves
-    learning_rate      eta
-    min_child_weight   the least sum of curvatures in a leaf. XGBoost has no least number of documents: 1, its
-                       default, stands for LightGBM's default of 20, and so 5 for 100
-                       One value of each of the three, or several, of which every combination is tried
-    step               a candidate is every this many trees
-    selection          how one of the candidates is chosen: a `Selection`, or the name of its method
-    normalization      "none" or "query" (see `SinkPropRanker`); any other changes nothing for trees
-    metric             of `score`, under `convention`
-    n_threads          see `expected_gain`
-    random_state       of splits
-    verbose            False: no progress line even on a terminal
+    It needs XGBoost: `pip install "sinkprop[xgboost]"`. Every combination of `num_leaves`, `learning_rate`
+    and `min_child_weight` is tried, at several numbers of trees, and validation queries select one of these
+    candidates. All other parameters have XGBoost's defaults.
 
-    All else is XGBoost's default. X may hold NaN, for missing. Labels are any numbers not below 0: XGBoost
-    takes whole ones to 31, and is given the gains 2^r - 1 in place of others. It weighs queries, not rows.
+    Parameters
+    ----------
+    n_estimators : int, default 300
+        Number of trees to grow.
+    num_leaves : int or sequence of int, default (4, 10, 31)
+        Maximum number of leaves per tree, XGBoost's max_leaves; one value, or several to try. Trees grow by
+        splitting the leaf with the largest gain, as in LightGBM.
+    learning_rate : float or sequence of float, default 0.05
+        Learning rate, XGBoost's eta; one value, or several to try.
+    min_child_weight : float or sequence of float, default (5.0, 1.0)
+        Minimum sum of curvatures per leaf; one value, or several to try. XGBoost has no minimum number of
+        documents. Its default of 1 takes the place of LightGBM's default of 20, and so 5 takes that of 100.
+    step : int, default 10
+        Number of trees between candidates.
+    selection : str or Selection, default "validation"
+        How the candidate is chosen: a `Selection`, or the name of its method.
+    normalization : {"none", "query"}, default "none"
+        Feature scaling; see `SinkPropRanker`. Other scalings would not change the trees.
+    metric : str, default "ndcg@10"
+        Metric that `score` computes.
+    convention : str, default "letor"
+        Convention of the metrics; see `evaluate`.
+    n_threads : int, optional
+        Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`.
+    random_state : int, optional, default 0
+        Seed of splits, also passed to XGBoost.
+    verbose : bool, default True
+        Whether to show a progress line on a terminal.
 
-    After `fit`: `booster_`, the `xgboost.Booster` with the trees that were chosen, `n_trees_`, how many they
-    are, and `fit_result_`, the record of the choice.
+    Attributes
+    ----------
+    booster_ : xgboost.Booster
+        The chosen trees.
+    n_trees_ : int
+        Number of chosen trees.
+    fit_result_ : TuningResult
+        Record of every candidate.
+    scaling_ : Scaling
+        Feature scaling of the model.
+
+    Notes
+    -----
+    X may hold NaN for missing values. Labels may be any numbers, 0 or more. XGBoost takes whole numbers up to
+    31; in place of other labels, it gets their gains 2^r - 1. XGBoost weights queries, not rows: row weights
+    that are not all equal are an error.
     """
 
     no_row_weights = "XGBoost weighs queries, not documents"
@@ -96,7 +126,7 @@ class XGBoostRanker(TreeRanker):
         return len(self._grid()) * len(self._sizes())
 
     def _grid(self) -> list[dict[str, Any]]:
-        """The combinations, few heavy leaves first."""
+        """Combinations of hyperparameters; those with few, heavy leaves come first."""
         return grid(
             num_leaves=leaves(self.num_leaves),
             min_child_weight=one_or_more(
@@ -153,13 +183,13 @@ class XGBoostRanker(TreeRanker):
         return np.asarray(found, dtype=np.float64)
 
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
-        # a booster that was read would take all
+        # a booster that was loaded would use all threads
         self.booster_.set_param({"nthread": openmp_threads(self.n_threads, len(X))})
         return super()._score_rows(X, groups)
 
     def _set_model(self, model: Any) -> None:
         booster, n_trees = model
-        # without the training data, and with no more trees than were chosen
+        # a copy without the training data, with only the chosen trees
         self._text = bytes(booster[:n_trees].save_raw("json")).decode("utf-8")
         self.booster_ = _booster(self._text)
         self.n_trees_ = int(self.booster_.num_boosted_rounds())
@@ -175,11 +205,11 @@ class XGBoostRanker(TreeRanker):
 
 
 def _labels(data: TrainingSet) -> tuple[Floats, bool]:
-    """Labels as XGBoost takes them, and whether it is to make gains 2^r - 1 of them."""
+    """Labels in the form that XGBoost takes, and whether XGBoost shall turn them into gains 2^r - 1."""
     gains = NDCG().gains(data.y)
     if data.y.max() <= _LARGEST_LABEL and np.array_equal(data.y, np.floor(data.y)):
         return data.y, True
-    # NDCG does not change where all gains are divided by one number; XGBoost keeps them in single precision
+    # Dividing all gains by one number does not change NDCG, and XGBoost stores them in single precision.
     return gains / gains.max(), False
 
 
@@ -189,7 +219,7 @@ def _booster(text: str) -> Any:
     xgboost = _xgboost()
     booster = xgboost.Booster()
     try:
-        # else XGBoost takes all threads there are to read it, and in a forked process waits for them for ever
+        # otherwise XGBoost uses all threads to read it, and in a forked process waits for them forever
         with threadpool_limits(1, user_api="openmp"):
             booster.load_model(bytearray(text.encode("utf-8")))
     except xgboost.core.XGBoostError as error:

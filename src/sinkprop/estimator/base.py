@@ -1,7 +1,8 @@
 """The base class of all rankers: scikit-learn's interface, with queries.
 
-`fit(X, y, qid=...)`, `predict(X)`, `rank(X, qid=...)`, `score(X, y, qid=...)`, `save` and `load`. A subclass
-fits and turns features into scores; what is given is checked here, by the functions of `fit_arguments.py`.
+It defines `fit(X, y, qid=...)`, `predict(X)`, `rank(X, qid=...)`, `score(X, y, qid=...)`, `save` and `load`.
+A subclass trains a model and computes scores from features. The base class checks the arguments, with the
+functions of `fit_arguments.py`.
 """
 
 from __future__ import annotations
@@ -39,12 +40,11 @@ R = TypeVar("R", bound="BaseRanker")
 class BaseRanker(RankerInputs):
     """A ranker as a scikit-learn estimator.
 
-    Rows are documents, `qid` says which query each belongs to: any hashable ids, in any order. `group=`, the
-    sizes of consecutive queries, is taken in its place. Labels are relevance, not below 0; larger scores
-    rank higher.
+    Rows are documents. `qid` names the query of each row: any hashable ids, in any order. `group=`, the sizes
+    of consecutive queries, may be given instead. Labels are relevance, 0 or more. Larger scores rank higher.
     """
 
-    # where scikit-learn routes metadata, queries go along without being asked for
+    # With scikit-learn's metadata routing enabled, qid is passed on without set_fit_request and the like.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True}
     __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True}
     __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
@@ -68,16 +68,38 @@ class BaseRanker(RankerInputs):
         sample_weight: ArrayLike | None = None,
         query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
     ) -> R:
-        """Fit to the documents X (N, D) with labels y (N,) of the queries qid (N,).
+        """Fit the ranker to labeled documents, grouped into queries.
 
-        X              `Queries`; or an array or a frame, with y and qid; or a `StoredQueries` or its path, or
-                       a list of LETOR files: rankers that cannot read them as they go load them. With
-                       cluster= also a Dask DataFrame, with y and qid the names of its columns or Dask Series
-                       of the same partitions
-        eval_set       queries that help to choose and are not trained on: `Queries`, or [(X, y)] with
-                       eval_qid or eval_group; an item may be `Queries` or a stored set
-        sample_weight  (N,) row weights
-        query_weight   (Q,) by first appearance, (N,) by row, or {id: weight}
+        Parameters
+        ----------
+        X : array of shape (N, D), DataFrame, Queries, StoredQueries, path or list of paths
+            Documents. An array or a frame comes with `y` and `qid`. `Queries`, a `StoredQueries` or its path,
+            and a list of LETOR files hold their own labels and query ids. A ranker that cannot stream a
+            stored set or files loads them. With a `cluster` parameter, X may also be a Dask DataFrame.
+        y : array of shape (N,), optional
+            Labels: the relevance of each document, 0 or more. With a Dask DataFrame, the name of its column
+            or a Dask Series with the same partitions.
+        qid : array of shape (N,), optional
+            Query id of each row: any hashable values, in any order. With a Dask DataFrame, the name of its
+            column or a Dask Series with the same partitions.
+        group : array of shape (Q,), optional
+            Sizes of consecutive queries, in place of `qid`.
+        eval_set : Queries, StoredQueries, path or list of (X, y) pairs, optional
+            Validation queries. They help to choose the model, but the final model is not trained on them. An
+            item of the list may also be `Queries` or a stored set.
+        eval_qid : sequence of arrays, optional
+            Query ids of each (X, y) pair of `eval_set`.
+        eval_group : sequence of arrays, optional
+            Sizes of consecutive queries for each (X, y) pair of `eval_set`, in place of `eval_qid`.
+        sample_weight : array of shape (N,), optional
+            Row weights.
+        query_weight : array of shape (Q,) or (N,), or mapping, optional
+            Query weights: one per query in order of first appearance, one per row, or {id: weight}.
+
+        Returns
+        -------
+        self
+            The fitted ranker.
         """
         check_metric(self.metric, self.convention)
         weights, evaluation = (sample_weight, query_weight), (eval_set, eval_qid, eval_group)
@@ -92,25 +114,43 @@ class BaseRanker(RankerInputs):
     def _fit_elsewhere(
         self, X: Any, y: Any, qid: Any, group: Any, evaluation: tuple[Any, Any, Any], weights: tuple[Any, Any]
     ) -> bool:
-        """Whether the ranker was fitted to queries where they are: on disk, or on a cluster.
+        """Fit to queries on disk or on a cluster without loading them; return whether that was done.
 
-        evaluation  eval_set, eval_qid and eval_group;  weights  sample_weight and query_weight, of `fit`
+        evaluation  Arguments eval_set, eval_qid and eval_group of `fit`.
+        weights     Arguments sample_weight and query_weight of `fit`.
         """
         return False
 
     @abstractmethod
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
-        """Set `scaling_` and what `_score_rows` needs."""
+        """Train the model; set `scaling_` and the attributes that `_score_rows` needs."""
 
     @abstractmethod
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
-        """Scores (N,) of rows that `_by_query` has seen, and their queries where they were given."""
+        """Scores (N,) of rows that `_by_query` returned.
+
+        `groups` holds their queries, or None if the caller gave none.
+        """
 
     def predict(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
-        """Scores of the rows, (N,): larger ranks higher. They compare documents of one query, nothing else.
+        """Score documents.
 
-        `qid` is needed only where features are normalized per query. X may be `Queries`, or a `StoredQueries`
-        or its path, which is read a block at a time; both without qid.
+        Scores are comparable only between documents of the same query.
+
+        Parameters
+        ----------
+        X : array of shape (N, D), DataFrame, Queries, StoredQueries or path
+            Documents. A stored set is read one block at a time.
+        qid : array of shape (N,), optional
+            Query id of each row. Needed only if features are normalized per query or if a document's score
+            depends on the other documents of its query. Not allowed with `Queries` or a stored set.
+        group : array of shape (Q,), optional
+            Sizes of consecutive queries, in place of `qid`.
+
+        Returns
+        -------
+        array of shape (N,)
+            Scores; larger ranks higher.
         """
         stored = self._given_stored(X, qid=qid, group=group)
         if stored is not None:
@@ -121,22 +161,48 @@ class BaseRanker(RankerInputs):
         return self._score_rows(self._by_query(X, groups), groups)
 
     def outputs(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
-        """Outputs of the model: one score per row, (N,), or two numbers, (N, 2), with a partitioned measure.
+        """Compute the outputs of the model: its scores, or two numbers per row with a partitioned measure.
 
-        `qid` is needed only where features are normalized per query. X may be `Queries`, without qid.
+        Parameters
+        ----------
+        X : array of shape (N, D), DataFrame or Queries
+            Documents.
+        qid : array of shape (N,), optional
+            Query id of each row. Needed only if features are normalized per query or if a document's score
+            depends on the other documents of its query. Not allowed with `Queries`.
+        group : array of shape (Q,), optional
+            Sizes of consecutive queries, in place of `qid`.
+
+        Returns
+        -------
+        array of shape (N,) or (N, 2)
+            One score per row, or the two parameters of each row's distribution over ranks.
         """
         X, groups = self._rows(X, qid, group)
         return self._theta(self._by_query(X, groups), groups)
 
     def _theta(self, X: NDArray[Any], groups: Groups | None) -> Floats:
-        """The outputs of rows that `_by_query` has seen."""
+        """Outputs of the model for rows that `_by_query` returned."""
         return self._score_rows(X, groups)
 
     def rank(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Integers:
-        """Ranks of the rows in their queries, (N,): 1 for the top. Of equal scores the earlier row wins.
+        """Rank documents within their queries.
 
-        X may be `Queries`, or a `StoredQueries` or its path, which is read a block at a time; both without
-        qid.
+        Of two documents with equal scores, the earlier row ranks higher.
+
+        Parameters
+        ----------
+        X : array of shape (N, D), DataFrame, Queries, StoredQueries or path
+            Documents. A stored set is read one block at a time.
+        qid : array of shape (N,), optional
+            Query id of each row. Needed, unless `group` is given or X holds its own queries.
+        group : array of shape (Q,), optional
+            Sizes of consecutive queries, in place of `qid`.
+
+        Returns
+        -------
+        array of shape (N,)
+            Rank of each row in its query; 1 is the top.
         """
         stored = self._given_stored(X, qid=qid, group=group)
         if stored is not None:
@@ -158,9 +224,26 @@ class BaseRanker(RankerInputs):
     ) -> float:
         """Mean of `metric` over the queries, under `convention`.
 
-        X may be `Queries`, or a `StoredQueries` or its path, which is read a block at a time; both without y
-        and qid.
-        `sample_weight` is there because scikit-learn's Pipeline passes it: metrics have no row weights.
+        Parameters
+        ----------
+        X : array of shape (N, D), DataFrame, Queries, StoredQueries or path
+            Documents. A stored set is read one block at a time.
+        y : array of shape (N,), optional
+            Labels. Not allowed with `Queries` or a stored set, which hold their own.
+        qid : array of shape (N,), optional
+            Query id of each row. Needed, unless `group` is given or X holds its own queries.
+        group : array of shape (Q,), optional
+            Sizes of consecutive queries, in place of `qid`.
+        query_weight : array of shape (Q,) or (N,), or mapping, optional
+            Query weights: one per query in order of first appearance, one per row, or {id: weight}.
+        sample_weight : None
+            Must be None, since ranking metrics have no row weights. The parameter exists because
+            scikit-learn's Pipeline passes it.
+
+        Returns
+        -------
+        float
+            The mean; larger is better.
         """
         if sample_weight is not None:
             raise ValueError("score: a ranking metric has no row weights; give query_weight.")
@@ -169,7 +252,7 @@ class BaseRanker(RankerInputs):
             return self._stored_score(stored, query_weight)
         labels = X.y if isinstance(X, Queries) else y
         if labels is None:
-            raise ValueError("score needs y, one label a row.")
+            raise ValueError("score needs y, one label per row.")
         X, groups = self._rows_in_queries(X, qid, group, "score", y=y)
         labels = as_labels(labels, len(X), rows_of="X")
         ranks = self._ranks(self._by_query(X, groups), groups)
@@ -185,14 +268,14 @@ class BaseRanker(RankerInputs):
         return next(iter(result.values()))
 
     def _fill(self, out: NDArray[Any], stored: StoredQueries, work: Any) -> None:
-        """What work(X, groups) gives the rows of each block, one block after another."""
+        """Write work(X, groups) of each block to the block's rows of `out`."""
         first = 0
         for X, block in self._stored_rows(stored):
             out[first : first + len(block)] = work(X, block.groups)
             first += len(block)
 
     def _stored_rows(self, stored: StoredQueries) -> Iterator[tuple[NDArray[Any], Queries]]:
-        """Each block of a stored set, with its features as `_score_rows` takes them."""
+        """Yield the features of each block of a stored set, ready for `_score_rows`, and the block."""
         columns = stored.columns_of(getattr(self, "feature_names_in_", None))
         for block in stored.blocks():
             X = block.X if columns is None else np.ascontiguousarray(block.X[:, columns])
@@ -216,17 +299,41 @@ class BaseRanker(RankerInputs):
         return next(iter(result.values()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as readable text with a checksum; an old file stays until the new one is whole."""
+        """Write the fitted ranker to a file: readable text with a checksum.
+
+        An existing file is replaced only once the new one is complete.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write.
+        """
         check_is_fitted(self)
         write_model(path, type(self).__name__, self._record(), about=self._about())
 
     @classmethod
     def load(cls: type[R], path: str | os.PathLike[str]) -> R:
-        """The model that `save` wrote; a damaged, newer or other file is a `ModelFileError`."""
+        """Read a ranker that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or path
+            File to read.
+
+        Returns
+        -------
+        ranker
+            The fitted ranker.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is damaged, is in a newer format, or does not hold a ranker of this class.
+        """
         return cls._from_record(path, read_model(path, kind=cls.__name__).state)
 
     def _about(self) -> dict[str, Any]:
-        """What a person who opens the file should know."""
+        """Summary of the model for a person who opens the file."""
         return {
             "metric": str(self.metric),
             "convention": str(self.convention),
@@ -252,7 +359,7 @@ class BaseRanker(RankerInputs):
     def _from_record(
         cls: type[R], path: str | os.PathLike[str], state: dict[str, Any], **parameters: Any
     ) -> R:
-        """The ranker that `_record` described; `parameters` take the place of those in the record."""
+        """Rebuild the ranker that `_record` described; `parameters` override those in the record."""
         try:
             ranker = cls(**{**cls._parameters_from_saved(state["parameters"]), **parameters})
             ranker.n_features_in_ = int(state["n_features"])
@@ -264,7 +371,7 @@ class BaseRanker(RankerInputs):
             ranker._restore(state["fitted"])
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
-                f"{os.fspath(path)}: a whole file, but not a {cls.__name__} that sinkprop "
+                f"{os.fspath(path)}: the file is complete, but it is not a {cls.__name__} that sinkprop "
                 f"{sinkprop.__version__} can read ({type(error).__name__}: {error})."
             ) from None
         return ranker
@@ -278,7 +385,7 @@ class BaseRanker(RankerInputs):
 
     @abstractmethod
     def _fitted_state(self) -> dict[str, Any]:
-        """What `_restore` needs, as plain data."""
+        """Fitted state that `_restore` takes, as plain data."""
 
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None: ...
@@ -289,7 +396,7 @@ class BaseRanker(RankerInputs):
 
 
 def seed_of(random_state: Any) -> int:
-    """A seed from what scikit-learn takes as random_state."""
+    """Integer seed from any value that scikit-learn accepts as random_state."""
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))

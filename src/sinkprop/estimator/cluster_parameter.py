@@ -9,7 +9,7 @@ __all__ = ["cloned", "portable"]
 
 
 def cloned(ranker: Any, clone: Any) -> Any:
-    """A clone that works on the same cluster: a client is no parameter to copy."""
+    """Clone of a ranker on the same cluster. The cluster client is shared, since it cannot be copied."""
     bare = copy.copy(ranker)
     bare.cluster = None
     made = clone(bare)
@@ -18,7 +18,7 @@ def cloned(ranker: Any, clone: Any) -> Any:
 
 
 def portable(state: dict[str, Any]) -> dict[str, Any]:
-    """The state of a ranker with the address of its cluster in place of a connection to it."""
+    """State of a ranker in which the address of its cluster replaces the connection to it."""
     cluster = state.get("cluster")
     if cluster is None or isinstance(cluster, str | int):
         return state

@@ -26,7 +26,7 @@ Criterion = Callable[[TrainingSet, Floats], Floats]
 
 
 def mean_criterion(criterion_of: Criterion, part: TrainingSet, scores: Floats) -> float:
-    """The mean criterion of scores over a part's own queries, which count by their weights."""
+    """Mean criterion of scores over the queries of `part`, weighted by the query weights."""
     weight = part.query_weight
     return float(
         mean_over_queries(criterion_of(part, scores), None if weight is None or not weight.any() else weight)
@@ -34,12 +34,13 @@ def mean_criterion(criterion_of: Criterion, part: TrainingSet, scores: Floats) -
 
 
 def metric_criterion(names: str | Sequence[str], convention: str | Convention) -> tuple[Criterion, str]:
-    """The mean of these metrics for each query, and its name."""
+    """Function that computes the mean of these metrics for each query, and the criterion's name."""
     metrics, stated = parse_metrics(names), as_convention(convention)
 
     def criterion_of(part: TrainingSet, scores: Floats) -> Floats:
         values = list(values_by_query(part.y, scores, part.groups, metrics, stated).values())
-        # one after the other: np.mean would add those of a single query in another order than those of many
+        # Added one after another: np.mean would add the values of a single query in a different order than
+        # those of many queries.
         return reduce(np.add, values) / len(values)
 
     return criterion_of, names if isinstance(names, str) else ",".join(map(str, names))
@@ -48,12 +49,16 @@ def metric_criterion(names: str | Sequence[str], convention: str | Convention) -
 def gain_criterion(
     gain: Gain, selection: Selection, convention: str, *, weighted: bool
 ) -> tuple[Criterion, str]:
-    """The function that gives the criterion of each query, and its name: where none is named, the gain's."""
+    """Function that computes the criterion of each query, and the criterion's name.
+
+    If the selection names no criterion, it follows from the gain: NDCG@1 to NDCG@10 for NDCG without row
+    weights, and else the training gain itself.
+    """
     if selection.criterion is None and (weighted or not isinstance(gain, NDCG)):
         settings = native_settings(SmoothedIndicator(0.05), 1, 0)
 
         def gain_itself(part: TrainingSet, scores: Floats) -> Floats:
-            # whole numbers, twenty sigmas apart: Pi is the permutation matrix to the last bit
+            # The scores are integers, twenty sigmas apart, so Pi is the permutation matrix to the last bit.
             apart = -ranks_of(as_one_score_a_row(scores), part.groups).astype(np.float64)
             return grouped_gain(apart, part.y, part.groups, gain, settings, part.sample_weight, None)[0]
 

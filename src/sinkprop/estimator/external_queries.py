@@ -1,4 +1,4 @@
-"""Queries that `fit` takes in place of arrays: stored sets, files, frames of a cluster."""
+"""Queries that `fit` accepts instead of arrays: stored sets, files and Dask DataFrames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["as_stored", "in_memory", "no_arrays", "nothing_beside"]
 
 
 def as_stored(X: Any) -> StoredQueries | None:
-    """The stored set that is given, itself or by its path; None for anything else."""
+    """The stored set that X is or that its path names; None for anything else."""
     if isinstance(X, str | os.PathLike):
         from sinkprop.store import open_queries
 
@@ -27,9 +27,9 @@ def as_stored(X: Any) -> StoredQueries | None:
 
 
 def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any, cluster: bool = False) -> None:
-    """A ValueError where arrays were given beside queries that have their own.
+    """Raise a ValueError if arrays were given together with an X that holds its own.
 
-    cluster  whether the fit is on one, where X may be a Dask DataFrame
+    cluster  Whether the fit runs on a cluster, so that X may be a Dask DataFrame.
     """
     if not cluster:
         _no_frame_of_cluster(X)
@@ -48,22 +48,22 @@ def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any, clust
 
 
 def nothing_beside(what: str, **given: Any) -> None:
-    """A ValueError where arrays were given beside queries that have their own."""
+    """Raise a ValueError if arrays were given together with queries that hold their own."""
     for name, value in given.items():
         if value is not None:
-            raise ValueError(f"{name} is in {what}, and is not to be given with it.")
+            raise ValueError(f"{name} is already in {what}; do not give it again.")
 
 
 def _no_frame_of_cluster(X: Any) -> None:
     if is_frame_of_cluster(X):
         raise ValueError(
-            "X is a Dask DataFrame: give cluster=, as SinkPropRanker(cluster=client), or take X.compute(), "
-            "which has its rows in memory."
+            "X is a Dask DataFrame: give cluster=, for example SinkPropRanker(cluster=client), or take "
+            "X.compute(), which loads its rows into memory."
         )
 
 
 def in_memory(X: Any) -> Queries:
-    """A stored set, or files of LETOR text, as arrays to train on or to judge by."""
+    """Load a stored set or files of LETOR text into arrays, for training or validation."""
     stored = as_stored(X)
     if stored is not None:
         stored.require_labels("training")
@@ -74,7 +74,7 @@ def in_memory(X: Any) -> Queries:
 
 
 def _read(paths: Sequence[Any]) -> Queries:
-    """The queries of several files of LETOR text; a query in two of them is an error."""
+    """Load the queries of several files of LETOR text. A query may not occur in two files."""
     from sinkprop.data.letor import load_letor
 
     parts = [load_letor(path) for path in paths]
@@ -83,14 +83,14 @@ def _read(paths: Sequence[Any]) -> Queries:
         if part.n_features != parts[0].n_features:
             raise ValueError(
                 f"{os.fspath(path)} has {part.n_features} features, but {os.fspath(paths[0])} has "
-                f"{parts[0].n_features}. If lines leave out zeros, convert the files by `sinkprop convert` "
+                f"{parts[0].n_features}. If lines leave out zeros, convert the files with `sinkprop convert` "
                 f"with --n-features {max(part.n_features, parts[0].n_features)}."
             )
         for query in part.groups.queries.tolist():
             if first.setdefault(query, i) != i:
                 raise ValueError(
                     f"query {query!r} is in two files, {os.fspath(paths[first[query]])} and "
-                    f"{os.fspath(path)}. Put its documents into one."
+                    f"{os.fspath(path)}. Put its documents into one file."
                 )
     X, y, qid = (np.concatenate([getattr(part, name) for part in parts]) for name in ("X", "y", "qid"))
     return Queries(X, y, qid)

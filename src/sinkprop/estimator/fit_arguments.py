@@ -1,4 +1,4 @@
-"""Arguments of `fit` beside features, checked: labels, weights, groups and evaluation sets."""
+"""Checks of the arguments of `fit` other than features: labels, weights, groups, evaluation sets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def ids_of_sizes(sizes: ArrayLike, n: int) -> Integers:
-    """Query numbers of n rows from the sizes of consecutive queries."""
+    """Query number of each of n rows, from the sizes of consecutive queries."""
     array = np.asarray(sizes)
     if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.all(array == np.floor(array)):
         raise ValueError("group must be a sequence of whole numbers: the sizes of consecutive queries.")
@@ -38,7 +38,7 @@ def ids_of_sizes(sizes: ArrayLike, n: int) -> Integers:
 
 
 def label_column(y: ArrayLike, name: str) -> NDArray[Any]:
-    """One number a row, with scikit-learn's words for what it is not."""
+    """Labels as an array with one number per row; errors use scikit-learn's wording."""
     column: NDArray[Any] = column_or_1d(y, warn=True)
     if column.dtype.kind in "OU":  # numbers in a column of objects are numbers
         try:
@@ -58,7 +58,10 @@ def label_column(y: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def text_column(X: Any) -> Any:
-    """The first column of a frame that does not hold numbers; None where all do, and for what is no frame."""
+    """Name of the first column of a frame that does not hold numbers.
+
+    None if all columns hold numbers or X is not a frame.
+    """
     return next((name for name in getattr(X, "columns", ()) if not _is_numeric(np.asarray(X[name]))), None)
 
 
@@ -71,7 +74,7 @@ def _is_numeric(values: NDArray[Any]) -> bool:
 
 
 def warn_of_what_is_no_feature(X: NDArray[Any], names: Any, labels: Floats, qid: Any) -> None:
-    """A warning where a frame's column is the label or the query id, which nobody means to train on."""
+    """Warn if a column of a frame holds the labels or the query ids, which are not meant as features."""
     if names is None:
         return
     ids = None if qid is None else np.asarray(qid)
@@ -79,39 +82,40 @@ def warn_of_what_is_no_feature(X: NDArray[Any], names: Any, labels: Floats, qid:
         if given is None or given.dtype.kind not in "iuf" or given.shape != (len(X),):
             continue
         values = given.astype(X.dtype)
-        if values.min() == values.max():  # a constant says nothing, and may be any column
+        if values.min() == values.max():  # any constant column could equal constant labels by chance
             continue
         for column in np.flatnonzero(X[0] == values[0]):
             if np.array_equal(X[:, column], values):
                 warnings.warn(
-                    f"fit: the column {str(names[column])!r} of X holds {what}, and is taken for a feature. "
-                    f"Leave it out, as by X.drop(columns=[{str(names[column])!r}]).",
+                    f"fit: the column {str(names[column])!r} of X holds {what}, but is used as a feature. "
+                    f"Leave it out, for example with X.drop(columns=[{str(names[column])!r}]).",
                     UserWarning,
                     stacklevel=4,  # where fit was called
                 )
 
 
 def expanded_weight(weight: ArrayLike, n: int) -> Floats:
+    """Row weights (n,) from an array, or from one number for all rows."""
     array = np.asarray(weight)
     return as_sample_weight(np.full(n, array) if array.ndim == 0 else array, n)
 
 
 def is_pair(eval_set: Any) -> bool:
-    """Whether it is (X, y) itself rather than a list of such."""
+    """Whether `eval_set` is a single (X, y) pair rather than a list of pairs."""
     return isinstance(eval_set, tuple) and len(eval_set) == 2 and not isinstance(eval_set[0], tuple)
 
 
 def evaluation_items(eval_set: Any) -> list[Any]:
-    """The sets of `eval_set`, of which a single one need not be in a list."""
+    """The evaluation sets as a list. A single set need not be given in a list."""
     return [eval_set] if is_pair(eval_set) or has_own_queries(eval_set) else list(eval_set)
 
 
 def one_each(values: Any, n: int, name: str) -> list[Any]:
-    """One item an evaluation set; the array of a single set need not stand in a list."""
+    """List with one item per evaluation set. The array of a single set need not be given in a list."""
     if values is None:
         return [None] * n
     several = isinstance(values, list | tuple) and len(values) > 0 and np.ndim(values[0]) == 1
     items = list(values) if several else [values]
     if len(items) != n:
-        raise ValueError(f"{name} must have one item an evaluation set: {n}; got {len(items)}.")
+        raise ValueError(f"{name} must have one item per evaluation set: {n}; got {len(items)}.")
     return items

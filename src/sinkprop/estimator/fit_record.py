@@ -13,13 +13,18 @@ __all__ = ["FitRecord"]
 class FitRecord:
     """Outcome of a fit.
 
-    status     how it ended, as "finished" or "interrupted"; `message` says it in a sentence
-    criterion  name of the criterion that chose the model; empty where nothing did
-    validated_on  queries that chose: "21 validation queries", "cross-validation over 84 queries in 5 parts";
-               empty where none did
+    Parameters
+    ----------
+    status : str
+        How the fit ended, such as "finished" or "interrupted".
+    criterion : str
+        Name of the criterion that selected the model; empty if there was nothing to select.
+    validated_on : str
+        Queries that selected the model, such as "21 validation queries" or "5-fold cross-validation over 84
+        queries"; empty if none did.
     """
 
-    messages: ClassVar[Mapping[str, str]]  # of a subclass: the sentence of each status
+    messages: ClassVar[Mapping[str, str]]  # set by each subclass: one sentence per status
 
     status: str
     criterion: str
@@ -27,4 +32,5 @@ class FitRecord:
 
     @property
     def message(self) -> str:
+        """The status as a sentence."""
         return self.messages[self.status]

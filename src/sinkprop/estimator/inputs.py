@@ -1,4 +1,4 @@
-"""Inputs of a ranker's methods, checked: features, labels and queries."""
+"""Checks of the inputs of a ranker's methods: features, labels and queries."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Ids = ArrayLike | Sequence[Hashable]
 
 
 class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """What a ranker is given, as checked rows and the queries that they belong to."""
+    """Base class that turns the arguments of a ranker's methods into checked rows grouped by query."""
 
     def _know_features(self, n_features: int, names: Sequence[str] | None) -> None:
-        """Remember the number of features and their names, where X is not an array that tells them."""
+        """Set the number of features and their names for an X that is not an array or a frame."""
         self.n_features_in_ = int(n_features)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
@@ -48,7 +48,10 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             del self.feature_names_in_
 
     def _given_stored(self, X: Any, **given: Any) -> StoredQueries | None:
-        """The stored set that X is or names, if it has the features of the model; None for other data."""
+        """The stored set that X is or whose path X is; None for other data.
+
+        Raises a ValueError if the set does not have the features of the model.
+        """
         stored = as_stored(X)
         if stored is None:
             return None
@@ -66,7 +69,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
     def _rows(
         self, X: Any, qid: Ids | None, group: ArrayLike | None, **given: Any
     ) -> tuple[NDArray[Any], Groups | None]:
-        """Features of the rows, checked, and their queries where they are known."""
+        """Checked features of the rows, and their queries or None if those are not known."""
         if isinstance(X, Queries):
             nothing_beside("the Queries", qid=qid, group=group, **given)
             return self._features_of(X), X.groups
@@ -76,18 +79,18 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
     def _rows_in_queries(
         self, X: Any, qid: Ids | None, group: ArrayLike | None, what: str, **given: Any
     ) -> tuple[NDArray[Any], Groups]:
-        """The same for `what`, a method that cannot do without the queries."""
+        """Checked features of the rows and their queries, for the method `what`, which needs queries."""
         features, groups = self._rows(X, qid, group, **given)
         return features, self._required(groups, len(features), what)
 
     def _rows_of_one_query(self, X: Any, qid: Ids | None, what: str) -> tuple[NDArray[Any], Groups]:
-        """Normalized features of one query; a ValueError where `qid`, which may be left out, has several."""
+        """Normalized features of one query. `qid` may be None; a ValueError if it has several queries."""
         features, groups = self._rows(X, qid, None)
         if groups is not None and len(groups.queries) > 1:
             first = groups.queries.tolist()[0]
             raise ValueError(
-                f"{what} is of one query, but qid has {len(groups.queries)}. Give the rows of one, as "
-                f"X[qid == {first!r}]."
+                f"{what} takes one query, but qid has {len(groups.queries)}. Give the rows of one query, for "
+                f"example X[qid == {first!r}]."
             )
         one = group_rows(None, len(features))
         return self._by_query(features, one), one
@@ -103,7 +106,10 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
         name: str = "",
     ) -> TrainingSet:
-        """Checked rows, sorted by query. `name` tells an evaluation set's arrays from the training ones."""
+        """Checked rows, sorted by query.
+
+        name  Prefix of argument names in errors: "eval_set " for an evaluation set, empty for training data.
+        """
         if is_elsewhere(X) or isinstance(X, Queries):
             no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
             queries = X if isinstance(X, Queries) else in_memory(X)
@@ -111,7 +117,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             return self._sorted_set(X, queries.y, queries.groups, sample_weight, query_weight)
         if y is None:
             raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: one label a row."
+                f"{type(self).__name__} requires y to be passed, but the target y is None: one label per row."
             )
         X = self._features(X, reset=not name, name=f"{name}X")
         n = len(X)
@@ -120,9 +126,9 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             warn_of_what_is_no_feature(X, getattr(self, "feature_names_in_", None), labels, qid)
         if qid is None and group is None:
             if name:
-                raise ValueError(f"{name}qid is missing: one query id a row of {name}X.")
+                raise ValueError(f"{name}qid is missing: one query id per row of {name}X.")
             warnings.warn(
-                f"fit: no qid was given, so all {n} rows count as one query. Pass qid=, one id a row.",
+                f"fit: no qid was given, so all {n} rows count as one query. Pass qid=, one id per row.",
                 UserWarning,
                 stacklevel=3,  # where fit was called
             )
@@ -178,17 +184,17 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         return found
 
     def _stored_eval_set(self, item: Any) -> Any:
-        """A stored set to judge by, its features in the order of the training set's by their names.
+        """A stored validation set, its features matched to those of the training set by name.
 
-        Here it is loaded; rankers that read it as they go have their own way.
+        This method loads the set. Rankers that stream stored sets override it.
         """
         return self._training_set(self._given_stored(item), name="eval_set ")
 
     def _features_of(self, queries: Queries, *, reset: bool = False, name: str = "X") -> NDArray[Any]:
-        """Features of `Queries`, checked, in the order of those fitted to by their names."""
+        """Checked features of `Queries`, in the order of the features of the fit if both have names."""
         columns = None if reset else queries.columns_of(getattr(self, "feature_names_in_", None))
         X = queries.X if columns is None else np.ascontiguousarray(queries.X[:, columns])
-        with warnings.catch_warnings():  # they may have names; scikit-learn looks for those of frames
+        with warnings.catch_warnings():  # Queries hold the names; scikit-learn looks for names of frames only
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             features = self._features(X, reset=reset, name=name)
         if reset and queries.feature_names is not None:
@@ -207,24 +213,22 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             if column is None:
                 raise
             raise ValueError(
-                f"{name} must hold numbers, but its column {column!r} does not: {error}. Leave it out, as by "
-                f"X.drop(columns=[{column!r}]), or encode it as numbers; query ids are passed as qid=."
+                f"{name} must hold numbers, but its column {column!r} does not: {error}. Leave it out, for "
+                f"example with X.drop(columns=[{column!r}]), or encode it as numbers; pass query ids as qid=."
             ) from None
         allow_nan = self.__sklearn_tags__().input_tags.allow_nan
         names = getattr(self, "feature_names_in_", None) if hasattr(X, "columns") else None
         return as_features(values, name=name, allow_nan=allow_nan, columns=names)
 
     def _required(self, groups: Groups | None, n: int, what: str) -> Groups:
-        """The queries of n rows; a ValueError where `what` needs them and they are not known."""
+        """The queries of n rows. A ValueError, for the method `what`, if they are not known."""
         if groups is None:
             hint = ""
             if what == "score":
-                hint = (
-                    " In cross-validation, sklearn.set_config(enable_metadata_routing=True) sends it there."
-                )
+                hint = " In cross-validation, sklearn.set_config(enable_metadata_routing=True) passes it on."
             raise ValueError(
-                f"{what} needs qid=, one query id a row ({n} rows), or group=, the sizes of consecutive "
-                f"queries. For one query give its rows one id.{hint}"
+                f"{what} needs qid=, one query id per row ({n} rows), or group=, the sizes of consecutive "
+                f"queries. For a single query, give all rows the same id.{hint}"
             )
         return groups
 
@@ -238,11 +242,11 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         return None if qid is None else group_rows(qid, n)
 
     def _by_query(self, X: NDArray[Any], groups: Groups | None) -> NDArray[Any]:
-        """X, normalized where that is done query by query."""
+        """X, scaled within each query if `normalization` is "query", and else unchanged."""
         if getattr(self, "normalization", "none") != "query":
             return X
         if groups is None:
             raise ValueError(
-                "predict needs qid= where normalization='query': its queries' ranges are not known."
+                "predict needs qid= with normalization='query', which scales features within each query."
             )
         return scale_by_query(X, groups)

@@ -1,4 +1,4 @@
-"""The choice among candidates: which queries validate them, by which criterion, and which one is taken."""
+"""Selection of a model among candidates: the validation queries, the criterion, and the rule."""
 
 from __future__ import annotations
 
@@ -27,24 +27,42 @@ _TOLERANCE = 0.5  # standard errors
 
 @dataclass(frozen=True)
 class Selection:
-    """How a trainer chooses the penalty and the stage at which to stop.
+    """Settings for choosing a model: among penalties, stages, rounds or other candidates.
 
-    method    "cross-validation": the queries, those of a validation set among them, are cut into `n_splits`
-              parts, and each part judges fits on the others. "validation": a validation set judges fits on
-              the training queries; where none is given, `fraction` of the queries are held out for it.
-              "auto": cross-validation of up to 500 queries, where a validation set would be too small to tell
-              good from lucky, and validation of more.
-    rule      "smoothest": each stage is values together with its neighbors in penalty and sigma, so that luck
-              does not win, and of all stages within half a standard error of the best (that of their
-              difference, over the judging queries) the smoothest is taken: the regression itself, then the
-              widest sigma, then the largest penalty. "best": the single best, as in the paper. None:
-              "smoothest" where queries are cross-validated, "best" where a validation set judges.
-    criterion names of metrics whose mean judges, as "ndcg@10"; None takes NDCG@1 to NDCG@10 where the
-              training gain is NDCG, which is less noisy than any one of them, and else, or where rows have
-              weights, the training gain itself
-    patience  stages without improvement after which a penalty's annealing stops early
+    Parameters
+    ----------
+    method : {"auto", "cross-validation", "validation"}, default "auto"
+        Queries that validate the candidates. "cross-validation" divides the queries, including those of a
+        validation set, into `n_splits` folds, and each fold validates the models trained on the other folds.
+        "validation" uses the validation set; if none is given, it holds out `fraction` of the queries. "auto"
+        cross-validates up to 500 queries, because a validation set taken from so few is too small to tell a
+        good candidate from a lucky one, and uses "validation" for more.
+    rule : {"smoothest", "best"}, optional
+        Candidate to take. "best" takes the one with the best mean criterion, as in the paper. "smoothest"
+        first averages each candidate with its neighbors in penalty and sigma, so that luck does not win. It
+        then takes the smoothest of all candidates within half a standard error of the best: the least-squares
+        regression itself, then the widest sigma, then the largest penalty. The standard error is that of the
+        difference to the best candidate over the validation queries. None means "smoothest" with
+        cross-validation and "best" with a validation set.
+    criterion : str or tuple of str, optional
+        Names of the metrics whose mean is the criterion, such as "ndcg@10". None means NDCG@1 to NDCG@10 if
+        the training gain is NDCG, since their mean is less noisy than any one of them. For other gains, and
+        if rows have weights, None means the training gain itself.
+    n_splits : int, default 5
+        Number of folds of cross-validation.
+    fraction : float, default 0.2
+        Fraction of the queries to hold out with "validation" if there is no validation set.
+    patience : int, default 3
+        Number of stages without improvement after which the annealing of a penalty stops early.
 
+    Notes
+    -----
     `docs/selection.md` has the experiments behind the defaults.
+
+    Examples
+    --------
+    >>> Selection(method="validation", criterion="ndcg@10").n_splits
+    5
     """
 
     method: Literal["auto", "cross-validation", "validation"] = "auto"
@@ -71,16 +89,38 @@ class Selection:
             raise ValueError(f"Selection: fraction must be between 0 and 1; got {self.fraction!r}.")
 
     def cross_validates(self, n_queries: int) -> bool:
-        """Whether this many queries are cross-validated."""
+        """Whether this many queries are cross-validated.
+
+        Parameters
+        ----------
+        n_queries : int
+            Number of queries, including those of a validation set.
+
+        Returns
+        -------
+        bool
+            True for cross-validation, False for a validation set or held-out queries.
+        """
         return self.method == "cross-validation" or (self.method == "auto" and n_queries <= FEW_QUERIES)
 
     def takes_smoothest(self, n_queries: int) -> bool:
-        """Whether the smoothest of the good is taken, rather than the best."""
+        """Whether the rule is "smoothest" for this many queries.
+
+        Parameters
+        ----------
+        n_queries : int
+            Number of queries, including those of a validation set.
+
+        Returns
+        -------
+        bool
+            True for the rule "smoothest", False for "best".
+        """
         return self.rule == "smoothest" or (self.rule is None and self.cross_validates(n_queries))
 
 
 def as_selection(selection: str | Selection) -> Selection:
-    """The selection, which may be given as the name of its method."""
+    """The selection; the name of a method becomes a `Selection` with that method."""
     if isinstance(selection, str):
         return Selection(selection)  # type: ignore[arg-type]
     if not isinstance(selection, Selection):
@@ -94,7 +134,7 @@ def selection_record(selection: str | Selection) -> str | dict[str, Any]:
 
 
 def selection_from(record: str | dict[str, Any]) -> str | Selection:
-    """The selection of a record."""
+    """The selection that `selection_record` described."""
     if isinstance(record, str):
         return record
     criterion = record["criterion"]
@@ -105,9 +145,11 @@ def selection_from(record: str | dict[str, Any]) -> str | Selection:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A judgment of C candidates: the one taken, and the mean and the error of each.
+    """Result of a choice among C candidates.
 
-    `errors` are those of the difference to the best, so 0 for the best itself.
+    taken   Number of the chosen candidate.
+    means   (C,) mean criterion of each candidate, averaged with its neighbors under the rule "smoothest".
+    errors  (C,) standard error of each candidate's difference to the best, so 0 for the best itself.
     """
 
     taken: int
@@ -116,14 +158,15 @@ class Choice:
 
 
 def choose(values: Floats, positions: Integers, weight: Floats | None = None, *, smoothest: bool) -> Choice:
-    """The candidate to take of those whose values (C, Q) on the judging queries are given, smoothest first.
+    """Choose one of C candidates by their criterion on the validation queries.
 
-    positions  (C, 2) where each candidate stands on the grid of penalties and sigmas
-    weight     (Q,) weights of the queries
-    smoothest  whether neighbors on the grid are averaged, 4 : 2 : 1 for the candidate, those beside it and
-               those at its corners, and the first candidate is taken whose mean is within half a standard
-               error of the best. The error is that of the mean of their difference, query by query, since
-               queries differ far more than candidates do. False: the first of the best.
+    values     (C, Q) criterion of each candidate on each query; the smoothest candidate comes first.
+    positions  (C, 2) position of each candidate on the grid of penalties and sigmas.
+    weight     (Q,) query weights.
+    smoothest  True averages neighbors on the grid, with weights 4 : 2 : 1 for the candidate, its direct and
+               its diagonal neighbors, and takes the first candidate whose mean is within half a standard
+               error of the best. The standard error is that of the mean difference over queries, since
+               queries differ far more than candidates do. False takes the first of the best candidates.
 
     >>> values = np.array([[0.2, 0.8, 0.5], [0.4, 0.6, 0.6], [0.0, 0.1, 0.1]])
     >>> apart = np.array([[0, 0], [0, 5], [5, 0]])
@@ -146,10 +189,10 @@ def choose(values: Floats, positions: Integers, weight: Floats | None = None, *,
 
 
 def mean_over_queries(values: Floats, weight: Floats | None = None) -> Floats:
-    """Means (...) of values (..., Q) over the queries, which count by their weights (Q,).
+    """Means (...) of values (..., Q) over the queries, weighted by `weight` (Q,).
 
-    A query whose value is NaN, as a metric is that leaves out queries without a relevant document, counts
-    nothing.
+    Queries with a NaN value are left out. A metric is NaN if its convention leaves out queries without a
+    relevant document.
     """
     shares = _shares(values, weight)
     mean: Floats = (values[..., shares > 0] * shares[shares > 0]).sum(axis=-1)
@@ -157,7 +200,7 @@ def mean_over_queries(values: Floats, weight: Floats | None = None) -> Floats:
 
 
 def _shares(values: Floats, weight: Floats | None) -> Floats:
-    """(Q,) what each query counts in a mean: 1 in all, or 0 where none counts."""
+    """(Q,) share of each query in a mean. The shares sum to 1, or are all 0 if no query counts."""
     counted = ~np.isnan(values).reshape(-1, values.shape[-1]).any(axis=0)
     shares = counted * (np.ones(values.shape[-1]) if weight is None else weight)
     total = shares.sum()

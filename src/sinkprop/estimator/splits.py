@@ -1,8 +1,8 @@
-"""The split of queries into those that a fit trains on and those that choose among its candidates.
+"""Split of the queries of a fit into training and validation queries.
 
-One rule for every ranker. It knows numbers of queries only, so that it serves queries in memory (`divide`),
-in a file or on a cluster (`linear/paths.py`, `gbdt/cluster/driver.py`) and on several processes
-(`torch/neural/split.py`) alike.
+Every ranker uses the same rule. The rule needs only the numbers of queries, so it works for queries in memory
+(`divide`), in a file or on a cluster (`linear/paths.py`, `gbdt/cluster/driver.py`), and for several processes
+(`torch/neural/split.py`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ NO_PATH = np.int16(-1)
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which queries choose among the candidates of which fit.
+    """Assignment of validation queries to paths.
 
-    A path is one fit of those that run side by side. Path 0 is the model's own. Under cross-validation it
-    trains on all training queries, and path k > 0 on all queries but those of code k.
+    A path is one of the fits that advance together, candidate by candidate. Path 0 trains the final model.
+    With cross-validation, path 0 trains on all training queries, and path k > 0 trains on all queries except
+    those with code k.
 
-    codes     (Q,) the path whose candidates each query chooses among, without being trained on there, or
-              `NO_PATH`; training queries first, then those of a validation set. None where the only query
-              is both trained on and chosen by
-    n_paths   number of paths
-    in_words  as in "cross-validation over 84 queries in 5 parts"
+    codes     (Q,) path whose candidates each query validates, or `NO_PATH`. That path does not train on the
+              query. Training queries come first, then those of a validation set. None if there is only one
+              query, which serves for both training and validation.
+    n_paths   Number of paths.
+    in_words  Description, such as "5-fold cross-validation over 84 queries".
     """
 
     codes: NDArray[np.int16] | None
@@ -41,12 +42,12 @@ class Split:
 
     @property
     def choosing(self) -> range:
-        """The paths whose candidates some query chooses among."""
+        """Paths that have validation queries."""
         return range(1, self.n_paths) if self.n_paths > 1 else range(1)
 
 
 def split_queries(n_queries: int, n_validation: int, selection: Selection, rng: np.random.Generator) -> Split:
-    """The split that the selection asks for, of training queries and those of a validation set, if any."""
+    """Split training queries, and those of a validation set if there is one, as the selection asks."""
     total = n_queries + n_validation
     if total < 2:
         return Split(None, 1, "the one training query itself")
@@ -56,7 +57,7 @@ def split_queries(n_queries: int, n_validation: int, selection: Selection, rng: 
         order = rng.permutation(total)
         for k in range(n_splits):
             codes[order[k::n_splits]] = k + 1
-        return Split(codes, n_splits + 1, f"cross-validation over {total} queries in {n_splits} parts")
+        return Split(codes, n_splits + 1, f"{n_splits}-fold cross-validation over {total} queries")
     if n_validation:
         codes[n_queries:] = 0
         return Split(codes, 1, f"{n_validation} validation queries")
@@ -67,11 +68,11 @@ def split_queries(n_queries: int, n_validation: int, selection: Selection, rng: 
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """The queries of a split, in memory.
+    """Queries of a split, in memory.
 
-    parts     training queries of each path
-    judges    (number of a path, queries that choose among its candidates)
-    validated_on in words: "cross-validation over 84 queries in 5 parts"
+    parts         Training queries of each path.
+    validation    Pairs of a path's number and its validation queries.
+    validated_on  Description, such as "5-fold cross-validation over 84 queries".
     """
 
     parts: tuple[TrainingSet, ...]
@@ -80,7 +81,7 @@ class Division:
 
     @property
     def weight(self) -> Floats | None:
-        """(Q,) weights of the judging queries, in their order; None where all count alike."""
+        """(Q,) weights of the validation queries, in their order; None if all count the same."""
         if all(part.query_weight is None for _, part in self.validation):
             return None
         weight = np.concatenate(
@@ -95,7 +96,7 @@ class Division:
 def divide(
     data: TrainingSet, validation: TrainingSet | None, selection: Selection, rng: np.random.Generator
 ) -> Division:
-    """The training queries and the validation set, divided as the selection asks for."""
+    """Split training queries and the validation set in memory, as the selection asks."""
     n_validation = 0 if validation is None else validation.n_queries
     split = split_queries(data.n_queries, n_validation, selection, rng)
     codes = split.codes

@@ -1,4 +1,4 @@
-"""The loop over candidates: train each, evaluate it on validation queries, choose one."""
+"""Loop over candidates that trains each one, evaluates it on validation queries, and chooses one."""
 
 from __future__ import annotations
 
@@ -24,16 +24,23 @@ Setting = Mapping[str, float | int | str]
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A model on the way.
+    """One of the models among which a fit chooses.
 
-    setting   what tells it from the others: {"penalty": 0.1, "round": 20}
-    model     whatever its ranker scores with: weights (D,) of normalized features for a linear one
-    value     of the training objective
-    position  on a grid of two axes, as (number of the penalty, number of the round); what stands beside it is
-              judged together with it where `Selection.rule` is "smoothest"
-    scores    of the training rows, and
-    training  the criterion of the training queries, where they are at hand: then the record of the fit need
-              not make them
+    Parameters
+    ----------
+    setting : mapping
+        Hyperparameters that distinguish it from the other candidates, such as {"penalty": 0.1, "round": 20}.
+    model : object
+        Model that its ranker scores with; for a linear ranker, the weights (D,) of normalized features.
+    value : float, default nan
+        Value of the training objective.
+    position : tuple of two int, default (0, 0)
+        Position on a grid of two axes, such as (number of the penalty, number of the round). If
+        `Selection.rule` is "smoothest", neighbors on this grid are averaged.
+    scores : array of shape (N,), optional
+        Scores of the training rows, if the training computed them anyway.
+    training : float, optional
+        Mean criterion of the training queries, if the training computed it anyway.
     """
 
     setting: Setting
@@ -46,14 +53,22 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Trial:
-    """The record of a candidate.
+    """Record of a candidate.
 
-    setting         what tells it from the others
-    value           of the training objective
-    criterion       mean over the queries that judge; with its neighbors' where the smoothest is taken
-    standard_error  of the criterion's difference to the best candidate's, over these queries
-    chosen          whether it is the model
-    training        the criterion of the training queries, which it was fitted to; None if not known
+    Parameters
+    ----------
+    setting : mapping
+        Hyperparameters that distinguish it from the other candidates.
+    value : float
+        Value of the training objective.
+    criterion : float, default nan
+        Mean criterion over the validation queries, averaged with its neighbors under the rule "smoothest".
+    standard_error : float, default nan
+        Standard error of the difference between its criterion and the best candidate's, over these queries.
+    chosen : bool, default False
+        Whether the candidate is the model.
+    training : float, optional
+        Mean criterion of the training queries, to which the candidate was fitted; None if not known.
     """
 
     setting: Setting
@@ -66,13 +81,19 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class TuningResult(FitRecord):
-    """Outcome of a fit that is a path of candidates.
+    """Outcome of a fit that chose among candidates.
 
-    status     "finished" or "interrupted"; `message` says it in a sentence
-    criterion  name of the criterion
-    validated_on  how: "21 validation queries", "cross-validation over 84 queries in 5 parts"; empty where
-               there was one candidate only
-    trials     every candidate, in the order of their training
+    Parameters
+    ----------
+    status : {"finished", "interrupted"}
+        How the fit ended; `message` says it in a sentence.
+    criterion : str
+        Name of the criterion.
+    validated_on : str
+        Queries that selected the model, such as "21 validation queries" or "5-fold cross-validation over 84
+        queries"; empty if there was only one candidate.
+    trials : tuple of Trial
+        Every candidate, in the order of training.
     """
 
     messages: ClassVar[Mapping[str, str]] = {
@@ -84,6 +105,7 @@ class TuningResult(FitRecord):
 
     @property
     def chosen(self) -> Trial:
+        """The candidate that became the model."""
         return next(trial for trial in self.trials if trial.chosen)
 
 
@@ -100,14 +122,14 @@ def tune(
     seed: int = 0,
     notify: Notify = silent,
 ) -> tuple[Any, TuningResult]:
-    """The model of the candidate that the judging queries choose, and the record of all.
+    """Model of the candidate that the validation queries select, and the record of all candidates.
 
-    candidates    those of a set of training queries, as they are trained, the most regular first: the same
-                  settings, `n_candidates` in number, whatever the queries
-    scores        of a candidate's model on queries
+    candidates  Function that trains on queries and yields the candidates, the most regularized first. It
+                yields the same `n_candidates` settings for any queries.
+    scores      Function that scores queries with a candidate's model.
 
-    Of a single candidate nothing is held out. An interrupt from the keyboard ends the fit with the best of
-    the candidates that were finished.
+    If there is only one candidate, no queries are held out. A keyboard interrupt ends the fit with the best
+    of the candidates finished so far.
     """
     if n_candidates == 1:
         (only,) = candidates(data)
@@ -156,11 +178,11 @@ def _on_training(
     scores: Callable[[Any, TrainingSet], Floats],
     criterion_of: Criterion,
 ) -> float | None:
-    """The criterion of the queries that a candidate was trained on."""
+    """Mean criterion of the queries that a candidate was trained on."""
     if candidate.training is not None:
         return candidate.training
     own = scores(candidate.model, part) if candidate.scores is None else candidate.scores
-    # trees do not see queries of weight 0
+    # Trees are grown without queries of weight 0, so there may be fewer scores than rows.
     return mean_criterion(criterion_of, part, own) if len(own) == len(part.y) else None
 
 

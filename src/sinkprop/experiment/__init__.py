@@ -1,11 +1,12 @@
-"""Comparisons of methods on folds of data; any ranker is used through its public methods.
+"""Comparison of ranking methods on folds of data; rankers are used only through their public methods.
+
+`find_data_sets` finds the folds of LETOR and similar data sets on disk, and `compare` runs methods on them.
+The result is a `Comparison`, which holds every metric of every query, means over folds, confidence intervals
+and paired tests.
 
 >>> from sinkprop.experiment import METHODS, compare, find_data_sets
 >>> list(METHODS)[:2]
 ['regression', 'sinkprop']
-
-`find_data_sets` finds the folds of LETOR and its kin on disk, `compare` runs methods on them, and the
-`Comparison` that it returns holds every value of every query, means over folds, intervals and paired tests.
 """
 
 from sinkprop.experiment.folds import DataSet, FoldFiles, data_set_name, find_data_sets

@@ -1,7 +1,7 @@
 """Details of a comparison that its report shows: training, weights, rank distributions, test queries.
 
-The details are plain data of bounded size, however large the data set. Numbers are rounded, but never so that
-two documents change places or become equal. `trace` describes the training of a ranker, `weights` its
+The details are plain data of limited size for data sets of any size. Numbers are rounded, but never so that
+two documents swap places or become equal. `trace` describes the training of a ranker, and `weights` its
 weights.
 """
 
@@ -27,22 +27,26 @@ from sinkprop.objective.relaxations import PartitionedMeasure, SmoothedIndicator
 __all__ = ["Budget", "Details", "FoldData", "details_of", "fold_data"]
 
 
-MAX_QUERIES = 200  # of a data set, whose documents are kept
-MAX_VALUES = 160_000  # scores, labels and names of a comparison: what a page of a few megabytes holds
-LONGEST = 2_000  # documents of a query: a matrix of more is not shown anywhere
+MAX_QUERIES = 200  # queries per data set whose documents are kept
+MAX_VALUES = 160_000  # scores, labels and names per comparison, which fit on a page of a few megabytes
+LONGEST = 2_000  # documents per query; a larger matrix is not shown anywhere
 _MANY_LABELS = 32
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much of a fold's test queries may be kept: queries, and documents of all of them together."""
+    """Limit on the test queries of a fold to keep.
+
+    queries    Number of queries.
+    documents  Number of documents, over all these queries.
+    """
 
     queries: int
     documents: int
 
     @classmethod
     def of(cls, *, n_methods: int, n_folds: int, n_datasets: int) -> Budget:
-        """The share of one fold.
+        """Budget of one fold in a comparison of this size.
 
         >>> Budget.of(n_methods=2, n_folds=5, n_datasets=1)
         Budget(queries=40, documents=8000)
@@ -51,7 +55,9 @@ class Budget:
         return cls(-(-MAX_QUERIES // n_folds), max(1, documents))
 
     def chosen(self, lengths: Integers) -> Integers:
-        """Numbers of the queries to keep, evenly from all that are not too long; one at least, if one is.
+        """Numbers of the queries to keep, evenly spaced among those that are not too long.
+
+        At least one query is kept, unless all are too long.
 
         >>> Budget(3, 100).chosen(np.array([10, 20, 3000, 30, 10, 10])).tolist()
         [0, 3, 5]
@@ -68,17 +74,18 @@ class Budget:
 
 @dataclass(frozen=True, eq=False)
 class FoldData:
-    """A fold's queries at a glance, and the documents of some of its test queries.
+    """Summary of a fold's queries, and the documents of some of its test queries.
 
-    parts          {"train" or "vali" or "test": (queries, documents)}
-    n_features     with `feature_names`, or None
-    lengths        (Q,) documents of each test query, and
-    relevant       (Q,) how many of them are relevant
-    labels         {label: (Q,) how many documents of each test query have it}; where there are more than
-                   32 different ones, those below the next whole number count as one
-    shown          (S,) numbers of the test queries whose documents are kept
-    shown_labels   of each of them the labels (n,) of its documents in file order, and
-    shown_docids   their names, or None
+    parts          {"train", "vali" or "test": (number of queries, number of documents)}.
+    n_features     Number of features.
+    feature_names  Their names, or None.
+    lengths        (Q,) number of documents of each test query.
+    relevant       (Q,) number of relevant documents of each test query.
+    labels         {label: (Q,) number of documents of each test query with that label}. If there are more
+                   than 32 different labels, they are rounded down to whole numbers.
+    shown          (S,) numbers of the test queries whose documents are kept.
+    shown_labels   Labels (n,) of the documents of each of these queries, in file order.
+    shown_docids   Document ids of each of these queries, or None.
     """
 
     parts: Mapping[str, tuple[int, int]]
@@ -92,6 +99,7 @@ class FoldData:
     shown_docids: tuple[tuple[str, ...], ...] | None = field(repr=False)
 
     def as_record(self) -> dict[str, Any]:
+        """The summary as plain data for JSON."""
         return {
             "parts": {part: list(sizes) for part, sizes in self.parts.items()},
             "n_features": self.n_features,
@@ -106,6 +114,7 @@ class FoldData:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> FoldData:
+        """The summary that `as_record` returned as plain data."""
         names, docids = record["feature_names"], record["shown_docids"]
         return cls(
             {part: (int(queries), int(documents)) for part, (queries, documents) in record["parts"].items()},
@@ -122,15 +131,16 @@ class FoldData:
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """What a fitted ranker is, besides its metrics on a fold; each may be absent.
+    """Details of a fitted ranker on a fold, other than its metrics. Each of them may be missing.
 
-    scores        of the documents of each test query shown; their order is the ranking's
-    parameters    the two parameters (n, 2) of each of these documents, for a partitioned measure
-    distribution  {"kernel", "sigma", "n_iter", "epsilon"} of a smoothed indicator of the scores, {"family",
-                  "n_iter", "epsilon"} of a partitioned measure of the parameters, or {"family":
-                  "rank-binomial", "sigma", "balance"}, SoftRank's
-    training      criterion, validated_on, status, message, unit and steps, as the report has them
-    weights       {"kind": "weight" or "importance", "explanation", "values" (D,)}
+    scores        Scores of the documents of each test query shown; sorted by them, the documents are in the
+                  order of the ranking.
+    parameters    The two parameters (n, 2) of each of these documents, for a partitioned measure.
+    distribution  Distribution over ranks: {"kernel", "sigma", "n_iter", "epsilon"} for a smoothed indicator
+                  of the scores, {"family", "n_iter", "epsilon"} for a partitioned measure of the parameters,
+                  or {"family": "rank-binomial", "sigma", "balance"} for SoftRank.
+    training      Criterion, validated_on, status, message, unit and steps of the training.
+    weights       {"kind": "weight" or "importance", "explanation", "values" (D,)}.
     """
 
     scores: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
@@ -140,6 +150,7 @@ class Details:
     weights: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def as_record(self) -> dict[str, Any]:
+        """The details as plain data for JSON."""
         found: dict[str, Any] = {
             "distribution": None if self.distribution is None else dict(self.distribution),
             "weights": None if self.weights is None else dict(self.weights),
@@ -154,6 +165,7 @@ class Details:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Details:
+        """The details that `as_record` returned as plain data."""
         parameters, training = record.get("parameters"), record["training"]
         return cls(
             tuple(tuple(map(float, own)) for own in record["scores"]),
@@ -165,13 +177,14 @@ class Details:
 
 
 def _training_columns(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Steps as a list a column, which takes a tenth of the lines."""
+    """Training with its steps as one list per column, which takes a tenth of the lines in JSON."""
     steps = training["steps"]
     names = list(dict.fromkeys(name for step in steps for name in step))
     return {**training, "steps": {name: [step.get(name) for step in steps] for name in names}}
 
 
 def _training_steps(training: Mapping[str, Any]) -> dict[str, Any]:
+    """Training with one mapping per step, from the form of `_training_columns`."""
     columns = training["steps"]
     rows = zip(*columns.values(), strict=True)
     return {**training, "steps": [dict(zip(columns, row, strict=True)) for row in rows]}
@@ -180,7 +193,12 @@ def _training_steps(training: Mapping[str, Any]) -> dict[str, Any]:
 def fold_data(
     parts: Mapping[str, AnyQueries | None], *, threshold: float = 1.0, budget: Budget | None = None
 ) -> FoldData:
-    """The data of {"train": ..., "vali": ..., "test": ...}; `threshold` is the least relevant label."""
+    """Summary of a fold.
+
+    parts      Queries of the fold: {"train": ..., "vali": ..., "test": ...}.
+    threshold  Smallest label of a relevant document.
+    budget     Limit on the test queries whose documents are kept; None keeps none.
+    """
     test = parts["test"]
     if test is None:
         raise ValueError("parts must hold the test queries.")
@@ -229,7 +247,7 @@ def details_of(
     train: AnyQueries | None = None,
     vali: AnyQueries | None = None,
 ) -> Details:
-    """The details of a fitted ranker of any kind, with its scores of the test queries that `data` shows."""
+    """Details of a fitted ranker of any kind, with its scores of the test queries that `data` shows."""
     scores, parameters = _document_scores(ranker, test, data)
     weights = weights_of(
         ranker,
@@ -254,7 +272,7 @@ def _document_scores(
         ranks = ranked(ranker, queries)
     parameters = None
     if isinstance(relaxation, PartitionedMeasure) and ranks is not None:
-        scores = -ranks.astype(np.float64)  # an assignment, which is the order of no score
+        scores = -ranks.astype(np.float64)  # the ranking is an assignment, not the order of any score
         theta = np.asarray(ranker.outputs(queries), dtype=np.float64)
         parameters = tuple(
             tuple((significant(a), significant(b)) for a, b in own.tolist()) for own in np.split(theta, ends)
@@ -269,7 +287,7 @@ def _document_scores(
 
 
 def distribution_of(ranker: Any) -> dict[str, Any] | None:
-    """The distribution over ranks that the ranker was trained with; None where there is none."""
+    """Distribution over ranks that the ranker was trained with; None if there is none."""
     relaxation = getattr(ranker, "relaxation_", None)
     settings = {"n_iter": getattr(ranker, "n_iter", None), "epsilon": getattr(ranker, "epsilon", None)}
     if isinstance(relaxation, SmoothedIndicator):

@@ -1,4 +1,4 @@
-"""The paper's second figure: test NDCG by truncation level, a panel per data set, a line per method."""
+"""The paper's second figure: test NDCG by truncation level, one panel per data set, one line per method."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sinkprop.experiment.results import Comparison
 
 __all__ = ["levels", "plot"]
 
-# Distinct to all kinds of color vision, and dark enough on white (Okabe and Ito, darkened where needed).
+# Distinguishable with color vision deficiency, and dark enough on white (Okabe and Ito, darkened as needed).
 _COLORS = ("#0072B2", "#C24E00", "#00825E", "#99224F", "#5E3C99", "#8F6A00", "#2B7CB8", "#666666")
 _STYLES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -21,11 +21,11 @@ _PUBLISHED_MARKERS = ("o", "s", "^", "D", "v", "p")
 _GRAY = "#777777"
 _PAPER = ("HP2003", "NP2003", "TD2003", "OHSUMED", "HP2004", "NP2004", "TD2004")
 _COLUMNS = 4
-_USUAL = "SmoothRank"  # the strongest rival in the paper's figure
+_USUAL = "SmoothRank"  # the strongest baseline in the paper's figure
 
 
 def levels(metrics: Sequence[str]) -> dict[int, str]:
-    """The NDCG@k among metrics, by k.
+    """Names of the NDCG@k among the metrics, by k.
 
     >>> levels(["ndcg@10", "map", "ndcg@5", "ndcg(discount=log2)@3"])
     {5: 'ndcg@5', 10: 'ndcg@10'}
@@ -39,8 +39,8 @@ def plot(
 ) -> None:
     """Write the figure to a .png, .svg or .pdf file, which is replaced in one step.
 
-    published  names of published methods to mark; None marks SmoothRank and the best that others agree with,
-               an empty sequence none
+    published  Names of published methods to mark. None marks SmoothRank and the best method that is not an
+               outlier; an empty sequence marks none.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -49,7 +49,7 @@ def plot(
     from sinkprop.common.atomic import replacing
 
     if len(levels(comparison.metrics)) < 2:
-        raise ValueError("a picture needs NDCG at two levels or more, such as the metrics ndcg@1-10.")
+        raise ValueError("a plot needs NDCG at two levels or more, such as the metrics ndcg@1-10.")
     datasets = list(comparison.datasets)
     if set(datasets) <= set(_PAPER):
         datasets.sort(key=_PAPER.index)
@@ -58,9 +58,8 @@ def plot(
     rows = -(-n // columns)
     settings = {"font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "sinkprop", "pdf.fonttype": 42}
     with matplotlib.rc_context(settings):
-        many = n == 1 and len(comparison.methods) > len(
-            _COLORS
-        )  # the legend stands beside, one below another
+        # the legend of many methods is a column beside the panel
+        many = n == 1 and len(comparison.methods) > len(_COLORS)
         size = (8.6, 6.2) if many else (6.4, 4.8) if n == 1 else (3.3 * columns, 3.0 * rows + 0.5)
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
@@ -72,10 +71,10 @@ def plot(
         for axes in grid[n:]:
             axes.set_axis_off()
         names = list(lines)
-        if many:  # in the order of the lines' ends, so that neighbors are found
+        if many:  # in the order of the lines' right ends, so that each line is easy to find
             names.sort(key=lambda name: -float(lines[name].get_ydata()[-1]))
         handles = [lines[name] for name in names]
-        if n < len(grid):  # as in the paper: where a panel would be
+        if n < len(grid):  # as in the paper: in place of a panel
             grid[-1].legend(handles, names, loc="center", frameon=False)
         elif many:
             figure.legend(handles, names, loc="outside right center", frameon=False)
@@ -88,7 +87,7 @@ def plot(
 
 
 def _chosen(comparison: Comparison, dataset: str, names: Sequence[str] | None) -> list[PublishedRow]:
-    """The published rows to be marked: those named, or a few."""
+    """Published rows to mark: the named ones, or else SmoothRank and the best that is not an outlier."""
     if comparison.convention != "letor":
         return []
     shown = set(levels(comparison.metrics).values())

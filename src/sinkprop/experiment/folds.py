@@ -1,6 +1,6 @@
-"""Data sets on disk: folders and file names of the folds of LETOR and its relatives.
+"""Data sets on disk: folders and file names of the folds of LETOR and similar data sets.
 
-The layouts, as their archives unpack:
+The layouts of the unpacked archives:
 
     LETOR 2.0      TREC/TD2003/Data/Fold1/trainingset.txt, validationset.txt, testset.txt
     LETOR 3.0      Gov/QueryLevelNorm/2003_hp_dataset/Fold1/train.txt, vali.txt, test.txt
@@ -10,8 +10,8 @@ The layouts, as their archives unpack:
     Istella        istella-letor/full/train.txt, test.txt; Istella-S has sample/vali.txt too
     Yahoo          ltrc_yahoo/set1.train.txt, set1.valid.txt, set1.test.txt
 
-Each file may be compressed, by gzip, xz or bzip2, with .gz, .xz or .bz2 after its name. In its place there
-may be a stored set, as `train.queries` for `train.txt`, which is taken where both are there.
+Each file may be compressed with gzip, xz or bzip2, and then has .gz, .xz or .bz2 after its name. A stored set
+may replace it, such as `train.queries` for `train.txt`; if both exist, the stored set is used.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _STEMS = {
 _PACKED = ("", ".gz", ".xz", ".bz2")
 _FOLD = re.compile(r"fold[-_ ]?(\d+)", re.IGNORECASE)
 _PREFIXED = re.compile(r"(set\d+)\.train\.(txt(\.gz|\.xz|\.bz2)?|queries)", re.IGNORECASE)
-_UNDIVIDED = "all"  # the name of the one fold of data without folds
-_DEEPEST = 6  # folders below the one given; archives nest three deep
+_UNDIVIDED = "all"  # name of the single fold of data without folds
+_DEEPEST = 6  # levels of folders to search; archives nest three deep
 
-# Folders that say which version of a data set lies below them, not which data set.
+# Names of folders that tell the version of the data set below them, not its name.
 _VERSIONS = re.compile(
     r"data|folds?|original|full|sample|min|null|query_?level_?norm|feature_?(min|null)?",
     re.IGNORECASE,
 )
-_NORMALIZED = "querylevelnorm"  # the version that published figures are of
+_NORMALIZED = "querylevelnorm"  # the version that published results use
 
 _GOV = re.compile(r"(2003|2004)_?(hp|np|td)(_dataset)?", re.IGNORECASE)
 _KNOWN = {
@@ -65,7 +65,7 @@ _KNOWN = {
 
 @dataclass(frozen=True)
 class Parts:
-    """The queries of one fold, read: to train on, to choose by (None where there are none), to test on."""
+    """Queries of one fold for training, validation (None if the data have none) and testing."""
 
     train: AnyQueries
     vali: AnyQueries | None
@@ -74,10 +74,21 @@ class Parts:
 
 @dataclass(frozen=True)
 class FoldFiles:
-    """The files of one fold; `vali` is None for data that comes without a validation set, as Istella does.
+    """Files of one fold.
 
-    n_features  the number of features, for files in which the last ones may be left out; None takes the
-                largest id of each file, and they must agree
+    Parameters
+    ----------
+    name : str
+        Name of the fold.
+    train : Path
+        Training queries: a file of LETOR text or a stored set.
+    vali : Path or None
+        Validation queries; None for data without a validation set, such as Istella.
+    test : Path
+        Test queries.
+    n_features : int, optional
+        Number of features, for files that may leave out the last ones. None uses the largest feature id of
+        each file; these must agree.
     """
 
     name: str
@@ -88,17 +99,33 @@ class FoldFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
+        """Paths of the fold's files, in the order training, validation, test."""
         return tuple(path for path in (self.train, self.vali, self.test) if path is not None)
 
     @property
     def stored(self) -> tuple[Path, ...]:
-        """Paths of the parts that are stored sets."""
+        """Paths of the files that are stored sets."""
         return tuple(path for path in self.paths if path.is_dir())
 
     def read(self, *, n_threads: int | None = None) -> Parts:
-        """The queries, with as many features in each file; ValueError where a file is faulty.
+        """Read the queries of the fold.
 
-        Of a stored set nothing is read.
+        A stored set is opened, but its rows are not read.
+
+        Parameters
+        ----------
+        n_threads : int, optional
+            Number of threads that parse LETOR text.
+
+        Returns
+        -------
+        Parts
+            Queries for training, validation and testing, in the attributes `train`, `vali` and `test`.
+
+        Raises
+        ------
+        ValueError
+            If a file is invalid, or the files have different numbers of features.
         """
         from sinkprop.data.letor import load_letor
         from sinkprop.store import open_queries
@@ -122,7 +149,19 @@ class FoldFiles:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set found on disk: its name, where it lies, its folds, and other versions of it left out."""
+    """Data set found on disk.
+
+    Parameters
+    ----------
+    name : str
+        Name of the data set.
+    path : Path
+        Its folder.
+    folds : tuple of FoldFiles
+        Its folds.
+    left_out : tuple of Path, default ()
+        Folders of other versions of the data set, which are not used.
+    """
 
     name: str
     path: Path
@@ -136,14 +175,30 @@ def find_data_sets(
     name: str | None = None,
     n_features: int | None = None,
 ) -> tuple[DataSet, ...]:
-    """The data sets in folders: each one that has folds or files of its own, or that holds others that do.
+    """Find the data sets in folders, each of which may be a data set or contain data sets.
 
-    folds       numbers of the folds to take; None takes all that there are
-    name        in place of the one that the path tells, for a single data set
-    n_features  of every file, where files may leave the last ones out
+    If a data set has several versions next to each other, LETOR's QueryLevelNorm is used.
 
-    Of a data set with several versions beside each other, LETOR's QueryLevelNorm is taken. A fold that lacks
-    a file is a FileNotFoundError that names it.
+    Parameters
+    ----------
+    *paths : str or path
+        Folders to search.
+    folds : sequence of int, optional
+        Numbers of the folds to use; None uses all.
+    name : str, optional
+        Name of the data set, in place of the one derived from its path. Allowed for a single data set only.
+    n_features : int, optional
+        Number of features of every file, if files may leave out the last ones.
+
+    Returns
+    -------
+    tuple of DataSet
+        The data sets.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a folder holds no data set, or a fold lacks a file; the message names it.
     """
     found: dict[tuple[Path, str], _Found] = {}
     for path in paths:
@@ -170,8 +225,20 @@ def find_data_sets(
 
 
 def data_set_name(path: StrPath) -> str:
-    """The name of the data set in a folder, from its path.
+    """Name of the data set in a folder, derived from its path.
 
+    Parameters
+    ----------
+    path : str or path
+        Folder of the data set.
+
+    Returns
+    -------
+    str
+        The name.
+
+    Examples
+    --------
     >>> data_set_name("letor/Gov/QueryLevelNorm/2003_hp_dataset"), data_set_name("ohsumed/QueryLevelNorm")
     ('HP2003', 'OHSUMED')
     >>> data_set_name("TREC/TD2004/Data"), data_set_name("NP2004-part")
@@ -181,7 +248,7 @@ def data_set_name(path: StrPath) -> str:
 
 
 def _named(path: Path) -> tuple[str, str]:
-    """The name, and the folders between the one that it comes from and the data, which tell the version."""
+    """Name of the data set, and its version: the folders between the one that names it and the data."""
     parts = [part for part in path.parts if part != path.anchor]
     below: list[str] = []
     for part in reversed(parts):
@@ -195,10 +262,14 @@ def _named(path: Path) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class _Found:
-    """A data set whose files have not been looked for: {name of a fold: folder}.
+    """Data set whose files have not been searched for yet.
 
-    prefix      of its files' names
-    needs_vali  whether a fold must have a validation set
+    name        Name of the data set.
+    path        Its folder.
+    folds       {name of a fold: its folder}.
+    prefix      Prefix of its file names.
+    needs_vali  Whether a fold must have a validation set.
+    left_out    Folders of other versions of the data set.
     """
 
     name: str
@@ -210,7 +281,7 @@ class _Found:
 
 
 def _search(folder: Path, depth: int) -> list[_Found]:
-    """The data sets of a folder and of those below it."""
+    """Data sets in a folder and its subfolders."""
     match = _FOLD.fullmatch(folder.name)
     if depth == 0 and match and _holds_data(folder):
         parent = folder.parent
@@ -248,14 +319,14 @@ def _search(folder: Path, depth: int) -> list[_Found]:
 
 
 def _read_names(data: _Found, numbers: Sequence[int] | None, n_features: int | None) -> DataSet:
-    """The data set with the files of its folds, or of those with the numbers given."""
+    """Data set with the files of its folds, or only of the folds with these numbers."""
     wanted = sorted(data.folds, key=_fold_number)
     if numbers is not None:
         wanted = list(dict.fromkeys(f"Fold{number}" for number in numbers))
         missing = [name for name in wanted if name not in data.folds]
         if missing:
             there = sorted(data.folds, key=_fold_number)
-            only = "a single division" if there == [_UNDIVIDED] else f"only {listed(there)}"
+            only = "a single split" if there == [_UNDIVIDED] else f"only {listed(there)}"
             raise ValueError(f"{data.name} has no {missing[0]}; there is {only}.")
     folds = tuple(
         replace(
@@ -295,9 +366,9 @@ def _fold(folder: Path, name: str, *, prefix: str, needs_vali: bool) -> FoldFile
 
 
 def _file(folder: Path, part: str, prefix: str = "") -> Path | None:
-    """The file of a part under any of its names; None where there is none.
+    """File of a part ("train", "vali" or "test") under any of its names; None if there is none.
 
-    A stored set comes before text, and plain text before compressed.
+    A stored set is preferred to text, and plain text to compressed text.
     """
     from sinkprop.store import is_stored
 
@@ -319,7 +390,7 @@ def _file(folder: Path, part: str, prefix: str = "") -> Path | None:
 
 
 def _told_apart(sets: Iterable[DataSet]) -> list[DataSet]:
-    """The sets, those of equal names with their versions, or else their paths, in their names."""
+    """The data sets with distinct names: versions, or else paths, are added to names that occur twice."""
     sets = list(sets)
     names = [data.name for data in sets]
     longer = []

@@ -15,11 +15,19 @@ __all__ = ["METHODS", "Method", "parse_methods"]
 
 @dataclass(frozen=True)
 class Method:
-    """A way to train a ranker: what it is, what makes the estimator, and roughly how long it takes.
+    """Method that can be compared by name.
 
-    cost   of a fit beside those of the others, which decides what is begun first; methods that take next to
-           nothing have less than 10
-    needs  the package that it needs beside those that sinkprop always has, which is also the extra's name
+    Parameters
+    ----------
+    description : str
+        One line that describes the method.
+    make : callable
+        Function without arguments that returns an estimator.
+    cost : float, default 100.0
+        Rough time of a fit, relative to the other methods; the most expensive fits start first. Methods that
+        take almost no time have a cost below 10.
+    needs : str, optional
+        Optional package that the method needs; it is also the name of the extra that installs it.
     """
 
     description: str
@@ -54,7 +62,7 @@ _BEST = Selection(method="validation", rule="best")
 
 
 def _paper(**parameters: Any) -> Callable[[], Any]:
-    """With the paper's choice, which takes a sixth of the time of cross-validation."""
+    """SinkPropRanker with the paper's selection, which takes a sixth of the time of cross-validation."""
     return _sinkprop(selection=_BEST, **parameters)
 
 
@@ -82,53 +90,65 @@ _RIDGE = _baseline("RegressionRanker", penalty="auto", normalization="standard")
 METHODS: dict[str, Method] = {
     "regression": Method("least squares on the labels", _baseline("RegressionRanker"), cost=1),
     "sinkprop": Method("SinkPropRanker with its defaults", _sinkprop()),
-    "sinkprop-laplace": Method("with the Laplace kernel", _sinkprop(relaxation="laplace"), 80),
-    "sinkprop-best": Method("the paper's choice: the best by validation", _paper(), 20),
-    "sinkprop-resampled": Method("that, and twenty copies a query", _paper(resample=20), 400),
-    "sinkprop-logit-logistic": Method("that, partitioned", _paper(relaxation="logit-logistic"), 250),
-    "sinkprop-probit": Method("that, partitioned", _paper(relaxation="probit"), 250),
-    "sinkprop-beta": Method("that, partitioned", _paper(relaxation="beta"), 500),
-    "smoothrank": Method("SmoothRank: half an iteration of sinkprop", _baseline("SmoothRankRanker"), 20),
-    "listnet": Method("ListNet, by the first place", _baseline("ListNetRanker"), 10),
-    "listnet-top2": Method("that, by the first two places", _baseline("ListNetRanker", top_k=2), 12),
+    "sinkprop-laplace": Method("SinkPropRanker with the Laplace kernel", _sinkprop(relaxation="laplace"), 80),
+    "sinkprop-best": Method("SinkPropRanker, best on the validation set", _paper(), 20),
+    "sinkprop-resampled": Method(
+        "SinkPropRanker, 20 resampled copies per query, best on validation", _paper(resample=20), 400
+    ),
+    "sinkprop-logit-logistic": Method(
+        "SinkPropRanker, partitioned (logit-logistic), best on validation",
+        _paper(relaxation="logit-logistic"),
+        250,
+    ),
+    "sinkprop-probit": Method(
+        "SinkPropRanker, partitioned (probit), best on validation", _paper(relaxation="probit"), 250
+    ),
+    "sinkprop-beta": Method(
+        "SinkPropRanker, partitioned (beta), best on validation", _paper(relaxation="beta"), 500
+    ),
+    "smoothrank": Method("SmoothRank: half a Sinkhorn iteration", _baseline("SmoothRankRanker"), 20),
+    "listnet": Method("ListNet on the first rank", _baseline("ListNetRanker"), 10),
+    "listnet-top2": Method("ListNet on the first two ranks", _baseline("ListNetRanker", top_k=2), 12),
     "adarank-map": Method("AdaRank on MAP", _baseline("AdaRankRanker"), 10),
     "adarank-ndcg": Method("AdaRank on NDCG@5", _baseline("AdaRankRanker", measure="ndcg@5"), 10),
     "adarank-ranklib": Method(
-        "that, by RankLib's rules",
+        "AdaRank on NDCG@5, by RankLib's rules",
         _baseline("AdaRankRanker", measure="ndcg@5", variant="ranklib"),
         15,
     ),
     "softrank": Method("SoftRank: noisy scores, in cubic time", _baseline("SoftRankRanker"), 150),
     "softrank-balanced": Method(
-        "that, ranking by its balanced distribution", _baseline("SoftRankRanker", balance=True), 150
+        "SoftRank, ranking by its balanced distribution", _baseline("SoftRankRanker", balance=True), 150
     ),
-    "boltzrank-single": Method("BoltzRank: rankings by their energy", _baseline("BoltzRankRanker"), 15),
+    "boltzrank-single": Method("BoltzRank with linear scores", _baseline("BoltzRankRanker"), 15),
     "boltzrank-pair": Method(
-        "that, with potentials of pairs", _baseline("BoltzRankRanker", potential="pair"), 60
+        "BoltzRank with pair potentials", _baseline("BoltzRankRanker", potential="pair"), 60
     ),
-    "ridge": Method("regression with a penalty", _RIDGE, cost=1),
+    "ridge": Method("ridge regression on the labels", _RIDGE, cost=1),
     "boosted": Method(
-        "boosted trees, the expected gain; lambdamart's candidates", _trees("sinkprop"), 400, "lightgbm"
+        "trees on the expected gain, same candidates as lambdamart", _trees("sinkprop"), 400, "lightgbm"
     ),
     "boosted-default": Method("BoostedRanker with its defaults", _boosted, 100, "lightgbm"),
-    "lambdamart": Method("boosted trees, LambdaMART", _trees("lambdarank"), 400, "lightgbm"),
+    "lambdamart": Method("boosted trees, LightGBM's LambdaMART", _trees("lambdarank"), 400, "lightgbm"),
     "ranknet-trees": Method("boosted trees, pairwise logistic loss", _trees("ranknet"), 200, "lightgbm"),
     "xendcg-trees": Method("boosted trees, cross-entropy NDCG", _trees("rank_xendcg"), 200, "lightgbm"),
     "xgboost-ndcg": Method(
-        "boosted trees, XGBoost's LambdaMART; as many candidates",
+        "XGBoost's LambdaMART, as many candidates as lambdamart",
         _baseline("XGBoostRanker"),
         400,
         "xgboost",
     ),
-    "best-feature": Method("the one feature that is best in training", _baseline("FeatureRanker"), cost=2),
+    "best-feature": Method(
+        "single feature that is best on the training queries", _baseline("FeatureRanker"), cost=2
+    ),
     "sinkprop-neural": Method("NeuralRanker with its defaults", _neural("sinkprop"), 30, "torch"),
-    "neural-listnet": Method("that network, ListNet's loss", _neural("listnet"), 30, "torch"),
-    "neural-approxndcg": Method("that network, ApproxNDCG's loss", _neural("approxndcg"), 40, "torch"),
-    "neural-lambdarank": Method("that network, LambdaRank's loss", _neural("lambdarank"), 40, "torch"),
+    "neural-listnet": Method("NeuralRanker with ListNet's loss", _neural("listnet"), 30, "torch"),
+    "neural-approxndcg": Method("NeuralRanker with ApproxNDCG's loss", _neural("approxndcg"), 40, "torch"),
+    "neural-lambdarank": Method("NeuralRanker with LambdaRank's loss", _neural("lambdarank"), 40, "torch"),
 }
 _NEURAL = tuple(name for name, method in METHODS.items() if method.needs == "torch")
-_OURS = ("sinkprop", "boosted")  # how the names of our own methods begin
-# names for several of them
+_OURS = ("sinkprop", "boosted")  # prefixes of the names of sinkprop's own methods
+# names for groups of methods
 GROUPS: dict[str, tuple[str, ...]] = {
     "rivals": tuple(name for name in METHODS if not name.startswith(_OURS) and name not in _NEURAL),
     "trees": tuple(name for name, method in METHODS.items() if method.needs in ("lightgbm", "xgboost")),
@@ -136,11 +156,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "all": tuple(name for name in METHODS if name not in _NEURAL),
 }
 FEATURE = "feature:N"
-_FEATURE_DESCRIPTION = "feature N by itself, from 1, or its name; -N ranks the least first"
+_FEATURE_DESCRIPTION = "feature N by itself (from 1), or a name; -N ranks the smallest value first"
 
 
 def is_ours(name: str, estimator: Any = None) -> bool:
-    """Whether a method is sinkprop's own rather than a rival of it."""
+    """Whether a method is one of sinkprop's own rather than a baseline."""
     if name in METHODS:
         return name.startswith(_OURS)
     by = (getattr(estimator, "loss", None), getattr(estimator, "objective", None))
@@ -148,30 +168,44 @@ def is_ours(name: str, estimator: Any = None) -> bool:
 
 
 def described() -> dict[str, str]:
-    """Every name with its description."""
+    """Every name of a method or a group of methods, with its description."""
     groups = {
-        "rivals": "every method above that is not sinkprop's or neural, and whose package is installed",
-        "trees": "boosted trees of every kind: boosted, boosted-default, and LightGBM's and XGBoost's own",
-        "neural": "one network by four losses: sinkprop-neural and those that begin with neural",
-        "all": "every method above that is not neural, and whose package is installed",
+        "rivals": "all baselines above except neural ones, if their package is installed",
+        "trees": "all methods above that grow boosted trees",
+        "neural": "sinkprop-neural and the neural-* methods: one network, four losses",
+        "all": "all methods above except neural ones, if their package is installed",
     }
     own = {name: method.description for name, method in METHODS.items()}
     return own | {FEATURE: _FEATURE_DESCRIPTION} | groups
 
 
 def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str, Method]:
-    """Methods by name, each once, in their order.
+    """Look up methods by name.
 
-    methods  names, also several in one text between commas, or {name: estimator}: an estimator of one's own,
-             or the name of a method that shall appear under another one
+    Parameters
+    ----------
+    methods : str, iterable of str or mapping
+        Names of methods or of groups of methods, of which one string may hold several, separated by commas.
+        Or a mapping from names to your own estimators; a value may also be the name of a method, which then
+        appears under the new name.
 
-    A method whose package is not installed is an ImportError that says how to install it; the names of
-    several leave it out.
+    Returns
+    -------
+    dict of str to Method
+        The methods, each once, in the order given.
 
+    Raises
+    ------
+    ImportError
+        If the package of a method is not installed; the message says how to install it. Names of groups leave
+        out such methods instead.
+
+    Examples
+    --------
     >>> list(parse_methods("regression, feature:17"))
     ['regression', 'feature:17']
     >>> parse_methods({"mine": "sinkprop-laplace"})["mine"].description
-    'with the Laplace kernel'
+    'SinkPropRanker with the Laplace kernel'
     """
     found: dict[str, Method] = {}
     if isinstance(methods, Mapping):
@@ -221,4 +255,4 @@ def _runs_here(method: Method) -> bool:
 
 
 def _names() -> str:
-    return f"The methods are {', '.join(METHODS)} and {FEATURE}; {' and '.join(GROUPS)} name several."
+    return f"The methods are {', '.join(METHODS)} and {FEATURE}; {', '.join(GROUPS)} are groups of methods."

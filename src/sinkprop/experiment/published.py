@@ -2,9 +2,9 @@
 
 The rows were compiled by N. Tax for a comparison of methods across benchmarks (N. Tax, S. Bockting and
 D. Hiemstra, "A cross-benchmark comparison of 87 learning to rank methods", Information Processing and
-Management 51, 2015; the repository TaXxER/Afstuderen). It is a secondary source: the numbers are those of the
-methods' authors, means of the five folds in LETOR's own convention, and nobody has reproduced its rows LRUF
-and LARF, which stand far above all others.
+Management 51, 2015; the repository TaXxER/Afstuderen). It is a secondary source: the numbers were reported by
+the methods' authors, as means over the five folds in LETOR's own convention. Nobody has reproduced the rows
+LRUF and LARF, which are far above all others.
 """
 
 from __future__ import annotations
@@ -23,15 +23,35 @@ OUTLIERS = ("LRUF", "LARF")
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """The published means of a method on a data set, {metric: mean}; those not published are not in it."""
+    """Published means of a method on a data set.
+
+    Parameters
+    ----------
+    method : str
+        Name of the method.
+    means : mapping
+        {metric: mean}, without metrics that were not published.
+    """
 
     method: str
     means: Mapping[str, float]
 
 
 def published_rows(data_set: str) -> tuple[PublishedRow, ...]:
-    """The rows of a data set, in either case, the highest NDCG@10 first; none where none are known.
+    """Published rows of a data set, the highest NDCG@10 first.
 
+    Parameters
+    ----------
+    data_set : str
+        Name of the data set, in upper or lower case.
+
+    Returns
+    -------
+    tuple of PublishedRow
+        The rows; empty if none are known.
+
+    Examples
+    --------
     >>> rows = {row.method: row.means for row in published_rows("ohsumed")}
     >>> rows["Regression"]
     {'ndcg@3': 0.4426, 'ndcg@5': 0.4278, 'ndcg@10': 0.411, 'map': 0.422}
@@ -43,7 +63,7 @@ def published_rows(data_set: str) -> tuple[PublishedRow, ...]:
 
 
 def published_methods() -> tuple[str, ...]:
-    """The names of all methods with a row, in alphabetical order."""
+    """Names of all methods with a published row, in alphabetical order."""
     return tuple(sorted({row.method for rows in _read().values() for row in rows}, key=str.lower))
 
 

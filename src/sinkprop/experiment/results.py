@@ -28,22 +28,39 @@ from sinkprop.metrics.conventions import listed
 
 __all__ = ["Comparison", "PairedTest", "Result"]
 
-VERSION = 2  # of the JSON; version 1 had no details
+VERSION = 2  # of the JSON format; version 1 has no details
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """One method on one fold.
+    """Result of one method on one fold.
 
-    queries          the test queries
-    per_query        {metric: (Q,) values}, NaN where the convention leaves a query out
-    means            {metric: mean over the queries}
-    fit_seconds      with training and validation queries read; predict_seconds to rank the test queries
-    summary          what the fitted estimator says of itself, as plain data
-    warnings         that the method gave
-    details          how it was trained, what it weighs, and its scores of some test queries, for the report;
-                     None in results of before they were kept
+    Parameters
+    ----------
+    dataset : str
+        Name of the data set.
+    fold : str
+        Name of the fold.
+    method : str
+        Name of the method.
+    queries : tuple
+        Ids of the test queries.
+    per_query : mapping
+        {metric: array of shape (Q,)}; NaN if the convention leaves a query out.
+    means : mapping
+        {metric: mean over the queries}.
+    fit_seconds : float
+        Wall-clock time of the fit.
+    predict_seconds : float
+        Wall-clock time to rank the test queries.
+    summary : mapping, default {}
+        Summary of the fitted estimator, such as its status and the chosen setting, as plain data.
+    warnings : tuple of str, default ()
+        Warnings that the method issued.
+    details : Details, optional
+        Training, feature weights, and scores of some test queries, for the report; None in results that do
+        not hold them.
     """
 
     dataset: str
@@ -61,13 +78,39 @@ class Result:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """A method against the reference, on one metric of one data set: over queries, each tested once.
+    """Paired tests of a method against the reference method, on one metric of one data set.
 
-    difference   of the means, the method's less the reference's, with the 95 % interval of the bootstrap
-    t_test, wilcoxon, randomization
-                 p, two-sided, NaN where a test says nothing
-    t_test_holm, ...
-                 the same, corrected by Holm for the number of methods compared with the reference
+    The tests are over queries. A query that was tested in several folds counts once, with its mean value.
+
+    Parameters
+    ----------
+    dataset : str
+        Name of the data set.
+    metric : str
+        Name of the metric.
+    method : str
+        Name of the method.
+    against : str
+        Name of the reference method.
+    n_queries : int
+        Number of queries.
+    difference : float
+        Mean of the method minus mean of the reference.
+    interval : tuple of two float
+        95 % confidence interval of the difference, by the bootstrap over queries.
+    t_test : float
+        Two-sided p-value of the paired t-test; NaN if the test cannot be made.
+    wilcoxon : float
+        Two-sided p-value of Wilcoxon's signed-rank test.
+    randomization : float
+        Two-sided p-value of the randomization test.
+    t_test_holm : float
+        The p-value of the t-test, corrected by Holm's method for the number of methods compared with the
+        reference.
+    wilcoxon_holm : float
+        The p-value of Wilcoxon's test, corrected in the same way.
+    randomization_holm : float
+        The p-value of the randomization test, corrected in the same way.
     """
 
     dataset: str
@@ -88,7 +131,10 @@ class PairedTest:
 
     @property
     def verdict(self) -> int:
-        """1 where the method is better, -1 where it is worse, by the corrected randomization test; else 0."""
+        """Sign of a statistically significant difference: 1 if the method is better, -1 if it is worse.
+
+        0 if the difference is not significant, that is, if `randomization_holm` is not below .05.
+        """
         if not self.randomization_holm < self.LEVEL:
             return 0
         return 1 if self.difference > 0 else -1
@@ -96,18 +142,32 @@ class PairedTest:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The results of methods on the folds of data sets.
+    """Results of methods on the folds of data sets.
 
-    datasets, methods, metrics  their names, in the order in which they were asked for
-    against                     the reference method of the tests
-    convention                  the name of the metrics' convention; `describe` states it
-    results                     a `Result` for each data set, method and fold
-    statements                  {data set: what its numbers rest on}
-    descriptions                {method: what it is}
-    ours                        the methods that are sinkprop's own, not rivals
-    data                        {data set: {fold: its queries at a glance, with the documents of some}}
+    Means are over the queries of each fold, then over the folds, as in LETOR.
 
-    A mean is over the queries of each fold, then over the folds, as LETOR's.
+    Parameters
+    ----------
+    datasets : tuple of str
+        Names of the data sets, in the order given.
+    methods : tuple of str
+        Names of the methods, in the order given.
+    metrics : tuple of str
+        Names of the metrics, in the order given.
+    against : str
+        Reference method of the tests.
+    convention : str
+        Name of the metrics' convention; `describe` states it in words.
+    results : tuple of Result
+        One result per data set, method and fold.
+    statements : mapping
+        {data set: convention and number of queries of its means, in words}.
+    descriptions : mapping, default {}
+        {method: one-line description}.
+    ours : tuple of str, default ()
+        Names of the methods that are sinkprop's own; the others are baselines.
+    data : mapping, default {}
+        {data set: {fold: summary of its queries, with the documents of some}}.
     """
 
     datasets: tuple[str, ...]
@@ -122,52 +182,176 @@ class Comparison:
     data: Mapping[str, Mapping[str, FoldData]] = field(default_factory=dict, repr=False)
 
     def folds(self, dataset: str) -> tuple[str, ...]:
-        """The names of a data set's folds."""
+        """Names of a data set's folds.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+
+        Returns
+        -------
+        tuple of str
+            The names.
+        """
         self._check("dataset", dataset, self.datasets)
         return tuple(dict.fromkeys(r.fold for r in self.results if r.dataset == dataset))
 
     def result(self, dataset: str, method: str, fold: str) -> Result:
-        """The result of a method on a fold."""
+        """Result of a method on a fold.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+        method : str
+            Name of the method.
+        fold : str
+            Name of the fold.
+
+        Returns
+        -------
+        Result
+            The result.
+        """
         self._check("dataset", dataset, self.datasets)
         self._check("method", method, self.methods)
         self._check("fold", fold, self.folds(dataset))
         return self._index[dataset, method, fold]
 
     def n_queries(self, dataset: str) -> int:
-        """The number of queries tested, over all folds."""
+        """Number of test queries of a data set, over all folds.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+
+        Returns
+        -------
+        int
+            The number.
+        """
         return sum(len(r.queries) for r in self._of(dataset, self.methods[0]))
 
     def fold_means(self, dataset: str, method: str, metric: str) -> dict[str, float]:
-        """The mean over the queries of each fold."""
+        """Mean of a metric over the queries of each fold.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+        method : str
+            Name of the method.
+        metric : str
+            Name of the metric.
+
+        Returns
+        -------
+        dict of str to float
+            {fold: mean}.
+        """
         self._check("metric", metric, self.metrics)
         return {r.fold: r.means[metric] for r in self._of(dataset, method)}
 
     def mean(self, dataset: str, method: str, metric: str) -> float:
-        """The mean over queries, then over folds."""
+        """Mean of a metric over queries, then over folds.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+        method : str
+            Name of the method.
+        metric : str
+            Name of the metric.
+
+        Returns
+        -------
+        float
+            The mean.
+        """
         means = self.fold_means(dataset, method, metric)
         return math.fsum(means.values()) / len(means)
 
     def means(self, dataset: str) -> dict[str, dict[str, float]]:
-        """{method: {metric: mean}}."""
+        """Means of all methods and metrics over queries, then over folds.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+
+        Returns
+        -------
+        dict
+            {method: {metric: mean}}.
+        """
         return {m: {k: self.mean(dataset, m, k) for k in self.metrics} for m in self.methods}
 
     def fit_seconds(self, dataset: str, method: str) -> float:
-        """The mean time of a fit."""
+        """Mean wall-clock time of a fit, over the folds.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+        method : str
+            Name of the method.
+
+        Returns
+        -------
+        float
+            Seconds.
+        """
         results = self._of(dataset, method)
         return math.fsum(r.fit_seconds for r in results) / len(results)
 
     def intervals(self, dataset: str) -> dict[str, dict[str, Interval]]:
-        """{method: {metric: 95 % interval of the mean}}, by the bootstrap over queries."""
+        """95 % confidence intervals of the means, by the bootstrap over queries.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+
+        Returns
+        -------
+        dict
+            {method: {metric: (low, high)}}.
+        """
         self._check("dataset", dataset, self.datasets)
         return self._intervals[dataset][0]
 
     def tests(self, dataset: str) -> tuple[PairedTest, ...]:
-        """Every other method against the reference, on every metric."""
+        """Paired tests of every other method against the reference, on every metric.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+
+        Returns
+        -------
+        tuple of PairedTest
+            The tests; empty if there is only one method.
+        """
         self._check("dataset", dataset, self.datasets)
         return self._tests[dataset]
 
     def describe(self, dataset: str) -> str:
-        """What the numbers rest on, in one sentence."""
+        """Convention and number of queries of the means of a data set, in one sentence.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+
+        Returns
+        -------
+        str
+            The sentence.
+        """
         self._check("dataset", dataset, self.datasets)
         return self.statements[dataset]
 
@@ -184,13 +368,13 @@ class Comparison:
             raise KeyError(f"{what} {name!r} was not compared; there is {listed(names)}")
 
     def _values(self, dataset: str, method: str) -> Floats:
-        """(queries, metrics), fold after fold."""
+        """Values of a method as an array (queries, metrics), one fold after another."""
         folds = [np.stack([r.per_query[k] for k in self.metrics], axis=1) for r in self._of(dataset, method)]
         return np.concatenate(folds)
 
     @cached_property
     def _intervals(self) -> dict[str, tuple[dict[str, dict[str, Interval]], dict[str, dict[str, Interval]]]]:
-        """Intervals of the means and of the differences to the reference, by data set."""
+        """Confidence intervals of the means and of the differences to the reference, by data set."""
         found = {}
         for dataset in self.datasets:
             sizes = [len(r.queries) for r in self._of(dataset, self.methods[0])]
@@ -239,7 +423,15 @@ class Comparison:
                 )
 
     def as_record(self) -> dict[str, Any]:
-        """Everything as plain data for JSON: NaN becomes None, query ids whole numbers or text."""
+        """The whole comparison as plain data for JSON.
+
+        NaN becomes None, and query ids become whole numbers or text.
+
+        Returns
+        -------
+        dict
+            The data.
+        """
         return {
             "format": "sinkprop-comparison",
             "version": VERSION,
@@ -291,7 +483,18 @@ class Comparison:
         }
 
     def test_records(self, dataset: str) -> list[dict[str, Any]]:
-        """The tests as plain data."""
+        """Paired tests of a data set as plain data.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+
+        Returns
+        -------
+        list of dict
+            One record per test.
+        """
         tests = []
         for t in self.tests(dataset):
             record = {name: _number(value) for name, value in vars(t).items() if name != "dataset"}
@@ -299,12 +502,31 @@ class Comparison:
         return tests
 
     def to_json(self) -> str:
-        """The record as text, each list of numbers on a line of its own."""
+        """The whole comparison as JSON text, with each list of numbers on one line.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         return "".join(_lines(self.as_record(), "\n")) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Comparison:
-        """The comparison that `to_json` wrote; what can be computed from the results is computed again."""
+        """Read a comparison that `to_json` wrote.
+
+        Means, intervals and tests are computed again from the results.
+
+        Parameters
+        ----------
+        text : str
+            JSON text.
+
+        Returns
+        -------
+        Comparison
+            The comparison.
+        """
         try:
             record = json.loads(text)
             if record["format"] != "sinkprop-comparison" or record["version"] not in range(1, VERSION + 1):
@@ -348,9 +570,15 @@ class Comparison:
             raise ValueError(f"not a comparison that sinkprop wrote as JSON: {error}.") from None
 
     def to_csv(self) -> str:
-        """Lines dataset, fold, method, metric, value; the fold "mean" has the means over the folds.
+        """Means as CSV text with the columns dataset, fold, method, metric, value.
 
-        Seconds are there as the metrics fit_seconds and predict_seconds.
+        The fold "mean" holds the means over the folds. Times appear as the metrics fit_seconds and
+        predict_seconds.
+
+        Returns
+        -------
+        str
+            The text.
         """
         rows: list[tuple[object, ...]] = []
         for dataset in self.datasets:
@@ -366,7 +594,15 @@ class Comparison:
         return _csv(("dataset", "fold", "method", "metric", "value"), rows)
 
     def per_query_csv(self) -> str:
-        """Lines dataset, fold, method, query, metric, value; no value where the convention leaves one out."""
+        """Values of every query as CSV text, with the columns dataset, fold, method, query, metric, value.
+
+        The value is empty if the convention leaves the query out.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         rows = [
             (r.dataset, r.fold, r.method, plain_id(query), metric, "" if math.isnan(value) else value)
             for dataset in self.datasets
@@ -379,7 +615,7 @@ class Comparison:
 
 
 def _once_a_query(D: Floats, queries: list[Hashable]) -> Floats:
-    """D (rows, metrics), with the rows of a query that was tested in several folds averaged."""
+    """Differences D (rows, metrics), averaged over the rows of a query that was tested in several folds."""
     places: dict[Hashable, int] = {}
     codes = np.array([places.setdefault(q, len(places)) for q in queries])
     if len(places) == len(queries):
@@ -394,14 +630,14 @@ def _number(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """Plain data with None for what is not finite, such as the penalty of a fit left at its start."""
+    """Plain data with None in place of non-finite numbers, such as the penalty of the start of a fit."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else _number(value)
 
 
 def _lines(value: Any, line: str) -> Iterator[str]:
-    """JSON with a line for each item, but for lists of numbers and texts, which have one for all."""
+    """JSON text with one line per item, except for lists of numbers and strings, which are on one line."""
     if isinstance(value, dict) and value:
         opening = "{"
         for key, item in value.items():
@@ -421,6 +657,7 @@ def _lines(value: Any, line: str) -> Iterator[str]:
 
 
 def plain_id(query: Hashable) -> int | str:
+    """A query id as an integer or text."""
     return query if isinstance(query, int | str) and not isinstance(query, bool) else str(query)
 
 

@@ -12,7 +12,9 @@ __all__ = ["rounded_scores", "significant", "whole_number"]
 
 
 def rounded_scores(scores: Floats) -> tuple[float, ...]:
-    """The scores of one query, to a millionth of their spread or as many digits as keep all different.
+    """Scores of one query, rounded to about a millionth of their spread without creating ties.
+
+    More digits are kept if different scores would become equal.
 
     >>> rounded_scores(np.array([0.123456789, 1.0, 1.0 + 1e-12]))
     (0.123456789, 1.0, 1.000000000001)
@@ -27,7 +29,7 @@ def rounded_scores(scores: Floats) -> tuple[float, ...]:
         for more in (0, 3, 6):
             if decimals + more > 300:
                 break
-            # rounding keeps the order but for numbers that become equal
+            # rounding keeps the order, except that numbers may become equal
             shorter = tuple(round(value, decimals + more) + 0.0 for value in x.tolist())
             if len(set(shorter)) == different:
                 return shorter
@@ -35,10 +37,10 @@ def rounded_scores(scores: Floats) -> tuple[float, ...]:
 
 
 def significant(x: float) -> float:
-    """Seven significant digits: more than any picture or table shows."""
+    """A number rounded to seven significant digits, more than any plot or table shows."""
     return float(f"{x:.7g}")
 
 
 def whole_number(x: float) -> float | int:
-    """A whole number as an int, any other as it is."""
+    """A whole number as an int, any other number unchanged."""
     return int(x) if x == int(x) else x

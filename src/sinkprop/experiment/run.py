@@ -1,8 +1,8 @@
-"""The protocol of a comparison: on each fold, fit, choose by validation queries, rank the test queries.
+"""The protocol of a comparison: on each fold, fit, select on validation queries, rank the test queries.
 
-The fits run in processes beside each other, the longest first. A process reads the fold that it works on by
-itself, so nothing large travels between processes. BLAS has one thread in each, so that the results are the
-same for any number of them.
+The fits run in parallel processes, the longest first. Each process reads the fold that it works on, so no
+large data are sent between processes. BLAS uses one thread in each, so the results are the same for any
+number of processes.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ __all__ = ["DEFAULT_METHODS", "DEFAULT_METRICS", "MethodError", "compare"]
 DEFAULT_METHODS = "regression,sinkprop"
 DEFAULT_METRICS = "ndcg@1-10,p@1,p@3,p@5,p@10,map"
 _REFERENCE = "regression"
-_NEXT_TO_NOTHING = 10.0  # methods of less cost are not worth reading a fold for once more
+_NEXT_TO_NOTHING = 10.0  # methods that cost less are not worth another read of a fold
 
 AnyFold = Fold | FoldFiles
 Folds = Sequence[AnyFold]
 
 
 class MethodError(ValueError):
-    """A method that failed on a fold; the message names both."""
+    """A method failed on a fold; the message names both."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """Methods to be run on one fold, one after the other, in one process."""
+    """Methods to run on one fold, one after another, in one process."""
 
     dataset: str
     fold: AnyFold
@@ -67,7 +67,12 @@ class _Job:
 
 @dataclass(frozen=True, eq=False)
 class _Done:
-    """What came of a job: the results, the statement of what their numbers rest on, and the fold's data."""
+    """Outcome of a job.
+
+    results    One result per method.
+    statement  Convention and number of queries of the metrics, in words.
+    data       Summary of the fold's queries.
+    """
 
     results: tuple[Result, ...]
     statement: str
@@ -85,22 +90,46 @@ def compare(
     n_jobs: int | None = None,
     notify: Notify = silent,
 ) -> Comparison:
-    """The methods on the folds of one or several data sets: their metrics on the test queries.
+    """Compare methods on the folds of one or several data sets, by metrics of their test queries.
 
-    folds       `Fold`s, or `FoldFiles` to be read when their turn comes, of one data set; or {name: folds}.
-                Methods that can stream read a stored set block by block, the others load it
-    methods     names of `METHODS`, or {name: estimator}. An estimator is fitted with qid, eval_set and
-                eval_qid, or with group, as far as its `fit` takes them; it ranks by `rank`, or by `predict`
-    metrics     names such as "ndcg@1-10,map"
-    convention  of the metrics, see `evaluate`
-    against     the method that the others are tested against; None takes regression, or else the first
-    selection   how every method that chooses among candidates chooses, see `Selection`; None leaves each its
-                own way
-    n_jobs      processors to use; None takes all there are. The results do not depend on it
-    notify      notify(done, total, what) is called as fits are finished
+    Parameters
+    ----------
+    folds : sequence of Fold or FoldFiles, or mapping
+        Folds of one data set, or {name: folds} for several. `FoldFiles` are read when they are needed.
+        Methods that can stream read a stored set block by block; the others load it.
+    methods : str, iterable of str or mapping, default "regression,sinkprop"
+        Names of `METHODS`, or {name: estimator} for your own. An estimator is fitted with qid, eval_set and
+        eval_qid, or with group, as far as its `fit` accepts them. It ranks by its method `rank`, or else by
+        `predict`.
+    metrics : str, Metric or iterable of these, default "ndcg@1-10,p@1,p@3,p@5,p@10,map"
+        Metrics, such as "ndcg@1-10,map".
+    convention : str or Convention, default "letor"
+        Convention of the metrics; see `evaluate`.
+    against : str, optional
+        Reference method, against which the others are tested. None means "regression" if it is compared, and
+        else the first method.
+    selection : str or Selection, optional
+        How every method that has candidates selects one; see `Selection`. None keeps each method's own
+        selection.
+    n_jobs : int, optional
+        Number of CPU cores to use; None uses all. Does not change the results.
+    notify : callable, optional
+        Function notify(done, total, what) that is called when fits are finished.
 
-    A method that fails is a `MethodError`, a faulty file a ValueError that names it.
+    Returns
+    -------
+    Comparison
+        The results.
 
+    Raises
+    ------
+    MethodError
+        If a method fails.
+    ValueError
+        If a file is invalid; the message names it.
+
+    Examples
+    --------
     >>> import numpy as np, sinkprop
     >>> rng = np.random.default_rng(0)
     >>> def queries(first, last):
@@ -165,12 +194,12 @@ def _data_sets(folds: Folds | Mapping[str, Folds]) -> dict[str, tuple[AnyFold, .
                 raise TypeError(f"folds must hold Fold or FoldFiles; got {kind!r} in {name!r}.")
         names = [fold.name for fold in own]
         if len(set(names)) < len(names):
-            raise ValueError(f"folds: those of {name!r} must have different names; got {listed(names)}.")
+            raise ValueError(f"folds of {name!r} must have different names; got {listed(names)}.")
     return sets
 
 
 def _verify(data_sets: Mapping[str, tuple[AnyFold, ...]], notify: Notify) -> None:
-    """A StoreError where a stored set is damaged: before the first fit, and not after an hour."""
+    """Verify all stored sets, so that a damaged one raises a StoreError before the first fit."""
     from sinkprop.store import StoredQueries, open_queries
 
     found: dict[str, StoredQueries] = {}
@@ -201,7 +230,7 @@ def _plan(
     convention: Convention,
     processors: int,
 ) -> list[_Job]:
-    """The jobs, the longest first. What takes next to nothing goes along with the first that takes long."""
+    """Jobs, the longest first. Methods that take almost no time share a job with the first long method."""
     long = [name for name, method in methods.items() if method.cost >= _NEXT_TO_NOTHING]
     short = [name for name in methods if name not in long]
     bundles = [[name] for name in long] or [[]]
@@ -228,7 +257,7 @@ def _plan(
 
 
 def _selecting(estimator: Any, selection: str | Selection | None) -> Any:
-    """The estimator, or a copy of it that chooses in this way, where it chooses at all."""
+    """The estimator, or a copy of it with this selection if it has such a parameter."""
     if selection is None or "selection" not in getattr(estimator, "get_params", dict)():
         return estimator
     from sklearn.base import clone
@@ -246,15 +275,15 @@ def _size(fold: AnyFold) -> float:
 
 
 def _outcomes(jobs: Sequence[_Job], workers: int) -> Iterator[tuple[int, _Done]]:
-    """The outcome of each job with its number, as they come."""
+    """Yield the number and the outcome of each job, as jobs finish."""
     if workers == 1:
         yield from ((number, _run(job)) for number, job in enumerate(jobs))
         return
     from joblib import Parallel, delayed
 
     with _interrupts_held():
-        # Workers that are born while interrupts are held never see one: Ctrl-C is for this process, which
-        # ends them. Else each would print a traceback, and a ranker that is interrupted ends its fit early.
+        # Workers that start while interrupts are held never receive one: Ctrl-C reaches this process, which
+        # ends them. Otherwise each would print a traceback, and interrupted rankers would end fits early.
         Parallel(n_jobs=workers, backend="loky", batch_size=1)(delayed(_born)() for _ in range(2 * workers))
     options: dict[str, Any] = {"n_jobs": workers, "backend": "loky", "batch_size": 1, "pre_dispatch": "all"}
     try:
@@ -265,22 +294,22 @@ def _outcomes(jobs: Sequence[_Job], workers: int) -> Iterator[tuple[int, _Done]]
         yield from parallel(delayed(_run_numbered)(number, job) for number, job in enumerate(jobs))
     except BrokenProcessPool as error:
         raise ChildProcessError(
-            "a process ended before its fit was done, perhaps for lack of memory; use fewer at a time "
+            "a process ended before its fit was done, perhaps for lack of memory; use fewer processes "
             f"(--jobs 1, n_jobs=1). {' '.join(str(error).split())}"
         ) from None
 
 
 def _born() -> None:
-    """Imports this module, and with it the package, in a new process."""
+    """Do nothing; calling it makes a new process import this module, and so the package."""
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits until the block ends; where that cannot be had, it does not wait."""
+    """Context that delays Ctrl-C until it ends; has no effect on platforms without signal masks."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # Processes that multiprocessing starts for its own ends let interrupts through again once they run.
+    # Starting multiprocessing's helper processes would unblock interrupts again, so they are started before.
     from multiprocessing import resource_tracker
 
     from joblib.externals.loky.backend import resource_tracker as loky_tracker
@@ -338,7 +367,7 @@ def _measured(
     fitted = time.perf_counter()
     fit_result = getattr(ranker, "fit_result_", None)
     if getattr(fit_result, "status", "") == "interrupted":
-        raise KeyboardInterrupt  # a ranker ends its fit well when it is interrupted; the comparison does not
+        raise KeyboardInterrupt  # an interrupted ranker keeps its best model, but the comparison must end
     test = parts.test
     scores = ranking_scores(ranker, test)
     seconds = time.perf_counter() - fitted
@@ -346,7 +375,7 @@ def _measured(
     result = evaluated(test, scores, job.metrics, job.convention, grade)
     messages = dict.fromkeys(" ".join(str(w.message).split()) for w in caught)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a second prediction says again
+        warnings.simplefilter("ignore")  # a second prediction would repeat its warnings
         details = details_of(ranker, test, data, train=parts.train, vali=parts.vali)
     return (
         Result(
@@ -367,14 +396,14 @@ def _measured(
 
 
 def _highest_grade(convention: Convention, parts: Fold | Parts) -> float:
-    """ERR's highest grade: of the whole fold, so that test sets are judged alike."""
+    """Highest grade for ERR: the largest label of the whole fold, not only of the test queries."""
     if convention.max_grade is not None:
         return convention.max_grade
     return max(largest_label(part) for part in (parts.train, parts.vali, parts.test) if part is not None)
 
 
 def _prepared(estimator: Any, parts: Fold | Parts, n_threads: int) -> Any:
-    """A fresh copy of the estimator, quiet, on as many threads as it may have."""
+    """Unfitted copy of the estimator, without progress output and with this number of threads."""
     if not hasattr(estimator, "get_params"):
         return copy.deepcopy(estimator)
     from sklearn.base import clone
@@ -394,11 +423,11 @@ def _prepared(estimator: Any, parts: Fold | Parts, n_threads: int) -> Any:
 
 
 def _fit(ranker: Any, parts: Fold | Parts) -> None:
-    """Fit with as much as the estimator's `fit` takes."""
+    """Fit an estimator with those of the arguments that its `fit` accepts."""
     from sinkprop.estimator.base import BaseRanker
 
     if isinstance(ranker, BaseRanker):
-        ranker.fit(parts.train, eval_set=parts.vali)  # where they are stored it streams or loads them
+        ranker.fit(parts.train, eval_set=parts.vali)  # it streams or loads stored sets
         return
     taken = inspect.signature(ranker.fit).parameters
     train, vali = _by_query(parts.train), None if parts.vali is None else _by_query(parts.vali)
@@ -417,13 +446,13 @@ def _fit(ranker: Any, parts: Fold | Parts) -> None:
 
 
 def _by_query(given: AnyQueries) -> Queries:
-    """The rows in memory with each query's together, as some estimators want them."""
+    """Queries in memory with the rows of each query next to each other, as some estimators require."""
     queries = loaded(given)
     return queries if queries.groups.rows is None else queries.take(queries.groups.rows)
 
 
 def _summary(ranker: Any) -> dict[str, Any]:
-    """What the fit says of itself, as plain data."""
+    """Summary of a fitted ranker as plain data."""
     found: dict[str, Any] = {}
     fit_result = getattr(ranker, "fit_result_", None)
     for name in ("status", "criterion", "validated_on", "evaluations", "sigma"):
@@ -454,7 +483,7 @@ def _summary(ranker: Any) -> dict[str, Any]:
 def _data(
     dataset: str, folds: Sequence[AnyFold], jobs: Sequence[_Job], done: Mapping[int, _Done]
 ) -> dict[str, FoldData]:
-    """{name of a fold: its data}, in the order of the folds."""
+    """Summaries of a data set's folds, {name of a fold: summary}, in the order of the folds."""
     found = {jobs[i].fold.name: d.data for i, d in done.items() if jobs[i].dataset == dataset}
     return {fold.name: found[fold.name] for fold in folds}
 
@@ -462,7 +491,7 @@ def _data(
 def _statement(
     dataset: str, folds: Sequence[AnyFold], jobs: Sequence[_Job], done: Mapping[int, _Done]
 ) -> str:
-    """What the means of a data set rest on: the convention as an evaluation states it, then the folds."""
+    """Sentence about the means of a data set: the convention, as `Evaluation` states it, then the folds."""
     number = next(i for i, job in enumerate(jobs) if job.dataset == dataset and job.fold is folds[0])
     first = done[number]
     rules = first.statement.rpartition("; mean over ")[0]

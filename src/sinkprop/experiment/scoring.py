@@ -1,4 +1,4 @@
-"""Scores that a ranker of any kind gives to queries in memory or in a stored set."""
+"""Scores of rankers of any kind on queries in memory or in a stored set."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def rows_of_queries(queries: Queries, numbers: Iterable[int]) -> list[Integers]:
-    """The rows of each query with these numbers, in file order."""
+    """Rows of each of the queries with these numbers, in file order."""
     offsets, rows = queries.groups.offsets, queries.groups.rows
     if rows is None:
         rows = np.arange(len(queries))
@@ -35,7 +35,7 @@ def rows_of_queries(queries: Queries, numbers: Iterable[int]) -> list[Integers]:
 
 
 def taken_queries(queries: AnyQueries, numbers: Sequence[int] | Integers) -> Queries:
-    """The rows of the queries with these numbers, in file order, query after query."""
+    """Queries with these numbers, one after another, each with its rows in file order."""
     if not isinstance(queries, Queries):
         return queries.take(numbers)
     return queries.take(np.concatenate(rows_of_queries(queries, numbers)))
@@ -47,11 +47,12 @@ def loaded(queries: AnyQueries) -> Queries:
 
 
 def largest_label(queries: AnyQueries) -> float:
+    """Largest label of the queries."""
     return float(queries.y.max()) if isinstance(queries, Queries) else queries.largest_label
 
 
 def spread(queries: AnyQueries) -> Floats:
-    """(D,) the standard deviation of each feature."""
+    """Standard deviation (D,) of each feature."""
     if isinstance(queries, Queries):
         found: Floats = queries.X.std(axis=0, dtype=np.float64)
         return found
@@ -70,7 +71,7 @@ def evaluated(
     convention: Convention,
     max_grade: float | None = None,
 ) -> Evaluation:
-    """The metrics of the scores (N,) of all rows."""
+    """Evaluation of the scores (N,) of all rows by metrics."""
     if isinstance(queries, Queries):
         return evaluate(queries, scores, metrics=metrics, convention=convention, max_grade=max_grade)
     ends = np.cumsum([0, *np.diff(queries.block_rows)])
@@ -88,14 +89,14 @@ def evaluated(
 
 
 def ranking_scores(ranker: Any, test: AnyQueries) -> Floats:
-    """Scores (N,) in the order in which the ranker ranks: its ranks with a minus sign, where it has ranks."""
+    """Scores (N,) that sort documents as the ranker ranks them: its negated ranks, if it has `rank`."""
     if callable(getattr(ranker, "rank", None)):
         return -ranked(ranker, test).astype(np.float64)
     return predicted(ranker, loaded(test))
 
 
 def ranked(ranker: Any, queries: AnyQueries) -> Integers:
-    """Ranks (N,) by the method `rank` of a ranker, of whatever package it is."""
+    """Ranks (N,) by the method `rank` of a ranker from sinkprop or any other package."""
     if _is_ours(ranker):
         return np.asarray(ranker.rank(queries))
     queries = loaded(queries)
@@ -103,7 +104,7 @@ def ranked(ranker: Any, queries: AnyQueries) -> Integers:
 
 
 def predicted(ranker: Any, queries: Queries) -> Floats:
-    """Scores (N,) by the method `predict` of an estimator, of whatever package it is."""
+    """Scores (N,) by the method `predict` of an estimator from sinkprop or any other package."""
     return np.asarray(ranker.predict(queries if _is_ours(ranker) else queries.X), dtype=np.float64)
 
 

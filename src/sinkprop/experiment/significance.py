@@ -1,8 +1,8 @@
-"""Significance of differences between methods: paired tests over queries, and intervals.
+"""Statistical significance of differences between methods: paired tests and confidence intervals.
 
-Every query is ranked by both methods, so what is tested are the differences of its values. Differences below
-1e-12 are rounding and count as none. All tests are two-sided. The randomness is drawn from a fixed seed: the
-same values give the same figures.
+Both methods rank every query, so the tests are about the differences of its values. Differences below 1e-12
+are rounding and count as 0. All tests are two-sided. Random numbers come from a fixed seed, so equal values
+give equal results.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ __all__ = ["bootstrap_intervals", "holm", "randomization_test", "t_test", "wilco
 
 
 N_RESAMPLES = 10_000
-EXACT_UP_TO = 12  # differences whose signs are all tried: 2^12 ways
+EXACT_UP_TO = 12  # largest number of differences for which all 2^n signs are tried
 _WILCOXON_EXACT_UP_TO = 50
 _DECIMALS = 12
-_BLOCK = 1 << 22  # random numbers that are held at a time
+_BLOCK = 1 << 22  # random numbers in memory at a time
 
 
 def t_test(differences: ArrayLike) -> float:
-    """The p of Student's paired t-test of differences (n,), NaN left out; NaN for fewer than two of them.
+    """Two-sided p-value of Student's paired t-test of differences (n,).
+
+    NaN differences are left out. The p-value is NaN if fewer than two differences remain.
 
     >>> round(t_test([0.1, 0.3, 0.2, -0.1]), 4)
     0.2394
@@ -43,10 +45,11 @@ def t_test(differences: ArrayLike) -> float:
 
 
 def wilcoxon_test(differences: ArrayLike) -> float:
-    """The p of Wilcoxon's signed-rank test of differences (n,); those that are 0 are left out.
+    """Two-sided p-value of Wilcoxon's signed-rank test of differences (n,).
 
-    Exact, ties in the ranks included, for up to 50 differences, and by the normal approximation, corrected
-    for ties, for more. 1 where every difference is 0, NaN where there is none.
+    Differences of 0 are left out. The p-value is exact, also with ties, for up to 50 differences. For more,
+    it uses the normal approximation, corrected for ties. It is 1 if every difference is 0, and NaN if there
+    are no differences.
 
     >>> wilcoxon_test([0.1, 0.3, 0.2, -0.1])
     0.375
@@ -78,11 +81,13 @@ def wilcoxon_test(differences: ArrayLike) -> float:
 
 
 def randomization_test(differences: ArrayLike, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Floats:
-    """The p of Fisher's randomization test of each column of differences (n, m) or (n,): shape (m,) or (1,).
+    """Two-sided p-values of Fisher's randomization test of the columns of differences.
 
-    If the methods are alike, each difference could as well have had the other sign. p is the share of the
-    ways to choose the signs in which the mean is at least as far from 0 as it is: of all 2^n, where at most
-    12 differences are not 0, and else of `n_resamples` drawn at random, the given one counted in.
+    The differences have shape (n, m), or (n,) for one column; the result has shape (m,) or (1,). If the
+    methods do not differ, each difference could equally have the opposite sign. The p-value is the share of
+    sign assignments whose mean is at least as far from 0 as the observed one. If at most 12 differences are
+    not 0, all assignments are counted. Otherwise `n_resamples` of them are drawn at random, and the observed
+    one is counted in.
 
     >>> randomization_test([0.1, 0.3, 0.2, -0.1])
     array([0.375])
@@ -114,7 +119,7 @@ def randomization_test(differences: ArrayLike, *, n_resamples: int = N_RESAMPLES
 
 
 def holm(p: ArrayLike) -> Floats:
-    """Holm's corrected p (m,) for m tests at once; NaN is no test and stays.
+    """p-values (m,) of m tests, corrected by Holm's method. A NaN does not count as a test and stays NaN.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
@@ -135,12 +140,17 @@ def bootstrap_intervals(
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> Floats:
-    """Intervals of the means of each column of values (n, m), (m, 2): the mean over queries, then over folds.
+    """Bootstrap confidence intervals (m, 2) of the mean of each column of values (n, m).
 
-    folds  (n,) the fold in which each query is tested. Queries are drawn anew, with replacement, within
-           their folds, and the interval is between the quantiles of the means that result. NaN is left out.
+    A mean is over queries, then over folds. Queries are drawn with replacement within their folds, and the
+    interval lies between quantiles of the resulting means. NaN values are left out. The draws for a column do
+    not depend on the other columns.
 
-    The queries drawn are the same for every column, whatever the others.
+    values       (n, m) values of each query.
+    folds        (n,) fold in which each query is tested.
+    level        Confidence level.
+    n_resamples  Number of bootstrap samples.
+    seed         Seed of the draws.
 
     >>> bootstrap_intervals([[0.0], [1.0], [0.5], [0.5]], [0, 0, 1, 1]).tolist()
     [[0.25, 0.75]]
@@ -149,7 +159,7 @@ def bootstrap_intervals(
     present = ~np.isnan(V)
     intervals = np.full((V.shape[1], 2), np.nan)
     tail = (1 - level) / 2
-    for pattern in np.unique(present, axis=1).T:  # one, or a few: what is left out depends on labels only
+    for pattern in np.unique(present, axis=1).T:  # few patterns: only labels decide which values are left out
         columns = np.flatnonzero((present == pattern[:, None]).all(axis=0))
         if pattern.any():
             means = _resampled_means(V[np.ix_(pattern, columns)], codes[pattern], n_resamples, seed)
@@ -158,7 +168,7 @@ def bootstrap_intervals(
 
 
 def _resampled_means(V: Floats, codes: Integers, n_resamples: int, seed: int) -> Floats:
-    """(n_resamples, m) means over the queries of each fold, then over folds, of queries drawn anew."""
+    """Means (n_resamples, m), over the queries of each fold and then over folds, of resampled queries."""
     rng = np.random.default_rng(seed)
     means = np.zeros((n_resamples, V.shape[1]))
     names = np.unique(codes)

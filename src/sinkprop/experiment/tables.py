@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["print_comparison"]
 
 PUBLISHED_METRICS = ("ndcg@3", "ndcg@5", "ndcg@10", "map")
-_MAIN = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # of which tests and intervals are printed
+_MAIN = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # metrics whose tests and intervals are printed
 _PUBLISHED_FOLDS = 5
 
 
@@ -31,9 +31,10 @@ def print_comparison(
     per_fold: bool = False,
     published: Sequence[str] | None = None,
 ) -> None:
-    """The means, the main metric by fold (or with `per_fold` every one), the tests, and the published rows.
+    """Print the means, the main metric by fold, confidence intervals, tests, and published rows.
 
-    published  names of the rows to print; None prints all, an empty sequence none
+    per_fold   Whether to print every metric by fold, not only the main one.
+    published  Names of the published rows to print; None prints all, an empty sequence none.
     """
     page = _Page(console)
     for dataset in comparison.datasets:
@@ -41,13 +42,13 @@ def print_comparison(
 
 
 def main_metric(comparison: Comparison) -> str:
-    """The metric that stands for all: NDCG@10, or else the last NDCG, or the first of any."""
+    """Main metric of a comparison: NDCG@10, or else the last NDCG, or else the first metric."""
     ndcg = [metric for metric in comparison.metrics if re.fullmatch(r"ndcg(\(.*\))?(@\d+)?", metric)]
     return "ndcg@10" if "ndcg@10" in ndcg else (ndcg[-1] if ndcg else comparison.metrics[0])
 
 
 class _Page:
-    """The console, with the characters that its encoding has."""
+    """Console with special characters that its encoding supports."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -78,7 +79,7 @@ def _print_data_set(
     if len(comparison.methods) > 1:
         page.note(
             f"{page.marks[1]} better, {page.marks[-1]} worse than {comparison.against}: p < .05 by the "
-            "randomization test, Holm-corrected. fit s: seconds of a fit, the mean of the folds."
+            "randomization test, Holm-corrected. fit s: seconds per fit, averaged over the folds."
         )
     for text in _budgets(comparison, dataset):
         page.note(text)
@@ -116,7 +117,7 @@ def _print_means(page: _Page, comparison: Comparison, dataset: str) -> None:
 
 
 def _budgets(comparison: Comparison, dataset: str) -> list[str]:
-    """What the methods that grow trees chose from, a line for those that chose from as much."""
+    """Candidates from which methods that grow trees chose: one line for all methods with equal candidates."""
     alike: dict[str, list[str]] = {}
     for method in comparison.methods:
         summary = comparison.result(dataset, method, comparison.folds(dataset)[0]).summary
@@ -131,7 +132,7 @@ def _budgets(comparison: Comparison, dataset: str) -> list[str]:
 
 
 def _spanned(values: Sequence[float]) -> str:
-    """A few values, or the ends of many in equal steps."""
+    """Values as text; of more than three values in equal steps, only the first two and the last."""
     steps = {b - a for a, b in pairwise(values)}
     if len(values) > 3 and len(steps) == 1:
         return f"{values[0]:g}, {values[1]:g}, ..., {values[-1]:g}"
@@ -181,7 +182,10 @@ def _print_tests(page: _Page, comparison: Comparison, dataset: str, metrics: Seq
         rows,
     )
     family = f", Holm-corrected for {len(others)} comparisons" if len(others) > 1 else ""
-    page.note(f"p of the paired t-test, Wilcoxon's signed ranks, and 10,000 random signs; two-sided{family}.")
+    page.note(
+        "Two-sided p-values of the paired t-test, Wilcoxon's signed-rank test, and the randomization test "
+        f"with 10,000 samples{family}."
+    )
     page.console.print()
 
 
@@ -196,7 +200,7 @@ def _print_published(page: _Page, comparison: Comparison, dataset: str, names: S
     if not known or (names is not None and not names):
         return
     if comparison.convention != "letor":
-        page.note(f"Published rows are in the convention letor, not in {comparison.convention}: left out.")
+        page.note(f"Published rows are left out: they use the convention letor, not {comparison.convention}.")
         page.console.print()
         return
     metrics = [metric for metric in PUBLISHED_METRICS if metric in comparison.metrics]
@@ -217,10 +221,10 @@ def _print_published(page: _Page, comparison: Comparison, dataset: str, names: S
         own = [f"{page.here}{method}", *(page.number(means[method][metric]) for metric in metrics)]
         lines.append((means[method][by], True, [Text(text, style="bold cyan") for text in own]))
     lines.sort(key=lambda line: (-line[0], not line[1]))
-    page.title(f"{dataset}: among the published means, by {by}")
+    page.title(f"{dataset}: compared with published means, sorted by {by}")
     print_columns(page.console, ["method", *metrics], [cells for _, _, cells in lines])
     shown = {str(cells[0]).strip() for _, ours, cells in lines if not ours}
-    notes = [f"{page.here.strip()} computed here. The others: {CREDIT}."]
+    notes = [f"{page.here.strip()} computed here. The others were {CREDIT}."]
     outliers = [name for name in OUTLIERS if name in shown]
     if outliers:
         notes.append(f"Nobody has reproduced {listed(outliers)}.")

@@ -10,11 +10,11 @@ from sinkprop.experiment.rounding import significant
 
 __all__ = ["training_of"]
 
-_MAX_STEPS = 1_000  # of one fit's training
+_MAX_STEPS = 1_000  # steps to keep per fit
 
 
 def training_of(ranker: Any) -> dict[str, Any] | None:
-    """How the ranker was trained, step by step; None where it does not say, or where there was one step."""
+    """Training of a ranker, step by step; None if the ranker has no record, or only one candidate."""
     result: Any = getattr(ranker, "fit_result_", None)
     if hasattr(result, "stages"):
         return _of_stages(ranker, result)
@@ -103,14 +103,18 @@ def _of_trials(ranker: Any, result: Any) -> dict[str, Any]:
 
 
 def _of_rounds(ranker: Any, result: Any) -> dict[str, Any]:
-    """Rounds; of many, those with a look at the training queries, the first, the best and the last."""
+    """Rounds of boosting.
+
+    Of more than 100 rounds, only those with an evaluation of the training queries are kept, and the first,
+    the best and the last.
+    """
     known = dict(result.training)
     by_round = {number: value for number, value in enumerate(result.values, 1) if math.isfinite(value)}
     numbers: list[int] = list(range(1, result.n_rounds + 1))
     if len(numbers) > 100:
         numbers = sorted({1, *known, result.best, result.n_rounds} & set(numbers))
     numbers = _thinned(numbers, {1, result.best, result.n_rounds})
-    alike = getattr(ranker, "criterion", None) is None  # judged by the expected gain itself
+    alike = getattr(ranker, "criterion", None) is None  # the criterion is the expected gain itself
     steps = [
         _step(
             number,

@@ -19,59 +19,60 @@ from sinkprop.objective.relaxations import PartitionedMeasure, score_weights
 __all__ = ["weights_of"]
 
 
-_PERMUTED = 400_000  # rows times features that are scored anew for the importances of a network: a second
-_TIMES = 5  # that values change places, where there is time for it
+_PERMUTED = 400_000  # rows times features to score for the permutation importances of a network: a second
+_TIMES = 5  # permutations per feature, if that limit allows it
 
 
 def weights_of(
     ranker: Any, *, rows: AnyQueries, measured_on: AnyQueries, held_out: bool = True
 ) -> dict[str, Any] | None:
-    """What each feature counts, as shares: of the sum of absolute weights, or of all gains; None if unknown.
+    """Weight or importance of each feature, as shares that sum to 1 in absolute value; None if unknown.
 
-    rows      whose spread makes weights of features on different scales comparable
-    measured_on  queries by which the importances of a network are measured; `held_out` if not test queries
+    rows         Queries whose standard deviations make weights of features on different scales comparable.
+    measured_on  Queries on which the permutation importances of a network are measured.
+    held_out     Whether these are validation queries rather than test queries.
     """
     from sinkprop.baselines import FeatureRanker
 
     n_features = rows.n_features
     booster = getattr(ranker, "booster_", None)
     if booster is not None and (gains := _tree_gains(booster, n_features)) is not None:
-        return _shares("importance", gains, "The share of all gains that the trees' splits on it made.")
+        return _shares("importance", gains, "Share of the total gain that comes from splits on this feature.")
     if isinstance(ranker, FeatureRanker):
         weights = np.zeros(n_features)
         weights[abs(ranker.feature_) - 1] = np.sign(ranker.feature_)
         return _shares(
-            "weight", weights, "The one feature that ranks; negative where its least value is first."
+            "weight", weights, "The feature that ranks; negative if its smallest value ranks first."
         )
     if hasattr(ranker, "module_"):
         return _permuted(ranker, measured_on, held_out=held_out)
     coefficients: Any = getattr(ranker, "coef_", None)
     relaxation = getattr(ranker, "relaxation_", None)
     if isinstance(relaxation, PartitionedMeasure) and np.shape(coefficients) == (2, n_features):
-        # how a feature moves the middle of the distribution towards the top
+        # the effect of a feature on the middle of the rank distribution, towards the top
         coefficients = np.array(score_weights(relaxation)) @ coefficients
     if isinstance(coefficients, np.ndarray) and coefficients.shape == (n_features,):
         kind = getattr(getattr(ranker, "scaling_", None), "kind", "none")
         if kind == "none":
             coefficients = coefficients * spread(rows)
-        pairs = " Potentials of pairs are not in it." if len(getattr(ranker, "strengths_", ())) else ""
+        pairs = " Pair potentials are not included." if len(getattr(ranker, "strengths_", ())) else ""
         return _shares(
             "weight",
             coefficients,
-            f"The weight of {_SCALED[kind]}, as a share of the sum of all absolute weights. Positive: the "
-            f"larger the feature, the higher the document.{pairs}",
+            f"Weight of {_SCALED[kind]}, as a share of the sum of all absolute weights. With a positive "
+            f"weight, larger values rank higher.{pairs}",
         )
     importances = getattr(ranker, "feature_importances_", None)
     if isinstance(importances, np.ndarray) and importances.shape == (n_features,):
         return _shares(
-            "importance", importances, "The importance that the estimator itself gives, as a share."
+            "importance", importances, "Feature importance computed by the estimator itself, as a share."
         )
     return None
 
 
 _SCALED = {
     "standard": "the standardized feature",
-    "query": "the feature scaled to 0 to 1 within its query",
+    "query": "the feature, scaled to [0, 1] within its query",
     "none": "the feature times its standard deviation, as if it were standardized",
 }
 
@@ -95,7 +96,7 @@ def _tree_gains(booster: Any, n_features: int) -> Floats | None:
 
 
 def _permuted(ranker: Any, measured_on: AnyQueries, *, held_out: bool) -> dict[str, Any] | None:
-    """What NDCG@10 loses when a feature's values change places among the documents of each query."""
+    """Permutation importance: the decrease of NDCG@10 if a feature is shuffled within each query."""
     rng = np.random.default_rng(0)
     cells = len(measured_on) * measured_on.n_features
     n_queries = max(1, min(measured_on.n_queries, _PERMUTED * measured_on.n_queries // cells))
@@ -122,6 +123,6 @@ def _permuted(ranker: Any, measured_on: AnyQueries, *, held_out: bool) -> dict[s
     return _shares(
         "importance",
         losses,
-        f"What NDCG@10 of {n_queries} {which} queries loses when the feature's values change places among "
-        "the documents of each query, as a share of all losses. Features that say the same share theirs.",
+        f"Decrease of NDCG@10 on {n_queries} {which} queries if the feature's values are shuffled among the "
+        "documents of each query, as a share of all decreases. Redundant features share their importance.",
     )

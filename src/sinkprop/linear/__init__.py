@@ -1,1 +1,1 @@
-"""Linear rankers: the paper's recipe, climbing the expected gain by L-BFGS at ever less smoothing."""
+"""Linear rankers, trained by the paper's recipe: L-BFGS on the expected gain at decreasing smoothing."""

@@ -1,4 +1,4 @@
-"""The base class of SinkProp and SmoothRank: linear rankers fitted at ever less smoothing."""
+"""The base class of SinkProp and SmoothRank: linear rankers fitted at decreasing smoothing."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
 class AnnealedRanker(BaseRanker):
-    """A linear ranker that `train` trains.
+    """A linear ranker trained by `recipe.train`.
 
     A subclass has the attributes gain, relaxation, penalty, annealing, selection, normalization, resample,
     n_iter, epsilon, max_iter, tol, top, metric, convention, checkpoint, on_stage, n_threads, random_state and
-    verbose, as parameters of its own or as constants of the class.
+    verbose, either as constructor parameters or as class constants.
     """
 
-    default_annealing = Annealing()  # where the parameter is None
+    default_annealing = Annealing()  # used if the parameter `annealing` is None
 
     def _fit_elsewhere(
         self, X: Any, y: Any, qid: Any, group: Any, evaluation: tuple[Any, Any, Any], weights: tuple[Any, Any]
@@ -75,7 +75,7 @@ class AnnealedRanker(BaseRanker):
         with ExitStack() as stack:
             by_query = self.normalization == "query"
             sources = Sources(stack, cluster, by_query=by_query, n_threads=self.n_threads)
-            dtype = None  # of rows in this process, which those of a validation set get too
+            dtype = None  # of training rows in memory; validation rows are converted to it
             if sources.takes(X):
                 no_arrays(
                     X, y=y, qid=qid, group=group, sample_weight=sample_weight, cluster=cluster is not None
@@ -103,7 +103,7 @@ class AnnealedRanker(BaseRanker):
                 "or convert all their files into one."
             )
         if eval_qid is not None or eval_group is not None:
-            raise ValueError("eval_qid and eval_group are for arrays: a stored eval_set has its own.")
+            raise ValueError("eval_qid and eval_group are for arrays: a stored eval_set has its own ids.")
         source, names = sources.elsewhere(sets[0], name="eval_set ")
         own = getattr(self, "feature_names_in_", None)
         if source.n_features != self.n_features_in_:
@@ -114,7 +114,7 @@ class AnnealedRanker(BaseRanker):
         if own is not None and names is not None and tuple(own) != tuple(names):
             at = next(i for i, (a, b) in enumerate(zip(own, names, strict=True)) if a != b)
             raise ValueError(
-                f"eval_set has other features: its column {at} is {names[at]!r}, that of the training set "
+                f"eval_set has other features than the training set: its column {at} is {names[at]!r}, not "
                 f"{own[at]!r}."
             )
         return source
@@ -171,7 +171,7 @@ class AnnealedRanker(BaseRanker):
         )
 
     def _recipe(self, *, weighted: bool) -> Recipe:
-        """The parameters, checked."""
+        """The parameters of the ranker as a checked `Recipe`; `weighted` if rows have weights."""
         gain = as_gain(self.gain)
         relaxation = as_relaxation(self.relaxation)
         selection = as_selection(self.selection)
@@ -202,7 +202,7 @@ class AnnealedRanker(BaseRanker):
     def _checkpointing(
         self, data: Source, validation: Source | None, recipe: Recipe
     ) -> tuple[list[Finished], Callable[[Sequence[Finished]], None] | None]:
-        """The stages of an earlier, unfinished fit, and the function that writes those of this one."""
+        """Stages of an earlier, unfinished fit, and the function that writes the stages of this fit."""
         if self.checkpoint is None:
             return [], None
         path, kind = self.checkpoint, f"{type(self).__name__}Checkpoint"
@@ -219,8 +219,8 @@ class AnnealedRanker(BaseRanker):
         state = read_model(path, kind=kind).state
         if state["fingerprint"] != digest:
             raise ModelFileError(
-                f"{os.fspath(path)}: a checkpoint of a fit with other data or parameters, left as it is. "
-                "Give another file, or remove this one."
+                f"{os.fspath(path)}: this checkpoint belongs to a fit with other data or parameters, and was "
+                "not changed. Give another file, or remove this one."
             )
         return [Finished(**{**stage, "weights": tuple(stage["weights"])}) for stage in state["stages"]], write
 
@@ -254,7 +254,7 @@ class AnnealedRanker(BaseRanker):
         if given["annealing"] is not None:
             given["annealing"] = Annealing(**given["annealing"])
         given["selection"] = selection_from(given["selection"])
-        if given["gain"] is None:  # a function of the user's own is not data; predictions do not need it
+        if given["gain"] is None:  # a user-defined gain cannot be saved; predictions do not need it
             given["gain"] = "ndcg"
         return given
 
@@ -287,10 +287,10 @@ class AnnealedRanker(BaseRanker):
 
 
 def least_squares_of(ranker: AnnealedRanker) -> AnnealedRanker:
-    """The least squares at which the fit of the ranker started, as a ranker by score of the same metric."""
+    """Ranker with the least-squares weights from which the fit of `ranker` started; it ranks by score."""
     weights = ranker.fit_result_.start
     if weights is None:
-        raise ValueError("a model that was loaded from a file does not have the weights its fit started at.")
+        raise ValueError("a model loaded from a file does not have the weights that its fit started from.")
     start = copy.copy(ranker)
     start.relaxation_ = SmoothedIndicator()
     start._set_result(dataclasses.replace(ranker.fit_result_, weights=weights, sigma=None))
@@ -298,9 +298,9 @@ def least_squares_of(ranker: AnnealedRanker) -> AnnealedRanker:
 
 
 def _fingerprint(data: Source, validation: Source | None, recipe: Recipe, convention: str) -> str:
-    """A digest of everything on which the stages of a fit depend."""
-    # The criterion and the convention determine `criterion_of`; the text of a function holds its address,
-    # which changes from one process to the next.
+    """Digest of everything on which the stages of a fit depend."""
+    # `criterion_of` is left out: the criterion and the convention determine it, and the repr of a function
+    # holds its address, which differs between processes.
     settings = [
         (field.name, getattr(recipe, field.name))
         for field in dataclasses.fields(recipe)

@@ -26,15 +26,19 @@ __all__ = ["Moments", "Objective", "Path", "moments_of", "over", "scorer", "star
 
 P = TypeVar("P")
 
-_LOCATION = 1.5  # logits a standard deviation of the regression's scores: ranks spread over all of (0, 1)
-_SMALLEST = 1e-12  # an eigenvalue of a correlation matrix, to the largest, that is more than rounding
+_LOCATION = 1.5  # logits per standard deviation of the regression's scores: ranks spread over all of (0, 1)
+_SMALLEST = 1e-12  # relative to the largest, eigenvalues of a correlation matrix below it are rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Largest absolute value, mean and deviation (D,) of the training features; mean of the labels.
+    """Moments of the training features and labels.
 
-    `factor` is 1 / deviation, and 0 for a feature that is constant but for rounding.
+    largest        (D,) largest absolute value of each feature.
+    mean           (D,) mean of each feature.
+    deviation      (D,) standard deviation of each feature.
+    label          Mean of the labels.
+    largest_label  Largest label.
     """
 
     largest: Floats
@@ -45,11 +49,12 @@ class Moments:
 
     @property
     def factor(self) -> Floats:
+        """(D,) 1 / deviation, and 0 for a feature that is constant except for rounding."""
         return scaling_of("standard", self.mean, self.deviation).factor
 
 
 def moments_of(source: Source) -> Moments:
-    """Three passes over the queries."""
+    """Moments of the rows of a source, computed in three passes over the queries."""
     largest = source.run(Extent())
     n, longest = source.n_rows, source.longest
     sums, labels = source.run(Sums(exponents(largest * longest) + 1))  # rounding may reach the bound
@@ -58,45 +63,55 @@ def moments_of(source: Source) -> Moments:
     with np.errstate(over="ignore"):
         squares = source.run(Squares(mean, exponents(np.square(reach) * longest) + 1))
     if not squares.fits:
-        raise FloatingPointError("the features' squares overflow. Scale them before they are trained on.")
+        raise FloatingPointError("the squares of the features overflow. Scale the features before training.")
     return Moments(largest[:-1], mean, np.sqrt(squares.value() / n), label, float(largest[-1]))
 
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """The queries that one fit trains on: of each source, those whose code is not the path's number."""
+    """Training queries of one path: the queries of each source whose code is not the path's number.
+
+    number          Number of the path; 0 trains the final model.
+    sources         Sources that hold the queries.
+    n_rows          Number of rows.
+    n_queries       Number of queries.
+    total_weight    Sum of the query weights; None if all count the same.
+    largest_weight  Largest query weight.
+    weighted_rows   Number of rows, each counted by the weight of its query.
+    """
 
     number: int
     sources: tuple[Source, ...]
     n_rows: int
     n_queries: int
-    total_weight: float | None  # of the queries
+    total_weight: float | None
     largest_weight: float
-    weighted_rows: float  # rows, each by its query's weight
+    weighted_rows: float
 
 
 def over(sources: Sequence[Source], task: Task[P]) -> P:
-    """The task on all the sources, in their order."""
+    """Run a task on all the sources, in order, and combine the results."""
     return task.combine([source.run(task) for source in sources])
 
 
 def scorer(W: Floats, scaling: Scaling) -> Linear:
-    """The scorer of features as they are that has the weights W for normalized ones."""
+    """Scorer of raw features from weights W of normalized features."""
     return Linear(*unscaled(W, scaling))
 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Least-squares weights (D,) of normalized features, and the mean (D,) of these features."""
+    """Least-squares weights (D,) of normalized features, and the means (D,) of the normalized features."""
 
     weights: Floats
     mean: Floats
 
 
 def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[Start]:
-    """The regression of each path, all from one pass over the queries.
+    """Least-squares regression of each path, all from one pass over the queries.
 
-    The products of the columns are exact sums over queries, so the weights do not depend on where these are.
+    The products of columns are exact sums over queries, so the weights do not depend on how the queries are
+    distributed over blocks and machines.
     """
     every: list[Source] = []
     for path in paths:
@@ -132,7 +147,10 @@ def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[St
 
 
 def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
-    """Least squares of least norm, in units in which every feature has the same spread."""
+    """Minimum-norm least squares, with features in units of equal spread, from the Gram matrix G.
+
+    G  (D + 2, D + 2) products of the columns of `tasks.Gram`, summed over the queries of a path.
+    """
     total = G[0, 0]
     if not total > 0:
         raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
@@ -140,11 +158,11 @@ def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
     rest = G - np.outer(center, G[0])
     A, b = rest[1:-1, 1:-1], rest[1:-1, -1]
     norms = np.sqrt(A.diagonal().clip(0))
-    norms[norms <= 1e-6 * np.sqrt(G.diagonal()[1:-1])] = 0  # constant in these queries, but for rounding
+    norms[norms <= 1e-6 * np.sqrt(G.diagonal()[1:-1])] = 0  # constant in these queries, except for rounding
     deviation = math.sqrt(max(0.0, rest[-1, -1]) / total)
     mean = moments.mean + moments.deviation * center[1:-1]
     mean = (mean - scaling.shift) * scaling.factor
-    if deviation <= 1e-13 * abs(moments.label) or not norms.any():  # the labels are all alike
+    if deviation <= 1e-13 * abs(moments.label) or not norms.any():  # the labels are all equal
         return Start(np.zeros(len(norms)), mean)
     used = norms > 0
     units = np.where(used, norms, 1.0)
@@ -157,7 +175,7 @@ def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
 
 
 class Objective:
-    """-(expected gain) + penalty / 2 |W - W_0|^2 and its gradient, of the weights of a linear scorer."""
+    """Objective of a path: -(expected gain) + penalty / 2 |W - W_0|^2 and its gradient in the weights W."""
 
     def __init__(
         self,
@@ -185,7 +203,7 @@ class Objective:
         self.start = w if relaxation.width == 1 else _partitioned_start(w, start.mean, relaxation)
 
     def spread(self, W: Floats) -> float:
-        """Standard deviation of the scores of weights (D,) within queries; rows count as their queries do."""
+        """Standard deviation within queries of the scores of weights (D,), weighted by query weights."""
         own = scorer(W, self.scaling)
 
         def run(extra: int) -> tuple[ExactSum, float]:
@@ -193,19 +211,19 @@ class Objective:
 
         squares, largest = until_it_fits(run, lambda found: found[0].fits)
         width = math.sqrt(float(squares.value()) / self.path.weighted_rows)
-        # what rounding leaves of equal scores is no spread
+        # a spread this small is what rounding leaves of equal scores
         return width if width > 1e-12 * largest else 0.0
 
     def value(self, W: Floats, relaxation: Relaxation) -> tuple[float, Floats]:
         """Expected gain and its gradient in W."""
-        if relaxation is not self._relaxation:  # once for each stage
+        if relaxation is not self._relaxation:  # once per stage
             self._settings = native_settings(relaxation, self._n_iter, self._epsilon)
             self._relaxation = relaxation
         self.evaluations += 1
         path, own = self.path, scorer(W, self.scaling)
         sigma = relaxation.sigma if isinstance(relaxation, SmoothedIndicator) else 1.0
         share = path.largest_weight / (path.total_weight or path.n_queries)
-        steep = exponent(share / min(1.0, sigma)) + 8  # of a gradient in a score, as a rule
+        steep = exponent(share / min(1.0, sigma)) + 8  # usual size of the gradient in one score
 
         def run(extra: int) -> Evaluated:
             task = Evaluate(
@@ -236,20 +254,20 @@ class Objective:
     def maximize(
         self, W: Floats, relaxation: Relaxation, penalty: float, *, max_iter: int, tol: float
     ) -> Floats:
-        """The weights to which L-BFGS climbs from W."""
+        """Maximize the penalized expected gain by L-BFGS, starting from W; return the final weights."""
 
         def loss(V: Floats) -> tuple[float, Floats]:
             value, gradient = self.value(V, relaxation)
             away = V - self.start
             if V.ndim == 2:
-                away[-1] = 0  # intercepts are free
+                away[-1] = 0  # intercepts are not penalized
             return -value + penalty / 2 * float(np.sum(away * away)), penalty * away - gradient
 
         return descend(loss, W, max_iter=max_iter, tol=tol)
 
 
 def _partitioned_start(w: Floats, mean: Floats, relaxation: Relaxation) -> Floats:
-    """The least-squares weights as those of two outputs, with intercepts, (D + 1, 2)."""
+    """Least-squares weights (D,) turned into weights and intercepts of two outputs, (D + 1, 2)."""
     W = np.zeros((len(w) + 1, 2))
     W[:-1, 0] = -_LOCATION * w  # mass near 0 means near the top
     if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":

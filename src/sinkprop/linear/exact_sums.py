@@ -1,8 +1,8 @@
 """Exact sums over queries, with the same bits in any order of addition.
 
-A floating-point sum depends on the order of its terms, and so on the number of threads and of machines that
-share the work; a training run amplifies the difference. Here a query's contribution, which is computed from
-its own rows alone, becomes a fixed-point number of three words of 31 bits, and words are added as integers.
+A floating-point sum depends on the order of its terms, and so on the number of threads and machines that
+share the work. A training run amplifies the difference. Here the contribution of a query, which depends on
+its own rows only, becomes a fixed-point number of three 31-bit words, and words are added as integers.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LEAST, _MOST = -1000, 1000
 
 @dataclass(frozen=True, eq=False)
 class ExactSum:
-    """A sum of arrays: (words[0] 2^-31 + words[1] 2^-62 + words[2] 2^-93) 2^exponent.
+    """Sum of arrays: (words[0] 2^-31 + words[1] 2^-62 + words[2] 2^-93) 2^exponent.
 
-    words     (3, ...) whole numbers
-    exponent  (...) such that every contribution is below 2^exponent in size
-    fits      whether every contribution was: if not, the words mean nothing
+    words     (3, ...) integers.
+    exponent  (...) exponents such that the absolute value of every contribution is below 2^exponent.
+    fits      Whether every contribution was below that bound. If not, the words are meaningless.
 
     Up to 2^31 contributions can be added.
     """
@@ -60,23 +60,23 @@ class ExactSum:
 
 
 def exponents(bound: Any) -> Integers:
-    """The least e with bound < 2^e; for a bound of 0 the least there is."""
+    """Smallest e with bound < 2^e, for each bound; -1000 for a bound of 0. Limited to -1000 ... 1000."""
     bound = np.asarray(bound, dtype=np.float64)
     return within(np.where(bound > 0, np.frexp(bound)[1], _LEAST).astype(np.int64))
 
 
 def exponent(bound: float) -> int:
-    """The same for one number."""
+    """Smallest e with bound < 2^e, for a single bound; see `exponents`."""
     return min(max(math.frexp(bound)[1], _LEAST), _MOST) if bound > 0 else _LEAST
 
 
 def within(exponent: Integers) -> Integers:
-    """Exponents of scales that are neither 0 nor infinite."""
+    """Exponents clipped to -1000 ... 1000, so that 2^exponent is neither 0 nor infinite."""
     return np.minimum(np.maximum(exponent, _LEAST), _MOST)
 
 
 def add_rows(values: Floats, exponent: Integers) -> ExactSum:
-    """The sum of values (Q, ...) over their first axis.
+    """Exact sum of values (Q, ...) over their first axis.
 
     >>> add_rows(np.array([1e16, 1.0, -1e16]), np.array(60)).value()
     array(1.)
@@ -90,9 +90,9 @@ def add_rows(values: Floats, exponent: Integers) -> ExactSum:
 
 
 def add_products(X: NDArray[Any], g: Floats, offsets: Integers, exponent: Integers) -> ExactSum:
-    """X' g for rows X (N, D) and g (N,) or (N, k), summed query by query: (D,) or (k, D).
+    """X' g for rows X (N, D) and g (N,) or (N, k), summed query by query: shape (D,) or (k, D).
 
-    `offsets` (Q + 1,) are those of the queries, whose rows stand together.
+    The rows of a query are consecutive; `offsets` (Q + 1,) says where each query starts.
     """
     columns = np.ascontiguousarray(g.reshape(len(g), -1))
     k, d = columns.shape[1], X.shape[1]
@@ -103,12 +103,12 @@ def add_products(X: NDArray[Any], g: Floats, offsets: Integers, exponent: Intege
 
 
 def until_it_fits(run: Callable[[int], S], fits: Callable[[S], bool]) -> S:
-    """run(extra) with as large a number added to the exponents as the contributions need."""
+    """Call run(extra) with increasing `extra`, a number added to the exponents, until the result fits."""
     extra = 0
     while not fits(result := run(extra)):
         if extra > 2 * _MOST:
             raise FloatingPointError("a sum over the queries overflows: features or scores are too large.")
-        extra += 24 if extra < 240 else extra  # by few, so that few of the 93 bits are left unused
+        extra += 24 if extra < 240 else extra  # in small steps, so that few of the 93 bits stay unused
     return result
 
 

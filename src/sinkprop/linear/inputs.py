@@ -1,4 +1,4 @@
-"""Sources of the queries of a linear fit, made of what `fit` was given."""
+"""Sources of the queries of a linear fit, built from the arguments of `fit`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ __all__ = ["Sources"]
 
 
 class Sources:
-    """The sources of a fit's queries, open for as long as the stack is.
+    """Builder of the sources of a fit's queries, which stay open as long as the stack does.
 
-    cluster   what a ranker was given as `cluster`; None for this process
-    by_query  whether features are normalized within their query
+    stack      Context stack that closes the sources.
+    cluster    Parameter `cluster` of the ranker; None to train in this process.
+    by_query   Whether features are scaled within their query.
+    n_threads  Number of threads.
     """
 
     def __init__(self, stack: ExitStack, cluster: Any, *, by_query: bool, n_threads: int | None) -> None:
@@ -33,20 +35,20 @@ class Sources:
             self._client = stack.enter_context(connected(cluster))
 
     def of_rows(self, data: TrainingSet) -> Source:
-        """Rows of this process, checked."""
+        """Source of checked rows in this process's memory; with a cluster, they are sent to it."""
         if self._client is not None:
             source: Source = self._on_cluster(data)
             return source
         return self._stack.enter_context(closing(ArraySource(data, self._n_threads)))
 
     def takes(self, X: Any) -> bool:
-        """Whether X is queries to be read where they are, rather than to be loaded here."""
+        """Whether X holds queries that are read in place instead of loaded into this process."""
         return is_stored_set(X) or (self._client is not None and is_elsewhere(X))
 
     def elsewhere(
         self, X: Any, y: Any = None, qid: Any = None, *, query_weight: Any = None, name: str = ""
     ) -> tuple[Source, tuple[str, ...] | None]:
-        """Queries that are read where they are, and the names of their features."""
+        """Source of queries that are read in place, and the names of their features."""
         stored = as_stored(X)
         if stored is not None:
             _check_trainable(stored)
@@ -69,13 +71,11 @@ class Sources:
 
 
 def _check_trainable(stored: StoredQueries) -> None:
-    """A ValueError where a linear scorer cannot be trained on the set."""
+    """Raise a ValueError if a linear ranker cannot be trained on the set."""
     if not stored.labeled:
-        raise ValueError(
-            f"{stored.path}: the documents have no labels, without which nothing can be trained."
-        )
+        raise ValueError(f"{stored.path}: the documents have no labels, which training needs.")
     if stored.has_nan:
         raise ValueError(
-            f"{stored.path}: some features are NaN, for missing. Fill in what is missing before the data are "
-            "converted, or take boosted trees, BoostedRanker, for which NaN is a value."
+            f"{stored.path}: some feature values are missing (NaN). Fill them in before the data are "
+            "converted, or use boosted trees, BoostedRanker, which accept missing values."
         )

@@ -1,4 +1,4 @@
-"""Least squares on the labels, with or without a ridge penalty: a baseline, and a start for others."""
+"""Least squares on the labels, with or without a ridge penalty: a baseline, and a starting point."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CHUNK = 1 << 10  # rows of a few hundred features that stay in the cache
 class RidgePath:
     """Solutions for P penalties.
 
-    weights     (P, D) of normalized features
-    intercepts  (P,)
-    values      (P,) what was minimized
+    weights     (P, D) weights of normalized features.
+    intercepts  (P,) intercepts.
+    values      (P,) minimal values of the objective.
     """
 
     weights: Floats
@@ -35,11 +35,14 @@ class RidgePath:
 def least_squares(
     X: NDArray[Any], y: Floats, *, penalty: float = 0.0, sample_weight: Floats | None = None
 ) -> tuple[Floats, float]:
-    """The w and c that minimize the mean of (y - X w - c)^2 + penalty |w|^2, of least norm if several do.
+    """Weights w and intercept c that minimize the mean of (y - X w - c)^2 + penalty |w|^2.
 
-    X              (N, D) features
-    y              (N,) labels
-    sample_weight  (N,) row weights: the mean is weighted
+    If several w do, the one of least norm is returned.
+
+    X              (N, D) features.
+    y              (N,) labels.
+    penalty        Ridge penalty.
+    sample_weight  (N,) row weights of the mean.
 
     >>> w, c = least_squares(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]))
     >>> w.round(12), round(c, 12)
@@ -57,16 +60,15 @@ def ridge_path(
     scaling: Scaling,
     sample_weight: Floats | None = None,
 ) -> RidgePath:
-    """For each penalty, the w and c that minimize the mean over rows of (y - z w - c)^2, plus penalty |w|^2.
+    """Minimize the mean over rows of (y - z w - c)^2, plus penalty |w|^2, for each penalty.
 
-    z are the features as `scaling` normalizes them. The intercept c is not penalized. Where several w do it,
-    which only a penalty of 0 lets happen, that of least norm is taken, in units in which every feature has
-    the same spread.
+    z are the features after scaling by `scaling`. The intercept c is not penalized. Several w can be optimal
+    only if the penalty is 0; then the one of least norm is taken, with features in units of equal spread.
 
-    The rows are reduced to a triangle by orthogonal transformations, one chunk at a time: linear in the rows,
-    with one chunk of memory, and as accurate as a factorization of the whole. One singular value
-    decomposition of the triangle then serves all penalties, each of which costs a product with a (D, D)
-    matrix.
+    Orthogonal transformations reduce the rows to a triangle, one chunk at a time. This takes time linear in
+    the rows and the memory of one chunk, and is as accurate as a factorization of the whole matrix. One
+    singular value decomposition of the triangle then serves all penalties, each of which costs a product with
+    a (D, D) matrix.
 
     >>> X, y = np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0])
     >>> path = ridge_path(X, y, [2 / 3, 0.0], scaling=fit_scaling("none", X))
@@ -79,14 +81,14 @@ def ridge_path(
     total = float(len(X)) if sample_weight is None else float(sample_weight.sum())
     if not total > 0:
         raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
-    # One thread: those of BLAS wait for each other longer than they work where others use the processors.
+    # One thread: BLAS threads wait for each other longer than they work if other processes use the cores.
     with threadpool_limits(1, user_api="blas"):
         R = _triangle(X, y, sample_weight) / np.sqrt(total)
         return _solve(R, np.asarray(penalties, dtype=np.float64), scaling)
 
 
 def _triangle(X: NDArray[Any], y: Floats, sample_weight: Floats | None) -> Floats:
-    """The R of the rows [1, x, y]: (D + 2, D + 2)."""
+    """Triangular factor R, (D + 2, D + 2), of the QR decomposition of the rows [1, x, y]."""
     n, n_features = X.shape
     R = np.zeros((0, n_features + 2))
     for start in range(0, n, _CHUNK):
@@ -102,18 +104,18 @@ def _triangle(X: NDArray[Any], y: Floats, sample_weight: Floats | None) -> Float
 
 
 def _solve(R: Floats, penalties: Floats, scaling: Scaling) -> RidgePath:
-    # The first row of R alone holds the intercept: what is below is the problem without it.
+    # Only the first row of R involves the intercept: the rows below are the problem without it.
     A, b = R[1:, 1:-1], R[1:, -1]
     norms = np.sqrt(np.square(A).sum(axis=0))
-    norms[norms <= 1e-13 * np.abs(R[0, 1:-1])] = 0  # a constant feature, but for rounding
+    norms[norms <= 1e-13 * np.abs(R[0, 1:-1])] = 0  # a constant feature, except for rounding
     A = A * (norms > 0)
-    if np.linalg.norm(b) <= 1e-13 * np.abs(R[0, -1]):  # so are the labels
+    if np.linalg.norm(b) <= 1e-13 * np.abs(R[0, -1]):  # the labels are constant, too
         b = np.zeros_like(b)
-    # `raw`: the weights of the features as they are
+    # `raw`: weights of the unscaled features
     weights, raw = np.empty((2, len(penalties), A.shape[1]))
     free, used = penalties == 0, scaling.factor > 0
     if free.any():
-        units = np.where(norms > 0, norms, 1.0)  # so that features of any magnitude count alike in the rank
+        units = np.where(norms > 0, norms, 1.0)  # makes the numerical rank independent of feature magnitudes
         raw[free] = np.linalg.lstsq(A / units, b, rcond=None)[0] / units
         weights[free] = np.where(used, raw[free] / np.where(used, scaling.factor, 1.0), 0.0)
     if not free.all():
@@ -125,7 +127,7 @@ def _solve(R: Floats, penalties: Floats, scaling: Scaling) -> RidgePath:
 
 
 def _penalized(A: Floats, b: Floats, penalties: Floats) -> Floats:
-    """(P, D) the w that minimize |A w - b|^2 + penalty |w|^2."""
+    """Weights (P, D) that minimize |A w - b|^2 + penalty |w|^2, for each penalty."""
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
     kept = s > np.finfo(np.float64).eps * max(A.shape) * s.max(initial=0.0)  # the rest is rounding
     U, s, Vt = U[:, kept], s[kept], Vt[kept]

@@ -1,7 +1,7 @@
-"""Paths of cross-validation: which queries each one trains on and which validate it, without copies.
+"""Training and validation queries of each path of cross-validation, without copies.
 
-Every query gets the code of its split (`estimator/splits.py`): the number of the path, one fit of those that
-run side by side, that it judges and takes no part in.
+A path is one of the fits that advance together (`estimator/splits.py`). Each query gets a code: the number of
+the path that it validates and that does not train on it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ __all__ = ["Arrangement", "arrange"]
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """The paths of a fit, and who judges them.
+    """Paths of a fit and their validation queries.
 
-    paths      the first is the model's own
-    judges     every source with the paths that some of its queries judge: it has to be read once for all
-    validated_on  in words: "cross-validation over 84 queries in 5 parts"
-    weight     (Q,) of the judging queries: path by path, and within a path in the order of the sources
+    paths         Training queries of each path; the first path trains the final model.
+    validation    Every source with the numbers of the paths that its queries validate. One read of a source
+                  serves all of its paths.
+    validated_on  Description, such as "5-fold cross-validation over 84 queries".
+    weight        (Q,) weights of the validation queries: path by path, and within a path in the order of the
+                  sources; None if all count the same.
     """
 
     paths: tuple[Path, ...]
@@ -41,7 +43,7 @@ class Arrangement:
 def arrange(
     data: Source, validation: Source | None, selection: Selection, rng: np.random.Generator
 ) -> Arrangement:
-    """The arrangement that the selection asks for."""
+    """Arrange training queries and the validation set as the selection asks."""
     sources = [data] if validation is None else [data, validation]
     split = split_queries(data.n_queries, sum(s.n_queries for s in sources[1:]), selection, rng)
     if split.codes is None:
@@ -51,7 +53,7 @@ def arrange(
         validated = ((data, ()), (validation, (0,)))
         return Arrangement((_path(0, [(data, None)]),), validated, split.in_words, _weights([validation]))
     parts = [(source.with_codes(codes), codes) for source, codes in zip(sources, own, strict=False)]
-    # the model's own path has no use for queries that were given to choose by
+    # path 0, which trains the final model, does not train on the validation set
     paths = tuple(_path(number, parts if number else parts[:1]) for number in range(split.n_paths))
     weight = _weights(sources)
     if weight is not None:
@@ -62,7 +64,7 @@ def arrange(
 
 
 def _weights(sources: list[Source]) -> Floats | None:
-    """(Q,) of all the sources' queries, 1 where none are given; None where none count differently."""
+    """(Q,) query weights of all sources, 1 for a source without weights; None if no source has weights."""
     if all(source.query_weight is None for source in sources):
         return None
     together = np.concatenate([_weight(source) for source in sources])

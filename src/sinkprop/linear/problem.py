@@ -1,4 +1,4 @@
-"""Linear scorers in memory: scores, the gradient carried to the weights, and the least-squares start."""
+"""Linear scorers in memory: scores, gradients in the weights, and the least-squares starting point."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ __all__ = ["LinearProblem", "linear_scores", "row_scores", "spread", "unscaled"]
 
 
 class LinearProblem:
-    """Training queries as a linear scorer sees them: its scores, and the gradient in its weights."""
+    """Scores of a linear scorer on training queries, and gradients in its weights."""
 
     def __init__(self, data: TrainingSet, scaling: Scaling, multiply: Products) -> None:
         self.data, self.scaling, self._multiply = data, scaling, multiply
 
     @cached_property
     def start(self) -> Floats:
-        """The least-squares weights (D,), in units in which the spread of their scores in queries is 1."""
+        """Least-squares weights (D,), scaled so that their scores have a spread of 1 within queries."""
         return _start(self.data, self.scaling)
 
     def scores(self, W: Floats, X: NDArray[Any] | None = None) -> Floats:
+        """Scores of the rows X, by default the training rows, for weights W of normalized features."""
         return linear_scores(self.data.X if X is None else X, W, self.scaling, self._multiply)
 
     def gradient(self, g: Floats) -> Floats:
-        """The gradient in the weights, (D,) or with intercepts (D + 1, 2), given g, the one in the scores.
+        """Chain rule from scores to weights: g = df/dscores in, df/dweights out.
 
-        With one score per document, g sums to 0 over each query: a shift of all its scores changes nothing.
+        The result has shape (D,), or (D + 1, 2) with intercepts if there are two outputs per document. With
+        one score per document, g sums to 0 over each query, since adding a constant to all scores of a query
+        changes nothing.
         """
         by_feature = self._multiply.backward(self.data.X, g)
         if g.ndim == 1:
@@ -47,10 +50,11 @@ class LinearProblem:
 
 
 def linear_scores(X: NDArray[Any], W: Floats, scaling: Scaling, multiply: Products | None = None) -> Floats:
-    """Normalized features times weights, with the intercepts in the last row where there are two outputs.
+    """Normalized features times weights W.
 
-    "query" scaling is done before: here it is the identity. Without `multiply` the score of a row depends on
-    no other row, to the last bit.
+    With two outputs, the last row of W holds the intercepts. The features must already be scaled if the
+    scaling is "query", which is the identity here. Without `multiply`, the score of a row is independent of
+    the other rows, to the last bit.
     """
     V, shift = unscaled(W, scaling)
     if multiply is None:
@@ -59,7 +63,7 @@ def linear_scores(X: NDArray[Any], W: Floats, scaling: Scaling, multiply: Produc
 
 
 def unscaled(W: Floats, scaling: Scaling) -> tuple[Floats, Floats]:
-    """V (k, D) and shift (k,) such that V x - shift are the k outputs of the weights W for features x."""
+    """V (k, D) and shift (k,) such that V x - shift are the k outputs of weights W for raw features x."""
     columns = W[:, None] if W.ndim == 1 else W[:-1]
     V = np.ascontiguousarray((columns * scaling.factor[:, None]).T)
     shift = (scaling.shift * scaling.factor) @ columns
@@ -83,10 +87,10 @@ def _start(data: TrainingSet, scaling: Scaling) -> Floats:
 
 
 def spread(scores: Floats, data: TrainingSet) -> float:
-    """Standard deviation of the scores within queries; rows count as their queries do."""
+    """Standard deviation of the scores within queries, weighted by query weights."""
     sizes = data.groups.sizes
     means = np.add.reduceat(scores, data.groups.offsets[:-1]) / sizes
     weight = None if data.query_weight is None else np.repeat(data.query_weight, sizes)
     width = math.sqrt(np.average(np.square(scores - np.repeat(means, sizes)), weights=weight))
-    # what rounding leaves of equal scores is no spread
+    # a spread this small is what rounding leaves of equal scores
     return width if width > 1e-12 * float(np.abs(scores).max()) else 0.0

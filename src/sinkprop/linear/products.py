@@ -1,7 +1,8 @@
 """Products X w and X' g of tall matrices on threads, with the same bits for any number of threads.
 
-The rows are cut into chunks of a fixed size, each multiplied by one thread of BLAS, and the sums over rows
-are added in the order of the chunks. BLAS itself would split them differently for each number of threads.
+The rows are divided into chunks of a fixed size. One BLAS thread multiplies each chunk, and the sums over
+rows are added in the order of the chunks. BLAS itself would divide the rows differently for each number of
+threads.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _CHUNK_BYTES = 1 << 24
 
 
 class Products:
-    """Products with tall matrices on the threads of one `with` block, which end with it."""
+    """Products with tall matrices on a pool of threads, or in the calling thread without a pool."""
 
     def __init__(self, pool: ThreadPoolExecutor | None = None) -> None:
         self._pool = pool
@@ -59,7 +60,7 @@ class Products:
 
 @contextmanager
 def products(n_threads: int | None, rows: int) -> Iterator[Products]:
-    """Products on this many threads; BLAS is held to one in each."""
+    """Context in which products run on this many threads, each with a single BLAS thread."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, user_api="blas"):

@@ -26,38 +26,82 @@ __all__ = ["SinkPropRanker"]
 class SinkPropRanker(AnnealedRanker):
     """A linear ranker trained on the expected value of its metric, by Sinkhorn propagation.
 
-    Starts at the least-squares weights on the labels, maximizes the expected gain less a penalty on the
-    squared distance to them by L-BFGS, at ever less smoothing, and lets queries that took no part judge where
-    to stop (Adams and Zemel 2011; the choice is `Selection`'s).
+    The fit starts from the least-squares weights on the labels. L-BFGS then maximizes the expected gain minus
+    a penalty on the squared distance to these weights, in stages of decreasing smoothing, for each of several
+    penalties. Validation queries select one stage as the model (Adams and Zemel 2011; see `Selection`).
 
-    gain           what is maximized: "ndcg", "ndcg@10", "p@5", "rbp@0.8", or a `Gain`
-    relaxation     "gaussian" (the paper's smoothed indicator) or "laplace"; or a partitioned measure
-                   "logit-logistic", "probit" or "beta", with two outputs a document; or a `Relaxation`, whose
-                   sigma the annealing sets
-    penalty        the penalties tried, or one of them
-    annealing      `Annealing`: the sigmas, from smooth to sharp. A partitioned measure has as many stages
-                   without a sigma
-    selection      `Selection`, or the name of its method
-    normalization  of features: "standard", "query" (LETOR's QueryLevelNorm; then `predict` needs qid) or
-                   "none". It is part of the model. The penalty is on weights of normalized features
-    resample       copies of each training query with its documents drawn anew, 20 in the paper; 0 for none
-    n_iter         Sinkhorn iterations        epsilon     what is added to every entry of A
-    max_iter       L-BFGS iterations a stage  tol         relative improvement below which a stage ends
-    top            documents to which the Hungarian algorithm is applied when a partitioned measure ranks
-    metric         of `score`                 convention  of the metrics, see `evaluate`
-    checkpoint     a file to which the fit writes as it goes, and from which it resumes; removed when done
-    on_stage       a function called with the `Stage` that was finished, while the fit goes on
-    n_threads      see `expected_gain`        verbose     False: no progress line even on a terminal
-    cluster        where the fit runs: None for this process; a Dask `Client` or cluster, the address of a
-                   scheduler, or a number of worker processes on this machine. The model is the same
-    random_state   of splits and resampling. The same gives the same model, whatever the number of threads
+    Parameters
+    ----------
+    gain : str or Gain, default "ndcg"
+        Gain to maximize, such as "ndcg", "ndcg@10", "p@5" or "rbp@0.8".
+    relaxation : str or Relaxation, default "gaussian"
+        Distribution over ranks. "gaussian" is the paper's smoothed indicator, and "laplace" has another
+        kernel. "logit-logistic", "probit" and "beta" are partitioned measures, with two outputs per document.
+        The annealing sets the sigma of a `SmoothedIndicator`.
+    penalty : float or sequence of float, default (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+        Regularization strengths to try, or a single one. They apply to the weights of normalized features.
+    annealing : Annealing, optional
+        Values of sigma, from smooth to sharp, one per stage. None means `Annealing()`. A partitioned measure
+        has the same number of stages, without a sigma.
+    selection : str or Selection, default "auto"
+        How the penalty and the stage are chosen: a `Selection`, or the name of its method.
+    normalization : {"standard", "query", "none"}, default "standard"
+        Feature scaling. It is part of the model. "query" is LETOR's QueryLevelNorm; `predict` then needs qid.
+    resample : int, default 0
+        Number of copies of each training query, with documents drawn at random with replacement. The paper
+        uses 20; 0 trains on the queries themselves.
+    n_iter : float, default 5
+        Number of Sinkhorn iterations: a whole number, or a half more to end with the columns.
+    epsilon : float, default 1e-6
+        Constant added to every entry of the matrix A before Sinkhorn normalization.
+    max_iter : int, default 20
+        Maximum number of L-BFGS iterations per stage.
+    tol : float, default 1e-9
+        Relative improvement below which a stage ends.
+    top : int, default 200
+        Number of documents to which the Hungarian algorithm is applied if a partitioned measure ranks.
+    metric : str, default "ndcg@10"
+        Metric that `score` computes.
+    convention : str, default "letor"
+        Convention of the metrics; see `evaluate`.
+    checkpoint : str or path, optional
+        File to which the fit writes each finished stage and from which an unfinished fit resumes. It is
+        removed when the fit is done.
+    on_stage : callable, optional
+        Function called with the `Stage` record of each finished stage, during the fit.
+    n_threads : int, optional
+        Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`. Does
+        not change the model.
+    cluster : Dask client or cluster, str or int, optional
+        Where the fit runs: a Dask `Client` or cluster, the address of a scheduler, or a number of worker
+        processes on this machine. None means this process. Does not change the model.
+    random_state : int, optional, default 0
+        Seed of splits and resampling. The same seed gives the same model for any number of threads.
+    verbose : bool, default True
+        Whether to show a progress line on a terminal.
 
-    A row's weight multiplies the gain of its document, in the best ranking too.
+    Attributes
+    ----------
+    coef_ : array of shape (D,) or (2, D)
+        Weights of normalized features; two rows for a partitioned measure.
+    intercept_ : float or array of shape (2,)
+        Intercepts; 0 unless the relaxation is a partitioned measure.
+    sigma_ : float or None
+        Smoothing of the model, in units of its scores; None for a partitioned measure.
+    relaxation_ : Relaxation
+        Relaxation of the model, with this sigma.
+    fit_result_ : FitResult
+        Record of every stage.
+    scaling_ : Scaling
+        Feature scaling of the model.
 
-    After `fit`: `coef_` (D,), the weights of normalized features; `intercept_`; `sigma_` and `relaxation_` of
-    the model's scores; `fit_result_`, the record of every stage; `scaling_`. An interrupt from the keyboard
-    ends the fit with the best model so far.
+    Notes
+    -----
+    A row's weight multiplies the gain of its document, also in the best ranking, by which NDCG divides. A
+    keyboard interrupt ends the fit with the best model found so far.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)
@@ -126,11 +170,26 @@ class SinkPropRanker(AnnealedRanker):
         sigma: float | None = None,
         qid: Ids | None = None,
     ) -> Floats:
-        """Pi of one query, the rows of X: Pi[j, k - 1] is the probability that row j is at rank k.
+        """Rank probabilities of the documents of one query, under the relaxation of the model.
 
-        `ranks` asks for some columns only. `sigma` is in units of the model's scores, whose spread within
-        training queries is 1; the default is that of the fit. `qid` need not be given; rows of several
-        queries are then an error.
+        They are the relaxation that the model was trained with, not calibrated frequencies.
+
+        Parameters
+        ----------
+        X : array of shape (n, D), DataFrame or Queries
+            Documents of one query.
+        ranks : array of shape (K,), optional
+            Ranks whose columns to return, from 1 to n; None returns all.
+        sigma : float, optional
+            Smoothing, in units of the model's scores, whose standard deviation within training queries is 1.
+            None uses the sigma of the fit.
+        qid : array of shape (n,), optional
+            Query ids, used only to check that the rows belong to a single query.
+
+        Returns
+        -------
+        array of shape (n, n) or (n, K)
+            Pi: without `ranks`, Pi[j, k - 1] is the probability that row j has rank k.
         """
         rows, _ = self._rows_of_one_query(X, qid, "rank_distribution")
         return doubly_stochastic(
@@ -149,7 +208,24 @@ class SinkPropRanker(AnnealedRanker):
         group: ArrayLike | None = None,
         sigma: float | None = None,
     ) -> Floats:
-        """Expected rank of each row in its query, (N,): sum_k k Pi[j, k]."""
+        """Expected rank of each document in its query, sum_k k Pi[j, k].
+
+        Parameters
+        ----------
+        X : array of shape (N, D), DataFrame or Queries
+            Documents.
+        qid : array of shape (N,), optional
+            Query id of each row. Needed, unless `group` is given or X is `Queries`.
+        group : array of shape (Q,), optional
+            Sizes of consecutive queries, in place of `qid`.
+        sigma : float, optional
+            Smoothing, in units of the model's scores; None uses the sigma of the fit.
+
+        Returns
+        -------
+        array of shape (N,)
+            Expected ranks, from 1 for the top.
+        """
         X, groups = self._rows_in_queries(X, qid, group, "expected_rank")
         return expected_ranks(
             self._theta(self._by_query(X, groups)),

@@ -1,12 +1,13 @@
-"""The paper's recipe: from least squares up the expected gain at ever less smoothing, then the choice.
+"""The paper's recipe: maximize the expected gain at decreasing smoothing, then select a stage.
 
 For each penalty, L-BFGS maximizes
 
     expected gain(X w; sigma) - penalty / 2 |w - w_0|^2
 
-from the least-squares weights w_0, then again from where it ended with a smaller sigma, and so on. Every
-stage of every penalty is a candidate. Queries that took no part in its training judge it, and the model is
-the smoothest of the candidates that these queries cannot tell from the best one.
+starting from the least-squares weights w_0. The next stage continues from the result with a smaller sigma,
+and so on. Every stage of every penalty is a candidate. Validation queries, on which it was not trained,
+evaluate it. `Selection` decides which one becomes the model: the best one, or the smoothest of those that the
+validation queries cannot distinguish from the best.
 """
 
 from __future__ import annotations
@@ -40,12 +41,17 @@ __all__ = ["Recipe", "train"]
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """The settings of a fit, checked; `criterion_of(queries, scores)` gives the criterion of each query."""
+    """Checked settings of a fit. The fields have the names and meanings of `SinkPropRanker`'s parameters.
+
+    sigmas        Sigma of each stage; None for each stage of a partitioned measure.
+    criterion_of  Function of queries and scores that returns the criterion of each query.
+    criterion     Name of the criterion.
+    """
 
     gain: Gain
     relaxation: Relaxation
     penalties: tuple[float, ...]
-    sigmas: tuple[float | None, ...]  # None for each stage of a partitioned measure
+    sigmas: tuple[float | None, ...]
     selection: Selection
     criterion_of: Criterion
     criterion: str
@@ -59,7 +65,7 @@ class Recipe:
     normalization: str = "standard"
 
     def at(self, sigma: float | None) -> Relaxation:
-        """The relaxation with this sigma; a partitioned measure has none."""
+        """The relaxation with this sigma. A partitioned measure has no sigma and is returned unchanged."""
         if isinstance(self.relaxation, SmoothedIndicator) and sigma is not None:
             return replace(self.relaxation, sigma=sigma)
         return self.relaxation
@@ -67,16 +73,27 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """A stage that was run: the weights of every path, and the criterion of every judging query."""
+    """A finished stage.
 
-    penalty: int  # -1 for the start
+    penalty      Number of the penalty; -1 for the least-squares start.
+    stage        Number of the stage, which is that of its sigma.
+    weights      Weights of every path.
+    value        Expected gain of the training queries.
+    validation   (Q,) criterion of each validation query.
+    evaluations  Number of evaluations of the expected gain and its gradient.
+    seconds      Wall-clock time of the stage.
+    training     Mean criterion of the training queries; None for a partitioned measure, and in checkpoints
+                 that do not hold it.
+    """
+
+    penalty: int
     stage: int
     weights: tuple[Floats, ...]
     value: float
     validation: Floats
     evaluations: int
     seconds: float
-    training: float | None = None  # a checkpoint of before it was kept has none
+    training: float | None = None
 
 
 def train(
@@ -89,12 +106,16 @@ def train(
     on_stage: Callable[[Stage], None] | None = None,
     notify: Notify = silent,
 ) -> tuple[FitResult, Scaling]:
-    """The recipe carried out, and the normalization of the features that it trained on.
+    """Carry out the recipe; return its result and the feature scaling that it trained with.
 
-    `checkpoint` is called with the stages finished so far after each of them; given as `resumed` to a later
-    call with the same data and recipe, they are not run again, and the result is the same. `on_stage` is
-    called with the record of each stage that was run; its criterion is that of the stage alone. An interrupt
-    from the keyboard ends the fit with the best of the stages finished.
+    resumed     Stages that an earlier call with the same data and recipe passed to `checkpoint`. They are not
+                run again, and the result is the same.
+    checkpoint  Function called after each stage with all stages finished so far.
+    on_stage    Function called with the record of each stage that was run. Its criterion is that of the stage
+                alone, not averaged with its neighbors.
+    notify      Function called with the progress of the fit.
+
+    A keyboard interrupt ends the fit with the best of the stages finished so far.
     """
     check_kind(recipe.normalization)
     with one_blas_thread():
@@ -208,7 +229,7 @@ def _assessed(
     relaxation: Relaxation,
     weights: Sequence[Floats],
 ) -> tuple[Floats, float | None]:
-    """The criterion of every judging query, and the mean of the model's own training queries'."""
+    """Criterion of every validation query, and the mean criterion of the training queries of path 0."""
     scorers = [scorer(W, path.scaling) for path, W in zip(paths, weights, strict=True)]
     own = scorers[0] if relaxation.width == 1 else None
 
@@ -250,8 +271,8 @@ def _result(
     validated_on: str,
     smoothest: bool,
 ) -> FitResult:
-    """The model of the stages finished."""
-    # the regression, then the smoother stages, and of those the nearer to the regression
+    """Select the model among the finished stages."""
+    # The order of preference: the regression, then smoother stages, then larger penalties.
     order = sorted(
         range(len(finished)),
         key=lambda i: (finished[i].penalty >= 0, finished[i].stage, -finished[i].penalty),
@@ -271,7 +292,7 @@ def _result(
         )
     taken = finished[order[choice.taken]]
     weights, sigma = taken.weights[0], recipe.sigmas[taken.stage]
-    if sigma is not None:  # in units in which the scores' spread within queries is 1
+    if sigma is not None:  # rescaled so that the scores have standard deviation 1 within queries
         width = model.spread(weights) or 1.0
         weights, sigma = weights / width, sigma / width
     summary = (status, recipe.criterion, validated_on)
@@ -291,5 +312,5 @@ def _record(finished: Finished, recipe: Recipe, criterion: float) -> Stage:
 
 
 def _position(record: Finished) -> tuple[int, int]:
-    """Where the stage stands on the grid of penalties and sigmas; the regression stands apart."""
+    """Position of a stage on the grid of penalties and sigmas. The regression is not next to any stage."""
     return (record.penalty, record.stage) if record.penalty >= 0 else (-9, -9)

@@ -16,12 +16,23 @@ __all__ = ["Annealing", "FitResult", "Stage"]
 
 @dataclass(frozen=True)
 class Annealing:
-    """The values of sigma from `start` down to `stop`, each `factor` times the one before.
+    """Values of sigma from `start` down to `stop`, each `factor` times the one before.
 
-    They are in units of the spread of the regression's scores: their standard deviation within queries. The
-    default starts so smooth that the expected gain is nearly a quadratic function, and ends near the
-    metric itself.
+    Sigma is in units of the spread of the least-squares regression's scores, which is their standard
+    deviation within queries. The default starts so smooth that the expected gain is nearly a quadratic
+    function, and ends near the metric itself.
 
+    Parameters
+    ----------
+    start : float, default 16.0
+        First and largest sigma.
+    stop : float, default 0.125
+        Lower limit of sigma, at most `start`.
+    factor : float, default 0.5
+        Ratio of each sigma to the one before, below 1.
+
+    Examples
+    --------
     >>> Annealing(4, 0.5).sigmas
     (4.0, 2.0, 1.0, 0.5)
     >>> [round(s, 3) for s in Annealing.smoothrank().sigmas[:3]]
@@ -44,30 +55,50 @@ class Annealing:
 
     @classmethod
     def smoothrank(cls) -> Annealing:
-        """Chapelle and Wu's: their sigma, which stands where 2 sigma^2 does here, halved from 2^6 to 2^-6."""
+        """Schedule of SmoothRank (Chapelle and Wu 2010).
+
+        Their sigma, which is halved from 2^6 to 2^-6, corresponds to 2 sigma^2 here.
+
+        Returns
+        -------
+        Annealing
+            The schedule, from 2^2.5 down to 2^-3.5 by factors of 2^-0.5.
+        """
         return cls(2**2.5, 2**-3.5, 2**-0.5)
 
     @property
     def sigmas(self) -> tuple[float, ...]:
+        """Values of sigma, in decreasing order."""
         steps = math.floor(math.log(self.stop / self.start) / math.log(self.factor) + 1e-9)
         return tuple(self.start * self.factor**i for i in range(steps + 1))
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of the optimization: a penalty, a sigma, and what came of it.
+    """Record of one stage of the optimization: a penalty, a sigma, and the results.
 
-    penalty         inf for the regression itself
-    sigma           in units of the spread of the regression's scores; None for a partitioned measure
-    expected_gain   of the training queries, at this sigma
-    criterion       mean over the queries that judge: those held out in turn, or the validation set's;
-                    averaged with the neighboring stages' where the smoothest is taken
-    standard_error  of the criterion's difference to the best stage's, over these queries
-    evaluations     of the expected gain and its gradient, over all the fits of the stage
-    seconds         they took
-    chosen          whether the stage is the model
-    training        the criterion of the training queries, which the stage was fitted to, alone; None for a
-                    partitioned measure, whose assignments would take as long as the stage
+    Parameters
+    ----------
+    penalty : float
+        Regularization strength; inf for the least-squares regression itself.
+    sigma : float or None
+        Smoothing, in units of the spread of the regression's scores; None for a partitioned measure.
+    expected_gain : float
+        Expected gain of the training queries, at this sigma.
+    criterion : float
+        Mean criterion over the validation queries: those of all folds, or of the validation set. In
+        `FitResult.stages` it is averaged with the neighboring stages if the rule is "smoothest".
+    standard_error : float, default nan
+        Standard error of the difference between this criterion and the best stage's, over these queries.
+    evaluations : int, default 0
+        Number of evaluations of the expected gain and its gradient, over all paths of the stage.
+    seconds : float, default 0.0
+        Wall-clock time of the stage.
+    chosen : bool, default False
+        Whether the stage is the model.
+    training : float, optional
+        Mean criterion of the training queries, to which the stage was fitted. It is not averaged with
+        neighbors. None for a partitioned measure, whose assignments would take as long as the stage.
     """
 
     penalty: float
@@ -85,13 +116,23 @@ class Stage:
 class FitResult(FitRecord):
     """Outcome of a linear fit.
 
-    status     "finished" or "interrupted"; `message` says it in a sentence
-    criterion  name of the criterion
-    validated_on  how: "cross-validation over 84 queries in 5 parts", ...
-    weights    (D,), or (D + 1, 2) with an intercept row for a partitioned measure, of normalized features
-    sigma      of the model, in the units of its scores; None for a partitioned measure
-    stages     every stage, in the order of their running
-    start      (D,) least-squares weights of normalized features, where the fit started; None if loaded
+    Parameters
+    ----------
+    status : {"finished", "interrupted"}
+        How the fit ended; `message` says it in a sentence.
+    criterion : str
+        Name of the criterion that selected the model.
+    validated_on : str
+        Queries that selected the model, such as "5-fold cross-validation over 84 queries".
+    weights : array of shape (D,) or (D + 1, 2)
+        Weights of normalized features; with a last row of intercepts for a partitioned measure.
+    sigma : float or None
+        Smoothing of the model, in units of its scores; None for a partitioned measure.
+    stages : tuple of Stage
+        Every stage, in the order in which they were run.
+    start : array of shape (D,), optional
+        Least-squares weights of normalized features, from which the fit started; None in a model that was
+        loaded from a file.
     """
 
     messages: ClassVar[Mapping[str, str]] = {
@@ -106,4 +147,5 @@ class FitResult(FitRecord):
 
     @property
     def evaluations(self) -> int:
+        """Number of evaluations of the expected gain and its gradient, over all stages."""
         return sum(stage.evaluations for stage in self.stages)

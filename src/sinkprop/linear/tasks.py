@@ -1,7 +1,7 @@
-"""The tasks of a linear fit: what is computed on each block of queries, and how results combine.
+"""Tasks of a linear fit: computations on a block of queries, and the combination of their results.
 
-Each is sent to where the blocks of queries are. Sums over queries are exact (`exact_sums.py`), so that no
-result depends on how the queries are cut into blocks or shared among threads and machines.
+A task is sent to the thread or machine that holds the blocks. Sums over queries are exact (`exact_sums.py`),
+so no result depends on how the queries are divided into blocks or distributed over threads and machines.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ __all__ = [
 ]
 
 
-NO_CODE = -1  # of queries that judge no path
+NO_CODE = -1  # code of queries that validate no path
 
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """Scores of a linear scorer: V (k, D) times a row, less `shift` (k,); k is 1 or 2."""
+    """Linear scorer of raw features: V (k, D) times a row, minus `shift` (k,), with k = 1 or 2 outputs."""
 
     V: Floats
     shift: Floats
 
     def __call__(self, X: NDArray[Any]) -> Floats:
-        """(N,), or (N, 2) for two outputs."""
+        """Scores of rows X (N, D): shape (N,), or (N, 2) for two outputs."""
         return row_scores(X, self.V, self.shift)
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The largest value in size of each feature, and of the label: (D + 1,)."""
+    """Task that finds the largest absolute value of each feature, then the largest label: (D + 1,)."""
 
     def __call__(self, block: Block) -> Floats:
         X = block.data.X
@@ -74,9 +74,12 @@ class Extent:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """The sums of the features over all rows, (D,), and that of the labels, (1,)."""
+    """Task that sums the features, (D,), and the labels, (1,), over all rows.
 
-    exponent: Integers  # (D + 1,)
+    exponent  (D + 1,) exponents of the exact sums.
+    """
+
+    exponent: Integers
 
     def __call__(self, block: Block) -> tuple[ExactSum, ExactSum]:
         data = block.data
@@ -92,7 +95,7 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class Squares:
-    """The sum over all rows of (feature - mean)^2, (D,)."""
+    """Task that sums (feature - mean)^2 over all rows, (D,)."""
 
     mean: Floats
     exponent: Integers
@@ -108,9 +111,9 @@ class Squares:
 
 @dataclass(frozen=True, eq=False)
 class Gram:
-    """Products of the columns [1, z, y - label] with each other, (D + 2, D + 2), for each code of queries.
+    """Task that sums products of the columns [1, z, y - label], (D + 2, D + 2), for each code of queries.
 
-    z = (x - mean) * factor. A row counts by its own weight times its query's.
+    z = (x - mean) * factor. The weight of a row is its own times its query's.
     """
 
     mean: Floats
@@ -151,7 +154,10 @@ class Gram:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """The sum of weight (score - mean of its query)^2 over a path, and the largest absolute score."""
+    """Task that sums weight * (score - mean score of its query)^2 over the training rows of a path.
+
+    It also finds the largest absolute score.
+    """
 
     path: int
     scorer: Linear
@@ -177,9 +183,11 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Sums over the queries of a path: their values, () and, for the gradient g in the scores, X' g and g.
+    """Sums over the queries of a path.
 
-    The latter are (D,) and None for one score a document, (2, D) and (2,) for two.
+    value     () sum of the queries' values.
+    products  X' g for the gradient g in the scores: (D,) with one score per document, (2, D) with two.
+    totals    (2,) sum of g over rows with two scores per document; None with one.
     """
 
     value: ExactSum
@@ -199,12 +207,19 @@ class Evaluated:
 
 @dataclass(frozen=True, eq=False)
 class Evaluate:
-    """The expected gain of a path's queries, and its gradient in the scores carried to the features.
+    """Task that evaluates the expected gain of a path's queries, and X' g for its gradient g in the scores.
 
-    n_queries     of the path, all in all
-    total_weight  of these queries; None where all count alike
-    exponent      (D,) of what a query contributes to X' g; `of_values` and `of_totals` those of the others
-    resample      copies of each query, drawn anew from its documents; 0 for the queries as they are
+    path          Number of the path.
+    scorer        Scorer with the current weights.
+    gain          Gain whose expectation is computed.
+    settings      Settings of the relaxation, for the native layer.
+    n_queries     Number of training queries of the path, over all blocks.
+    total_weight  Sum of their weights; None if all count the same.
+    exponent      (D,) exponents of the exact sums X' g.
+    of_values     Exponent of the sum of values.
+    of_totals     Exponent of the sums of g.
+    resample      Number of copies of each query with documents drawn at random; 0 uses the original queries.
+    seed          Seed of the resampling.
     """
 
     path: int
@@ -228,7 +243,7 @@ class Evaluate:
             if not np.isfinite(theta).all():
                 raise ValueError(
                     "the scores of the training documents overflow: features are too large. Scale them, or "
-                    "take normalization='standard'."
+                    "use normalization='standard'."
                 )
             values, g = self._of_scores(block, groups, theta)
         totals = None
@@ -270,9 +285,10 @@ class Evaluate:
 
 @dataclass(frozen=True, eq=False)
 class Assessed:
-    """What queries say of a stage: values (q,) of those that judge each path, sums over the training ones.
+    """Criterion of a stage on the queries of a block.
 
-    `training` is (sum of share times criterion, sum of shares), (2,), or None.
+    validation  (q,) criterion of the validation queries of each path.
+    training    (2,) sums over training queries of weight times criterion and of weights, or None.
     """
 
     validation: dict[int, Floats]
@@ -281,7 +297,15 @@ class Assessed:
 
 @dataclass(frozen=True, eq=False)
 class Assess:
-    """The criterion of the queries that criterion_of, and the mean of the training queries'."""
+    """Task that computes the criterion of a stage on validation queries and, if asked, training queries.
+
+    criterion_of  Function that computes the criterion of each query.
+    scorers       Scorer of each path that the source's queries validate, by the path's number.
+    training      Scorer of path 0, to compute the criterion of its training queries; None to skip them.
+    relaxation, n_iter, epsilon, top
+                  Settings for ranking with a partitioned measure.
+    exponent      Exponent of the exact sums over training queries.
+    """
 
     criterion_of: Criterion
     scorers: Mapping[int, Linear]
@@ -312,7 +336,7 @@ class Assess:
         return Assessed(validation, training)
 
     def _criterion(self, block: Block, groups: Groups, scorer: Linear) -> Floats:
-        """(q,) of these queries."""
+        """Criterion (q,) of these queries of the block."""
         data = block.data
         scores = scorer(data.X)
         y, weight = data.y, data.sample_weight
@@ -336,14 +360,14 @@ class Assess:
 
 
 def _numbers(block: Block, path: int) -> Integers:
-    """(q,) which of the block's queries the path trains on."""
+    """(q,) numbers of the block's queries that the path trains on."""
     if block.codes is None:
         return np.arange(block.data.n_queries)
     return np.flatnonzero(block.codes != path)
 
 
 def _of_queries(block: Block, path: int) -> Floats:
-    """(q,) the weights of the block's queries that the path trains on."""
+    """(q,) weights of the block's queries that the path trains on."""
     numbers, weight = _numbers(block, path), block.data.query_weight
     return np.ones(len(numbers)) if weight is None else weight[numbers]
 
@@ -352,10 +376,10 @@ _RESAMPLED_SIZE = 200  # the paper's bound on a resampled query
 
 
 def resampled(groups: Groups, numbers: Integers, times: int, seed: Sequence[int]) -> tuple[Integers, Groups]:
-    """Rows of `times` copies of each query, their documents drawn with replacement, and the copies' groups.
+    """Rows of `times` copies of each query, with documents drawn with replacement, and the copies' groups.
 
-    The sizes are Poisson with the mean of the original's, from 1 to 200. What is drawn for a query depends on
-    the seed and its number alone.
+    The size of a copy is Poisson-distributed with the original's size as mean, limited to 1 ... 200. The
+    draws for a query depend only on the seed and on the query's number.
     """
     from scipy.special import pdtr, pdtrik
 
@@ -380,7 +404,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's function: bits that look drawn at random from numbers that do not."""
+    """Hash of integers by SplitMix64's mixing function, used as a source of random bits."""
     z = z + _GOLDEN
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -388,7 +412,7 @@ def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _uniform(bits: NDArray[np.uint64]) -> Floats:
-    """Numbers within (0, 1)."""
+    """Uniform random numbers in (0, 1) from random bits."""
     return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
