@@ -176,12 +176,18 @@ def main() -> None:
     )
     sections = parser.add_subparsers(required=True)
     costs = sections.add_parser("cost")
-    costs.add_argument("--sizes", type=int, nargs="+", default=[10, 100, 300])
+    costs.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[10, 100, 300],
+        help="documents per query  [default: 10 100 300]",
+    )
     costs.set_defaults(section=cost)
     for section in (within, settings):
         means = sections.add_parser(section.__name__)
         means.add_argument("folder", help="folder with Fold1 to Fold5")
-        means.add_argument("--processes", type=int, default=2)
+        means.add_argument("--processes", type=int, default=2, help="number of processes  [default: 2]")
         means.set_defaults(section=section)
     options = parser.parse_args()
     options.section(options)

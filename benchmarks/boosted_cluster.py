@@ -86,12 +86,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--queries", type=int, default=2000)
-    parser.add_argument("--size", type=int, default=120)
-    parser.add_argument("--features", type=int, default=136)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--leaves", type=int, default=31)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--queries", type=int, default=2000, help="number of queries  [default: 2000]")
+    parser.add_argument("--size", type=int, default=120, help="documents per query  [default: 120]")
+    parser.add_argument("--features", type=int, default=136, help="number of features  [default: 136]")
+    parser.add_argument("--rounds", type=int, default=20, help="number of boosting rounds  [default: 20]")
+    parser.add_argument("--leaves", type=int, default=31, help="maximum leaves per tree  [default: 31]")
+    parser.add_argument(
+        "--workers", type=int, nargs="+", default=[1, 2], help="numbers of workers to compare  [default: 1 2]"
+    )
     options = parser.parse_args()
     from sinkprop.cluster import connected
 

@@ -67,7 +67,7 @@ def main() -> None:
         "--folder", type=Path, required=True, help="folder of the stored set, which is created if missing"
     )
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the features  [default: 1]")
-    parser.add_argument("--trees", type=int, default=5)
+    parser.add_argument("--trees", type=int, default=5, help="number of trees  [default: 5]")
     parser.add_argument("--run", choices=["memory", "stored"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     path = options.folder / f"boosted-{options.gigabytes:g}.queries"

@@ -519,14 +519,21 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", nargs="?", default=os.environ.get("SINKPROP_DATA"))
+    parser.add_argument(
+        "data",
+        nargs="?",
+        default=os.environ.get("SINKPROP_DATA"),
+        help="folder with the data sets  [default: SINKPROP_DATA]",
+    )
     parser.add_argument("--sets", help=f"data sets, from {', '.join((*FILES, *SIMULATED, 'pydocs'))}")
     parser.add_argument("--letor", nargs="*", default=[], metavar="DIR", help="folders of more data sets")
-    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument(
+        "--methods", default=",".join(METHODS), help="comma-separated methods  [default: all]"
+    )
     parser.add_argument(
         "--trials", type=int, nargs="+", default=[1, 6], help="numbers of trials, one row for each"
     )
-    parser.add_argument("--rounds", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=500, help="maximum number of rounds  [default: 500]")
     parser.add_argument(
         "--patience", type=int, default=50, help="rounds without improvement before early stopping"
     )
@@ -534,7 +541,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--queries", type=int, default=2000, help="queries per simulated set")
     parser.add_argument("--jobs", type=int, default=2, help="number of processes, of one thread each")
     parser.add_argument("--cache", type=Path, help="file that keeps every fit")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="file for the results as JSON")
     options = parser.parse_args()
     options.methods = [name.strip() for name in options.methods.split(",")]
     for name in options.methods:

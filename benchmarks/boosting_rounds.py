@@ -99,12 +99,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--queries", type=int, default=10_000)
-    parser.add_argument("--size", type=int, default=120)
-    parser.add_argument("--features", type=int, default=40)
-    parser.add_argument("--leaves", type=int, default=31)
+    parser.add_argument("--queries", type=int, default=10_000, help="number of queries  [default: 10000]")
+    parser.add_argument("--size", type=int, default=120, help="documents per query  [default: 120]")
+    parser.add_argument("--features", type=int, default=40, help="number of features  [default: 40]")
+    parser.add_argument("--leaves", type=int, default=31, help="maximum leaves per tree  [default: 31]")
     parser.add_argument("--truncation", type=int, default=30, help="truncation level of lambdarank")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="number of threads  [default: 2]")
     parser.add_argument("--rounds", type=int, default=15, help="number of rounds that count")
     parser.add_argument("--warm", type=int, default=3, help="number of rounds before those")
     options = parser.parse_args()

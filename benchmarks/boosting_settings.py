@@ -136,14 +136,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", nargs="?", default=os.environ.get("SINKPROP_DATA"))
-    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument(
+        "data",
+        nargs="?",
+        default=os.environ.get("SINKPROP_DATA"),
+        help="folder with the data sets  [default: SINKPROP_DATA]",
+    )
+    parser.add_argument(
+        "--sets", default=",".join(SETS), help="comma-separated data sets  [default: %(default)s]"
+    )
     parser.add_argument("--queries", type=int, default=600, help="queries per simulated set")
     parser.add_argument(
         "--repeats", type=int, default=2, help="random splits of each fold's queries, with their seeds"
     )
     parser.add_argument("--only", help="comma-separated parts of the names of variants")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes  [default: 2]")
     options = parser.parse_args()
     options.letor, options.splits = [], 1
     found = list(sources(options))

@@ -132,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("settings", "front-ends"))
+    parser.add_argument("what", choices=("settings", "front-ends"), help="experiment to run")
     {"settings": settings, "front-ends": front_ends}[parser.parse_args().what]()
 
 

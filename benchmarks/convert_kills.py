@@ -93,10 +93,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--megabytes", type=int, default=300)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--kind", choices=["letor", "csv", "parquet"], default="letor")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--megabytes", type=int, default=300, help="size of the file  [default: 300]")
+    parser.add_argument(
+        "--kills", type=int, default=10, help="number of conversions that are killed  [default: 10]"
+    )
+    parser.add_argument(
+        "--kind", choices=["letor", "csv", "parquet"], default="letor", help="file format  [default: letor]"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the kills  [default: 0]")
     parser.add_argument(
         "--folder", type=Path, help="working folder  [default: the system's temporary folder]"
     )

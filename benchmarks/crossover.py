@@ -129,9 +129,27 @@ def main() -> None:
         description=(__doc__ or "").partition("\n\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--accuracy", choices=ACCURACIES, nargs="+", default=list(ACCURACIES))
-    parser.add_argument("--sizes", type=numbers(int), default=list(SIZES), metavar="N,N,...")
-    parser.add_argument("--sigmas", type=numbers(float), default=list(SIGMAS), metavar="S,S,...")
+    parser.add_argument(
+        "--accuracy",
+        choices=ACCURACIES,
+        nargs="+",
+        default=list(ACCURACIES),
+        help="accuracies to measure  [default: all]",
+    )
+    parser.add_argument(
+        "--sizes",
+        type=numbers(int),
+        default=list(SIZES),
+        metavar="N,N,...",
+        help="numbers of documents per query",
+    )
+    parser.add_argument(
+        "--sigmas",
+        type=numbers(float),
+        default=list(SIGMAS),
+        metavar="S,S,...",
+        help="widths, in standard deviations of the scores",
+    )
     parser.add_argument("--seconds", type=float, default=0.03, help="time for each method of each line")
     options = parser.parse_args()
     native_switch()

@@ -19,10 +19,12 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--queries", type=int, default=10_000)
-    parser.add_argument("--documents", type=int, default=120)
-    parser.add_argument("--features", type=int, default=136)
-    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--queries", type=int, default=10_000, help="number of queries  [default: 10000]")
+    parser.add_argument("--documents", type=int, default=120, help="documents per query  [default: 120]")
+    parser.add_argument("--features", type=int, default=136, help="number of features  [default: 136]")
+    parser.add_argument(
+        "--threads", type=int, default=None, help="number of threads  [default: all processors]"
+    )
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     n = options.queries * options.documents

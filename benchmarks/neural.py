@@ -200,12 +200,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", help="folder with Fold1 to Fold5")
-    parser.add_argument("--network", choices=list(NETWORKS), default="default")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument(
+        "--network", choices=list(NETWORKS), default="default", help="network to train  [default: default]"
+    )
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds  [default: 5]")
     parser.add_argument("--jobs", type=int, default=2, help="number of processes, of one thread each")
     parser.add_argument("--within", action="store_true", help="do not use the test queries of each fold")
     parser.add_argument("--cache", type=Path, help="folder that keeps every fit")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="file for the results as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as nowhere:
         cache = Path(nowhere) if options.cache is None else options.cache

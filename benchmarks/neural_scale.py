@@ -84,8 +84,8 @@ def fit(folder: Path, how: str, hidden: tuple[int, ...], threads: int) -> dict[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--queries", type=int, default=20_000)
-    parser.add_argument("--hidden", default="64,32")
+    parser.add_argument("--queries", type=int, default=20_000, help="number of queries  [default: 20000]")
+    parser.add_argument("--hidden", default="64,32", help="widths of the hidden layers  [default: 64,32]")
     parser.add_argument("--threads", type=int, default=1, help="threads per rank")
     parser.add_argument("--folder", type=Path, help="folder in which the set is created and kept")
     parser.add_argument("--fit", choices=["memory", "stored"], help=argparse.SUPPRESS)

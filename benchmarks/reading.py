@@ -139,7 +139,9 @@ def report(name: str, path: Path, threads: int, rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="your own files instead of generated ones"
+    )
     parser.add_argument(
         "--megabytes", type=float, default=100.0, help="size of each generated file (default: 100)"
     )

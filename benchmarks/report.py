@@ -102,8 +102,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", type=Path, metavar="FILE")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("source", type=Path, metavar="FILE", help="comparison or report data as JSON")
+    parser.add_argument("--rounds", type=int, default=5, help="number of repetitions  [default: 5]")
     options = parser.parse_args()
     executable = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if executable is None:

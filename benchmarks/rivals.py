@@ -184,12 +184,18 @@ def main() -> None:
     )
     sections = parser.add_subparsers(required=True)
     cost = sections.add_parser("softrank-cost")
-    cost.add_argument("--sizes", type=int, nargs="+", default=[30, 100, 300, 1000])
+    cost.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[30, 100, 300, 1000],
+        help="documents per query  [default: 30 100 300 1000]",
+    )
     cost.set_defaults(section=softrank_cost)
     settings = sections.add_parser("softrank-settings")
     settings.add_argument("folder", help="folder with Fold1 to Fold5")
     settings.add_argument("--only", default="", help="only settings whose names contain this text")
-    settings.add_argument("--processes", type=int, default=2)
+    settings.add_argument("--processes", type=int, default=2, help="number of processes  [default: 2]")
     settings.set_defaults(section=softrank_settings)
     options = parser.parse_args()
     options.section(options)

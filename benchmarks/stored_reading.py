@@ -71,7 +71,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--gigabytes", type=float, default=1.5, help="size of the features  [default: 1.5]")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7, help="number of rounds  [default: 7]")
     parser.add_argument(
         "--folder", type=Path, help="working folder  [default: the system's temporary folder]"
     )

@@ -265,10 +265,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--ragged", action="store_true")
-    parser.add_argument("--no-memory", action="store_true")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=7, help="number of rounds  [default: 7]")
+    parser.add_argument("--ragged", action="store_true", help="use queries of different lengths")
+    parser.add_argument("--no-memory", action="store_true", help="measure times only")
+    parser.add_argument("--json", type=Path, help="file for the results as JSON")
     parser.add_argument("--grow", nargs=2, metavar=("METHOD", "N"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.grow:

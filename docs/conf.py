@@ -38,7 +38,7 @@ smartquotes = False  # the straight quotes in "ndcg@10" are code
 suppress_warnings = ["config.cache"]  # functions of docstrings.py in the configuration are not pickled
 
 # Headings have the same anchors as on GitHub.
-myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = True
 

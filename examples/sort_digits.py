@@ -231,7 +231,7 @@ def main(arguments=None):
     parser.add_argument(
         "--validation", action="store_true", help="test on images held out from the training data"
     )
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     parser.add_argument("--out", default="sort-digits.png", help="file for the figure")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)

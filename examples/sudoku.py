@@ -19,7 +19,7 @@ Two observations make this fast, and make its results proofs:
   thousands.
 - A normalization by sums s multiplies the product of the 81 entries that belong to a solution by 1 / prod(s),
   for every solution. So this product is known without knowing a solution. It cannot exceed 1: if it does,
-  there is no solution. No entry of a solution can be smaller than the product, so smaller ones are removed.
+  there is no solution. No entry of a solution can be smaller than the product: smaller ones are eliminated.
 
 Cells that remain open are solved by search: the most likely digit of the most certain open cell is tried, and
 eliminated if it fails. The puzzles are random grids from which clues are removed while the solution stays

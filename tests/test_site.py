@@ -5,6 +5,9 @@ built elsewhere.
 """
 
 import os
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
@@ -42,44 +45,51 @@ def browser():
         yield launched
 
 
-def address(page):
-    return (SITE / f"{page}.html").as_uri()
+@pytest.fixture(scope="module")
+def site():
+    """The address of a server of the site."""
+    handler = partial(Quiet, directory=str(SITE))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
-def on_site(browser, url, **options):
-    return opened(browser, url, within=SITE.as_uri(), ready="#pst-skip-link", **options)
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        """Write nothing to stderr."""
+
+
+def shown(browser, site, page, **options):
+    return opened(browser, f"{site}/{page}.html", within=site, ready="#pst-skip-link", **options)
 
 
 @pytest.mark.parametrize("words", SEARCHES)
-def test_search_finds_the_guide(browser, words):
-    # Sphinx fetches every hit for an excerpt, which a browser refuses for files: that is no fault of the page
+def test_search_finds_the_guide(browser, site, words):
     context = browser.new_context()
     page = context.new_page()
-    page.goto(f"{address('search')}?q={quote(words)}")
-    page.wait_for_function("document.querySelectorAll('#search-results ul.search li a').length > 1")
-    page.wait_for_timeout(300)
+    page.goto(f"{site}/search.html?q={quote(words)}")
+    page.wait_for_selector("#search-results .search-summary >> text=/found/i")
     links = page.eval_on_selector_all(
         "#search-results ul.search li > a", "all => all.map(a => a.getAttribute('href'))"
     )
     context.close()
-    hits = list(
-        dict.fromkeys(link.partition("?")[0].partition("#")[0].removesuffix(".html") for link in links)
-    )
+    hits = list(dict.fromkeys(link.split("?")[0].split("#")[0].removesuffix(".html") for link in links))
     assert SEARCHES[words] & set(hits[:2]), hits[:5]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("page", ["index", "training", "api/objective"])
-def test_axe_finds_nothing_serious(browser, page, width, dark):
-    with on_site(browser, address(page), width=width, dark=dark) as shown:
-        assert serious_findings(shown) == []
-        assert shown.evaluate("document.documentElement.scrollWidth") <= width  # nothing to scroll sideways
+def test_axe_finds_nothing_serious(browser, site, page, width, dark):
+    with shown(browser, site, page, width=width, dark=dark) as page_:
+        assert serious_findings(page_) == []
+        assert page_.evaluate("document.documentElement.scrollWidth") <= width  # nothing to scroll sideways
 
 
-def test_the_home_page_shows_a_result_and_a_picture_at_once(browser):
-    with on_site(browser, address("index"), height=800) as shown:
-        picture = shown.locator(".bd-article img").first.bounding_box()
+def test_the_home_page_shows_a_result_and_a_picture_at_once(browser, site):
+    with shown(browser, site, "index", height=800) as page:
+        picture = page.locator(".bd-article img").first.bounding_box()
         assert picture["y"] + picture["height"] < 800
-        assert "NDCG@10" in shown.locator(".bd-article").inner_text()
-        assert shown.locator("link[rel=icon]").count() == 1
+        assert "NDCG@10" in page.locator(".bd-article").inner_text()
+        assert page.locator("link[rel=icon]").count() == 1

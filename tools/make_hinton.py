@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", nargs="?", type=Path, default=IMAGES)
+    parser.add_argument("folder", nargs="?", type=Path, default=IMAGES, help="folder for the images")
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context({"font.size": 11}):

@@ -865,10 +865,12 @@ def main() -> None:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("make", "check"):
-        commands.add_parser(name).add_argument("folder", type=Path, nargs="?", default=FOLDER)
+        commands.add_parser(name).add_argument(
+            "folder", type=Path, nargs="?", default=FOLDER, help="folder of the data set"
+        )
     command = commands.add_parser("show")
-    command.add_argument("words", nargs="*")
-    command.add_argument("--top", type=int, default=14)
+    command.add_argument("words", nargs="*", help="show only queries that contain all these words")
+    command.add_argument("--top", type=int, default=14, help="number of documents per query  [default: 14]")
     options = parser.parse_args()
     if options.command == "make":
         make(options.folder)
