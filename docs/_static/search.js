@@ -9,9 +9,10 @@ const PLACES = [
 ];
 
 var Scorer = {
-  score: ([docname, title, anchor, descr, score]) => {
+  score: ([docname, title, anchor, descr, score, filename, kind]) => {
     const place = PLACES.find(([pattern]) => pattern.test(docname));
-    return score + (place ? place[1] : 0);
+    const isTitle = kind === "title" && !anchor; // of a page, not of a section
+    return score + (place ? place[1] : 0) + (isTitle ? 20 : 0);
   },
   objNameMatch: 11,
   objPartialMatch: 6,

@@ -77,7 +77,11 @@ def opened(
     requests: list[str] = []
     page.on(
         "console",
-        lambda message: errors.append(message.text) if message.type in ("error", "warning") else None,
+        lambda message: (
+            errors.append(f"{message.text} {message.location['url']}")
+            if message.type in ("error", "warning")
+            else None
+        ),
     )
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("requestfailed", lambda request: errors.append(f"failed: {request.url[:100]}"))
@@ -102,7 +106,8 @@ def serious_findings(page: Any, *, rule: str | None = None) -> list[str]:
     """What axe-core finds of serious or critical impact, by all its rules or by one: rule and element."""
     from axe_playwright_python.sync_playwright import Axe
 
-    options = {"resultTypes": ["violations"]} | ({"runOnly": [rule]} if rule else {})
+    # without preload, axe would fetch style sheets again, by wrong addresses
+    options = {"resultTypes": ["violations"], "preload": False} | ({"runOnly": [rule]} if rule else {})
     found = [
         (finding["id"], finding["nodes"][0])
         for finding in Axe().run(page, options=options).response["violations"]
