@@ -77,7 +77,7 @@ def measured(task: tuple[Source, int, str, int]) -> Any:
     train, vali, test = (by_query(pool.select(np.sort(own))) for own in (ids[:a], ids[a:b], ids[b:]))
     given = dict(VARIANTS[name])
     if objective := given.pop("objective", None):
-        return values_of(test, rival(objective, train, vali).predict(test.X))
+        return values_of(test, baseline(objective, train, vali).predict(test.X))
     first = None
     if trees := given.pop("warm", 0):
         own = {"objective": "lambdarank", "num_leaves": 8, "learning_rate": 0.05, "num_threads": 1}
@@ -95,7 +95,7 @@ def measured(task: tuple[Source, int, str, int]) -> Any:
     return values_of(test, ranker.predict(test.X))
 
 
-def rival(objective: str, train: Queries, vali: Queries) -> Any:
+def baseline(objective: str, train: Queries, vali: Queries) -> Any:
     """Fit LightGBM's objective with everything else, including the criterion, as in BoostedRanker."""
     import lightgbm
 

@@ -132,7 +132,7 @@ def a_ranker(job: dict[str, Any]) -> Any:
         given = {"n_threads": 1, "verbose": False}
         return ranker.set_params(**{k: v for k, v in given.items() if k in ranker.get_params()})
     from sinkprop.torch import MLP, Adam, NeuralRanker
-    from sinkprop.torch.losses.rivals import LOSSES as RIVALS
+    from sinkprop.torch.losses.baselines import LOSSES as BASELINES
 
     settings = dict(job["settings"])
     settings["network"] = MLP(**settings["network"])
@@ -140,7 +140,7 @@ def a_ranker(job: dict[str, Any]) -> Any:
     settings["optimizer"] = Adam(**{name: settings.pop(name) for name in of_adam if name in settings})
     of_the_loss = {name: settings.pop(name) for name in ("alpha", "scheme") if name in settings}
     if of_the_loss:
-        settings["loss"] = partial(RIVALS[settings["loss"]], **of_the_loss)
+        settings["loss"] = partial(BASELINES[settings["loss"]], **of_the_loss)
     return NeuralRanker(criterion=CRITERION, random_state=job["seed"], n_threads=1, verbose=False, **settings)
 
 

@@ -38,7 +38,7 @@ from sinkprop.cli.benchmark.machine import busy_elsewhere, this_machine
 from sinkprop.cli.benchmark.methods import _torchvision_stub, one_thread
 from sinkprop.cli.benchmark.records import Figure
 from sinkprop.torch import SinkPropLoss
-from sinkprop.torch.losses.rivals import approx_ndcg_loss, lambda_loss, listnet_loss
+from sinkprop.torch.losses.baselines import approx_ndcg_loss, lambda_loss, listnet_loss
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

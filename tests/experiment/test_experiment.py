@@ -503,8 +503,8 @@ class TestMethods:
         neural = [n for n in here if METHODS[n].needs == "torch"]
         here = [n for n in here if n not in neural]
         assert list(parse_methods("all")) == here
-        rivals = list(parse_methods("rivals,sinkprop"))
-        assert rivals == [*(n for n in here if not n.startswith(("sinkprop", "boosted"))), "sinkprop"]
+        baselines = list(parse_methods("baselines,sinkprop"))
+        assert baselines == [*(n for n in here if not n.startswith(("sinkprop", "boosted"))), "sinkprop"]
         trees = [n for n in here if METHODS[n].needs in ("lightgbm", "xgboost")]
         if trees:
             assert list(parse_methods("trees")) == trees

@@ -50,7 +50,7 @@ MODELS = {
     "by query": {"normalization": "query", "input_transform": "none", "sigma": 0.5},
     "partitioned": {"relaxation": "beta", "criterion": ("ndcg@5", "map"), "gain": "p@5"},
     "double": {"dtype": "float64", "optimizer": LBFGS(3, weight_decay=0.1), "max_epochs": 2},
-    "rival": {"loss": "listnet", "validation_fraction": 0},
+    "baseline": {"loss": "listnet", "validation_fraction": 0},
     "own gain": {"gain": sinkprop.RankLinear(gain=np.sqrt, discount=lambda k: 1 / k)},
     "value gain": {"gain": sinkprop.NDCG(10), "random_state": np.random.RandomState(1)},
     "own loss": {"loss": squared},

@@ -24,7 +24,7 @@ from torch import nn  # noqa: E402
 
 from sinkprop.model_files import ModelFileError  # noqa: E402
 from sinkprop.torch import LBFGS, MLP, Adam, SinkPropLoss  # noqa: E402
-from sinkprop.torch.losses.rivals import approx_ndcg_loss  # noqa: E402
+from sinkprop.torch.losses.baselines import approx_ndcg_loss  # noqa: E402
 from sinkprop.torch.neural import checkpoints, preparation, scoring  # noqa: E402
 from sinkprop.torch.neural import training as fitting  # noqa: E402
 from sinkprop.torch.neural.files import read_network  # noqa: E402

@@ -150,7 +150,7 @@ _NEURAL = tuple(name for name, method in METHODS.items() if method.needs == "tor
 _OURS = ("sinkprop", "boosted")  # prefixes of the names of sinkprop's own methods
 # names for groups of methods
 GROUPS: dict[str, tuple[str, ...]] = {
-    "rivals": tuple(name for name in METHODS if not name.startswith(_OURS) and name not in _NEURAL),
+    "baselines": tuple(name for name in METHODS if not name.startswith(_OURS) and name not in _NEURAL),
     "trees": tuple(name for name, method in METHODS.items() if method.needs in ("lightgbm", "xgboost")),
     "neural": _NEURAL,
     "all": tuple(name for name in METHODS if name not in _NEURAL),
@@ -170,7 +170,7 @@ def is_ours(name: str, estimator: Any = None) -> bool:
 def described() -> dict[str, str]:
     """Every name of a method or a group of methods, with its description."""
     groups = {
-        "rivals": "all baselines above except neural ones, if their package is installed",
+        "baselines": "all baselines above except neural ones, if their package is installed",
         "trees": "all methods above that grow boosted trees",
         "neural": "sinkprop-neural and the neural-* methods: one network, four losses",
         "all": "all methods above except neural ones, if their package is installed",

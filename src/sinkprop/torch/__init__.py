@@ -11,6 +11,7 @@ from sinkprop.common.lazy import lazy_names
 if importlib.util.find_spec("torch") is None:
     raise ImportError('sinkprop.torch needs PyTorch: pip install "sinkprop[torch]".')
 
+from sinkprop.torch.losses.baselines import approx_ndcg_loss, lambda_loss, listnet_loss
 from sinkprop.torch.losses.layers import (
     doubly_stochastic,
     expected_ranks,
@@ -19,7 +20,6 @@ from sinkprop.torch.losses.layers import (
     sinkhorn,
     top_k,
 )
-from sinkprop.torch.losses.rivals import approx_ndcg_loss, lambda_loss, listnet_loss
 from sinkprop.torch.losses.sinkprop import SinkPropLoss, sinkprop_loss
 
 if TYPE_CHECKING:

@@ -43,13 +43,13 @@ function testOf(d, method, metric = MAIN) {
 
 // The method that the leader is compared with: the reference, or the best of the others if the reference
 // leads.
-function rival(d, best) {
+function strongestOther(d, best) {
   const others = methodNames(d).filter((name) => name !== best);
   return others.includes(REPORT.against) ? REPORT.against : (leader(d, others) ?? others[0]);
 }
 
 function whoIsAhead(d, best) {
-  const other = rival(d, best);
+  const other = strongestOther(d, best);
   const lead = d.means[best][MAIN] - d.means[other]?.[MAIN];
   const test = best === REPORT.against ? testOf(d, other) : testOf(d, best);
   const known =
@@ -160,7 +160,7 @@ function howOften(p) {
 }
 
 function queryCounts(d, best) {
-  const other = rival(d, best);
+  const other = strongestOther(d, best);
   const { wins, ties, losses } = winsAndLosses(differences(d, best, other, MAIN));
   if (!(wins + ties + losses)) return null;
   return el(
@@ -206,7 +206,7 @@ function methodList(names) {
 }
 
 function keyFigures(d, best) {
-  const other = methodNames(d).length > 1 ? rival(d, best) : null;
+  const other = methodNames(d).length > 1 ? strongestOther(d, best) : null;
   const test = other === null ? null : best === REPORT.against ? testOf(d, other) : testOf(d, best);
   const range = interval(d.intervals?.[best]?.[MAIN]);
   const items = [
@@ -234,7 +234,7 @@ function keyFigures(d, best) {
 function overDataSets() {
   const rows = DATASETS.map((d, i) => {
     const best = leader(d);
-    const other = best === null ? null : rival(d, best);
+    const other = best === null ? null : strongestOther(d, best);
     const test = best === null ? null : best === REPORT.against ? testOf(d, other) : testOf(d, best);
     const open = el("button", { type: "button", class: "link", onclick: () => changeDataSet(i) }, d.name);
     return [

@@ -19,7 +19,7 @@ from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import SCALINGS
 from sinkprop.objective.gains import as_gain
 from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, as_relaxation
-from sinkprop.torch.losses.rivals import LOSSES
+from sinkprop.torch.losses.baselines import LOSSES
 from sinkprop.torch.losses.sinkprop import LossSettings, SinkPropLoss, batch_loss
 from sinkprop.torch.neural.network import as_network
 from sinkprop.torch.neural.optimizers import as_optimizer

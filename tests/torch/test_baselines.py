@@ -19,8 +19,8 @@ from sinkprop.cli.benchmark.methods import _torchvision_stub
 
 torch = pytest.importorskip("torch", reason="the losses of networks need the extra torch")
 
+from sinkprop.torch.losses.baselines import LOSSES, approx_ndcg_loss, lambda_loss, listnet_loss  # noqa: E402
 from sinkprop.torch.losses.batches import alike  # noqa: E402
-from sinkprop.torch.losses.rivals import LOSSES, approx_ndcg_loss, lambda_loss, listnet_loss  # noqa: E402
 
 SCHEMES = ("lambdarank", "ndcg-loss2", "ndcg-loss2++", "ranknet")
 VARIANTS = {

@@ -1,7 +1,7 @@
 """SoftRank, a baseline: its cost, and the effect of its settings.
 
-    python benchmarks/rivals.py softrank-cost               value and gradient, compared with torch; a minute
-    python benchmarks/rivals.py softrank-settings OHSUMED   five-fold test means with other settings; minutes
+    python benchmarks/softrank.py softrank-cost               value and gradient, against torch; a minute
+    python benchmarks/softrank.py softrank-settings OHSUMED   five-fold test means with other settings
 
 There is one function per section; its name is the command.
 """
