@@ -75,7 +75,7 @@ def help_texts() -> Iterator[Text]:
         yield f"sinkprop {name} --help", command.help or ""
         for option in command.params:
             record = option.get_help_record(context)
-            if record:
+            if record and record[1]:  # the help of the command describes its arguments
                 yield f"sinkprop {name} {record[0]}", record[1]
 
 
