@@ -275,8 +275,8 @@ def sinkhorn(A: Array, n_iter: float) -> Array:
     A : array of shape (n, n)
         Nonnegative matrix whose row and column sums are above 0.
     n_iter : float
-        Number i of iterations: columns first, then rows. A half more ends with columns: 0.5 is SmoothRank's
-        normalization.
+        Number i of iterations: columns first, then rows. An extra half iteration, such as 5.5, normalizes the
+        columns once more at the end; 0.5 is SmoothRank's normalization.
 
     Returns
     -------

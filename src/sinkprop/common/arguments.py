@@ -86,7 +86,7 @@ def threads(n_threads: int | None, n: int) -> int:
     """
     if n_threads is not None:
         return whole("n_threads", n_threads, 1)
-    if n < 4000:  # too little work for a second thread, or for a look at the environment
+    if n < 4000:  # too little work to justify a second thread, or reading the environment variable
         return 1
     wish = os.environ.get("SINKPROP_NUM_THREADS")
     if wish:

@@ -39,17 +39,17 @@ def write_atomically(path: StrPath, data: bytes | str) -> None:
 
 @contextmanager
 def replacing(path: StrPath) -> Iterator[Path]:
-    """Give a temporary path to write to in a `with` block; when the block ends without error, rename it.
+    """Context manager: give a temporary path to write to; if the block succeeds, rename that file to `path`.
 
     The temporary path has the file name of `path`, so that writers that choose a format by the suffix work
     as usual. No file exists there until the block creates a regular file, and only this user can reach it. If
     the block raises anything, or anything fails before the rename, `path` is unchanged.
 
     A new file has the permissions that the writer and the umask give it. A file that replaces another takes
-    over its permissions, and its owner and group where the process may set them; where it may not, the new
-    group gets no more rights than everyone has. A symbolic link is kept: the file that it points to is
-    replaced. Other hard links keep the old content. A directory, a device or a pipe, or a file that may not
-    be written, raises an OSError.
+    over its permissions, and its owner and group if the process may set them. If it may not set the group,
+    the group of the new file gets only permissions that all users have. A symbolic link is kept: the file
+    that it points to is replaced. Other hard links keep the old content. A directory, a device or a pipe, or
+    a file that may not be written, raises an OSError.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -61,16 +61,16 @@ def replacing(path: StrPath) -> Iterator[Path]:
     (False, 'scores.txt')
     ('0.5', ['scores.txt'])
     """
-    target = os.path.realpath(path)  # absolute, so that a block may change the working directory
+    target = os.path.realpath(path)  # absolute, so that the `with` block may change the working directory
     _replaceable(target, path)
     parent, name = os.path.split(target)
-    # Named before it is made, so that no interrupt falls between the making and the removal.
+    # The name is chosen before the `try`, so that an interrupt right after mkdir still removes the folder.
     folder = os.path.join(parent, f".sinkprop-{secrets.token_hex(16)}")
     try:
         try:
             os.mkdir(folder, 0o700)
             made = stat.S_IMODE(os.stat(folder).st_mode)
-            if made & 0o700 != 0o700:  # a umask that takes rights from the user as well
+            if made & 0o700 != 0o700:  # the umask removed permissions of the user, too
                 os.chmod(folder, made | 0o700)
         except OSError as error:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from None

@@ -77,7 +77,10 @@ def digits(x: float) -> str:
 
 
 def as_cutoff(owner: str, k: object, alternative: str = "") -> int:
-    """Return a cutoff, the number of ranks counted, as int; errors name `owner` and the `alternative`."""
+    """Return the cutoff k, the number of ranks that count, as int; a TypeError or ValueError if invalid.
+
+    The message begins with `owner`, and `alternative` is the text in it about other valid values.
+    """
     try:
         if isinstance(k, (bool, np.bool_)):
             raise TypeError

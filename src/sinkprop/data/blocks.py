@@ -43,7 +43,7 @@ __all__ = [
 B = TypeVar("B")
 P = TypeVar("P")
 
-_BLOCK_BYTES = 1 << 22  # small enough that the features are still in the cache for the gradient
+_BLOCK_BYTES = 1 << 22  # size of a block: its features are still in the cache when the gradient is computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +52,9 @@ class Block:
 
     data   Rows of the queries, sorted by query.
     first  Index of the first query in the whole set.
-    codes  (q,) the path of a fit for which each query is a validation query; the other paths train on it.
-           None if all queries are used for both.
+    codes  (q,) for each query, the path for which it is a validation query; the other paths train on it. A
+           path is one of the fits that run side by side, such as those of cross-validation. None if every
+           query is used for both training and validation.
     """
 
     data: TrainingSet
@@ -127,7 +128,7 @@ class Source(Protocol):
     def digest(self) -> str: ...
 
     def with_codes(self, codes: NDArray[np.int16]) -> Source:
-        """The same queries, each with the path of a fit that it validates (`Block.codes`)."""
+        """The same queries with `codes` (Q,): the path for which each is a validation query."""
 
     def run(self, task: Task[P]) -> P:
         """Run the task on every block and combine the results in the order of the blocks."""
@@ -250,7 +251,7 @@ def combined(parts: Iterable[P], combine: Callable[[Sequence[P]], P]) -> P:
     >>> combined(iter("abcde"), "".join)
     'abcde'
     """
-    stack: list[tuple[int, P]] = []  # (level, result of 2**level parts), with falling levels
+    stack: list[tuple[int, P]] = []  # (level, combined result of 2**level parts), by decreasing level
     for part in parts:
         level = 0
         while stack and stack[-1][0] == level:
@@ -312,7 +313,7 @@ def one_blas_thread() -> Iterator[None]:
 def _cuts(data: TrainingSet, n_threads: int) -> list[tuple[int, int]]:
     """Queries first:stop of each block: equally many blocks per thread, each small enough for the cache.
 
-    There are no more blocks than that, because each runs some Python code, during which other threads wait.
+    More blocks would be slower, because each runs some Python code, during which the other threads wait.
     """
     total = len(data.y) * data.X.shape[1] * data.X.itemsize
     count = max(1, -(-total // _BLOCK_BYTES))
@@ -334,7 +335,7 @@ def cut(offsets: Integers, n: int) -> list[tuple[int, int]]:
 
 
 def consecutive(data: TrainingSet, first: int, last: int) -> TrainingSet:
-    """Queries first:last, as views."""
+    """Queries first:last of a training set; their arrays are views."""
     if (first, last) == (0, data.n_queries):
         return data
     offsets = data.groups.offsets[first : last + 1]

@@ -66,7 +66,7 @@ def as_features(
         raise ValueError(f"{name} must hold at least one document and one feature; got {array.shape}.")
     with np.errstate(
         over="ignore", invalid="ignore"
-    ):  # one pass: the sum is finite unless an entry is not, or, very rarely, the sum overflows
+    ):  # quick test in one pass: a sum is finite unless an entry is not, or, very rarely, it overflows
         if not np.isfinite(array.sum()):
             bad = np.argwhere(np.isinf(array) if allow_nan else ~np.isfinite(array))
             if len(bad):
@@ -130,7 +130,7 @@ def as_query_weight(weight: ArrayLike | Mapping[Hashable, float], groups: Groups
         rows = array if groups.rows is None else array[groups.rows]
         least = np.minimum.reduceat(rows, groups.offsets[:-1])
         most = np.maximum.reduceat(rows, groups.offsets[:-1])
-        if not np.array_equal(least, most):  # NaN differs from itself: reported here too
+        if not np.array_equal(least, most):  # also true for NaN, which is not equal to itself
             q = groups.queries[int(np.argmin(least == most))]
             raise ValueError(
                 "query_weight with one value per row must have equal, finite values within each query; it "
@@ -152,7 +152,7 @@ def _as_floats(name: str, values: ArrayLike) -> Floats:
         array = np.asarray(values)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"an array of {array.dtype}")
-        if not array.ndim:  # ascontiguousarray would make it (1,)
+        if not array.ndim:  # ascontiguousarray would turn it into an array of shape (1,)
             raise TypeError("a single number")
         return np.ascontiguousarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:

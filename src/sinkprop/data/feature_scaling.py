@@ -20,12 +20,12 @@ Kind = Literal["none", "query", "standard"]
 
 SCALINGS: tuple[Kind, ...] = ("none", "query", "standard")
 
-_CHUNK = 1 << 15  # rows per pass, so that no second copy of the features is made
+_CHUNK = 1 << 15  # rows per chunk; chunks avoid a second copy of all features
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """A scaling of features: (x - shift) * factor, or by query.
+    """A scaling of features x: (x - shift) * factor, or a scaling within each query.
 
     kind    "none"      Unchanged.
             "query"     (x - min) / (max - min) over the query's rows, to [0, 1], as in LETOR's

@@ -75,7 +75,7 @@ def load_frame(
     ]
     single = all(values.dtype == np.float32 for values in columns)
     X = np.empty((n, len(columns)), np.float32 if single else np.float64)
-    for first in range(0, n, 4096):  # copying whole columns would pass all of X through the cache for each
+    for first in range(0, n, 4096):  # 4096 rows of X stay in the cache while all columns are copied into them
         for j, values in enumerate(columns):
             X[first : first + 4096, j] = values[first : first + 4096]
     y = np.zeros(n) if label is None else label_column(column, label)
@@ -149,7 +149,8 @@ def no_repeated(names: list[Any]) -> None:
 
 def _index_columns(frame: Any, names: list[Any]) -> set[Any]:
     """Columns that hold the index of the pandas frame from which a Table or a file was made."""
-    unnamed = {name for name in names if re.fullmatch(r"__index_level_\d+__", str(name))}  # named by pandas
+    # pandas gives these names to index levels without a name
+    unnamed = {name for name in names if re.fullmatch(r"__index_level_\d+__", str(name))}
     metadata = getattr(getattr(frame, "schema", None), "pandas_metadata", None) or {}
     kept = metadata.get("index_columns", ())  # a RangeIndex is a dictionary here, not a column name
     return unnamed | {name for name in kept if isinstance(name, str)}
@@ -183,7 +184,8 @@ def _arrow_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, Mask, str
 
 def arrow_values(array: Any) -> tuple[NDArray[Any] | None, Mask, str]:
     """Values (None if any is missing), mask of missing values, and type of a pyarrow column."""
-    plain = {} if hasattr(array, "chunks") else {"zero_copy_only": False}  # a column of a RecordBatch
+    # an Array, the column of a RecordBatch, copies only with this option; a ChunkedArray always may
+    plain = {} if hasattr(array, "chunks") else {"zero_copy_only": False}
     missing = array.is_null().to_numpy(**plain)
     return None if missing.any() else array.to_numpy(**plain), missing, str(array.type)
 
@@ -196,7 +198,7 @@ def _known_column(
 ) -> NDArray[Any]:
     """Values of a column; a ValueError if one is missing or not finite.
 
-    `fill` is the advice of that error, and `place` gives the name of a row in messages.
+    The message ends with the advice `fill`, and `place` returns the name of a row for it.
     """
     values, missing, kind = column(name)
     advice = f" {fill}" if fill else ""
@@ -215,7 +217,7 @@ def _known_column(
 def number_column(
     column: _Column, name: Any, advice: str, fill: str = "", *, place: Callable[[int], str] = _ROW
 ) -> NDArray[Any]:
-    """Values of a column of finite numbers; `advice` ends the error for a column of another type."""
+    """Values of a column of finite numbers; the error for a column of another type ends with `advice`."""
     values = _known_column(column, name, fill, place=place)
     if values.dtype.kind not in "biuf":
         kind, first = column(name)[2], values[:1].tolist()[0]
@@ -234,7 +236,8 @@ def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[
         values = frame[name].to_numpy(dtype=np.float64, na_value=np.nan) if numeric else None
     else:  # polars and pyarrow convert missing numbers to NaN
         values = (frame.get_column(name) if hasattr(frame, "get_column") else frame.column(name)).to_numpy()
-    if values is None or values.dtype.kind != "f":  # whole numbers without missing values, or an error
+    if values is None or values.dtype.kind != "f":
+        # returns whole numbers; raises for other types
         return number_column(column, name, advice, _FILL)
     if np.isinf(values).any():
         row = int(np.argmax(np.isinf(values)))
@@ -331,13 +334,13 @@ def load_parquet(
     with open(name, "rb"):  # a path that cannot be opened raises Python's usual error
         pass
     try:
-        # by path: Arrow's threads may outlive a read through a Python file, and abort the process at exit
+        # not a Python file: Arrow's threads may outlive a read through one, and abort the process at exit
         with pq.ParquetFile(name) as file:
             known, wanted = file.schema_arrow.names, None
             if features is not None and not isinstance(features, str):
                 wanted = [c for c in known if c in {qid, label, docid, *features}]
             lacking = {qid, label, docid, *(features or ())} - {None, *known}
-            # if a name is wrong, read no rows: the error lists all columns
+            # if a column is missing, read no rows: load_frame raises the error, which lists all columns
             table = file.schema_arrow.empty_table() if lacking else file.read(columns=wanted)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{name}: not a Parquet file that can be read: {error}") from error

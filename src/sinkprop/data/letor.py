@@ -1,7 +1,7 @@
 """Readers and writer of LETOR and SVMlight text, with LightGBM's query sizes.
 
 The parser is native and multithreaded; the error messages are written in Python. A value that cannot be read
-raises an error with its line, never a guess.
+is never guessed: it raises an error that shows its line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sinkprop.data.query_sizes import load_query_sizes, raise_wrong_sizes, sizes
 __all__ = ["load_frame", "load_letor", "load_parquet", "load_queries", "load_query_sizes", "save_letor"]
 
 _CHUNK = 1 << 20  # bytes of text per task of a thread
-_BLOCK = 1 << 20  # values per write
+_BLOCK = 1 << 20  # number of values that are formatted per write
 DENSE_LIMIT, LEAST_FILLED = 256 << 20, 0.01  # a matrix of more bytes must have at least this share filled
 LARGEST = {
     np.dtype(np.float64): float(np.finfo(np.float64).max),
@@ -58,7 +58,8 @@ def load_letor(
     Parameters
     ----------
     path : path or open file
-        The file, plain or compressed by gzip, xz or bzip2. Its content decides, not its name.
+        The file, plain or compressed by gzip, xz or bzip2. The compression is detected from the
+        content, not from the name.
     n_features : int, optional
         Number of columns of X. The default is the largest feature id in the file.
     dtype : dtype, default float64
@@ -133,8 +134,8 @@ def load_letor(
     if columns and not too_sparse:
         try:
             X = _empty((n, columns), kind)
-        except MemoryError as error:  # perhaps because of a faulty line, which is then reported instead
-            shortage = error
+        except MemoryError as error:
+            shortage = error  # raised below, unless a faulty line, which may be the cause, is reported first
     y = np.empty(n)
     numbers = np.empty(n, np.int64) if layout.ids == _NUMBERS else None
     names = np.empty((n, 2), np.int64) if layout.ids == _NAMES else None
@@ -213,7 +214,7 @@ def _float_type(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def null_value(null: float, kind: np.dtype[Any]) -> float:
-    """Return the number to use for NULL, if it is finite in the type of the features."""
+    """Return `null`, the number to use for NULL, as float; a ValueError if not finite in the type `kind`."""
     if not isinstance(null, Real) or isinstance(null, bool) or not abs(float(null)) <= LARGEST[kind]:
         raise ValueError(f"null must be the finite number to use for NULL, such as 0; got {null!r}.")
     return float(null)
@@ -363,7 +364,7 @@ def _docid_texts(docid: NDArray[Any]) -> list[str]:
 
 
 def _joined(texts: list[str], name: str) -> tuple[bytes, Integers]:
-    """Concatenated texts as UTF-8, and the end of each."""
+    """Concatenated texts as UTF-8, and the offset at which each one ends."""
     whole = "".join(texts)
     if whole.isascii():
         return whole.encode(), np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))

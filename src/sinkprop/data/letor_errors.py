@@ -81,7 +81,7 @@ def raise_fault(
     n_features    Number of columns, if the caller set it.
     zero_based    Whether feature ids count from 0.
     kind          Type of the features.
-    lines_before  Lines of the file before the data, where the data are only a part of it.
+    lines_before  Number of lines of the file before the data, if the data are only a part of the file.
     """
     number, text = line_at(source.data, line)
     number += lines_before
@@ -111,7 +111,7 @@ def raise_too_sparse(where: tuple[str, int], largest: int, rows: int, columns: i
 
 
 def _hint(source: Source, number: int) -> str:
-    """Guess at the real kind of the file, if its first line is already faulty."""
+    """Guess what kind of file it is, if its first line is already faulty."""
     if number > 1:
         return ""
     start = source.data[:64].tobytes()

@@ -22,7 +22,7 @@ class Groups:
     """The rows of each query: query q has rows[offsets[q]:offsets[q + 1]], in input order.
 
     offsets  (Q + 1,) start of each query, and the end of the last.
-    rows     (N,) row numbers, query after query; None if the rows of every query are consecutive already, so
+    rows     (N,) row indices, query after query; None if the rows of every query are consecutive already, so
              that query q has the rows offsets[q]:offsets[q + 1].
     queries  (Q,) query ids in order of first appearance.
     longest  Size of the largest query.
@@ -161,7 +161,7 @@ class Queries:
         Parameters
         ----------
         rows : array of int, or array of bool of shape (N,)
-            Row numbers, in the order in which the rows are wanted, or a mask of rows.
+            Row indices, in the order in which the rows are wanted, or a mask of rows.
 
         Returns
         -------
@@ -275,9 +275,9 @@ class Fold:
 def columns_of(
     own: tuple[str, ...] | None, names: Sequence[str] | NDArray[Any] | None, whose: str
 ) -> list[int] | None:
-    """Columns in `own` of the features `names`; None if they are in this order, or if either is None.
+    """Index in `own` of each of `names`; None if both are in the same order, or if either is None.
 
-    Raises a ValueError that mentions `whose` if the two have different sets of names.
+    Raises a ValueError if the two have different sets of names; its message says `whose` names `own` are.
 
     >>> columns_of(("a", "b"), ["b", "a"], "the queries")
     [1, 0]
@@ -335,7 +335,7 @@ def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
 
 
 def _id_array(qid: Any) -> NDArray[Any]:
-    """Ids as an array with one entry per id; NumPy would make tuples a second axis, and 2**63 a float."""
+    """Ids as an array with one entry per id; asarray would make tuples a second axis, and 2**63 a float."""
     if hasattr(qid, "__array__"):
         return np.asarray(qid)
     try:

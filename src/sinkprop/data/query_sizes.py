@@ -62,9 +62,10 @@ def _read_sizes(source: Source) -> tuple[Integers, list[int]]:
 def sizes_for(
     source: Source, group: StrPath | Sequence[int] | NDArray[Any] | None
 ) -> tuple[Integers, str, Callable[[int], str]]:
-    """Sizes of the queries of a file without qid, their name in messages, and the place of the i-th size.
+    """Sizes of the queries of a file without qid, their name in messages, and a function for messages.
 
-    If `group` is None, they are read from the `.query` file beside the source.
+    The function returns the place of the i-th size, such as "line 3". If `group` is None, the sizes are read
+    from the `.query` file beside the source.
     """
     if group is None:
         group = _sibling(source)

@@ -44,7 +44,7 @@ class TrainingSet:
 
     @property
     def row_weight(self) -> Floats | None:
-        """(N,) weight of each row where rows are summed individually: its weight times its query's."""
+        """(N,) weight of each row in a sum over all rows: its row weight times the weight of its query."""
         if self.query_weight is None:
             return self.sample_weight
         by_row = np.repeat(self.query_weight, self.groups.sizes)

@@ -38,8 +38,8 @@ _TABLES = ("README.md", "PSF-LICENSE.txt", "queries.tsv", "features.tsv")
 def load_pydocs(fold: SupportsIndex = 1) -> Fold:
     """Load one fold of Pydocs: 96 training, 32 validation and 32 test queries.
 
-    The data are divided into five parts, as in LETOR. Fold f trains on the parts f, f + 1 and f + 2, counted
-    cyclically, validates on the next and tests on the last. The features have names.
+    The data are divided into five parts, as in LETOR. Fold f trains on the parts f, f + 1 and f + 2,
+    validates on part f + 3 and tests on part f + 4, where part 1 follows part 5. The features have names.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def _fold(number: int, parts: Sequence[Queries]) -> Fold:
 
 
 def _rotation(number: int) -> list[int]:
-    """Indices of the parts in the order train, train, train, validation, test."""
+    """Indices of the five parts of a fold, in the order train, train, train, validation, test."""
     return [(number - 1 + i) % _N_PARTS for i in range(_N_PARTS)]
 
 

@@ -1,8 +1,8 @@
 """Simulated search data of any size, with the same bits for the same arguments on every machine.
 
-It uses only the raw bits of a generator and the operations that IEEE 754 rounds exactly (+, -, *, /, the
-square root, comparisons). Logarithms, exponentials, matrix products and NumPy's distributions may differ in
-the last bit from one machine or version to the next.
+This module uses only the raw bits of a generator and the operations that IEEE 754 rounds exactly (+, -, *,
+/, the square root, comparisons). Logarithms, exponentials, matrix products and NumPy's distributions may
+differ in the last bit from one machine or version to the next.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["make_ranking"]
 
 
 _KINDS = ("graded", "binary", "clicks")
-_SHARES = (0.60, 0.22, 0.11, 0.05, 0.02)  # of the grades 0 to 4
+_SHARES = (0.60, 0.22, 0.11, 0.05, 0.02)  # shares of the grades 0 to 4 among all documents
 _FIELDS = ("title", "body", "anchor", "url")
 
 
@@ -41,37 +41,37 @@ def make_ranking(
     n_queries : int, default 2000
         Number of queries.
     labels : {"graded", "binary", "clicks"}, default "graded"
-        Kind of labels. "graded": 0 to 4, which are .60, .22, .11, .05 and .02 of all documents, so that some
+        Kind of labels. "graded": 0 to 4, given to .60, .22, .11, .05 and .02 of all documents, so that some
         queries have many relevant documents and some have none. "binary": 1 for the best one to three
         documents of each query, else 0. "clicks": 1 for documents that a user clicked in a list shown by an
         older ranker, else 0; documents further down are examined less often.
     noise : float, default 1.0
-        Standard deviation of the noise in the relevance, as a multiple of the spread of its explainable part,
-        from 0 to 1e6.
+        Standard deviation of the noise in the relevance, as a multiple of the spread of the relevance without
+        noise, from 0 to 1e6.
     nonlinearity : float, default 0.7
-        Share, from 0 to 1, of the nonlinear relevance in a mixture. At 0 the relevance is a weighted sum of
-        features. At 1 it has saturation, thresholds, a best length, and features whose weight depends on the
-        query or on each other.
+        Weight, from 0 to 1, of a nonlinear relevance in its mixture with a linear one. At 0 the relevance is
+        a weighted sum of features. At 1 it has saturation, thresholds, a best length, and features whose
+        weight depends on the query or on each other.
     sizes : (int, int), default (5, 120)
         Least and largest number of documents per query. Most queries are short: the mean lies at three tenths
         of the range, which is 39.5 for (5, 120).
     n_noise_features : int, default 10
         Number of features that are unrelated to the labels.
     random_state : int, default 0
-        Seed of the data and of the features' weights in the relevance. Another seed is another task, so
+        Seed of the data and of the features' weights in the relevance. Each seed gives a different task, so
         split the queries of one call into training and test queries.
 
     Returns
     -------
     Queries
-        The documents, with feature names. Rows of a query are consecutive, in an order without information;
-        query ids count from 1.
+        The documents, with feature names. Rows of a query are consecutive, and their order says nothing about
+        their relevance; query ids count from 1.
 
     Notes
     -----
-    The features are: match scores of four fields of a document, of four kinds each, all correlated, which are
-    0 or the least value if a document lacks the field; counts with heavy tails; features of the query alone;
-    binary features; and noise.
+    The features are: four kinds of match scores for each of four document fields, all correlated; counts with
+    heavy tails; features of the query alone; binary features; and noise. If a document lacks a field, each
+    match score of the field is 0 or the lower limit of that score.
 
     Examples
     --------
@@ -147,9 +147,13 @@ def _squash(x: Floats) -> Floats:
 
 
 def _features(draw: _Draws, of: Integers, count: int) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Columns by name, and the quantities on which relevance depends, each a function of columns."""
+    """Feature columns by name, and the quantities on which labels depend, each a function of columns.
+
+    of     Index of each row's query.
+    count  Number of queries.
+    """
     n = len(of)
-    # determined by the query alone
+    # properties of the query
     n_words = 1.0 + np.floor(6.0 * draw.uniform(count) * draw.uniform(count))
     rarity = 0.5 + draw.uniform(count)
     frequency = np.floor(20.0 * draw.heavy(count))
@@ -285,13 +289,20 @@ def _places(scores: Floats, of: Integers, n_docs: Integers) -> Integers:
 
 
 def _best(relevance: Floats, of: Integers, n_docs: Integers, u: Floats) -> Floats:
-    """1 for the best document (7 of 10 queries), the best two (2 of 10) or the best three (1 of 10)."""
+    """1 for the best documents of each query, else 0.
+
+    They are the best one (in 7 of 10 queries), the best two (2 of 10) or the best three (1 of 10).
+    """
     how_many = 1 + (u < 0.3).astype(np.int64) + (u < 0.1)
     return (_places(relevance, of, n_docs) < how_many[of]).astype(np.float64)
 
 
 def _clicks(relevance: Floats, old: Floats, of: Integers, n_docs: Integers, draw: _Draws) -> Floats:
-    """1 if a document was examined, which is rarer further down, and attracted a click; else 0."""
+    """1 if a user examined and clicked a document, else 0.
+
+    Documents are shown in the order of the older ranker's scores `old`, with noise. Those further down are
+    examined less often.
+    """
     n = len(of)
     shown = _places(old + 0.5 * draw.normal(n), of, n_docs)
     looked_at = draw.uniform(n) < 1.0 / (1.0 + 0.3 * shown)

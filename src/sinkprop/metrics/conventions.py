@@ -92,12 +92,12 @@ class Convention:
         return f"{self.title()}: {'; '.join(self.clauses())}."
 
     def title(self) -> str:
-        """Name of the convention, with the options that differ from the named convention.
+        """Name of the convention, with the options that differ from the entry of this name in `CONVENTIONS`.
 
         Returns
         -------
         str
-            Such as "letor" or "letor, but for ties".
+            The title, such as "letor", or "letor, but for ties" if only `ties` differs.
         """
         known = CONVENTIONS.get(self.name)
         if known is None:
@@ -161,7 +161,7 @@ CONVENTIONS: Mapping[str, Convention] = MappingProxyType(
     {
         convention.name: convention
         for convention in (
-            # Microsoft's Eval-Score-3.0.pl, Eval-Score-4.0.pl and eval-score-mslr.pl
+            # the first three follow Microsoft's Eval-Score-3.0.pl, Eval-Score-4.0.pl and eval-score-mslr.pl
             Convention(name="letor", discount="letor", short_ndcg="zero", short_p="zero"),
             Convention(name="letor4", discount="letor", short_ndcg="zero"),
             Convention(name="mslr", discount="letor", short_ndcg="zero", threshold=2),

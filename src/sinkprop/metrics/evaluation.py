@@ -2,7 +2,7 @@
 
 Two programs that both print "NDCG@10" may print different numbers: they differ in the gain of a label, the
 discount of a rank, and the treatment of short queries, queries without a relevant document and tied scores.
-So a metric is a value with a name, and a `Convention` settles the rest:
+The name of a metric leaves these choices open, and a `Convention` makes them:
 
 >>> labels, scores, qid = [2, 0, 1, 0, 0], [0.9, 0.5, 0.1, 0.3, 0.2], ["a", "a", "a", "b", "b"]
 >>> result = evaluate(labels, scores, qid, ("ndcg@2", "map"))
@@ -204,7 +204,7 @@ def evaluate_blocks(
     largest = np.array([largest_label])
     for metric in chosen:
         if isinstance(metric, ExpectedReciprocalRank):
-            metric.highest(largest, convention)  # raises before the work starts if a label is above it
+            metric.highest(largest, convention)  # raises before the work starts if a label is above max_grade
     graded = convention if convention.max_grade is not None else replace(convention, max_grade=largest_label)
     found = [values_by_query(y, x, groups, chosen, graded) for y, x, groups in blocks]
     per_query = {name: np.concatenate([block[name] for block in found]) for name in found[0]}
@@ -219,7 +219,7 @@ def values_by_query(
 
 
 def check_metric(metric: str | Metric, convention: str | Convention) -> None:
-    """Raise a ValueError if there is no such metric or convention, before any work is done."""
+    """Raise a ValueError if the metric or the convention does not exist; call it before any work."""
     parse_metrics([metric])
     as_convention(convention)
 
@@ -237,7 +237,7 @@ def _evaluation(
     weight: Floats | None,
     y: Floats,
 ) -> Evaluation:
-    """Evaluation with the means of the values per query; only the largest of the labels y is used."""
+    """Evaluation with the mean of each metric over the queries; of the labels y, only the largest matters."""
     return Evaluation(
         {name: _mean(name, values, weight) for name, values in per_query.items()},
         queries=queries,
@@ -261,7 +261,7 @@ def _per_query(metrics: tuple[Metric, ...], ranked: Ranked, convention: Conventi
         one = family[0]
         empty = ranked.count(one.positive(ranked, convention)) == 0
         worth = math.nan if convention.empty == "skip" else float(convention.empty if one.full_marks else 0)
-        replaced = worth != 0 and bool(empty.any())  # without relevant documents, every metric is already 0
+        replaced = worth != 0 and bool(empty.any())  # a query without relevant documents already has 0
         values = one.values(ranked, convention, [metric.k for metric in family])
         for metric, value in zip(family, values, strict=True):
             if replaced:
@@ -309,7 +309,7 @@ def _query_weights(query_weight: ArrayLike | None, n_queries: int) -> Floats | N
     if len(bad):
         raise ValueError(f"query_weight must be finite and not below 0; query {bad[0]} has {weight[bad[0]]}.")
     largest = weight.max()
-    return weight / largest if largest > 0 else weight  # sums of huge weights would overflow
+    return weight / largest if largest > 0 else weight  # unscaled, sums of huge weights would overflow
 
 
 def _grade_notes(metrics: tuple[Metric, ...], y: Floats, convention: Convention) -> list[str]:

@@ -1,4 +1,4 @@
-"""Metrics as values: NDCG, precision, MAP and the others, with text forms that mean the same everywhere.
+"""Metrics: NDCG, precision, MAP and the others, with text forms that mean the same everywhere.
 
 A metric gives one value per query; a `Convention` settles the choices that its definition leaves open.
 """
@@ -42,10 +42,10 @@ FORMS = (
 
 
 class Metric(ABC):
-    """A metric of rankings, as a value; larger is better.
+    """A metric of rankings; larger is better.
 
-    `parse_metric` makes a metric from its name, and `str` gives the name. An option that is None follows the
-    convention.
+    `parse_metric` makes a metric from its name, and `str` gives the name. An option that is None takes
+    the value of the convention.
 
     Examples
     --------
@@ -54,7 +54,8 @@ class Metric(ABC):
     """
 
     kind: ClassVar[str]
-    full_marks: ClassVar[bool]  # whether `empty=1` gives a query without a relevant document 1; else it has 0
+    # whether a query without a relevant document gets 1 under a convention with `empty=1`; if not, it gets 0
+    full_marks: ClassVar[bool]
     k: int | None
 
     def __str__(self) -> str:
@@ -117,7 +118,7 @@ class Metric(ABC):
 
 
 class _Discounted(Metric):
-    """Base of the metrics that use DCG, sum_k G(r) D(k)."""
+    """Base of the metrics that use DCG, sum_k G(r_k) D(k), with the gain G of a label and the discount D."""
 
     discount: Discount | None
     gain: LabelGain | None
@@ -129,10 +130,10 @@ class _Discounted(Metric):
                 one_of(f"{self.kind}: {name}", getattr(self, name), CHOICES[name])
 
     def _tables(self, ranked: Ranked, convention: Convention) -> tuple[Floats, Floats]:
-        """G of each distinct label, and D of the ranks of the longest query."""
+        """Gain G of each distinct label, and discount D of each rank of the longest query."""
         form = NDCG(discount=self.discount or convention.discount, gain=self.gain or convention.gain)
-        if ranked.values[-1] > _SURE_LABEL:  # so that an error names the row, not an entry of the table
-            form.gains(ranked.labels)
+        if ranked.values[-1] > _SURE_LABEL:
+            form.gains(ranked.labels)  # raises an error that names the row of a label that is too large
         return form.gains(ranked.values), form.discounts(ranked.longest)
 
     def positive(self, ranked: Ranked, convention: Convention) -> Mask:
@@ -146,7 +147,7 @@ class _Discounted(Metric):
         return [ranked.without_short(dcg, k) for dcg, k in zip(sums, cutoffs, strict=True)]
 
 
-_SURE_LABEL = 900.0  # 2^r of larger labels may overflow
+_SURE_LABEL = 900.0  # 2^r may overflow for a larger label r
 
 
 @final
@@ -345,7 +346,7 @@ class ExpectedReciprocalRank(Metric):
 
     def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
         highest = self.highest(ranked.labels, convention)
-        # a difference of powers of two, so that a grade near 1000 does not overflow
+        # (2^r - 1) / 2^highest as a difference of two powers, so that a grade near 1000 does not overflow
         stops = ranked.average_cascade(np.exp2(ranked.values - highest) - np.exp2(-highest), cutoffs)
         return ranked.sums(stops / ranked.ranks, None, cutoffs)
 
@@ -365,10 +366,10 @@ class ExpectedReciprocalRank(Metric):
 @final
 @dataclass(frozen=True)
 class RankBiasedPrecision(Metric):
-    """Rank-biased precision, (1 - p) sum_k r p^(k-1) over the whole ranking (Moffat and Zobel 2008).
+    """Rank-biased precision, (1 - p) sum_k r_k p^(k-1) over all ranks k (Moffat and Zobel 2008).
 
-    The labels themselves are summed, as in the gain `RBP`, so that graded labels can give more than 1. With a
-    threshold, each label that reaches it counts 1, and any other 0.
+    The labels r_k themselves are summed, as in the gain `RBP`, so that graded labels can give more than 1.
+    With a threshold, each label that reaches it counts 1, and any other 0.
     """
 
     kind = "rbp"

@@ -27,13 +27,13 @@ Cutoffs = Sequence[int | None]  # None is the whole ranking
 _FEW_RANKS = 32  # largest cutoff for which a sum over ranks is computed rank by rank
 _CHUNK = 4096
 _VANISHED = 1e-60  # a product below this does not change any digit of a sum
-_STEP = 3000  # cost of one step of Python, in additions
+_STEP = 3000  # cost of one step of a Python loop, in floating-point additions
 _MOST_WORK = 2e9
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Runs of tied documents (same query, same score) in rank order: `starts` and `sizes`, (B,)."""
+    """Runs of tied documents (same query, same score) in rank order: first position and size, (B,)."""
 
     starts: Integers
     sizes: Integers
@@ -110,7 +110,7 @@ class Ranked:
         return self._counts[key]
 
     def by_rank(self, table: Floats) -> Floats:
-        """(N,) value of each document's label in `table`; with averaged ties, its mean over the run."""
+        """(N,) table entry of each document's label; if ties are averaged, the mean over tied documents."""
         values = table[self.codes]
         if self.blocks is None:
             return values
@@ -122,16 +122,15 @@ class Ranked:
         return values if k is None else values * (self.sizes >= min(k, self.longest + 1))
 
     def first(self, k: int | None) -> Integers:
-        """(Q,) number of documents among the first k ranks."""
+        """(Q,) number of documents at the first k ranks: k, or the size of a shorter query."""
         return self.sizes if k is None else np.minimum(self.sizes, min(k, self.longest))
 
     def sums(self, values: Floats, weights: Floats | None, cutoffs: Cutoffs) -> list[Floats]:
         """Sums of values * weights[rank - 1] over the first k ranks of each query: (Q,) for each k.
 
-        Cutoffs beyond the longest query share one array.
-
-        For small cutoffs one rank is added after another, so that the cutoffs 1 to 10 cost one pass over ten
-        ranks. Larger cutoffs are sums over whole arrays.
+        All cutoffs from the size of the longest query on share one array. For small cutoffs one rank is added
+        after another, so that the cutoffs 1 to 10 cost one pass over ten ranks. Larger cutoffs are sums over
+        whole arrays.
         """
         ends = [self.longest if k is None else min(k, self.longest) for k in cutoffs]
         done: dict[int, Floats] = {}
@@ -156,24 +155,25 @@ class Ranked:
     def running(self, operation: np.ufunc, values: Floats, depth: int | None = None) -> Floats:
         """Running sums or products over the first `depth` ranks of each query, (N,); 0 after them.
 
-        All queries are processed together, rank by rank, until so few are left that it is cheaper to process
-        those one by one. This takes at most about 2 sqrt(N) steps.
+        All queries are processed together, rank by rank, until so few longer queries are left that it is
+        cheaper to process them one by one. This takes at most about 2 sqrt(N) steps.
         """
         sizes = self.sizes if depth is None else np.minimum(self.sizes, depth)
         longest = int(sizes.max())
         if self.longest == 1:
             return values.copy()
-        kind = np.uint16 if longest < 2**16 else np.int64  # NumPy sorts the former by radix
+        kind = np.uint16 if longest < 2**16 else np.int64  # NumPy has a radix sort for uint16
         by_size = np.argsort((longest - sizes).astype(kind), kind="stable")
         starts, falling = self.starts[by_size], sizes[by_size]
-        steps = np.append(falling, 1)  # steps[i]: ranks to process together if i queries are left for the end
+        # steps[i]: number of ranks of the joint pass if the i longest queries are finished one by one
+        steps = np.append(falling, 1)
         alone = int(np.argmin(np.arange(len(steps)) + steps))
         together = int(steps[alone])
         out = np.zeros_like(values)
         out[starts] = values[starts]
         longer = np.searchsorted(
             -falling, -np.arange(1, together), side="left"
-        )  # queries longer than each position
+        )  # number of queries longer than each position
         for place, many in enumerate(longer.tolist(), start=1):
             here = starts[:many] + place
             out[here] = operation(out[here - 1], values[here])
@@ -187,7 +187,11 @@ class Ranked:
         return out
 
     def cascade(self, hazards: Floats, cutoffs: Cutoffs) -> Floats:
-        """(N,) probability to stop at each rank, h_k prod_(i<k) (1 - h_i), up to the largest cutoff."""
+        """(N,) probability that a reader stops at each rank, up to the largest cutoff.
+
+        It is h_k prod_(i<k) (1 - h_i) at rank k, where the hazard h_k is the probability that a reader who
+        reaches rank k stops there.
+        """
         before = self._before(self.running(np.multiply, 1 - hazards, self._depth(cutoffs)))
         return hazards * before
 
@@ -205,7 +209,7 @@ class Ranked:
         return self.cascade(np.minimum(relevant / left, 1.0), cutoffs)
 
     def average_cascade(self, table: Floats, cutoffs: Cutoffs) -> Floats:
-        """Probabilities of `cascade` with the hazards table[label], averaged over the orders of ties."""
+        """Probabilities of `cascade` with the hazards table[label]; means over all orders of tied scores."""
         hazards, depth = table[self.codes], self._depth(cutoffs)
         going = self.running(np.multiply, 1 - hazards, depth)
         before = self._before(going)
@@ -218,7 +222,7 @@ class Ranked:
         stops[b.spread(mixed)] = 0
         chosen = np.flatnonzero(mixed)
         power = np.frexp(b.sizes[chosen])[1]
-        for p in np.unique(power):  # runs of similar sizes together, so that their table has little padding
+        for p in np.unique(power):  # runs of similar sizes share a table, so that it has little padding
             some = chosen[power == p]
             starts, sizes = b.starts[some], b.sizes[some]
             means = _symmetric_means(1 - table, self.codes, starts, sizes, depth)
@@ -229,7 +233,7 @@ class Ranked:
         return stops
 
     def _before(self, running: Floats) -> Floats:
-        """Running products up to, but without, each rank."""
+        """Running product of all ranks before each rank; 1 for the first."""
         before = np.empty_like(running)
         before[1:] = running[:-1]
         before[self.starts] = 1
@@ -240,12 +244,14 @@ class Ranked:
 
 
 def _symmetric_means(x: Floats, codes: Integers, starts: Integers, sizes: Integers, depth: int) -> Floats:
-    """Elementary symmetric means of the x of each run's documents: (B, W + 1), m_0 = 1, m_1, ..., m_W.
+    """Elementary symmetric means m_0 = 1, m_1, ..., m_W of each of B runs of tied documents: (B, W + 1).
 
-    m_i = e_i(x) / C(n, i) is the mean of x_s(1) ... x_s(i) over the orders s of n documents, so that
-    m_(i-1) - m_i is the probability to stop at the i-th place. W is the smallest of the size of the largest
-    run, the depth, and the i from which m_i is negligible: m_i is at most the i-th power of the mean of x
-    (Maclaurin's inequality). Both algorithms add and multiply positive numbers only, so nothing cancels.
+    x is the probability, by label, that a reader continues after a document. For a run of n documents,
+    m_i = e_i(x) / C(n, i), with the elementary symmetric polynomial e_i, is the mean of x_s(1) ... x_s(i)
+    over the orders s. So m_(i-1) - m_i is the probability to stop at place i of the run. W is the smallest of
+    the size of the largest run, the depth, and the i from which m_i is negligible: m_i is at most the i-th
+    power of the mean of x (Maclaurin's inequality). Both algorithms add and multiply positive numbers only,
+    so nothing cancels.
     """
     n_blocks, longest = len(starts), int(sizes.max())
     block = np.repeat(np.arange(n_blocks), sizes)
@@ -290,10 +296,11 @@ def _with_one(means: Floats, n: int, x: Floats) -> Floats:
 
 
 def _with_copies(means: Floats, n: Integers, x: float, count: Integers, most: int) -> Floats:
-    """Symmetric means after adding `count` (B,) documents of value x to n (B,) with `means` (B, W + 1).
+    """Symmetric means after adding `count` (B,) documents of value x to n (B,) documents with `means`.
 
-    If i documents are drawn from all, j of them are new with the hypergeometric probability H[j], and the
-    mean product is then x^j m_(i-j). `most` is the largest j that is needed.
+    Of i documents drawn from all, j are added ones with the hypergeometric probability H[j], and the mean
+    product of their values is then x^j m_(i-j), where m are the `means` (B, W + 1). `most` is the largest j
+    that is needed.
     """
     j = np.arange(most + 1)
     H = np.zeros((len(means), most + 1))

@@ -30,7 +30,7 @@ class Ranking:
     Parameters
     ----------
     rows : array of shape (N,)
-        Row numbers, query after query, best first within each.
+        Row indices, query after query, best first within each query.
     offsets : array of shape (Q + 1,)
         Start of each query in `rows`, and the end of the last.
     queries : array of shape (Q,)

@@ -63,9 +63,11 @@ def expected_gain(
 
         sum_jk l(r_j, k) Pi[j, k],    Pi = Z^n_iter(A + epsilon)
 
-    where the relaxation makes the matrix A from the scores; `sinkprop.reference` holds the definition. The
-    time is linear in the number of documents for `SmoothedIndicator` and quadratic for `PartitionedMeasure`.
-    The derivative holds the order of the documents fixed.
+    where l(r_j, k) is the gain of document j with label r_j at rank k, the relaxation makes the matrix A from
+    the scores, Z is one Sinkhorn iteration, and Pi[j, k] is the probability that document j is at rank k.
+    `sinkprop.reference` defines them all. The time is linear in the number of documents for
+    `SmoothedIndicator` and quadratic for `PartitionedMeasure`. The derivative holds the order of the
+    documents fixed.
 
     Parameters
     ----------
@@ -80,20 +82,20 @@ def expected_gain(
     relaxation : Relaxation, default SmoothedIndicator()
         The map from scores to A.
     n_iter : float, default 5
-        Number of Sinkhorn iterations; each normalizes columns, then rows. A half more, such as 0.5 or 5.5,
-        ends with columns: 0.5 with `epsilon` 0 is the objective of SmoothRank.
+        Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
+        5.5, normalizes the columns once more at the end. 0.5 with `epsilon` 0 is the objective of SmoothRank.
     epsilon : float, default 1e-6
         Constant added to every entry of A.
     sample_weight : array of shape (N,), optional
-        Row weights, at least 0. Each multiplies its document's contribution l(r_j, k), also in the best
-        ranking. With inverse propensities as weights, the gain of clicked documents is unbiased. A document
-        of weight 0 contributes nothing at any rank, but still occupies one.
+        Row weights, at least 0. Each multiplies its document's gain l(r_j, k), also in the best ranking by
+        which a normalized gain is divided. With inverse propensities as weights, the gain of clicked
+        documents is unbiased. A document of weight 0 contributes nothing at any rank, but still occupies one.
     query_weight : array of shape (Q,) or (N,), or mapping, optional
         Query weights c_q: per query in order of first appearance, per row, or {id: weight}. The value is the
         weighted mean sum_q c_q f_q / sum_q c_q; `per_query` is without weights.
     n_threads : int, optional
-        Number of threads, shared over queries. The default is SINKPROP_NUM_THREADS if set, or the number of
-        CPU cores; small inputs use one. Does not change the result, to the last bit.
+        Number of threads, among which the queries are divided. The default is SINKPROP_NUM_THREADS if set, or
+        the number of CPU cores; small inputs use one. Does not change any bit of the result.
 
     Returns
     -------
@@ -126,8 +128,8 @@ def native_gain(
 ) -> ExpectedGain:
     """Expected gain of checked scores x under settings of the native layer.
 
-    The other arguments are those of `expected_gain`. The cost of a query grows with its size to this `power`:
-    it decides from what size a second thread is worth its cost.
+    The other arguments are those of `expected_gain`, except `power`: the time of a query grows with this
+    power of its size. It helps to decide whether the input is large enough for several threads.
     """
     y = as_labels(labels, len(x))
     groups = group_rows(qid, len(x))
@@ -154,9 +156,10 @@ def grouped_gain(
     power: int = 1,
     factor: float | None = None,
 ) -> tuple[Floats, Floats]:
-    """Values (Q,) of checked arrays, and the gradient of their mean, or of `factor` times their sum.
+    """Expected gain (Q,) of each query, and the gradient of the mean, or of `factor` times the sum.
 
-    Rows of x that belong to no query have gradient 0; their labels must still be valid for the gain.
+    The arrays must have been checked. Rows of x that belong to no query have gradient 0; their labels must
+    still be valid for the gain.
     """
     gains = native_gains(gain, y, groups, row_weights)
     covered = groups.offsets[-1] == len(x)
@@ -170,7 +173,7 @@ def grouped_gain(
 
 
 def scale_queries(gradient: Floats, factors: Floats, groups: Groups) -> None:
-    """Multiply the rows of each query by its factor, in place."""
+    """Multiply the gradient rows of each query by the factor of the query, in place."""
     by_row = np.repeat(factors, groups.sizes).reshape((-1,) + (1,) * (gradient.ndim - 1))
     if groups.rows is None:
         gradient *= by_row

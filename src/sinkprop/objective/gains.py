@@ -1,4 +1,4 @@
-"""Rank-linear gains as values.
+"""Rank-linear gains: NDCG, precision, rank-biased precision, and custom gains.
 
 A gain is *rank-linear* when the value of a ranking s of documents with labels r is sum_k l(r_s[k], k): each
 document adds an amount that depends only on its label and its rank. The expectation then depends on the
@@ -62,8 +62,8 @@ class Gain(ABC):
     def normalized(self) -> bool:
         """Whether a query's value is divided by the value of its best ranking.
 
-        The best ranking has the labels in decreasing order of G, and the value sum_k D(k) G(r_(k)). A query
-        whose best ranking has the value 0 has the value 0.
+        The best ranking has the labels r_(1), r_(2), ... in decreasing order of G, and the value
+        sum_k D(k) G(r_(k)). A query whose best ranking has the value 0 has the value 0.
         """
 
     @abstractmethod
@@ -157,7 +157,7 @@ class Gain(ABC):
         """D of the ranks 1, ..., n."""
 
 
-# Few different n occur together, and an entry may be as long as the longest query.
+# The cache is small: few different n are in use together, and an entry may be as long as the longest query.
 @lru_cache(maxsize=32)
 def _cached_discounts(gain: Gain, n: int) -> Floats:
     D = gain._discount(np.arange(1, n + 1, dtype=np.float64))
@@ -313,7 +313,7 @@ class RBP(Gain):
             raise ValueError(
                 f"RBP: p must be at least 0 and below 1; got {p!r}. The usual choices are 0.5 to 0.95."
             )
-        object.__setattr__(self, "p", p + 0.0)  # -0.0 would print as another gain
+        object.__setattr__(self, "p", p + 0.0)  # turns -0.0, which would print differently, into 0.0
 
     def __str__(self) -> str:
         return text_form("rbp", [], digits(self.p))
@@ -334,7 +334,7 @@ class RBP(Gain):
 @final
 @dataclass(frozen=True, kw_only=True)
 class RankLinear(Gain):
-    """A custom rank-linear gain: separable functions, or a table of the label and the rank.
+    """A custom rank-linear gain l(r, k) of the label r and the rank k.
 
     Pass `gain` and `discount` together for a separable gain l(r, k) = G(r) D(k), or `table` alone for a
     general one.
@@ -567,7 +567,7 @@ def _label_array(labels: ArrayLike) -> Floats:
 def _values(call: str, function: Callable[..., ArrayLike], *arguments: Floats) -> Floats:
     """Result of a user's function for whole arrays; errors call it `call`."""
     try:
-        with np.errstate(all="ignore"):  # the result is checked instead
+        with np.errstate(all="ignore"):  # no warnings: the result of the user's function is checked instead
             return np.array(function(*arguments), dtype=np.float64)
     except ValueError as error:
         if "truth value of an array" not in str(error):
@@ -593,7 +593,7 @@ def _checked(gain: Gain, r: Floats, G: Floats, low: float, advice: str) -> Float
     return G
 
 
-_LARGEST = 2.0**960  # up to here no sum over documents overflows
+_LARGEST = 2.0**960  # no sum of gains up to this size overflows
 
 
 def _reject(gain: Gain, r: Floats, row: int, advice: str, G: Floats | None = None) -> NoReturn:

@@ -40,7 +40,7 @@ class NativeSettings(NamedTuple):
 class NativeGains(NamedTuple):
     """The gain of given documents, in the order of the native arguments.
 
-    gains        (N,) gains, or labels of which native code computes 2^r - 1 if `exponential` is set.
+    gains        (N,) gains; if `exponential` is set, labels r, from which native code computes 2^r - 1.
     exponential  Whether `gains` holds labels.
     classes      (N,) row of `discounts` for each document; None if there is only one row.
     discounts    (U, longest) discount of each rank, one row per class.

@@ -1,8 +1,8 @@
 """A single ranking from a doubly-stochastic matrix.
 
 Pi[j, k] is the probability that document j is at rank k. The likeliest ranking s maximizes
-sum_k ln Pi[s[k], k], an assignment problem of cubic cost. The shortcut of Adams and Zemel solves it for the
-first documents only.
+sum_k ln Pi[s[k], k], an assignment problem of cubic cost. The shortcut of Adams and Zemel sorts all
+documents by expected rank and solves the assignment problem for the first ones only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def choose_permutation(Pi: npt.ArrayLike, method: Method = "shortcut", *, top: i
     Returns
     -------
     array of int of shape (n,)
-        Document indices, best first: document ``s[k]`` is at rank k.
+        Document indices, best first: ``s[0]`` is the document at the top rank.
 
     Examples
     --------
@@ -73,13 +73,13 @@ def _expected_rank(P: Floats) -> Floats:
 
 
 def _assignment(P: Floats) -> Positions:
-    """Row assigned to each column: the fewest zeros and, among those, the largest sum of logs."""
+    """Row assigned to each column, with the fewest zero entries and, given that, the largest sum of logs."""
     from scipy.optimize import linear_sum_assignment
 
     positive = P > 0.0
     log_P = np.log(P, where=positive, out=np.zeros_like(P))
     if not positive.all():
-        # One more zero must cost more than the fewer than n other entries can gain.
+        # One zero entry more must cost more than all other entries, fewer than n, can add to the sum.
         logs = log_P[positive]
         low, high = (float(logs.min()), float(logs.max())) if logs.size else (0.0, 0.0)
         log_P[~positive] = low - len(P) * (high - low) - 1.0

@@ -1,4 +1,4 @@
-"""The distribution over ranks: columns of Pi, expected ranks, top-k probabilities, one ranking."""
+"""Rank probabilities of documents: the matrix Pi, expected ranks, top-k probabilities, one ranking."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def expected_ranks(
 ) -> Floats:
     """Expected rank of each document in its query, sum_k k Pi[j, k].
 
-    For a `SmoothedIndicator` Pi is never formed, and the time is linear.
+    Pi[j, k] is the probability that document j is at rank k. For a `SmoothedIndicator` the matrix Pi is never
+    formed, and the time is linear.
 
     Parameters
     ----------
@@ -42,7 +43,8 @@ def expected_ranks(
     relaxation : Relaxation, default SmoothedIndicator()
         The map from scores to the matrix A.
     n_iter : float, default 5
-        Number of Sinkhorn iterations; each normalizes columns, then rows. A half more ends with columns.
+        Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
+        5.5, normalizes the columns once more at the end.
     epsilon : float, default 1e-6
         Constant added to every entry of A.
     n_threads : int, optional
@@ -78,8 +80,9 @@ def top_k_probability(
 ) -> Floats:
     """Probability that each document is among the first k of its query, sum_(k' <= k) Pi[j, k'].
 
-    These are the model's rank probabilities, a relaxation chosen for ranking; they are not calibrated. For a
-    `SmoothedIndicator` Pi is never formed, and the time is linear.
+    Pi[j, k'] is the probability that document j is at rank k'. These are the model's rank probabilities, a
+    relaxation chosen for ranking; they are not calibrated. For a `SmoothedIndicator` the matrix Pi is never
+    formed, and the time is linear.
 
     Parameters
     ----------
@@ -92,7 +95,8 @@ def top_k_probability(
     relaxation : Relaxation, default SmoothedIndicator()
         The map from scores to the matrix A.
     n_iter : float, default 5
-        Number of Sinkhorn iterations; each normalizes columns, then rows. A half more ends with columns.
+        Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
+        5.5, normalizes the columns once more at the end.
     epsilon : float, default 1e-6
         Constant added to every entry of A.
     n_threads : int, optional
@@ -137,7 +141,8 @@ def doubly_stochastic(
     relaxation : Relaxation, default SmoothedIndicator()
         The map from scores to the matrix A.
     n_iter : float, default 5
-        Number of Sinkhorn iterations; each normalizes columns, then rows. A half more ends with columns.
+        Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
+        5.5, normalizes the columns once more at the end.
     epsilon : float, default 1e-6
         Constant added to every entry of A.
 
@@ -145,7 +150,8 @@ def doubly_stochastic(
     -------
     array of shape (n, n), or (n, len(ranks)) with `ranks`
         Pi[j, k - 1] is the probability that document j, in input order, is at rank k. After whole iterations
-        rows sum to 1 and columns nearly; after a half iteration at the end, columns sum to 1 and rows nearly.
+        rows sum to 1 and columns to about 1; after an extra half iteration, columns sum to 1 and rows to
+        about 1.
 
     Examples
     --------
@@ -195,7 +201,7 @@ def _project(
     settings: NativeSettings,
     n_threads: int | None,
 ) -> Floats:
-    """Weighted sums sum_k Pi[j, k] columns[c, k] for each document j and each c: (N, C)."""
+    """Sums sum_k Pi[j, k] columns[c, k] over the ranks k, for each document j and each row c: (N, C)."""
     out = np.empty((len(x), len(columns)))
     _native.project(x, groups.offsets, groups.rows, columns, *settings, threads(n_threads, len(x)), out)
     return out
@@ -204,7 +210,7 @@ def _project(
 def partitioned_ranks(
     theta: Floats, groups: Groups, relaxation: Relaxation, *, n_iter: float, epsilon: float, top: int
 ) -> Integers:
-    """Ranks (N,) by the shortcut Hungarian algorithm on each query's Pi, as the paper ranks test queries."""
+    """Ranks (N,) by the "shortcut" of `choose_permutation`, with which the paper ranks test queries."""
     ranks = np.empty(len(theta), dtype=np.int64)
     for first, last in zip(groups.offsets[:-1], groups.offsets[1:], strict=True):
         rows = np.arange(first, last) if groups.rows is None else groups.rows[first:last]

@@ -1,4 +1,4 @@
-"""Relaxations as values: the maps from scores to the pre-Sinkhorn matrix A.
+"""Relaxations: the maps from scores to the pre-Sinkhorn matrix A.
 
 A[j, k] >= 0 says how well document j fits at rank k. Sinkhorn normalization turns A into Pi[j, k], the
 probability that document j is at rank k. A relaxation only names a map and holds its settings;
@@ -86,7 +86,7 @@ class SmoothedIndicator(Relaxation):
                 f"SmoothedIndicator: sigma must be finite and above 0; got {float(self.sigma)!r}. Start near "
                 "the spread of the scores."
             )
-        if not 1e-300 <= self.sigma <= 1e300:  # beyond, a gradient would overflow
+        if not 1e-300 <= self.sigma <= 1e300:  # outside this range, a gradient would overflow
             raise ValueError(
                 f"SmoothedIndicator: sigma must be from 1e-300 to 1e300; got {float(self.sigma)!r}. Rescale "
                 "the scores."
@@ -113,6 +113,7 @@ class PartitionedMeasure(Relaxation):
         family "probit":          F(u) = Phi((Phi^-1(u) - mu) / s)          theta = (mu, log s)
         family "beta":            F(u) = I_u(a, b)                          theta = (log a, log b)
 
+    Phi is the standard normal distribution function and I_u(a, b) the regularized incomplete beta function.
     Mass near 0 means near the top, so a lower mu, or a lower a for a given b, ranks a document higher. Scores
     have the shape (N, 2) and hold theta. They may be any real numbers; those beyond `limits` are clipped.
 
@@ -155,10 +156,10 @@ class PartitionedMeasure(Relaxation):
 
 
 def score_weights(relaxation: Relaxation) -> tuple[float, ...]:
-    """Weights of a document's parameters in its single score, which is larger nearer the top.
+    """Weights with which a document's scores are summed to a single score, larger for a higher rank.
 
-    The score for a partitioned measure follows the middle of the document's distribution over (0, 1), where 0
-    is the top.
+    For a partitioned measure, the single score is larger the closer the middle of the document's distribution
+    on (0, 1) is to 0, the top.
 
     >>> score_weights(PartitionedMeasure("probit")), score_weights(PartitionedMeasure("beta"))
     ((-1.0, 0.0), (-1.0, 1.0))

@@ -1,13 +1,13 @@
 """Incomplete Sinkhorn normalization of a nonnegative square matrix, and its reverse pass.
 
-One iteration normalizes columns first, then rows. After T of these half iterations the result is
-``diag(u) A diag(v)``, where, from ``q_0 = 1``::
+One iteration is two half iterations: the first normalizes columns, the second rows. After T half iterations
+the result is ``diag(u) A diag(v)`` with scaling vectors u and v. Starting from ``q_0 = 1``, let::
 
-    q_(t+1) = 1 / (A' q_t)  for even t,      q_(t+1) = 1 / (A q_t)  for odd t,
+    q_(t+1) = 1 / (A' q_t)  for even t,      q_(t+1) = 1 / (A q_t)  for odd t.
 
-and u and v are the last two q: ``u = q_T`` and ``v = q_(T-1)`` for an even T, the reverse for an odd one. So
-no matrix except A is stored. While every ``q`` stays within a safe range of floating-point numbers the
-products are plain; otherwise they are log-sum-exp products of ``log A`` and ``log q``, which neither overflow
+Then u and v are the last two q: ``u = q_T`` and ``v = q_(T-1)`` for an even T, the reverse for an odd T. So
+no matrix except A is stored. While every ``q`` stays within a safe range of floating-point numbers, plain
+matrix products are used; otherwise log-sum-exp products of ``log A`` and ``log q``, which neither overflow
 nor underflow.
 """
 
@@ -39,16 +39,16 @@ def sinkhorn(A: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0) -> Fl
     A : array of shape (n, n)
         Finite and nonnegative, of any magnitude; with `epsilon` 0, no row or column may be all zeros.
     n_iter : float, default 5
-        Number of iterations, whole or a half more. 0 gives a copy of ``A + epsilon``; 0.5 normalizes columns
-        only.
+        Number of iterations. An extra half iteration, such as 5.5, normalizes the columns once more at the
+        end. 0 gives a copy of ``A + epsilon``; 0.5 normalizes columns only.
     epsilon : float, default 0.0
         Constant added to every entry of A first.
 
     Returns
     -------
     array of shape (n, n)
-        The normalized matrix, float64. Rows sum to 1 for ``n_iter >= 1``, or columns if a half iteration is
-        the last; in the limit both do (`sinkhorn_limit`).
+        The normalized matrix, float64. After whole iterations the rows sum to 1, after an extra half
+        iteration the columns; in the limit both do (`sinkhorn_limit`).
 
     Examples
     --------
@@ -110,7 +110,7 @@ def sinkhorn_vjp(
     C = _checked_cotangent(cotangent, B.shape)
     if T == 0:
         return C
-    # The result is linear in the cotangent: taking its scale out keeps every adjoint within range.
+    # The result is linear in the cotangent, so dividing by its scale keeps every adjoint within range.
     scale = float(np.abs(C).max())
     if scale == 0.0:
         return C
@@ -146,9 +146,10 @@ def _scalings(A: Floats, T: int) -> Iterator[Floats]:
 
 
 def _scalings_rev(A: Floats, C: Floats, q: Floats) -> Floats:
-    """Gradient of sum(C * diag(u) A diag(v)) from the scalings q of `_scalings`.
+    """Gradient of sum(C * diag(u) A diag(v)) with respect to A, from the scalings q of `_scalings`.
 
-    w = A q contributes w_bar q' to A_bar and A' w_bar to q_bar; q = 1 / w makes w_bar = -q^2 q_bar.
+    x_bar is the derivative of this sum with respect to x. A product w = A q contributes w_bar q' to A_bar and
+    A' w_bar to q_bar; q = 1 / w makes w_bar = -q^2 q_bar.
     """
     T = q.shape[0] - 1
     w_bar = np.empty((T, A.shape[0]))
@@ -159,13 +160,16 @@ def _scalings_rev(A: Floats, C: Floats, q: Floats) -> Floats:
         q_bar = w_bar[t - 1] @ A if t % 2 == 0 else A @ w_bar[t - 1]
         if t == T:
             q_bar += before_bar
-    # Products w_t = A' q_(t-1) have odd t, products w_t = A q_(t-1) even t.
+    # The products are w_t = A' q_(t-1) for odd t and w_t = A q_(t-1) for even t.
     u, v = (q[T - 1], q[T]) if T % 2 else (q[T], q[T - 1])
     return C * np.outer(u, v) + q[0:T:2].T @ w_bar[0::2] + w_bar[1::2].T @ q[1:T:2]
 
 
 def _log_scalings(log_A: Floats, T: int) -> Iterator[Floats]:
-    """Logarithms l_t of the scaling vectors: l_(t+1) = -LSE(log A + l_t), by columns, then rows."""
+    """Logarithms l_0 = 0, l_1, ..., l_T of the scaling vectors: l_(t+1) = -LSE(log A + l_t).
+
+    LSE is log-sum-exp, over each column for even t and over each row for odd t.
+    """
     log_q = np.zeros(len(log_A))
     yield log_q
     for t in range(T):
@@ -174,11 +178,12 @@ def _log_scalings(log_A: Floats, T: int) -> Iterator[Floats]:
 
 
 def _log_scalings_rev(log_A: Floats, C: Floats, log_q: Floats, log_scale: float) -> Floats:
-    """Gradient of exp(log_scale) * sum(C * diag(u) A diag(v)) from the log scalings of `_log_scalings`.
+    """Gradient of exp(log_scale) * sum(C * diag(u) A diag(v)) with respect to A, from `_log_scalings`.
 
-    With S_t = diag(q_t) A diag(q_(t-1)) for even t and S_t = diag(q_t) A' diag(q_(t-1)) for odd t, softmax
-    matrices, l_bar_(t-1) = -S_t' l_bar_t. The product w_t contributes -(l_bar_t * q_t) q_(t-1)' to A_bar (to
-    its transpose for odd t): terms of any magnitude, so their sum is held as ``total * exp(peak)``.
+    x_bar is the derivative of this sum with respect to x, and l_t = log q_t. With the softmax matrices
+    S_t = diag(q_t) A diag(q_(t-1)) for even t and S_t = diag(q_t) A' diag(q_(t-1)) for odd t,
+    l_bar_(t-1) = -S_t' l_bar_t. Step t contributes -(l_bar_t * q_t) q_(t-1)' to A_bar (to its transpose for
+    odd t). These terms can have any magnitude, so their sum is held as ``total * exp(peak)``.
     """
     T = log_q.shape[0] - 1
     log_u, log_v = (log_q[T - 1], log_q[T]) if T % 2 else (log_q[T], log_q[T - 1])

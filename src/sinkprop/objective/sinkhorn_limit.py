@@ -24,7 +24,7 @@ __all__ = ["SinkhornLimit", "SinkhornStatus", "sinkhorn_limit"]
 
 _PROBE = 20  # sweeps between two checks of the speed of convergence
 _SETTLE = 1000  # largest number of sweeps for a matrix without a limit
-_NAMED = 8  # rows or columns that a message lists before it only counts them
+_NAMED = 8  # largest number of rows or columns that a message lists
 
 
 class SinkhornStatus(enum.Enum):
@@ -35,7 +35,7 @@ class SinkhornStatus(enum.Enum):
     CONVERGED
         The matrix is doubly stochastic to within the tolerance.
     PARTIAL_SUPPORT
-        Converged as well; some nonzero entries of A are 0 in the limit.
+        The same, but some nonzero entries of A are 0 in the limit.
     MAX_ITER
         Not converged within the given number of iterations.
     NO_SUPPORT
@@ -56,8 +56,8 @@ class SinkhornLimit:
     ----------
     matrix : array of shape (n, n)
         The row-normalized matrix, doubly stochastic to within `tol` if `converged`. With status
-        ``NO_SUPPORT``, where no doubly-stochastic limit exists, the iterate at which the column sums settled;
-        its zero rows stay zero.
+        ``NO_SUPPORT``, where no doubly-stochastic limit exists, the iterate at which the column sums stopped
+        changing; zero rows of A stay zero.
     log_u : array of shape (n,)
         Finite log scalings of the rows: ``matrix = exp(log_u[:, None] + log(A) + log_v)`` for each entry of A
         that does not vanish in `matrix`.
@@ -75,7 +75,8 @@ class SinkhornLimit:
     tol : float
         The requested tolerance.
     n_vanished : int
-        Number of nonzero entries of A that lie on no positive diagonal and are 0 in the limit.
+        Number of nonzero entries of A that are 0 in the limit because they lie on no positive diagonal. A
+        positive diagonal is n nonzero entries, one in each row and each column.
     deficient_rows : tuple of int
         With ``NO_SUPPORT``, the rows of a Hall violator: all their nonzero entries lie in
         `deficient_columns`.
@@ -127,9 +128,10 @@ class SinkhornLimit:
 def sinkhorn_limit(A: npt.ArrayLike, *, tol: float = 1e-9, max_iter: int = 10_000) -> SinkhornLimit:
     """Limit of Sinkhorn normalization: the doubly-stochastic ``diag(u) A diag(v)``, if there is one.
 
-    The zero pattern of A decides which entries survive. Sinkhorn sweeps converge linearly, but arbitrarily
-    slowly when positive entries nearly vanish. Newton steps on the same convex problem, from the scalings of
-    the best assignment, take over then.
+    The zero pattern of A decides which entries stay nonzero. Sinkhorn sweeps converge linearly, but
+    arbitrarily slowly if positive entries nearly vanish. Then Newton steps take over. They solve the convex
+    problem whose solution is the limit, starting from the better of the sweeps' scalings and those of the
+    assignment (one entry per row and column) with the largest product.
 
     Parameters
     ----------
@@ -193,7 +195,10 @@ def sinkhorn_limit(A: npt.ArrayLike, *, tol: float = 1e-9, max_iter: int = 10_00
 
 
 def _balanced(log_A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats, Floats, int]:
-    """Doubly-stochastic scaling of a matrix with total support: matrix, log_u, log_v, iterations."""
+    """Doubly-stochastic scaling of a matrix with total support: matrix, log_u, log_v, iterations.
+
+    Total support means that every nonzero entry lies on a positive diagonal.
+    """
     log_v = -logsumexp(log_A, axis=0)
     matrix, log_u = _rescaled(log_A, log_v)
     error = max(_errors(matrix))
@@ -210,7 +215,7 @@ def _balanced(log_A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats,
         n_iter += count
         matrix, log_u = _rescaled(log_A, log_v)
         previous, error = error, max(_errors(matrix))
-        # A Newton step costs about as much as n / 10 sweeps, and few are needed.
+        # A Newton step costs about as much as n / 10 sweeps, and few steps are needed.
         patience = _PROBE + len(log_v) / 10
         if not (newton or newton_failed) and _sweeps_left(error / previous, count, error, tol) > patience:
             newton = True
@@ -223,9 +228,10 @@ def _balanced(log_A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats,
 
 
 def _settled(A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats, Floats, int]:
-    """Iterate at which the column sums of a matrix without support settle: matrix, log_u, log_v, iterations.
+    """Iterate at which the column sums stop changing: matrix, log_u, log_v, iterations.
 
-    Zero rows and columns cannot be normalized; their log scaling stays 0.
+    This is for a matrix without support, that is, without a positive diagonal. Zero rows and columns cannot
+    be normalized; their log scaling stays 0.
     """
     rows, columns = np.flatnonzero(A.any(axis=1)), np.flatnonzero(A.any(axis=0))
     result, log_u, log_v = np.zeros_like(A), np.zeros(len(A)), np.zeros(len(A))
@@ -268,7 +274,7 @@ def _sweeps(P: Floats, tol: float, n_iter: int) -> tuple[Floats, int]:
 
 
 def _sweeps_left(ratio: float, count: int, error: float, tol: float) -> float:
-    """Sweeps still needed if every ``count`` of them multiply the error by ``ratio``."""
+    """Number of sweeps still needed if every ``count`` sweeps multiply the error by ``ratio``."""
     if error <= tol:
         return 0.0
     return count * math.log(error / tol) / -math.log(ratio) if ratio < 1.0 else math.inf
@@ -277,9 +283,9 @@ def _sweeps_left(ratio: float, count: int, error: float, tol: float) -> float:
 def _newton_step(P: Floats) -> Floats | None:
     """Damped Newton step of log_v from the row-normalized P; None if no step helps because of rounding.
 
-    The doubly-stochastic scaling minimizes the convex f(y) = sum_i LSE_j(log A_ij + y_j) - sum_j y_j. Its
-    gradient is the column sums of P less 1; its Hessian diag(P' 1) - P' P is the Laplacian of the graph with
-    weights P' P.
+    The doubly-stochastic scaling has the y = log_v that minimizes the convex
+    f(y) = sum_i LSE_j(log A_ij + y_j) - sum_j y_j, with the log-sum-exp LSE. The gradient of f is the column
+    sums of P less 1. Its Hessian diag(P' 1) - P' P is the Laplacian of the graph with weights P' P.
     """
     with np.errstate(under="ignore"):
         hessian = -(P.T @ P)
@@ -306,15 +312,16 @@ def _newton_step(P: Floats) -> Floats | None:
 
 
 def _dual(log_A: Floats, log_v: Floats) -> float:
-    """The convex function that the doubly-stochastic scaling minimizes."""
+    """The convex function of log_v that the doubly-stochastic scaling minimizes."""
     return float(logsumexp(log_A + log_v, axis=1).sum() - log_v.sum())
 
 
 def _assignment_log_v(log_A: Floats) -> Floats:
-    """Column log scalings under which the best assignment holds the largest entry of each of its rows.
+    """Log scalings of the columns that make the entry of the best assignment the largest of each row.
 
-    They are within n log n of the minimum of `_dual`, for any magnitudes in A. The conditions
-    log_v[j] <= log_v[match[i]] + log A[i, match[i]] - log A[i, j] are solved by Bellman-Ford.
+    The best assignment has the largest product of entries, one in each row i and column match[i]. At these
+    log scalings `_dual` is within n log n of its minimum, for any magnitudes in A. They satisfy
+    log_v[j] <= log_v[match[i]] + log A[i, match[i]] - log A[i, j] and are found by Bellman-Ford.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -339,7 +346,10 @@ def _matching(pattern: Mask) -> Positions:
 
 
 def _hall_violator(pattern: Mask, match: Positions) -> tuple[Positions, Positions]:
-    """Rows and the fewer columns that contain all their nonzero entries, found by alternating paths."""
+    """Rows whose nonzero entries all lie in a smaller number of columns, and those columns.
+
+    They are found by alternating paths from a row that has no match.
+    """
     unmatched = np.flatnonzero(match < 0)
     start = unmatched[np.argmin(pattern[unmatched].sum(axis=1))]
     rows = np.zeros(len(pattern), dtype=np.bool_)
@@ -354,7 +364,11 @@ def _hall_violator(pattern: Mask, match: Positions) -> tuple[Positions, Position
 
 
 def _total_support(pattern: Mask, match: Positions) -> Mask:
-    """Entries on some positive diagonal: entries within a strong component, with ``match`` as diagonal."""
+    """Mask of the entries that lie on some positive diagonal.
+
+    Permute the columns so that the matched entries are the diagonal, and take the matrix as a graph. The
+    entries are then the edges within its strongly connected components.
+    """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 

@@ -24,7 +24,7 @@ PIECE = 8 << 20  # bytes of text per read
 
 @dataclass(frozen=True)
 class Place:
-    """Start of a chunk: number of the file, offset in its text, line and row, all counted from 0."""
+    """Start of a chunk: index of the file, offset in its text, line and row in the file, all from 0."""
 
     file: int
     at: int
@@ -37,7 +37,7 @@ class Chunk:
     """Consecutive, checked rows of one file.
 
     place  Place of the first row.
-    done   Bytes of all files that have been read so far.
+    done   Number of bytes of all files that have been read so far.
     X      (n, D) features, float32.
     y      (n,) labels, float64, finite and not below 0.
     qid    (n,) query ids, int64 or string.
@@ -52,7 +52,7 @@ class Chunk:
     docid: pa.Array | None
 
     def rows(self, first: int, last: int) -> Chunk:
-        """Rows [first, last), with the place of the whole chunk."""
+        """Rows [first, last) as a chunk; its `place` stays that of the whole chunk."""
         docid = None if self.docid is None else self.docid.slice(first, last - first)
         return Chunk(
             self.place, self.done, self.X[first:last], self.y[first:last],
@@ -63,10 +63,10 @@ class Chunk:
 class Inputs(Protocol):
     """Files of one kind, which are read in order.
 
-    prepare  Finds what must be known before the first row, such as the number of features. `known` is its
-             result in an earlier run that is being resumed, or None.
-    chunks   Yields all rows from `start` on, the place of a chunk of the same files; None is the beginning.
-    locate   Describes the place of a row (number from 0) of a file for a message, such as "a.csv:12".
+    prepare  Finds the properties that must be known before the first row, such as the number of features.
+             `known` is its result in an earlier run that is being resumed, or None.
+    chunks   Yields all rows from `start` on, which is the place of an earlier chunk, or None for all rows.
+    locate   Describes the place of a row for a message, such as "a.csv:12"; file and row count from 0.
     """
 
     paths: tuple[str, ...]
@@ -84,10 +84,10 @@ class Inputs(Protocol):
 class TextChunk:
     """Whole lines of a text.
 
-    at    Offset of the first line in the text.
+    at    Offset in the text at which the first line begins.
     line  Number of the first line, from 0.
     data  Bytes of the lines.
-    read  Bytes of the file that have been read so far.
+    read  Number of bytes of the file that have been read so far.
     """
 
     at: int
@@ -136,7 +136,7 @@ def text_chunks(path: str, at: int = 0, line: int = 0, *, size: int | None = Non
 
 
 def text_places(text: NDArray[np.uint8], places: Integers) -> pa.Array:
-    """Words of a text as Arrow strings; `places` (n, 2) holds their begins and ends. They must be UTF-8."""
+    """Words of a UTF-8 text as Arrow strings; `places` (n, 2) holds the begin and end of each word."""
     import pyarrow as pa
 
     lengths = places[:, 1] - places[:, 0]

@@ -79,8 +79,8 @@ def convert(
         Kind of the files. By default their names decide: .csv and .tsv (also compressed by gzip, xz or
         bzip2), .parquet, and LETOR text for all others.
     n_features : int, optional
-        LETOR text: number of features. By default it is the largest feature id, for which all of the text is
-        read once before the conversion.
+        LETOR text: number of features. By default it is the largest feature id; to find it, the whole text is
+        read before the conversion.
     null : float, optional
         LETOR text: number to use for values written NULL. By default they are an error.
     zero_based : bool, default False
@@ -102,8 +102,8 @@ def convert(
         Whether to keep missing values (an empty field of CSV, a null of Parquet, NULL in LETOR text) as NaN,
         which boosted trees accept and other rankers reject. By default they are an error.
     block_bytes : int, default 8 << 20
-        Largest size of a block, except for a block that is one longer query. A row counts 4 bytes per feature
-        and 16 more.
+        Largest size of a block, except for a block that is one longer query. A row counts as 4 bytes per
+        feature plus 16 bytes.
     part_bytes : int, default 256 << 20
         Size, counted in the same way, after which a part (a file of the set) ends.
     n_threads : int, optional
@@ -196,7 +196,7 @@ def save_queries(
 ) -> StoredQueries:
     """Write queries in memory, or from an iterator, to a stored set.
 
-    Features become float32. If it fails, no files are left, and it cannot be resumed.
+    Features become float32. A call that fails leaves no files behind and cannot be resumed.
 
     Parameters
     ----------
@@ -206,8 +206,8 @@ def save_queries(
         The queries. All must have the same features and the same kind of ids (whole numbers or text), and
         each query id may occur once.
     block_bytes : int, default 8 << 20
-        Largest size of a block, except for a block that is one longer query. A row counts 4 bytes per feature
-        and 16 more.
+        Largest size of a block, except for a block that is one longer query. A row counts as 4 bytes per
+        feature plus 16 bytes.
     part_bytes : int, default 256 << 20
         Size, counted in the same way, after which a part (a file of the set) ends.
     overwrite : bool, default False
@@ -241,7 +241,7 @@ def save_queries(
 def _made(
     source: Inputs, out: StrPath, options: dict[str, Any], notify: Notify, *, overwrite: bool, resume: bool
 ) -> StoredQueries:
-    """Convert an input to a set in its working folder, move it to `out`, and open it."""
+    """Convert an input to a set in a working folder, move the set to `out`, and open it."""
     target = Path(os.path.realpath(out))
     folder = target.with_name(target.name + ".unfinished")
     fingerprint = _fingerprint(source, options)
@@ -318,7 +318,7 @@ def _fingerprint(source: Inputs, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_done(folder: Path, target: Path, fingerprint: dict[str, Any]) -> bool:
-    """Whether the same conversion was killed at its very end, so that only cleaning up is left."""
+    """Whether this conversion was killed after the set was in place, so that only cleaning up is left."""
     journal = read_journal(folder)
     if journal is None or (folder / SET).exists() or not is_stored(target):
         return False
@@ -410,7 +410,7 @@ def _convert(
                 start, skipped = (None, 0) if done.next is None else done.next
                 total = sum(size for _, size, _ in fingerprint["files"])
                 for chunk in source.chunks(start):
-                    # after a restart, chunks may be smaller than the number of rows to skip
+                    # in a resumed run, chunks may be smaller than the number of rows to skip
                     if skipped >= len(chunk.y):
                         skipped -= len(chunk.y)
                         continue
@@ -423,7 +423,7 @@ def _convert(
         finally:
             writer.abandon()
     except BaseException as error:
-        # A fault must be corrected in the input, and the work on the old input cannot be resumed then.
+        # An error in the input must be corrected there, and work on the old input cannot then be resumed.
         if isinstance(error, ValueError) or not source.paths:
             shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -458,7 +458,7 @@ def _other_work(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> str:
 
 
 def _put_in_place(made: Path, target: Path) -> None:
-    """Move the finished folder to its place, and then remove the set that it replaces."""
+    """Move the finished folder to `target`, and then remove the set that it replaces."""
     if is_stored(target):
         os.rename(target, _remove_replaced(target))
     os.rename(made, target)
@@ -467,7 +467,7 @@ def _put_in_place(made: Path, target: Path) -> None:
 
 
 def _remove_replaced(target: Path) -> Path:
-    """Path to which a replaced set is moved until the new one is in place; a set left there is removed."""
+    """Remove a replaced set, if there is one, and return the path at which a replaced set is kept."""
     old = target.with_name(f"{target.name}.replaced")
     if is_stored(old):
         shutil.rmtree(old)

@@ -4,11 +4,11 @@ A set has these files::
 
     NAME.queries/
       manifest.json      description of the set, with the size and SHA-256 of every other file
-      queries.arrow      one row per query: id, documents
+      queries.arrow      one row per query: its id and its number of documents
       part-00000.arrow   rows of documents, one record batch per block of whole queries
 
-The Arrow files use the IPC file format without compression. A manifest is JSON text that ends with the
-SHA-256 of all bytes before that line. It is written last: a folder without a complete manifest is not a set.
+The Arrow files use the IPC file format without compression. A manifest is JSON text whose last entry
+is the SHA-256 of all bytes before it. It is written last: a folder without a complete manifest is not a set.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class StoreError(ValueError):
 
 @dataclass(frozen=True)
 class Part:
-    """One file of rows.
+    """One file of a stored set that holds rows of documents.
 
     file     Name of the file.
     rows     Number of rows in it.
     queries  Number of queries in it.
     bytes    Size of the file.
     sha256   Checksum of the file.
-    blocks   (first query, first row) of each record batch, counted from the start of the set.
+    blocks   Indices, in the set, of the first query and the first row of each record batch.
     """
 
     file: str
@@ -110,13 +110,13 @@ class Manifest:
     rows           Number of documents.
     queries        Number of queries.
     longest        Number of documents of the largest query.
-    label          "whole" or "real" numbers, or "none" for documents without labels, whose labels are 0.
+    label          Kind of labels: "whole" or "real" numbers, or "none" for an unlabeled set (read as 0).
     qid            Type of the query ids, "int64" or "string".
     docid          Whether documents have names.
-    has_nan        Whether a feature is NaN, that is, missing.
+    has_nan        Whether any feature value is NaN, that is, missing.
     sources        Name and size of each file that was converted.
-    index          Name, size and SHA-256 of the file of queries.
-    parts          The files of rows.
+    index          Name, size and SHA-256 of the file that lists the queries.
+    parts          The files that hold the rows.
     """
 
     n_features: int
@@ -269,7 +269,7 @@ def _no_set(folder: Path) -> Exception:
 
 
 def need_pyarrow(what: str) -> None:
-    """Raise an ImportError that names the extra if pyarrow is not installed; `what` needs it."""
+    """Raise an ImportError if pyarrow, which `what` needs, is not installed; it says how to install it."""
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
@@ -292,7 +292,7 @@ def rows_schema(n_features: int, qid: str, docid: bool) -> pa.Schema:
 
 
 def sizes_schema(qid: str) -> pa.Schema:
-    """Columns of the file of queries."""
+    """Columns of the file that lists the queries: id and number of documents."""
     import pyarrow as pa
 
     return pa.schema(

@@ -20,7 +20,7 @@ __all__ = ["QueriesInputs"]
 
 
 class QueriesInputs:
-    """Input from `Queries`, one after another. They do not come from files, so `paths` is empty."""
+    """Input from one or several `Queries`. They do not come from files, so `paths` is empty."""
 
     paths: tuple[str, ...] = ()
 
@@ -33,7 +33,7 @@ class QueriesInputs:
         self.docid = False
 
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
-        """Take the features and the type of ids from the first queries."""
+        """Take the features and the type of query ids from the first `Queries`."""
         self._first = next(self._queries, None)
         if not isinstance(self._first, Queries):
             found = "none" if self._first is None else type(self._first).__name__
@@ -93,7 +93,7 @@ class QueriesInputs:
             raise ValueError("either all queries or none of them must have docid.")
 
     def locate(self, file: int, row: int) -> str:
-        """Number of the row."""
+        """Name of the row for messages."""
         return f"row {row}"
 
 

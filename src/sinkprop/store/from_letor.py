@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LetorInputs"]
 
 _THREAD_CHUNK = 1 << 18  # bytes of text per task of a thread
-_LARGEST_X = 64 << 20  # largest size of a chunk's features: a little sparse text can fill a large matrix
+_LARGEST_X = 64 << 20  # most bytes of a chunk's features: a short sparse text can need a large matrix
 _NONE, _NUMBERS, _NAMES = 0, 1, 2  # LetorIds in native/letor/letor.hpp
 _FIRST_LINES = {_NONE: b"0\n", _NUMBERS: b"0 qid:0\n", _NAMES: b"0 qid:a\n"}
 _KINDS = {_NONE: "no query ids", _NUMBERS: "whole numbers", _NAMES: "names"}
@@ -60,7 +60,7 @@ class LetorInputs:
         self._before = [0, *np.cumsum(sizes_of(self.paths)).tolist()]
 
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
-        """Find the kind of ids and the number of features; unless it is given, all of the text is read."""
+        """Find the kind of query ids and, unless it is given, the number of features from all of the text."""
         kinds = [self._kind_of_ids(path) for path in self.paths]
         if len(set(kinds)) > 1:
             other = next(i for i, kind in enumerate(kinds) if kind != kinds[0])
@@ -93,7 +93,7 @@ class LetorInputs:
         raise ValueError(f"{path}: the file {what}; expected one line per document, such as `2 qid:7 1:0.5`.")
 
     def _scan(self, notify: Notify) -> int:
-        """Number of features by the largest id; as in `load_letor`, a nearly empty matrix is an error."""
+        """Number of features by the largest feature id; an error if the matrix would be nearly empty."""
         rows = filled = 0
         largest, where = -1, ("", 0)
         for file, path in enumerate(self.paths):
@@ -118,7 +118,7 @@ class LetorInputs:
         return columns
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
-        """Yield all rows from a place on."""
+        """Yield all rows from the place `start` on."""
         begin = Place(0, 0, 0, 0) if start is None else start
         numbered = 0
         for file, path in enumerate(self.paths):
@@ -165,8 +165,9 @@ class LetorInputs:
     def _parsed(self, piece: TextChunk, layout: _native.LetorLayout, place: Place, path: str) -> Chunk:
         """Parse the rows of a chunk of text.
 
-        If it begins with another kind of id than the file, or with a byte order mark that is not at the start
-        of the file, a line with the file's kind of id is put before it, so that the parser finds the fault.
+        The parser takes the kind of query ids from the first line. If that differs from the kind in the file,
+        or if the chunk begins with a byte order mark but is not the start of the file, a line with the file's
+        kind of id is put before the chunk, so that the parser reports the error.
         """
         import pyarrow as pa
 
@@ -261,10 +262,11 @@ class _Sizes:
     def __init__(self, source: Source, group: Any) -> None:
         self._source = source
         sizes, self._name, self._place = sizes_for(source, group)
-        self.ends = np.cumsum(np.minimum(sizes, 1 << 40))  # more rows than any file, so no sum overflows
+        # no file has 1 << 40 rows, so that limit changes no valid size; it keeps the sums from overflowing
+        self.ends = np.cumsum(np.minimum(sizes, 1 << 40))
 
     def numbered(self, chunk: Chunk, before: int) -> Chunk:
-        """Chunk with query ids: numbers from 1, counted on from the `before` queries of earlier files."""
+        """Chunk with query ids 1, 2, ..., which continue after the `before` queries of earlier files."""
         import pyarrow as pa
 
         rows = np.arange(chunk.place.row, chunk.place.row + len(chunk.y))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["CsvInputs", "ParquetInputs", "column_names"]
 
 _BATCH = 8 << 20  # bytes of features per batch
-_STREAM = 1 << 16  # bytes of a column of Parquet per read
+_STREAM = 1 << 16  # bytes per read of a Parquet column
 _FILL = "Fill it in, or pass allow_nan=True, for boosted trees, which accept missing values."
 
 
@@ -41,7 +41,7 @@ def _named(path: str) -> Iterator[None]:
 
 
 def column_names(path: str, kind: str, delimiter: str | None = None) -> list[str]:
-    """Names of a file's columns; an empty list if they cannot be read, which the reader reports later."""
+    """Names of a file's columns; an empty list if the file cannot be read, which a later read reports."""
     with suppress(ImportError, OSError, ValueError):
         if kind == "csv":
             options = {"qid": "", "label": None, "docid": None, "features": None, "allow_nan": False}
@@ -53,7 +53,7 @@ def column_names(path: str, kind: str, delimiter: str | None = None) -> list[str
 
 
 class _TableInputs:
-    """Files with named columns. The first file determines the columns; the others must have the same."""
+    """Files with named columns. The first file determines the features; the others must have the same."""
 
     _empty_is_missing = False  # whether an empty text counts as a missing query id
 
@@ -83,7 +83,7 @@ class _TableInputs:
         return [*(name for name in self._roles.values() if name is not None), *self._chosen]
 
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
-        """Take the columns from the first file, and check that every other file has the same."""
+        """Take the feature columns from the first file, and check that every other file has the same."""
         with _named(self.paths[0]):
             self._chosen = self._names_in(self.paths[0])
         for path in self.paths[1:]:
@@ -123,7 +123,7 @@ class _TableInputs:
             return frames.arrow_values(batch.column(name))
 
         columns = [self._feature(batch.column(name), name, where) for name in self._chosen]
-        for first in range(0, n, 4096):  # whole columns would pass all of X through the cache for each
+        for first in range(0, n, 4096):  # 4096 rows of X stay in the cache while all columns are copied
             for j, values in enumerate(columns):
                 X[first : first + 4096, j] = values[first : first + 4096]
         label = self._roles["label"]
@@ -135,9 +135,9 @@ class _TableInputs:
         return Chunk(place, done, X, y, qid, docid)
 
     def _feature(self, column: Any, name: str, where: Callable[[int], str]) -> NDArray[Any]:
-        """Values of a column as float32: finite, or NaN if that is allowed; too large values are an error."""
+        """Values of a feature column as float32: finite, or NaN if allowed. Too large values are an error."""
         if self._allow_nan and _is_number(column.type):
-            values = column.to_numpy(zero_copy_only=False)  # with NaN for missing values
+            values = column.to_numpy(zero_copy_only=False)  # missing values become NaN
             if np.isinf(values).any():
                 row = int(np.argmax(np.isinf(values)))
                 raise ValueError(
@@ -160,7 +160,7 @@ class _TableInputs:
         return single
 
     def _ids(self, batch: Any, where: Callable[[int], str]) -> pa.Array:
-        """Query ids of a batch, in the type of the set."""
+        """Query ids of a batch, converted to the type of ids of the set."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -186,7 +186,7 @@ class _TableInputs:
 
 
 class ParquetInputs(_TableInputs):
-    """Parquet files, read in batches of row groups, so that little is in memory."""
+    """Parquet files, read in batches of rows, so that only a small part is in memory."""
 
     def _opened(self, path: str) -> Any:
         import pyarrow as pa
@@ -224,7 +224,7 @@ class ParquetInputs(_TableInputs):
         return kinds[0]
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
-        """Yield all rows from a place on."""
+        """Yield all rows from the place `start` on."""
         begin = Place(0, 0, 0, 0) if start is None else start
         for number in range(begin.file, len(self.paths)):
             path = self.paths[number]
@@ -326,7 +326,11 @@ class CsvInputs(_TableInputs):
                 yield piece
 
     def _read(self, path: str, piece: TextChunk, *, ids_only: bool = False, text: bool = False) -> pa.Table:
-        """Parse a chunk of text: all columns, or only the ids; with `text`, all of them as strings."""
+        """Parse a chunk of text.
+
+        ids_only  Read only the column of query ids, not all columns of the set.
+        text      Read the features and labels as strings, too.
+        """
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -386,7 +390,7 @@ class CsvInputs(_TableInputs):
         ) from None
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
-        """Yield all rows from a place on."""
+        """Yield all rows from the place `start` on."""
         begin = Place(0, 0, 0, 0) if start is None else start
         for number in range(begin.file, len(self.paths)):
             path = self.paths[number]
@@ -487,7 +491,7 @@ def _whole_array(column: Any) -> pa.Array:
 
 
 def _as_text(array: pa.Array, name: str, where: Callable[[int], str]) -> pa.Array:
-    """Text, or whole numbers as text, as an array of Arrow strings."""
+    """Convert a column of text or whole numbers to Arrow strings."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -22,7 +22,10 @@ __all__ = ["MappedPart", "text_column"]
 
 
 class MappedPart:
-    """A memory-mapped Arrow file. Its pages count as memory of this process from first use until released."""
+    """A memory-mapped Arrow file. Its pages count as memory of this process from first use until released.
+
+    The argument `local` of the methods is the index of a block in this part.
+    """
 
     def __init__(self, folder: Path, manifest: Manifest, number: int) -> None:
         import pyarrow as pa
@@ -101,7 +104,7 @@ class MappedPart:
 
     def _read(self, start: int, size: int) -> None:
         """Read pages into memory by touching a byte of each, without holding Python's lock."""
-        with suppress(AttributeError, OSError, ValueError):  # a hint that not every system supports
+        with suppress(AttributeError, OSError, ValueError):  # not every system supports this hint
             self._map.madvise(mmap.MADV_WILLNEED, start, size)
         np.frombuffer(self._map, np.uint8, size, start)[:: mmap.PAGESIZE].max(initial=0)
 

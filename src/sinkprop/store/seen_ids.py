@@ -26,7 +26,7 @@ class SeenIds:
 
     def __init__(self, kind: str) -> None:
         self._numbers = kind == "int64"
-        self._levels: list[Integers] = []  # sorted, each more than twice as long as the next
+        self._levels: list[Integers] = []  # sorted arrays, each more than twice as long as the next
 
     def add(self, ids: pa.Array | pa.ChunkedArray) -> None:
         """Record ids as seen."""
@@ -59,6 +59,6 @@ class SeenIds:
     def _put(self, codes: Integers) -> None:
         level = np.sort(codes)
         while self._levels and len(self._levels[-1]) <= 2 * len(level):
-            # stable, because that algorithm merges two sorted arrays
+            # "stable" is the algorithm that is fast for two sorted arrays: it merges them
             level = np.sort(np.concatenate([self._levels.pop(), level]), kind="stable")
         self._levels.append(level)

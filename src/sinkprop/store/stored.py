@@ -149,7 +149,7 @@ class StoredQueries:
 
     @property
     def has_nan(self) -> bool:
-        """Whether a feature is NaN, that is, missing."""
+        """Whether any feature value is NaN, that is, missing."""
         return self.manifest.has_nan
 
     @property
@@ -190,7 +190,7 @@ class StoredQueries:
 
     @cached_property
     def offsets(self) -> Integers:
-        """First row of each query, and the number of rows, of shape (Q + 1,)."""
+        """Index of the first row of each query, and the number of rows at the end, of shape (Q + 1,)."""
         return offsets_of(self.sizes)
 
     @property
@@ -206,13 +206,13 @@ class StoredQueries:
 
     @cached_property
     def block_queries(self) -> Integers:
-        """First query of each block, and the number of queries, of shape (B + 1,)."""
+        """Index of the first query of each block, and the number of queries at the end, of shape (B + 1,)."""
         starts = [query for part in self.manifest.parts for query, _ in part.blocks]
         return np.array([*starts, self.n_queries], np.int64)
 
     @cached_property
     def block_rows(self) -> Integers:
-        """First row of each block, and the number of rows, of shape (B + 1,)."""
+        """Index of the first row of each block, and the number of rows at the end, of shape (B + 1,)."""
         starts = [row for part in self.manifest.parts for _, row in part.blocks]
         return np.array([*starts, self.n_rows], np.int64)
 
@@ -223,12 +223,12 @@ class StoredQueries:
 
     @cached_property
     def _part_blocks(self) -> Integers:
-        """(P + 1,) first block of each part, and the number of blocks."""
+        """(P + 1,) index of the first block of each of P parts, and the number of blocks at the end."""
         counts = [len(part.blocks) for part in self.manifest.parts]
         return offsets_of(counts)
 
     def _part(self, number: int) -> MappedPart:
-        """Mapped part of this number; the most recently used parts stay open."""
+        """Mapped part with this index; the most recently used parts stay open."""
         with self._lock:
             found = self._parts.get(number)
             if found is None:
@@ -252,7 +252,7 @@ class StoredQueries:
         Parameters
         ----------
         b : int
-            Number of the block, from 0 to `n_blocks` - 1.
+            Index of the block, from 0 to `n_blocks` - 1.
 
         Returns
         -------
@@ -272,7 +272,7 @@ class StoredQueries:
     def _trusted(
         self, X: NDArray[Any], y: NDArray[Any], ids: NDArray[Any], sizes: Integers, docid: NDArray[Any] | None
     ) -> Queries:
-        """Queries without another check of the values, which `convert` has checked."""
+        """Build `Queries` without checking the values, because `convert` has checked them."""
         groups = Groups.of_sizes(sizes, ids)
         return Queries.trusted(X, y, groups, docid, self.feature_names, allow_nan=self.has_nan)
 
@@ -286,9 +286,9 @@ class StoredQueries:
         Parameters
         ----------
         start : int, default 0
-            First block.
+            Index of the first block.
         stop : int, optional
-            End of the blocks. The default is the number of blocks.
+            Index after the last block. The default is the number of blocks.
         ahead : int, default 2
             Number of blocks to read ahead.
 
@@ -303,7 +303,7 @@ class StoredQueries:
         return self._read_ahead(start, last, ahead)
 
     def _read_ahead(self, start: int, stop: int, ahead: int) -> Iterator[Queries]:
-        waiting: deque[Future[Queries] | None] = deque()  # None: no need to wait
+        waiting: deque[Future[Queries] | None] = deque()  # None for a block in the file cache
         with ThreadPoolExecutor(1, thread_name_prefix="sinkprop-read") as reader:
             try:
                 for b in range(start, stop):
@@ -411,7 +411,7 @@ class StoredQueries:
         Parameters
         ----------
         numbers : sequence of int
-            Numbers of the queries, from 0, in the order in which they are wanted.
+            Indices of the queries, from 0, in the order in which they are wanted.
 
         Returns
         -------

@@ -3,9 +3,9 @@
 The writer works in a folder `NAME.queries.unfinished` beside the set::
 
     journal.json        the input, the finished parts, and the place in the input where the next part begins
-    lock                held while a process works here
-    queries-00000.arrow the queries of a part
-    set/                renamed to the folder NAME.queries once its manifest is written
+    lock                file that a process locks while it works in this folder
+    queries-00000.arrow ids and sizes of the queries of part 0
+    set/                the new set, renamed to the folder NAME.queries after its manifest is written
 
 The ends of blocks and parts depend on the rows alone. So a run that is killed at any point and resumed after
 the last part in the journal writes the same bytes as an uninterrupted one.
@@ -65,7 +65,7 @@ class Layout:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes that a row counts in the sizes of blocks and parts."""
+        """Number of bytes that a row adds to the sizes of blocks and parts."""
         return 4 * self.n_features + 16
 
     @property
@@ -76,16 +76,17 @@ class Layout:
 
 @dataclass(frozen=True)
 class Progress:
-    """Content of the journal: the finished parts, and the rest of the manifest up to them.
+    """Progress in the journal: the finished parts, and the properties of the rows in them.
 
     parts     Finished parts.
-    next      Where the next part begins: the place of a chunk, and how many of its rows to skip.
+    next      Start of the next part: the place of a chunk, and the number of its rows to skip. None before
+              the first part and after the last.
     complete  Whether all rows are in finished parts.
     longest   Number of documents of the largest query.
     whole     Whether all labels are whole numbers.
-    named     Whether a document has a name.
-    has_nan   Whether a feature is NaN.
-    first     Number, in the set, of the first row of each file that has been started.
+    named     Whether any document has a name.
+    has_nan   Whether any feature value is NaN.
+    first     For each input file that has been started, the index of its first row in the set.
     """
 
     parts: tuple[Part, ...] = ()
@@ -130,12 +131,12 @@ class Progress:
 
 @dataclass
 class _Pending:
-    """Rows that are not in a block yet: parts of chunks, each with the number of rows skipped before it."""
+    """Rows that are not in a block yet: ends of chunks, each with the number of chunk rows before it."""
 
     pieces: list[tuple[Chunk, int]] = field(default_factory=list)
 
     def add(self, chunk: Chunk, skipped: int) -> None:
-        """Append rows; `skipped` rows of their chunk come before them."""
+        """Append the rows of `chunk`, the end of a chunk, in which `skipped` other rows come before them."""
         self.pieces.append((chunk, skipped))
 
     def take(self, n: int) -> list[Chunk]:
@@ -162,7 +163,7 @@ class SetWriter:
 
     folder    Folder of unfinished work.
     layout    Properties of the set.
-    progress  Content of the journal to continue from.
+    progress  Progress in the journal, from which to continue.
     save      Called with the new progress after every part.
     locate    Describes the place of a row of a file, for messages.
     """
@@ -177,17 +178,17 @@ class SetWriter:
         locate: Callable[[int, int], str],
     ) -> None:
         self._folder, self._layout = folder, layout
-        self._progress = progress  # of the finished parts
-        self._now = progress  # including the part that is being written
+        self._progress = progress  # of the finished parts only
+        self._now = progress  # includes the part that is being written
         self._save, self._locate = save, locate
         self._schema = rows_schema(layout.n_features, layout.qid, layout.docid)
         self._pending = _Pending()
-        self._sizes: list[int] = []  # of the pending queries; the last may continue in the next chunk
+        self._sizes: list[int] = []  # rows of each pending query; the last may continue in the next chunk
         self._ids: list[Any] = []
         self._added = progress.rows
         self._file = -1
         self._part: _PartFile | None = None
-        self._part_ids: list[pa.Array] = []  # of each block
+        self._part_ids: list[pa.Array] = []  # query ids of each block of the current part
         self._part_sizes: list[Integers] = []
         self._part_rows = 0
         self._part_blocks: list[tuple[int, int]] = []
@@ -226,7 +227,7 @@ class SetWriter:
         self._write_blocks(last=False)
 
     def _write_blocks(self, *, last: bool) -> None:
-        """Write every block whose end is known: as many queries as fit, or one that is longer."""
+        """Write every block whose end is known: as many queries as fit, or one query larger than a block."""
         capacity = self._layout.block_rows
         done = 0
         while done < len(self._sizes):
@@ -235,7 +236,7 @@ class SetWriter:
             while stop < len(self._sizes) and total + self._sizes[stop] <= capacity:
                 total += self._sizes[stop]
                 stop += 1
-            if stop == len(self._sizes) and not last:  # the last query, or the block, may continue
+            if stop == len(self._sizes) and not last:  # the next chunk may add to the query or the block
                 break
             self._write_block(self._ids[done:stop], self._sizes[done:stop], total)
             done = stop
@@ -284,7 +285,7 @@ class SetWriter:
         )
 
     def _end_part(self) -> None:
-        """Finish the current part: first its file, then the file of its queries, then the journal."""
+        """Finish the current part: close its file, write the list of its queries, then the journal."""
         import pyarrow as pa
 
         part = self._part
@@ -316,7 +317,7 @@ class SetWriter:
         self._save(self._progress)
 
     def finish(self, sources: list[tuple[str, int]]) -> Manifest:
-        """Write the remaining rows, the file of queries and, last, the manifest, which completes the set."""
+        """Write the remaining rows, the list of queries and, last, the manifest, which completes the set."""
         if not self._progress.complete:
             self._write_blocks(last=True)
             self._end_part()
@@ -356,7 +357,7 @@ class SetWriter:
             return pa.ipc.open_file(file).read_all()
 
     def _check_repeated(self, query: Any, ids: list[Any], sizes: list[int], row: int) -> None:
-        """Raise a ValueError if a query occurs twice, and not merely two ids with the same hash."""
+        """Raise a ValueError if the query occurs twice; different ids with the same hash are not an error."""
         places = self._rows_of(query)
         for q, size in zip(ids, sizes, strict=True):
             if q == query:
@@ -372,7 +373,7 @@ class SetWriter:
         )
 
     def _rows_of(self, query: Any) -> list[int]:
-        """First rows of a query in the finished parts and in the current one."""
+        """Index of the first row of each occurrence of a query in the finished parts and the current one."""
         found = []
         for number, part in enumerate(self._progress.parts):
             table = self._queries_of(number)
@@ -424,7 +425,7 @@ class _PartFile:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write a record batch; padding in its metadata aligns its first buffer to 64 bytes."""
-        before = self._later_bytes if self._sink.size else self._first_bytes  # Arrow writes its schema first
+        before = self._later_bytes if self._sink.size else self._first_bytes  # the first includes the schema
         fill = -(self._sink.size + before) % _ALIGNMENT
         self._writer.write_batch(batch, custom_metadata={"fill": " " * fill})
 
@@ -441,7 +442,7 @@ class _PartFile:
         return self._sink.size, self._sink.hash.hexdigest()
 
     def abandon(self) -> None:
-        """Close the file under its temporary name."""
+        """Close the file and leave it under its temporary name."""
         self._sink.file.close()
 
 
@@ -471,7 +472,10 @@ class _HashingFile:
 
 
 def _metadata_bytes(schema: pa.Schema) -> tuple[int, int]:
-    """Bytes that Arrow writes before the first buffer of the first record batch, and of a later one."""
+    """Two counts of bytes that Arrow writes before the first buffer of a record batch.
+
+    The first count is for the first batch of a file and includes the schema; the other is for later batches.
+    """
     import pyarrow as pa
 
     sink, places = pa.BufferOutputStream(), []
@@ -499,7 +503,7 @@ def _metadata_bytes(schema: pa.Schema) -> tuple[int, int]:
 
 def flush_folder(folder: Path) -> None:
     """Flush a folder's entries to the disk."""
-    with suppress(OSError):  # not every file system supports it
+    with suppress(OSError):  # not every file system can flush a folder
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
