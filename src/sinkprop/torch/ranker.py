@@ -71,19 +71,19 @@ class NeuralRanker(BaseRanker):
     epsilon : float, default 1e-6
         Added to every entry of the pre-Sinkhorn matrix in the loss "sinkprop".
     network : MLP, torch.nn.Module or function, optional
-        `MLP` with its settings; an `nn.Module`, which is copied; or a function that makes one for a given
-        number of features. By default `MLP()`.
+        An `MLP`; an `nn.Module`, which is copied; or a function that takes the number of features and returns
+        an `nn.Module`. By default `MLP()`.
     input_transform : {"log1p", "none"}, default "log1p"
         Transform of each feature: ``sign(x) log(1 + |x|)``, or none. Part of the model.
     normalization : {"standard", "query", "none"}, default "standard"
         Feature scaling after the transform, part of the model. With "query", `predict` needs qid.
     optimizer : Adam or LBFGS, optional
-        `Adam` on minibatches, or `LBFGS` on all queries at once, with its settings. By default `Adam()`.
+        `Adam` on minibatches, or `LBFGS` on all queries together. By default `Adam()`.
     max_epochs : int, default 100
-        Number of passes over the training queries; for `LBFGS`, of runs of its `max_iter` iterations.
+        Largest number of passes over the training queries. With `LBFGS`, an epoch is `max_iter` iterations.
     criterion : str or sequence of str, optional
-        Metrics whose mean over the validation queries selects the epoch. By default the criterion that
-        `Selection` takes for the gain, or "ndcg@1-10" for other losses.
+        Metrics whose mean over the validation queries selects the epoch. The default is that of
+        `Selection` for the gain if the loss is "sinkprop", and "ndcg@1-10" for other losses.
     patience : int, default 20
         Number of epochs without improvement after which training stops early.
     validation_fraction : float, default 0.2
@@ -96,7 +96,8 @@ class NeuralRanker(BaseRanker):
     convention : str, default "letor"
         Convention of `metric`, and of `criterion` if it is given.
     checkpoint : path, optional
-        File to which the fit saves its state and from which an unfinished fit resumes. Removed at the end.
+        File to which the fit saves its state and from which an unfinished fit resumes. Removed when the
+        fit has finished.
     distributed : {"shared", "own"}, optional
         Train one network with all processes of torch.distributed, each of which calls `fit`. With "shared"
         every process passes the same queries and they divide the work; with "own" every process passes its

@@ -52,8 +52,8 @@ def listnet_loss(
     Parameters
     ----------
     scores : Tensor of shape (B, n) or (N,), or nested
-        Scores; larger is better. Batches have the forms of `sinkprop_loss`.
-    labels : Tensor of the shape of the documents
+        Scores; larger is better. Batches take the same forms as in `sinkprop_loss`.
+    labels : Tensor of shape (B, n) or (N,), or nested
         Relevance, one value per document, not below 0.
     lengths : Tensor of shape (B,), optional
         Number of documents at the start of each row of a padded batch.
@@ -64,9 +64,9 @@ def listnet_loss(
     qid : Tensor of shape (N,), optional
         For flat scores: the query of each row, integers in any order.
     query_weight : Tensor of shape (Q,), optional
-        Query weights, in order of first appearance for `qid`.
+        One weight per query. With `qid`, queries are in the order in which their ids first appear.
     reduction : {"mean", "sum", "none"}, default "mean"
-        Weighted mean over the queries, their sum, or one value per query.
+        Weighted mean or weighted sum over the queries, or one weighted value per query.
     padding : float, default -1
         Label that marks padding if neither `lengths` nor `mask` is given.
 
@@ -77,9 +77,10 @@ def listnet_loss(
 
     Notes
     -----
-    The weight of a label is its exponential, as in the paper and in allRank. `sinkprop.baselines` has
-    ListNet for NumPy arrays, with probabilities of the top two and more documents. A query without a relevant
-    document has the loss 0: its target is the uniform distribution, which says nothing about its ranking.
+    In the softmax of the labels, a label y has the weight exp(y), as in the paper and in allRank.
+    `sinkprop.baselines` has ListNet for NumPy arrays, with probabilities of the top two and more documents. A
+    query without a relevant document has the loss 0: its target is the uniform distribution, which says
+    nothing about its ranking.
 
     Examples
     --------
@@ -120,8 +121,8 @@ def approx_ndcg_loss(
     Parameters
     ----------
     scores : Tensor of shape (B, n) or (N,), or nested
-        Scores; larger is better. Batches have the forms of `sinkprop_loss`.
-    labels : Tensor of the shape of the documents
+        Scores; larger is better. Batches take the same forms as in `sinkprop_loss`.
+    labels : Tensor of shape (B, n) or (N,), or nested
         Relevance, one value per document, from 0 to below 960.
     lengths : Tensor of shape (B,), optional
         Number of documents at the start of each row of a padded batch.
@@ -135,9 +136,9 @@ def approx_ndcg_loss(
     qid : Tensor of shape (N,), optional
         For flat scores: the query of each row, integers in any order.
     query_weight : Tensor of shape (Q,), optional
-        Query weights, in order of first appearance for `qid`.
+        One weight per query. With `qid`, queries are in the order in which their ids first appear.
     reduction : {"mean", "sum", "none"}, default "mean"
-        Weighted mean over the queries, their sum, or one value per query.
+        Weighted mean or weighted sum over the queries, or one weighted value per query.
     padding : float, default -1
         Label that marks padding if neither `lengths` nor `mask` is given.
 
@@ -190,7 +191,7 @@ def lambda_loss(
         sum over the pairs with label_i > label_j of weight_ij log2(1 + exp(-sigma (s_i - s_j)))
 
     The weights come from the ranking by the current scores and are not differentiated. With G the gain
-    2^label - 1 divided by the ideal DCG, and D(r) = log2(1 + r), they are::
+    2^label - 1 divided by the ideal DCG, and D(r) = log2(1 + r), the weights are::
 
         "lambdarank"     |G_i - G_j| |1/D(rank_i) - 1/D(rank_j)|, the change in NDCG if i and j are exchanged
         "ndcg-loss2"     |G_i - G_j| (1/D(m) - 1/D(m + 1)) with m = |rank_i - rank_j|
@@ -200,17 +201,17 @@ def lambda_loss(
     Parameters
     ----------
     scores : Tensor of shape (B, n) or (N,), or nested
-        Scores; larger is better. Batches have the forms of `sinkprop_loss`.
-    labels : Tensor of the shape of the documents
+        Scores; larger is better. Batches take the same forms as in `sinkprop_loss`.
+    labels : Tensor of shape (B, n) or (N,), or nested
         Relevance, one value per document, not below 0; below 960 unless `scheme` is "ranknet".
     lengths : Tensor of shape (B,), optional
         Number of documents at the start of each row of a padded batch.
     scheme : {"lambdarank", "ndcg-loss2", "ndcg-loss2++", "ranknet"}, default "lambdarank"
-        Weights of the pairs.
+        Weights of the document pairs, as given above.
     k : int, optional
-        Truncation for NDCG@k: only pairs with at least one document among the first k count. Beyond rank k,
-        1/D is 0 and the ideal DCG ends. allRank's k requires both documents to be among the first k. By
-        default there is no truncation.
+        Truncation for NDCG@k: only pairs with at least one document among the first k count. 1/D(rank) is
+        taken as 0 for ranks beyond k, and the ideal DCG sums only the first k ranks. allRank's k requires
+        both documents to be among the first k. By default there is no truncation.
     sigma : float, default 1.0
         Steepness of the logistic function, above 0.
     mu : float, default 10.0
@@ -222,9 +223,9 @@ def lambda_loss(
     qid : Tensor of shape (N,), optional
         For flat scores: the query of each row, integers in any order.
     query_weight : Tensor of shape (Q,), optional
-        Query weights, in order of first appearance for `qid`.
+        One weight per query. With `qid`, queries are in the order in which their ids first appear.
     reduction : {"mean", "sum", "none"}, default "mean"
-        Weighted mean over the queries, their sum, or one value per query.
+        Weighted mean or weighted sum over the queries, or one weighted value per query.
     padding : float, default -1
         Label that marks padding if neither `lengths` nor `mask` is given.
 
@@ -249,7 +250,7 @@ def lambda_loss(
     def core(s: Tensor, y: Tensor, documents: Tensor) -> Tensor:
         q, i = (y > 0).nonzero(as_tuple=True)
         worth = y if scheme == "ranknet" else _gains(y, k).to(s.dtype)
-        worth = worth.masked_fill(~documents, math.inf)  # so that no document is worth more than padding
+        worth = worth.masked_fill(~documents, math.inf)  # so pairs with padding have weight 0
         more = worth[q, i][:, None] - worth[q]
         rank = _ranks(s, documents)
         if scheme == "ranknet":
@@ -274,14 +275,19 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 def _exchange(
     rank: Tensor, q: Tensor, i: Tensor, scheme: str, k: int | None, mu: float, dtype: torch.dtype
 ) -> Tensor:
-    """(R, n) the scheme's weight for the ranks of document i of query q and each other document of q."""
-    D = torch.log2(torch.arange(1, rank.shape[1] + 3, dtype=dtype, device=rank.device))  # from rank 0 on
+    """Factor of the pair weights that depends on the ranks, (R, n).
+
+    Row r pairs document i[r] of query q[r] with each document of that query.
+    """
+    # D[r] = log2(1 + r) for r = 0, 1, ...
+    D = torch.log2(torch.arange(1, rank.shape[1] + 3, dtype=dtype, device=rank.device))
     if scheme == "lambdarank":
         inverse = (1 / D)[rank]
         if k is not None:
             inverse = inverse.masked_fill(rank > k, 0)
         return (inverse[q, i][:, None] - inverse[q]).abs_()
-    # at distance 0 a document is paired with itself, and its gain difference makes the weight 0
+    # 1 / D[0] is infinite. The clamp makes the value at distance 0 finite: there a document is paired with
+    # itself, its gain difference is 0, and 0 times infinity would be NaN.
     apart = (1 / D[:-1] - 1 / D[1:]).clamp(max=1)
     second = apart[(rank[q, i][:, None] - rank[q]).abs_()]
     if scheme == "ndcg-loss2":
@@ -290,8 +296,8 @@ def _exchange(
 
 
 def _gains(y: Tensor, k: int | None) -> Tensor:
-    """(b, n) float64: 2^label - 1 over the DCG@k of the best ranking; 0 in queries whose best DCG is 0."""
-    if float(y.max()) >= 960:  # float64 ends at 2^1024
+    """Gains (b, n) in float64: 2^label - 1 divided by the query's ideal DCG@k; 0 if the ideal DCG is 0."""
+    if float(y.max()) >= 960:  # float64 overflows at 2^1024
         raise ValueError(f"labels must be below 960, for 2^label - 1; got {float(y.max())!r}.")
     G = torch.expm1(y * math.log(2))
     ranks = torch.arange(1, G.shape[1] + 1, device=G.device, dtype=G.dtype)
@@ -307,7 +313,7 @@ def _ranks(s: Tensor, documents: Tensor) -> Tensor:
 
 
 def _by_query(values: Tensor, q: Tensor, s: Tensor) -> Tensor:
-    """Sums (b,) of the values over each query; q has the query of each value."""
+    """Sum of the values of each query, (b,); q[r] is the query of values[r]."""
     return torch.zeros(len(s), dtype=s.dtype, device=s.device).index_add(0, q, values)
 
 
@@ -333,7 +339,7 @@ def _loss(
     s, y, documents = layout.pad(scores), layout.pad(labels), layout.padded_mask()
     if documents is None:
         documents = torch.ones_like(y, dtype=torch.bool)
-    # Padding may hold NaN, and NaN * 0 is NaN; so is a weight of 0 times an overflow.
+    # Padding may hold NaN, and differences of scores may overflow; either one times a weight of 0 is NaN.
     limit = 1e30 if s.dtype == torch.float32 else 1e300
     s = s.masked_fill(~documents, 0).clamp(-limit, limit)
     y = y.masked_fill(~documents, 0)

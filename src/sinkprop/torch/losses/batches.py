@@ -24,10 +24,10 @@ NO_DOCUMENT = "mask must leave at least one document; it leaves none."
 class Layout:
     """Positions of each query's documents in a tensor of one number per document.
 
-    shape    Shape of that tensor.
+    shape    Shape of that tensor: (B, n), (n,) for one query, or (N,) for a flat batch.
     mask     Padded batches: (B, n), True for a document; None if there is no padding.
-    offsets  Flat batches: (Q + 1,), query q has the rows offsets[q] to offsets[q + 1]. None for padded ones.
-    rows     Flat batches: (N,) row numbers sorted by query; None if the rows are sorted already.
+    offsets  Flat batches: (Q + 1,), query q has the rows offsets[q] to offsets[q + 1]. None if padded.
+    rows     Flat batches: (N,) row indices sorted by query; None if the rows are sorted already.
     """
 
     shape: tuple[int, ...]
@@ -47,7 +47,10 @@ class Layout:
         return self.shape[0] if len(self.shape) == 2 else 1
 
     def groups(self) -> tuple[Groups, Mask | None]:
-        """The queries for the native code, and a mask (Q,) of the nonempty ones, or None if none is empty."""
+        """Nonempty queries in the form that the native code takes, and a mask (Q,) that marks them.
+
+        The mask is None if no query is empty.
+        """
         if self.offsets is not None:
             offsets = self.offsets.numpy(force=True)
             rows = None if self.rows is None else self.rows.numpy(force=True)
@@ -66,7 +69,10 @@ class Layout:
         return Groups.of_sizes(sizes, rows=rows), present
 
     def pad(self, x: Tensor) -> Tensor:
-        """Values of the layout's shape, possibly with more axes, as (B, n, ...); flat ones padded with 0."""
+        """Convert values from the layout's shape, possibly with more axes, to (B, n, ...).
+
+        Flat batches are padded with 0.
+        """
         if self.is_padded:
             return x if len(self.shape) == 2 else x[None]
         places, mask = self._places()
@@ -80,7 +86,7 @@ class Layout:
         return self._places()[1]
 
     def unpad(self, x: Tensor) -> Tensor:
-        """Padded values (B, n) in the layout's shape."""
+        """Convert padded values (B, n) back to the layout's shape."""
         if self.is_padded:
             return x.reshape(self.shape)
         values = x[self._places()[1]]
@@ -89,7 +95,7 @@ class Layout:
         return torch.zeros_like(values).index_put((self.rows,), values)
 
     def spread(self, per_query: Tensor) -> Tensor:
-        """For each document, the value of its query: from (Q,) to a shape that broadcasts to the layout's."""
+        """Give each document the value of its query: from (Q,) to a shape that broadcasts to `shape`."""
         if self.offsets is None:
             return per_query[:, None] if len(self.shape) == 2 else per_query
         by_query = per_query.repeat_interleave(self.offsets.diff())
@@ -98,7 +104,7 @@ class Layout:
         return torch.zeros_like(by_query).index_put((self.rows,), by_query)
 
     def _places(self) -> tuple[Tensor, Tensor]:
-        """The row of each query's i-th document, (Q, longest), and whether that document exists."""
+        """Row index of the i-th document of each query, (Q, longest length), and whether it exists."""
         assert self.offsets is not None
         sizes = self.offsets.diff()
         i = torch.arange(int(sizes.max()), device=sizes.device)
@@ -130,7 +136,7 @@ def layout_of(
     """The layout of scores of shape (B, n) or (N,), or nested; with one more axis if `width` is 2.
 
     lengths  (B,) number of documents at the start of each row of a padded batch
-    padding  Label that marks padding if neither a mask nor lengths are given; None if no label does.
+    padding  Label that marks padding if neither a mask nor lengths are given; None if no label marks padding.
     """
     ways = {"mask": mask, "lengths": lengths, "offsets": offsets, "qid": qid}
     given = [name for name, x in ways.items() if x is not None]
@@ -163,8 +169,8 @@ def layout_of(
 def alike(mask: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Group the queries of a padded batch by similar length, longest first; yields (queries, longest length).
 
-    Work that is quadratic in the length then wastes little on padding. A group costs a fraction of a
-    millisecond, so a group with few pairs is not closed.
+    Work that is quadratic in the length then wastes little on padding. Each group has an overhead of a
+    fraction of a millisecond, so a group with few document pairs also takes in much shorter queries.
     """
     ends = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
     order = ends.argsort(descending=True, stable=True)
@@ -178,7 +184,7 @@ def alike(mask: Tensor) -> Iterator[tuple[Tensor, int]]:
 
 
 def without_last_axis(scores: Tensor, flat: bool) -> Tensor:
-    """Drop the last axis of scores (B, n, 1), or (N, 1) if they are flat, which many networks output."""
+    """Drop a last axis of length 1, which many networks output: from (B, n, 1), or from (N, 1) if flat."""
     dim = 2 if flat else 3
     return scores.squeeze(-1) if scores.ndim == dim and scores.shape[-1] == 1 else scores
 

@@ -54,7 +54,7 @@ def check_labels(labels: Tensor, layout: Layout) -> None:
 
 
 def _first(fine: Tensor, layout: Layout) -> tuple[int, ...] | None:
-    """The index of the first document that is not fine, or None."""
+    """Index of the first document for which `fine` is False, or None; padding is ignored."""
     bad = ~fine if layout.mask is None else layout.mask & ~fine
     return tuple(bad.nonzero()[0].tolist()) if bool(bad.any()) else None
 

@@ -1,9 +1,17 @@
 """The expected gain in torch's operations: on any device, under `torch.compile` and `torch.func`.
 
-In the scaling form of `sinkhorn.py`, Pi = diag(u) (A + epsilon) diag(v). The gain needs only the products of
-Pi with the discounts, E[j, u] = sum_k Pi[j, k] d[u, k], and f = sum_ju g[j, u] E[j, u]. Two functions with
-their own reverse passes compute them: scores -> A and A -> E. The second saves the tensor that the first
-returned, so the graph keeps one n x n matrix per query and the scaling vectors.
+The pre-Sinkhorn matrix A of a query is normalized to the rank probabilities::
+
+    Pi = diag(u) (A + epsilon) diag(v)
+
+where u and v are the last scaling vectors of Sinkhorn's iterations (see `sinkhorn.py`). With g[j, m] the gain
+of document j under discount m, and d[m, k] that discount at rank k, the expected gain is::
+
+    f = sum_jm g[j, m] E[j, m],    E[j, m] = sum_k Pi[j, k] d[m, k]
+
+Two functions with their own reverse passes compute it: scores -> A and A -> E. The second saves the tensor
+that the first returned, so the autograd graph keeps one n x n matrix per query and the scaling vectors. The
+gradient of the final result by x is called x_bar.
 
 Queries of different lengths are padded to (B, n), with a mask. A is not masked. The scaling vectors are 0 at
 padding, and so is everything computed from them.
@@ -33,11 +41,11 @@ def expected_gain(
     half_steps: int,
     epsilon: float,
 ) -> Tensor:
-    """f_b = sum_ju gains[b, j, u] sum_k Pi_b[j, k] discounts[u, k], one value per query: (B,).
+    """Expected gain of each query b, (B,): sum_jm gains[b, j, m] sum_k Pi_b[j, k] discounts[m, k].
 
     scores     (B, n), or (B, n, 2) for a partitioned measure; larger is better
-    gains      (B, n, U) gain of each document under each of U discounts, divided by the query's ideal
-    discounts  (U, n) each discount as a function of the rank
+    gains      (B, n, U) gain of each document under each of U discounts, divided by the query's ideal gain
+    discounts  (U, n) each discount at each rank
     mask       (B, n) True for a document; None if there is no padding
 
     Differentiable in scores, gains and discounts.
@@ -56,7 +64,7 @@ def project(
     half_steps: int,
     epsilon: float,
 ) -> Tensor:
-    """E[b, j, u] = sum_k Pi_b[j, k] discounts[u, k], documents in input order: (B, n, U), 0 at padding."""
+    """E[b, j, m] = sum_k Pi_b[j, k] discounts[m, k], documents in input order: (B, n, U), 0 at padding."""
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
     D = discounts.to(A.dtype)
     E, _ = call(_Projection, A, D, rows, columns, half_steps, epsilon, order is not None)
@@ -66,21 +74,24 @@ def project(
 def normalized(
     scores: Tensor, mask: Tensor | None, relaxation: Relaxation, half_steps: int, epsilon: float
 ) -> Tensor:
-    """Pi (B, n, n) with documents in input order; rows and columns of padding are 0."""
+    """Rank probabilities Pi (B, n, n), documents in input order; rows and columns of padding are 0."""
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
     Pi, _ = call(Normalization, A, rows, columns, half_steps, epsilon, order is not None)
     return _in_input_order(Pi, order)
 
 
 def _in_input_order(x: Tensor, order: Tensor | None) -> Tensor:
-    """The rows of x (B, n, ...), which are in `order`, put back in the order of the input."""
+    """Put the rows of x (B, n, ...), which are sorted by `order`, back in the order of the input."""
     if order is None:
         return x
     return torch.zeros_like(x).scatter(-2, order.unsqueeze(-1).expand_as(x), x)
 
 
 class _Projection(torch.autograd.Function):  # type: ignore[misc]
-    """E' (B, U, n) from A (B, n, n) and the discounts D (U, n), and the scaling vectors, (B, T + 2, n)."""
+    """Autograd function from A (B, n, n) and the discounts D (U, n) to E transposed, (B, U, n).
+
+    Also returns the scaling vectors of T half steps, (B, T + 2, n), see `_scalings`.
+    """
 
     generate_vmap_rule = True
 
@@ -122,7 +133,10 @@ class _Projection(torch.autograd.Function):  # type: ignore[misc]
 
 
 class Normalization(torch.autograd.Function):  # type: ignore[misc]
-    """Pi = diag(u) (A + epsilon) diag(v), (B, n, n), and the scaling vectors, (B, T + 2, n)."""
+    """Autograd function from A (B, n, n) to Pi = diag(u) (A + epsilon) diag(v).
+
+    Also returns the scaling vectors of T half steps, (B, T + 2, n), see `_scalings`.
+    """
 
     generate_vmap_rule = True
 
@@ -138,7 +152,7 @@ class Normalization(torch.autograd.Function):  # type: ignore[misc]
         with full_precision(A):
             q = _scalings(A, rows, columns, half_steps, epsilon, symmetric)
             u, v = _row_and_column(q)
-            # u v' first: u A alone can underflow where u A v does not
+            # multiply u v' first: u A alone can underflow where u A v does not
             return in_place(u.mT * v, "mul", A + epsilon if epsilon else A), torch.cat(q, -2)
 
     @staticmethod
@@ -163,7 +177,7 @@ def normalization_rev(
     epsilon: float,
     symmetric: bool,
 ) -> Tensor:
-    """The reverse pass of `Normalization`: A_bar from Pi_bar and the saved scaling vectors."""
+    """Reverse pass of `Normalization`: the gradient by A from Pi_bar, the gradient by Pi."""
     with full_precision(A):
         q = _scalings_again(A, rows, columns, saved, half_steps, epsilon, symmetric)
         u, v = _row_and_column(q)
@@ -184,10 +198,10 @@ def _scalings(
     epsilon: float,
     symmetric: bool,
 ) -> list[Tensor]:
-    """The scaling vectors: ones for the columns, then q_0, ..., q_T.
+    """Scaling vectors of T half steps: ones for the columns, then q_0 (ones for the rows), q_1, ..., q_T.
 
-    Vectors of even index scale rows, those of odd index scale columns. The last two are u and v, even if T
-    is 0. All are 0 at padding.
+    A half step normalizes the columns or the rows: q_t scales rows if t is even, and columns if t is odd.
+    The last two vectors are u and v, even if T is 0. All vectors are 0 at padding.
     """
     if symmetric:
         columns = rows
@@ -202,7 +216,7 @@ def _scalings(
 def _scalings_again(
     A: Tensor, rows: Tensor | None, columns: Tensor | None, saved: Tensor, *settings: Any
 ) -> Sequence[Tensor]:
-    """The scaling vectors for a reverse pass: the saved ones, or new ones if the pass is differentiated.
+    """The scaling vectors for a reverse pass: the saved ones, or new ones if that pass is differentiated.
 
     The saved vectors are detached from A, so a second derivative needs vectors computed from A again.
     """
@@ -222,10 +236,11 @@ def _scalings_rev(
     left: list[Tensor],
     right: list[Tensor],
 ) -> Tensor | float:
-    """A_bar: the gradient that reaches A through the scaling vectors, plus the given terms left' right.
+    """Gradient by A that flows through the scaling vectors, plus the sum of the given products left' right.
 
-    The factors `left` and `right` have the shape (B, U, n). w = A q contributes w_bar q' to A_bar and
-    A' w_bar to q_bar; q = 1 / w makes w_bar = -q^2 q_bar.
+    u_bar and v_bar are the gradients by u and v. The factors in `left` and `right` have the shape (B, U, n).
+    Half step t computes w = A q_(t-1), with A transposed if t is odd, and q_t = 1 / w. In reverse,
+    w_bar = -q_t^2 q_bar_t; A_bar gets the term w_bar q_(t-1)', and q_bar_(t-1) gets A' w_bar.
     """
     T = len(q) - 2
     q_bar, before_bar = (v_bar, u_bar) if T % 2 else (u_bar, v_bar)
@@ -233,7 +248,7 @@ def _scalings_rev(
         q_t, q_before = q[t + 1], q[t]
         w_bar = -q_t * (q_t * q_bar)
         left, right = [*left, q_before if t % 2 else w_bar], [*right, w_bar if t % 2 else q_before]
-        if t > 1:  # q_0 is constant
+        if t > 1:  # q_0 is constant and needs no gradient
             q_bar = _times(w_bar, A.mT if t % 2 and not symmetric else A, epsilon)
             if t == T:
                 q_bar = q_bar + before_bar
@@ -246,7 +261,7 @@ def _row_and_column(q: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def _reciprocal(w: Tensor, mask: Tensor | None) -> Tensor:
-    """1 / w; 0 at padding and for rows or columns of zeros, which cannot be normalized."""
+    """1 / w for sums w of rows or columns; 0 at padding and if the sum is 0, which cannot be normalized."""
     void = w < torch.finfo(w.dtype).tiny
     if mask is not None:
         void = void | ~mask.unsqueeze(-2)

@@ -31,7 +31,7 @@ __all__ = ["doubly_stochastic", "expected_ranks", "gumbel_sinkhorn", "partitione
 
 
 def sinkhorn(A: Tensor, n_iter: float = 5, *, epsilon: float = 0.0, log: bool = False) -> Tensor:
-    """Incomplete Sinkhorn normalization Z^n_iter(A + epsilon) of each matrix in A.
+    """Incomplete Sinkhorn normalization: `n_iter` iterations on each matrix in ``A + epsilon``.
 
     Parameters
     ----------
@@ -42,15 +42,15 @@ def sinkhorn(A: Tensor, n_iter: float = 5, *, epsilon: float = 0.0, log: bool = 
         Number of iterations, each of which normalizes the columns, then the rows. An additional half
         iteration, as in 5.5, normalizes the columns once more. 0 gives ``A + epsilon``.
     epsilon : float, default 0.0
-        Added to every entry first. Must be 0 with ``log=True``.
+        Added to every entry before the first iteration. Must be 0 with ``log=True``.
     log : bool, default False
         Whether `A` holds logarithms, which may be of any magnitude, with -inf for an entry of 0.
 
     Returns
     -------
     Tensor of shape (..., n, n)
-        The normalized matrices. Unless `n_iter` is 0, rows sum to 1, or columns after a half iteration at
-        the end.
+        The normalized matrices. Unless `n_iter` is 0, their rows sum to 1; with a half iteration at the end,
+        their columns do.
 
     Notes
     -----
@@ -97,7 +97,7 @@ def gumbel_sinkhorn(
     n_iter: float = 20,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Random samples of nearly permutation matrices, Z^n_iter(exp((log_A + noise * G) / tau)).
+    """Random matrices close to permutation matrices: `sinkhorn` of ``exp((log_A + noise * G) / tau)``.
 
     G is standard Gumbel noise, one independent number per entry. Gradients flow to `log_A` through each
     sample.
@@ -163,7 +163,8 @@ def doubly_stochastic(
     gumbel : float, default 0.0
         Scale of Gumbel noise added to the scores, one draw per document. The order of the noisy scores is a
         draw from the Plackett-Luce model with the weights ``exp(scores / gumbel)``, and as sigma goes to 0,
-        Pi becomes its permutation matrix. Must be 0 for a partitioned measure, which has its own spreads.
+        Pi becomes the permutation matrix of that order. Must be 0 for a partitioned measure, which has a
+        spread per document.
     generator : torch.Generator, optional
         Source of the random numbers. By default, torch's global generator.
 
@@ -253,10 +254,12 @@ def expected_ranks(
 ) -> Tensor:
     """Expected rank of each document in its query, sum_k k Pi[j, k], where rank 1 is the top.
 
+    Pi[j, k] is the probability that document j has rank k, see `doubly_stochastic`.
+
     Parameters
     ----------
     scores : Tensor of shape (..., n) or (N,), or nested
-        Scores; larger is better. Shape (..., n) for queries along the last axis, with or without a mask;
+        Scores; larger is better. Shape (..., n) with the documents of a query along the last axis;
         (N,) with `offsets` or `qid`; or a nested tensor. A partitioned measure takes one more axis, of
         length 2.
     mask : Tensor of bool of shape (..., n), optional
@@ -280,7 +283,7 @@ def expected_ranks(
 
     Returns
     -------
-    Tensor of the shape of the documents
+    Tensor of shape (..., n) or (N,)
         Expected ranks, one per document; flat for nested scores. Padding has rank 0.
 
     Examples
@@ -308,10 +311,12 @@ def top_k(
 ) -> Tensor:
     """Probability that each document is among the first k of its query, sum_(k' <= k) Pi[j, k'].
 
+    Pi[j, k] is the probability that document j has rank k, see `doubly_stochastic`.
+
     Parameters
     ----------
     scores : Tensor of shape (..., n) or (N,), or nested
-        Scores; larger is better. Shape (..., n) for queries along the last axis, with or without a mask;
+        Scores; larger is better. Shape (..., n) with the documents of a query along the last axis;
         (N,) with `offsets` or `qid`; or a nested tensor. A partitioned measure takes one more axis, of
         length 2.
     k : int
@@ -337,7 +342,7 @@ def top_k(
 
     Returns
     -------
-    Tensor of the shape of the documents
+    Tensor of shape (..., n) or (N,)
         Probabilities, one per document; flat for nested scores. Padding has the probability 0.
 
     Examples
@@ -349,7 +354,8 @@ def top_k(
     k = whole("k", k, 1)
     batch, settings = (mask, offsets, qid), (relaxation, (n_iter, epsilon), backend, n_threads)
     E = _project_batch(scores, lambda n: (torch.arange(n) < k).double(), batch, *settings)
-    # Rounding can carry a sum below 0 or above 1, where a cross-entropy fails. The clamp has no gradient.
+    # Rounding can carry a probability below 0 or above 1, where a cross-entropy fails. The clamp does not
+    # change the gradient.
     rows_last = n_iter > 0 and n_iter == int(n_iter)
     return E + (E.clamp(0, 1 if rows_last else None) - E).detach()
 
@@ -357,7 +363,7 @@ def top_k(
 def _project_batch(scores: Tensor, column: Any, batch: Any, *settings: Any) -> Tensor:
     """Call `_project`, outside of the compiled graph if torch.compile meets flat queries.
 
-    The length of the longest query is data, and the shapes of padded tensors depend on it.
+    Flat queries are padded to the longest query, whose length torch.compile does not know.
     """
     flat = batch[1] is not None or batch[2] is not None or scores.is_nested
     project = _project_eagerly if flat and torch.compiler.is_compiling() else _project
@@ -374,7 +380,7 @@ def _project(
     backend: Backend,
     n_threads: int | None,
 ) -> Tensor:
-    """Compute sum_k Pi[j, k] d_k for each document j, where d = column(n) has one number per rank."""
+    """Compute sum_k Pi[j, k] d_k for each document j, where d = column(n) has one number per rank k."""
     relaxation = as_relaxation(relaxation)
     settings = native_settings(relaxation, *normalization)
     check_backend(backend)
@@ -407,10 +413,10 @@ _project_eagerly = torch.compiler.disable(_project)
 
 
 class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
-    """E_j = sum_k Pi[j, k] d_k by the native code.
+    """Autograd function from the scores to E_j = sum_k Pi[j, k] d_k, by the native code.
 
-    The derivative of sum_j c_j E_j is that of the expected gain in which document j has the gain c_j, and
-    rank k the discount d_k.
+    In the reverse pass, with c = E_bar, the derivative of sum_j c_j E_j is that of the expected gain in which
+    document j has the gain c_j, and rank k the discount d_k.
     """
 
     @staticmethod
@@ -446,7 +452,8 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
         (scores,) = ctx.saved_tensors
         settings: NativeSettings
         layout, column, settings, n_threads, by_torch = ctx.arguments
-        # create_graph asks for a differentiable result, is_grads_batched for many E_bar in one call
+        # The native code can neither differentiate the gradient, for create_graph=True, nor take a batch of
+        # E_bar, for is_grads_batched=True.
         again = torch.is_grad_enabled()
         if again or torch._C._functorch.is_legacy_batchedtensor(E_bar):
             with torch.enable_grad():
@@ -470,13 +477,13 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
             per_query=per_query,
             gradient=gradient,
         )
-        gradient *= len(per_query)  # the native code gives the gradient of the mean over queries
+        gradient *= len(per_query)  # the native code returns the gradient of the mean, not of the sum
         scores_bar = torch.from_numpy(gradient).to(scores.dtype).reshape(scores.shape)
         return scores_bar, None, None, None, None, None
 
 
 def _as_rows(scores: Tensor, layout: Layout) -> Floats:
-    """The scores as an array with one row per place of the layout, made finite at padding.
+    """The scores as an array with one row per document or place of padding, made finite at padding.
 
     The scores have been checked: only padding can hold NaN or infinite numbers.
     """
@@ -522,7 +529,7 @@ def _gumbel(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | N
 
 def _check_matrices(A: Tensor, T: int, epsilon: float, log: bool) -> None:
     """Raise a ValueError for matrices that cannot be normalized."""
-    low, high = A.amin(), A.amax()  # NaN if any entry is NaN
+    low, high = A.amin(), A.amax()  # both are NaN if any entry is NaN
     if not bool((high < math.inf) & ((low >= 0) | log)):
         bad = ~(A.lt(math.inf) if log else A.ge(0) & A.lt(math.inf))
         place = bad.nonzero()[0].tolist()

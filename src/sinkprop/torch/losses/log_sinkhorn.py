@@ -14,18 +14,19 @@ __all__ = ["LogBeginning", "LogNormalization", "WideNormalization", "within_rang
 
 
 def within_range(q: Tensor, A: Tensor | None = None) -> bool:
-    """Whether the products behind the scaling vectors neither overflowed nor lost digits to underflow."""
+    """Whether q, and A if given, are in the range in which products neither overflow nor underflow."""
     large = torch.finfo(q.dtype).tiny ** (-1 / 3)
     fine = (q.amax() < large) & (q.amin() > 1 / large)
     return bool(fine if A is None else fine & (A.amax() < large))
 
 
 class LogBeginning(torch.autograd.Function):  # type: ignore[misc]
-    """Pi from log A: one iteration by logarithms, the others by plain products.
+    """Sinkhorn normalization Pi of A from log A: one iteration by logarithms, the others by plain products.
 
-    Returns Pi, the logarithms of the first scaling vectors, and the plain scaling vectors. After one
-    iteration no entry is above 1 and no sum below 1/n. So few matrices still need logarithms: those whose
-    plain scaling vectors leave the range in which products are exact to rounding.
+    Returns Pi, the logarithms of the scaling vectors of the first iteration, and the scaling vectors of the
+    other iterations. After the first iteration no entry is above 1, and no row or column sum is below 1/n. So
+    few matrices still need logarithms: those whose later scaling vectors leave the range in which products
+    are exact to rounding, see `within_range`.
     """
 
     generate_vmap_rule = True
@@ -53,7 +54,10 @@ class LogBeginning(torch.autograd.Function):  # type: ignore[misc]
 
 
 class LogNormalization(torch.autograd.Function):  # type: ignore[misc]
-    """Pi (B, n, n) from log A, by logarithms alone, and the log scaling vectors, (B, T + 1, n)."""
+    """Sinkhorn normalization Pi (B, n, n) of A from log A, by logarithms alone.
+
+    Also returns the logarithms of the scaling vectors of T half steps, (B, T + 1, n).
+    """
 
     generate_vmap_rule = True
 
@@ -78,9 +82,10 @@ class LogNormalization(torch.autograd.Function):  # type: ignore[misc]
 
 
 class WideNormalization(torch.autograd.Function):  # type: ignore[misc]
-    """Pi (B, n, n) from an A of widely different magnitudes, by logarithms, with the derivative by A itself.
+    """Sinkhorn normalization Pi (B, n, n) of an A with entries of widely different magnitudes, by logarithms.
 
-    The terms of A_bar can have any magnitude, even where A is 0, so their sum is kept as total * exp(peak).
+    The derivative is by A, not by log A. Its terms can have any magnitude, even where A is 0, so their sum is
+    kept as total * exp(peak).
     """
 
     @staticmethod
@@ -108,7 +113,10 @@ class WideNormalization(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _log_scalings(log_A: Tensor, half_steps: int) -> list[Tensor]:
-    """Logarithms l_t (B, n) of the scaling vectors: l_(t+1) = -logsumexp(log A + l_t), columns, then rows."""
+    """Logarithms l_t (B, n) of the scaling vectors: l_0 = 0 and l_(t+1) = -logsumexp(log A + l_t).
+
+    The sum is over each column if t is even, and over each row if t is odd.
+    """
     log_q = [torch.zeros_like(log_A[..., 0])]
     for t in range(half_steps):
         scaled = log_A + log_q[-1].unsqueeze(-2 if t % 2 else -1)
@@ -120,12 +128,12 @@ def _log_scaled(log_A: Tensor, log_q: Any) -> Tensor:
     T = len(log_q) - 1
     if T == 0:
         return log_A.exp()
-    # apply the last vector by a softmax, whose sums are 1 to the last digit
+    # apply the last scaling vector by a softmax, whose sums are 1 to the last digit
     return (log_A + log_q[T - 1].unsqueeze(-1 if T % 2 else -2)).softmax(-2 if T % 2 else -1)
 
 
 def _log_scalings_rev(log_A: Tensor, log_q: Any, C: Tensor) -> Tensor:
-    """The gradient of sum(C * Pi) by log A."""
+    """Gradient of sum(C * Pi) by log A, where C is the gradient of the loss by Pi."""
     total = torch.zeros_like(log_A)
     for coefficient, exponent in _log_terms(log_A, log_q, C):
         total = total + coefficient * (log_A + exponent).exp()
@@ -133,11 +141,12 @@ def _log_scalings_rev(log_A: Tensor, log_q: Any, C: Tensor) -> Tensor:
 
 
 def _log_terms(log_A: Tensor, log_q: Any, C: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Terms whose sum of coefficient * exp(exponent) is the gradient of sum(C * Pi) by A.
+    """Pairs (coefficient, exponent): the sum of coefficient * exp(exponent) is the gradient by A.
 
-    With S_t = diag(q_t) A diag(q_(t-1)) for even t and A transposed for odd t, softmax matrices,
-    l_bar_(t-1) = -S_t' l_bar_t. The product w_t contributes -(l_bar_t * q_t) q_(t-1)' to A_bar (to its
-    transpose for odd t); the last one comes with C itself.
+    C is the gradient by Pi, and l_bar_t is the gradient by l_t = log q_t, with q_t the scaling vectors. Let
+    S_t = diag(q_t) A diag(q_(t-1)), with A transposed if t is odd; its rows are softmax vectors. Half step t
+    adds -(l_bar_t * q_t) q_(t-1)' to the gradient by A, or to its transpose if t is odd, and gives
+    l_bar_(t-1) = -S_t' l_bar_t. For the last half step, C and the direct effect of l_(t-1) on Pi are added.
     """
     T = len(log_q) - 1
     if T == 0:

@@ -18,10 +18,11 @@ def tracing() -> bool:
 
 
 def call(function: Any, *arguments: Any) -> Any:
-    """Apply an autograd function with its own reverse pass; in forward mode, differentiate it step by step.
+    """Apply an autograd function that has its own reverse pass.
 
-    torch.compile does not accept functions with their own forward-mode rule, and torch.func applies such a
-    rule wrongly to second derivatives.
+    In forward mode, torch differentiates each operation of its `forward` instead. The functions have no
+    forward-mode rule of their own, because torch.compile does not accept one, and torch.func applies it
+    wrongly to second derivatives.
     """
     return (function.forward if forward_mode() else function.apply)(*arguments)
 
@@ -38,9 +39,9 @@ def full_precision(x: Tensor) -> Any:
 
 
 def in_place(x: Tensor, operation: str, *arguments: Any) -> Tensor:
-    """Apply an operation to x, in place if no graph is recorded.
+    """Apply an operation to x, in place if no autograd graph is recorded.
 
-    A new matrix costs more than most operations. No argument may have a vmap axis that x lacks.
+    Allocating a new matrix takes longer than most operations. No argument may have a vmap axis that x lacks.
     """
     in_place = not (torch.is_grad_enabled() or tracing())
     result: Tensor = getattr(x, operation + "_" * in_place)(*arguments)

@@ -37,31 +37,31 @@ def check_backend(backend: str) -> None:
 
 def as_array(x: Tensor) -> Floats:
     """The values of a CPU tensor as a float64 array; no copy if it is contiguous float64 already."""
-    if x.dtype is torch.bfloat16:  # NumPy has no such dtype
+    if x.dtype is torch.bfloat16:  # NumPy has no bfloat16
         x = x.float()
     return np.asarray(x.numpy(force=True), dtype=np.float64, order="C")
 
 
 def native_threads(n_threads: int | None) -> int | None:
-    """Threads for the kernels: one if the caller names no number and torch is limited to one thread."""
+    """Number of threads for the kernels: `n_threads`, but 1 if it is None and torch has only one thread."""
     return 1 if n_threads is None and torch.get_num_threads() == 1 else n_threads
 
 
 class Values(Protocol):
-    """Values (Q,) of a batch of queries as a function of its scores, by native kernels or by torch."""
+    """Function from the scores of a batch to one value per query, (Q,), by native kernels or by torch."""
 
     @property
     def layout(self) -> Layout: ...
 
     def by_kernels(self, scores: Tensor) -> tuple[Floats, Floats]:
-        """The values and the gradient of their sum, one row per document of the layout."""
+        """The values (Q,), and the gradient of their sum by the scores, one row per document."""
 
     def by_torch(self, scores: Tensor) -> Tensor:
-        """The same values in torch's operations, for second derivatives, which the kernels lack."""
+        """The values (Q,) by torch's operations, for second derivatives, which the kernels do not compute."""
 
 
 def native_values(scores: Tensor, function: Values) -> Tensor:
-    """The function's values (Q,) by the kernels, differentiable in the scores."""
+    """Values (Q,) of the function by the native kernels, differentiable in the scores."""
     values: Tensor = _Native.apply(scores, function)
     return values
 
@@ -77,7 +77,7 @@ class _Native(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
     @staticmethod
     def backward(ctx: Any, values_bar: Tensor) -> tuple[Tensor, None]:
         scores, gradient = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph asks for a differentiable result
+        if torch.is_grad_enabled():  # create_graph=True: the gradient itself must be differentiable
             values = ctx.function.by_torch(scores)
             (scores_bar,) = torch.autograd.grad(values, scores, values_bar, create_graph=True)
             return scores_bar, None

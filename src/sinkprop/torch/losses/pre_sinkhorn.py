@@ -43,8 +43,8 @@ def pre_sinkhorn(
         )
     key, rows = scores.detach(), None
     if mask is not None:
-        # Padding may hold any score, including inf and NaN. The query's lowest score there keeps the sorted
-        # scores decreasing.
+        # Padding may hold any score, including inf and NaN. It gets the query's lowest score, so that the
+        # sorted scores decrease.
         least = torch.where(mask, key, math.inf).amin(-1, keepdim=True)
         least = torch.where(least < math.inf, least, 0)
         key, scores = torch.where(mask, key, -math.inf), torch.where(mask, scores, least)
@@ -52,14 +52,18 @@ def pre_sinkhorn(
     if mask is not None:
         rows = mask.gather(-1, order)
     sigma = relaxation.sigma
-    if scores.dtype is torch.float32:  # where a smaller sigma would be 0 and a larger one infinite
+    if scores.dtype is torch.float32:  # in which a tiny sigma is 0 and a huge one infinite
         sigma = min(max(sigma, 1e-30), 1e30)
     A = call(_Kernel, scores.gather(-1, order), sigma, relaxation.kernel)
     return A, rows, None, order
 
 
 class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
-    """A[b, i, k] = K((y_i - y_k) / sigma) for decreasing scores y (B, n), `reference.smoothed_indicator`."""
+    """Autograd function from decreasing scores y (B, n) to A[b, i, k] = K((y_i - y_k) / sigma).
+
+    K(t) is exp(-t^2 / 2) for the Gaussian kernel and exp(-|t|) for the Laplace kernel, see
+    `reference.smoothed_indicator`.
+    """
 
     generate_vmap_rule = True
 
@@ -81,27 +85,28 @@ class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
     @staticmethod
     def backward(ctx: Any, A_bar: Tensor) -> tuple[Tensor, None, None]:
         y, A = ctx.saved_tensors
-        # the derivative of -ln K(t) in t
+        # the derivative of -ln K(t) by t
         slope = _distances(y, ctx.sigma, ctx.kernel) if ctx.kernel == "gaussian" else _above(y)
         t_bar = in_place(A_bar * A, "mul", slope)
         return (t_bar.sum(-2) - t_bar.sum(-1)) / ctx.sigma, None, None
 
 
 def _distances(y: Tensor, sigma: float, kernel: str) -> Tensor:
-    """Distances t[b, i, k] = (y_i - y_k) / sigma, clamped where K(t) is 0 in double precision."""
+    """Distances t[b, i, k] = (y_i - y_k) / sigma, clamped where the kernel K(t) is 0 in float64."""
     limit = 40.0 if kernel == "gaussian" else 750.0
     return in_place(in_place(y.unsqueeze(-1) - y.unsqueeze(-2), "div", sigma), "clamp", -limit, limit)
 
 
 def _above(y: Tensor) -> Tensor:
-    """The sign of t by rank: a document counts as above the documents that follow it, even if they tie."""
+    """Sign (n, n) of y_i - y_k for decreasing scores y, by position: 1 for k > i even if the scores tie."""
     i = torch.arange(y.shape[-1], device=y.device)
     return (i - i.unsqueeze(-1)).sign().to(y.dtype)
 
 
 def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure) -> Tensor:
-    """A[b, j, k] = F(k/n; theta_j) - F((k-1)/n; theta_j) for theta (B, n, 2), with n documents per query.
+    """A[b, j, k - 1] = F(k/n; theta_j) - F((k-1)/n; theta_j) for theta (B, n, 2) and ranks k = 1, ..., n.
 
+    F is the distribution function of the measure's family, and n is the number of documents of the query.
     Columns past the query's last rank are 0. Parameters beyond the measure's limits are clamped to them and
     get no gradient.
     """
@@ -118,18 +123,20 @@ def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure)
 
 
 def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Edges Q(k/size) of the bins for k = 0, ..., n, of shape (B, n + 1) or (n + 1,), and their differences.
+    """Edges Q(k/size) of the ranks' bins for k = 0, ..., n, (B, n + 1) or (n + 1,), and their differences.
 
-    The outermost edges are finite, so that the derivative by s exists, and lie beyond every distribution.
+    Q is the quantile function of the family at location 0 and scale 1, and size is a query's number of
+    documents. The outermost edges are finite, so that the derivative by the scale exists, and lie beyond
+    every distribution.
     """
-    # A bin is much narrower than its edges are large, so differences of edges need double precision.
+    # Bins are narrow compared to the magnitude of their edges, so differences of edges need float64.
     dtype = torch.float64 if like.device.type != "mps" else torch.float32
     k = torch.arange(n + 1, device=like.device)
     above = sizes - k
     i, j = k.clamp(min=1).to(dtype), above.clamp(min=1).to(dtype)
     if family == "logit-logistic":
         Q = i.log() - j.log()
-    else:  # measured from the nearer end, where the quotient loses no digits
+    else:  # from the nearer end, 0 or 1, where the quotient loses no digits
         near = torch.special.ndtri(torch.minimum(i, j) / (i + j))
         Q = torch.where(i < j, near, -near)
     Q = torch.where(above <= 0, 1e35, torch.where(k == 0, -1e35, Q))
@@ -138,7 +145,11 @@ def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tens
 
 
 class _Masses(torch.autograd.Function):  # type: ignore[misc]
-    """A (B, n, n) for a location-scale family, from theta and the edges and widths of the bins."""
+    """Autograd function from theta to A (B, n, n), for a location-scale family.
+
+    A has the probability of each bin under each document's distribution. `edges` and `widths` are those of
+    the bins, see `_edges`.
+    """
 
     generate_vmap_rule = True
 
@@ -151,10 +162,10 @@ class _Masses(torch.autograd.Function):  # type: ignore[misc]
             # sigmoid(z) - sigmoid(y) = sigmoid(z) sigmoid(-y) (1 - exp(y - z)), without cancellation
             A = in_place(in_place(in_place(width, "neg"), "expm1"), "neg")
             return in_place(in_place(A, "mul", upper.sigmoid()), "mul", in_place(-lower, "sigmoid"))
-        # F below the median and S = 1 - F above it keep the digits of the tails
+        # Differences of F below the median, and of S = 1 - F above it, keep the digits of the tails.
         F, S = _normal_cdf(z), _normal_cdf(-z)
         A = torch.where(F[..., :-1] > 0.5, S[..., :-1] - S[..., 1:], F[..., 1:] - F[..., :-1])
-        # A difference of Phi cancels in a narrow bin, where Gauss-Legendre is exact to rounding.
+        # In a narrow bin these differences cancel, but Gauss-Legendre quadrature is exact to rounding.
         middle, half = (lower + upper) / 2, width / 2
         narrow = half * (1 + middle.abs()) < 0.5
         half = torch.where(narrow, half, 0)
@@ -174,14 +185,17 @@ class _Masses(torch.autograd.Function):  # type: ignore[misc]
             density = _normal_density(z)
         else:
             density = in_place(in_place(-z, "sigmoid"), "mul", z.sigmoid())
-        # an edge closes one bin and opens the next
+        # an inner edge is the upper end of one bin and the lower end of the next
         z_bar = in_place(A_bar[..., :-1] - A_bar[..., 1:], "mul", density)
         mu_bar = -z_bar.sum(-1) * (-theta[..., 1]).exp()
         return torch.stack([mu_bar, -in_place(z_bar, "mul", z).sum(-1)], -1), None, None, None
 
 
 def _standardized(theta: Tensor, edges: Tensor, family: str) -> Tensor:
-    """z[b, j, k] = (Q(k/n) - mu_j) / s_j, clamped where the smaller tail and the density are 0."""
+    """Standardized edges z[b, j, k] = (Q(k/n) - mu_j) / s_j for theta_j = (mu_j, ln s_j).
+
+    They are clamped where the smaller tail and the density are 0 in floating point.
+    """
     limit = 800.0 if family == "logit-logistic" else 40.0
     z = in_place(edges.unsqueeze(-2) - theta[..., :1], "mul", (-theta[..., 1:]).exp())
     return in_place(z, "clamp", -limit, limit)
@@ -196,7 +210,7 @@ def _normal_cdf(z: Tensor) -> Tensor:
 
 
 def _beta_masses(theta: Tensor, mask: Tensor | None) -> Tensor:
-    """A (B, n, n) of the beta distribution, by native code, since torch lacks its derivatives by a and b."""
+    """A (B, n, n) of the beta distribution, by native code: torch cannot differentiate by its parameters."""
     if theta.device.type != "cpu" or torch.compiler.is_compiling() or forward_mode():
         raise NotImplementedError(
             "relaxation: the beta distribution is evaluated on the CPU, outside of torch.compile and of "
@@ -238,7 +252,10 @@ class _BetaMasses(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _BetaMassesRev(torch.autograd.Function):  # type: ignore[misc]
-    """theta_bar from A_bar, as the gradient of a gain in which each document has its own discounts."""
+    """Gradient by theta from A_bar, the gradient by A.
+
+    It is the gradient of an expected gain in which row j of A_bar has the discounts of document j.
+    """
 
     @staticmethod
     def forward(theta: Tensor, mask: Tensor, A_bar: Tensor) -> Tensor:
@@ -262,7 +279,7 @@ class _BetaMassesRev(torch.autograd.Function):  # type: ignore[misc]
                 per_query=per_query,
                 gradient=gradient,
             )
-            # the native code gives the gradient of the mean over queries
+            # the native code returns the gradient of the mean over the queries, not of the sum
             theta_bar[rows] = torch.from_numpy(gradient) * len(per_query)
         return theta_bar.to(theta.dtype).reshape(theta.shape)
 
@@ -286,7 +303,7 @@ _BETA = native_settings(PartitionedMeasure("beta"), 0, 0.0)
 
 
 def _present(theta: Tensor, mask: Tensor) -> tuple[Floats, Integers, Tensor]:
-    """Parameters of the documents (padding left out), offsets of the nonempty queries, and the rows taken."""
+    """Theta without padding, offsets of the nonempty queries, and the indices of the rows that remain."""
     rows = mask.reshape(-1).nonzero().squeeze(-1)
     sizes = mask.reshape(-1, mask.shape[-1]).sum(-1)
     offsets = torch.nn.functional.pad(sizes[sizes > 0].cumsum(0), (1, 0))
@@ -294,7 +311,7 @@ def _present(theta: Tensor, mask: Tensor) -> tuple[Floats, Integers, Tensor]:
 
 
 def _batched(info: Any, axes: tuple[int | None, ...], inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    """The inputs with the vmap axis moved to the front."""
+    """The inputs with the vmap axis moved to the front, or added there if an input has none."""
     return [
         x.expand(info.batch_size, *x.shape) if axis is None else x.movedim(axis, 0)
         for x, axis in zip(inputs, axes, strict=True)

@@ -41,7 +41,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 class LossSettings:
     """The arguments of `sinkprop_loss` that are not tensors, checked on construction.
 
-    gain, relaxation  Values; names are accepted and replaced by values.
+    gain, relaxation  A `Gain` and a `Relaxation`. Names are accepted and replaced by the objects they name.
     native            Relaxation and Sinkhorn normalization in the form that the kernels take.
     """
 
@@ -64,12 +64,12 @@ class LossSettings:
 
 
 def _settings(*given: Any) -> LossSettings:
-    """Checked settings from arguments as users give them, in which names may replace values."""
+    """Checked settings from a user's arguments, in which gain and relaxation may be given by name."""
     return LossSettings(*given)
 
 
 def _setting(name: str) -> Any:
-    """A property of the loss for one of its settings; assigning to it checks the value."""
+    """Property of `SinkPropLoss` for the setting `name`; assigning to it checks the value."""
 
     def assign(loss: SinkPropLoss, value: Any) -> None:
         loss.settings = replace(loss.settings, **{name: value})
@@ -91,12 +91,12 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
     relaxation : str or Relaxation, default "gaussian"
         Map from the scores to the pre-Sinkhorn matrix, by value or by name.
     n_iter : float, default 5
-        Number of Sinkhorn iterations, each of columns, then rows. An additional half iteration normalizes the
-        columns once more.
+        Number of Sinkhorn iterations, each of which normalizes the columns, then the rows. An additional half
+        iteration, as in 5.5, normalizes the columns once more.
     epsilon : float, default 1e-6
         Added to every entry of the pre-Sinkhorn matrix.
     reduction : {"mean", "sum", "none"}, default "mean"
-        Weighted mean over the queries, their sum, or one value per query, see `sinkprop_loss`.
+        Weighted mean or weighted sum over the queries, or one weighted value per query, see `sinkprop_loss`.
     padding : float, default -1
         Label that marks padding if neither `lengths` nor `mask` is given.
     backend : {"auto", "native", "torch"}, default "auto"
@@ -150,7 +150,7 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         ----------
         scores : Tensor of shape (B, n) or (N,), or nested
             Scores; larger is better. A partitioned measure takes one more axis, of length 2.
-        labels : Tensor of the shape of the documents
+        labels : Tensor of shape (B, n) or (N,), or nested
             Relevance, one value per document, not below 0.
         lengths : Tensor of shape (B,), optional
             Number of documents at the start of each row of a padded batch.
@@ -163,7 +163,7 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         sample_weight : Tensor of the shape of the labels, optional
             Row weights, see `expected_gain`.
         query_weight : Tensor of shape (Q,), optional
-            Query weights, in order of first appearance for `qid`.
+            One weight per query. With `qid`, queries are in the order in which their ids first appear.
 
         Returns
         -------
@@ -212,7 +212,7 @@ def sinkprop_loss(
         Scores; larger is better. Padded batches have the shape (B, n), flat ones (N,). A partitioned measure
         takes one more axis, of length 2. A last axis of length 1, which many networks output, is dropped from
         (B, n, 1), and from (N, 1) with `offsets` or `qid`.
-    labels : Tensor of the shape of the documents
+    labels : Tensor of shape (B, n) or (N,), or nested
         Relevance, one value per document, not below 0.
     lengths : Tensor of shape (B,), optional
         Number of documents at the start of each row of a padded batch.
@@ -229,17 +229,18 @@ def sinkprop_loss(
     relaxation : str or Relaxation, default "gaussian"
         Map from the scores to the pre-Sinkhorn matrix, by value or by name.
     n_iter : float, default 5
-        Number of Sinkhorn iterations, each of columns, then rows. An additional half iteration normalizes the
-        columns once more.
+        Number of Sinkhorn iterations, each of which normalizes the columns, then the rows. An additional half
+        iteration, as in 5.5, normalizes the columns once more.
     epsilon : float, default 1e-6
         Added to every entry of the pre-Sinkhorn matrix.
     sample_weight : Tensor of the shape of the labels, optional
         Row weights, see `expected_gain`.
     query_weight : Tensor of shape (Q,), optional
-        Query weights, in order of first appearance for `qid`.
+        One weight per query. With `qid`, queries are in the order in which their ids first appear.
     reduction : {"mean", "sum", "none"}, default "mean"
-        Weighted mean over the queries, their sum, or one value per query. A row of a padded batch without a
-        document is not a query: its value is 0 with "none", and the mean does not count it.
+        Weighted mean or weighted sum over the queries, or one weighted value per query. A row of a padded
+        batch that holds no document is not a query: its value is 0 with "none", and the mean does not count
+        it.
     padding : float, default -1
         Label that marks padding if neither `lengths` nor `mask` is given.
     backend : {"auto", "native", "torch"}, default "auto"
@@ -252,8 +253,8 @@ def sinkprop_loss(
     Returns
     -------
     Tensor
-        One number, or one value per query of shape (Q,) with ``reduction="none"``. It has the dtype of the
-        scores, or float32 for half precision.
+        One number, or one value per query of shape (Q,) with ``reduction="none"``. The dtype is
+        that of the scores, or float32 for half-precision scores.
 
     Raises
     ------
@@ -323,7 +324,7 @@ def batch_loss(
 def _ends_graph(scores: Tensor, offsets: Tensor | None, qid: Tensor | None) -> bool:
     """Whether the loss must run outside of the graph of torch.compile.
 
-    In a flat batch the length of the longest query is data, and the shapes of padded tensors depend on it.
+    Flat batches are padded to the longest query, whose length torch.compile does not know.
     """
     flat = offsets is not None or qid is not None
     return bool(torch.compiler.is_compiling() and (flat or scores.is_nested))
@@ -334,7 +335,7 @@ _settings_not_compiled = torch.compiler.disable(_settings)
 
 
 def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reduction: str) -> Tensor:
-    """Values (Q,) of queries, reduced to their sum or mean or kept; weighted if weights are given."""
+    """Mean or sum of the queries' values (Q,), or the values themselves; weighted if weights are given."""
     weight = None
     if query_weight is not None:
         weight = torch.as_tensor(query_weight, device=values.device).to(values.dtype)
@@ -371,7 +372,7 @@ class _BatchGain:
     sample_weight: Tensor | None
 
     def by_kernels(self, scores: Tensor) -> tuple[Floats, Floats]:
-        """Values (Q,) and the gradient of their sum, one row per document of the layout."""
+        """Expected gains (Q,), and the gradient of their sum by the scores, one row per document."""
         settings, layout = self.settings, self.layout
         groups, present = layout.groups()
         documents = None if layout.mask is None else layout.mask.numpy(force=True).reshape(-1)
@@ -389,14 +390,14 @@ class _BatchGain:
         values, gradient = grouped_gain(
             x, y, groups, settings.gain, settings.native, weight, n_threads, power=width
         )
-        gradient *= len(values)  # grouped_gain gives the gradient of the mean
+        gradient *= len(values)  # grouped_gain returns the gradient of the mean, not of the sum
         if present is not None:
             values, of_present = np.zeros(len(present)), values
             values[present] = of_present
         return values, gradient
 
     def by_torch(self, scores: Tensor) -> Tensor:
-        """Values (Q,) in torch's operations."""
+        """Expected gains (Q,) by torch's operations."""
         x, mask = self.layout.pad(scores), self.layout.padded_mask()
         y = self.layout.pad(self.labels).to(x.dtype)
         if mask is not None:
@@ -427,7 +428,7 @@ class _BatchGain:
 
 
 def _at_documents(x: Tensor, documents: Mask | None) -> Floats:
-    """The values of a tensor as a flat array, with 0 at padding."""
+    """The values of a tensor as a flat array, with 0 at padding (where `documents` is False)."""
     array = as_array(x).reshape(-1)
     return array if documents is None else np.where(documents, array, 0.0)
 
@@ -435,7 +436,10 @@ def _at_documents(x: Tensor, documents: Mask | None) -> Floats:
 def _gain_tables(
     gain: Gain, labels: Tensor, mask: Tensor | None, weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Gains (B, n, U) per document and discount, divided by the best ranking's, and discounts (U, n)."""
+    """Gains (B, n, U) of each document under each of U discounts, and the discounts (U, n) by rank.
+
+    If the metric is normalized, the gains of a query are divided by the value of its best ranking.
+    """
     n = labels.shape[-1]
     if gain.separable:
         discounts = _discounts(gain, torch.arange(1, n + 1, device=labels.device).to(labels.dtype))[None]
@@ -463,7 +467,7 @@ def _gain_tables(
 
 
 def _gains(gain: Gain, labels: Tensor) -> Tensor:
-    """Gains G of the labels: in torch's operations for the library's gains, else by their NumPy functions."""
+    """Gain of each label: by torch's operations for the built-in gains, by NumPy for custom gains."""
     if isinstance(gain, NDCG):
         return labels.exp2() - 1 if gain.gain == "exponential" else labels
     if isinstance(gain, Precision):
@@ -476,7 +480,7 @@ def _gains(gain: Gain, labels: Tensor) -> Tensor:
 
 
 def _discounts(gain: Gain, ranks: Tensor) -> Tensor:
-    """Discounts D of the ranks 1, ..., n, computed like `_gains`; torch.compile may not know n."""
+    """Discount at each rank 1, ..., n, computed like `_gains`; under torch.compile, n may be unknown."""
     if isinstance(gain, NDCG):
         D = 1 / torch.log2(ranks.clamp(min=2) if gain.discount == "letor" else ranks + 1)
         return D if gain.k is None else torch.where(ranks <= gain.k, D, 0)

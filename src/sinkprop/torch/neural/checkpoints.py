@@ -17,7 +17,7 @@ _TIMES = 20  # the pause between two checkpoints, as a multiple of the time that
 
 
 class Checkpoint:
-    """A file with the state after an epoch, written so rarely that it takes little of the fit's time."""
+    """File with the state of a fit after an epoch, written so rarely that it takes little of its time."""
 
     def __init__(self, path: str | os.PathLike[str], kind: str, fingerprint: str) -> None:
         self.path, self._kind, self._fingerprint = path, kind, fingerprint

@@ -1,7 +1,7 @@
 """Rows of minibatches, from memory or from a stored set that is read ahead of the training.
 
-A feed numbers its queries and returns their rows, prepared for the network, in any order. `Held` keeps all
-rows in memory. `Streamed` reads a stored set again in every epoch: it shuffles the blocks of the file, fills
+A feed returns the rows of any of its queries, given by index, prepared for the network. `Held` keeps all rows
+in memory. `Streamed` reads a stored set again in every epoch: it shuffles the blocks of the file, fills
 a window with as many blocks as fit, and shuffles the queries of the window. A thread reads the next window
 while the network trains on the current one. So only whole blocks are read, at most two windows are in memory,
 and a minibatch has queries from about thirty places of the file.
@@ -33,9 +33,9 @@ __all__ = ["Feed", "Held", "Rows", "Shard", "Streamed", "ahead", "feed_of", "spa
 
 T = TypeVar("T")
 
-HELD_BYTES = 1 << 28  # stored features up to this size are held in memory
-WINDOW_BYTES = 1 << 28  # features that are shuffled together; two windows are in memory
-_SPAN_ROWS = 1 << 16  # rows that are scored at once for validation
+HELD_BYTES = 1 << 28  # stored features of up to this size are held in memory
+WINDOW_BYTES = 1 << 28  # size of a window, whose queries are shuffled together; at most two are in memory
+_SPAN_ROWS = 1 << 16  # largest number of rows that one call scores for validation
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +48,10 @@ class Shard:
 
 
 class Rows(Protocol):
-    """Rows that several threads can fetch at once by the numbers of their queries."""
+    """Source of rows, fetched by the indices of their queries; several threads may use it in parallel."""
 
     def shards(self, parts: Sequence[Integers]) -> Iterator[Shard]:
-        """One shard per array of query numbers, in order."""
+        """Yield one shard per array of query indices, in order."""
 
 
 class Feed(Protocol):
@@ -68,15 +68,15 @@ class Feed(Protocol):
         """A random order of all queries, cut into windows that are each read from disk in one go."""
 
     def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
-        """One source of rows per set of queries, group by group; a group is read in one go."""
+        """Yield one source of rows per set of queries; the sets of a group are read from disk together."""
 
     def everything(self) -> Rows:
-        """The source of the rows of all queries, for passes in their stored order."""
+        """Source of the rows of all queries, for passes over them in the order in which they are stored."""
 
     def spans(self, spans: Sequence[Integers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
-        """Spans of consecutive queries for validation: their rows, and their labels and weights.
+        """Yield the rows of each span of consecutive queries, and its labels and weights, for validation.
 
-        Rows are prepared for the network if they are a tensor, and raw features if they are an array.
+        Rows are a tensor if they are prepared for the network, and an array if they are raw features.
         """
 
 
@@ -148,7 +148,7 @@ class Streamed:
 
     def windows(self, rng: np.random.Generator) -> list[Integers]:
         found = self._windows(rng)
-        if len(found) == 1:  # the same order as that of `Held`
+        if len(found) == 1:  # then use the same random order as `Held`
             return [rng.permutation(len(self.sizes))]
         return [rng.permutation(window) for window in found]
 
@@ -162,10 +162,10 @@ class Streamed:
         return [np.concatenate([blocks[b] for b in np.sort(part)]) for part in parts]
 
     def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
-        """One source of rows per set of queries, group by group.
+        """Yield one source of rows per set of queries; the sets of a group are read from disk together.
 
-        A thread reads the next group while one is in use. A group too large for memory is read shard by
-        shard.
+        A thread reads the next group while the current one is in use. A group too large for memory is read
+        shard by shard.
         """
 
         def load(group: Sequence[Integers]) -> Rows:
@@ -183,7 +183,7 @@ class Streamed:
         return _Unread(self)
 
     def _loaded(self, queries: Integers) -> Rows:
-        """The rows of these queries, whose numbers increase, in memory and prepared for the network."""
+        """Read the rows of these queries, whose indices increase, and prepare them for the network."""
         sizes = self.sizes[queries]
         n = int(sizes.sum())
         features = torch.empty((n, self.data.n_features), dtype=self._preparation.dtype)
@@ -203,7 +203,7 @@ class Streamed:
         return _Loaded(queries, sizes, ends[:-1], features, labels)
 
     def shard(self, queries: Integers) -> Shard:
-        """The given queries, read from disk at once."""
+        """Read the given queries from disk as one shard."""
         part = self.data.take(queries)
         return Shard(self._preparation(part.X), torch.from_numpy(part.y), None)
 
@@ -249,7 +249,7 @@ def feed_of(data: Data, preparation: Preparation, threads: int = 1) -> Held | St
 
 
 def spans_of(feed: Feed) -> list[Integers]:
-    """Cut all queries, in order, into spans that are scored at once for validation."""
+    """Cut all queries, in order, into spans, each of which one call scores for validation."""
     return cut(np.arange(len(feed.sizes)), feed.sizes, _SPAN_ROWS) if len(feed.sizes) else []
 
 
@@ -275,7 +275,7 @@ def training_moments(
 
 
 def _chunk_moments(data: Data, chunks: range, transform: str, threads: int) -> list[Moments]:
-    """Moments of the chunks of consecutive rows with these numbers."""
+    """Moments of the chunks with these indices, of MOMENT_ROWS consecutive rows each."""
     ends = offsets_of(sizes_of(data))
 
     def of(chunk: int) -> Moments:
@@ -291,7 +291,7 @@ def _chunk_moments(data: Data, chunks: range, transform: str, threads: int) -> l
 
 
 def _rows_of(queries: Integers, starts: Integers, sizes: Integers) -> Integers:
-    """Row numbers of these queries, query by query."""
+    """Indices of the rows of these queries, query by query."""
     counts = sizes[queries]
     ends = np.cumsum(counts)
     rows: Integers = np.arange(int(ends[-1])) + np.repeat(starts[queries] - (ends - counts), counts)

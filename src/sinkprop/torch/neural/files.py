@@ -33,7 +33,7 @@ from sinkprop.model_files import NETWORK_OPENING, Model, ModelFileError, model_b
 __all__ = ["read_network", "write_network"]
 
 FORMAT_VERSION = 1
-_MAX_HEADER = 100_000_000  # safetensors' own limit
+_MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors format
 
 _DIGEST = slice(8 + len(NETWORK_OPENING), 8 + len(NETWORK_OPENING) + 64)
 _DTYPES = {
@@ -59,7 +59,7 @@ def write_network(
     *,
     about: dict[str, Any] | None = None,
 ) -> None:
-    """Write a file of tensors and of a model's kind, state and description, in one atomic step.
+    """Write tensors and a model's kind, state and description to a file, which appears in one atomic step.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -87,7 +87,7 @@ def write_network(
         "sha256": "0" * 64, "format": "sinkprop-network", "version": str(FORMAT_VERSION), "model": text
     }  # fmt: skip
     header = json.dumps({"__metadata__": metadata} | entries, separators=(",", ":")).encode("ascii")
-    header += b" " * (-len(header) % 8)  # the tensors begin at a multiple of 8
+    header += b" " * (-len(header) % 8)  # pad, so that the tensors begin at a multiple of 8 bytes
     if len(header) > _MAX_HEADER:
         raise ValueError(f"state makes a header of {len(header)} bytes; a file may have {_MAX_HEADER}.")
     start = len(header).to_bytes(8, "little") + header
@@ -104,8 +104,8 @@ def write_network(
 def read_network(path: StrPath, *, kind: str | None = None) -> tuple[Model, dict[str, Tensor]]:
     """Read the model and the tensors that `write_network` wrote.
 
-    Raises a ModelFileError of one line that names the file if it is not a network file, has another kind or a
-    newer format, or is not byte for byte as it was written.
+    Raises a ModelFileError, whose message of one line names the file, if the file is not a network file, is
+    of another kind, has a newer format, or was changed after it was written.
     """
     name = os.fsdecode(path)
     with open(path, "rb") as handle:
@@ -124,7 +124,7 @@ def is_network_file(start: bytes) -> bool:
 
 
 def _bytes_of(tensor: Tensor) -> Any:
-    """The bytes of a tensor, in C order, without a copy where it is contiguous."""
+    """The bytes of a tensor, in C order, without a copy if it is contiguous."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
 
@@ -140,7 +140,7 @@ def _parse_file(handle: Any) -> tuple[Model, dict[str, Tensor]]:
     if length > _MAX_HEADER or (stat.S_ISREG(found.st_mode) and 8 + length > found.st_size):
         raise ModelFileError("is damaged: it is cut off in its header, or the header's length was changed.")
     header = start[8:] + handle.read(length - len(NETWORK_OPENING))
-    # read before it is checked; a file with more data than the header says fails the checksum
+    # All data are read before they are checked. Data beyond those that the header lists fail the checksum.
     body = handle.read()
     digest = hashlib.sha256(start[:8] + header[: len(NETWORK_OPENING)])
     digest.update(header[len(NETWORK_OPENING) + 64 :])

@@ -40,13 +40,16 @@ if TYPE_CHECKING:
 
 __all__ = ["FittedNetwork", "fit_ranker", "scoring_of"]
 
-# parameters that do not change the network
+# parameters that do not change the network, and random_state, which is recorded as the seed
 _OF_THE_RUN = ("checkpoint", "on_epoch", "n_threads", "verbose", "distributed", "metric", "random_state")
 
 
 @dataclass(frozen=True, eq=False)
 class FittedNetwork:
-    """Result of a fit; `overflow` is the error that ended it if a network of earlier epochs is kept."""
+    """Result of a fit.
+
+    overflow  Error that ended the fit, if scores overflowed; the network is the best of the epochs before it.
+    """
 
     module: nn.Module
     preparation: Preparation
@@ -102,7 +105,7 @@ def fit_ranker(
 
     mean = mean_criterion(held_out, feeds) if validated_on else None
     on_training = None
-    if plan.n_outputs == 1:  # the assignments of a partitioned measure would take as long as an epoch
+    if plan.n_outputs == 1:  # ranking by a partitioned measure would take as long as an epoch
         on_training = mean_criterion([] if part is None else [part], [] if feed is None else [feed])
     checkpoint, resumed = None, None
     with processes.together():
@@ -148,7 +151,7 @@ def scoring_of(ranker: NeuralRanker, preparation: Preparation, relaxation: Relax
 
 
 def _agreed(ranker: NeuralRanker, data: Data, validation: Sequence[Data], processes: OneProcess) -> _Agreed:
-    """Check the parameters, and that all processes have the same where they must."""
+    """Check the parameters, and that all processes agree on what must be the same for all."""
     with processes.together():
         if data.sample_weight is not None and not data.sample_weight.sum() > 0:
             raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
@@ -187,7 +190,7 @@ def _agreed(ranker: NeuralRanker, data: Data, validation: Sequence[Data], proces
 def _preparation(
     ranker: NeuralRanker, part: Data | None, n_threads: int, processes: OneProcess
 ) -> Preparation:
-    """Transform and scaling of the features, from the moments of the training rows if they are needed."""
+    """Transform and scaling of the features, from the moments of the training rows if scaling needs them."""
     transform, n_features, moments = ranker.input_transform, ranker.n_features_in_, None
     if ranker.normalization == "standard":
         moments = training_moments(part, n_features, transform, n_threads, processes)
@@ -208,7 +211,7 @@ def _criterion(ranker: NeuralRanker, data: Data, convention: Any) -> tuple[Crite
 
 
 def _checkpoint(ranker: NeuralRanker, module: nn.Module, agreed: _Agreed) -> Checkpoint:
-    """The checkpoint file of this fit, with a fingerprint that no other fit shares."""
+    """The checkpoint file of this fit, with a fingerprint of its data, parameters and initial network."""
     assert ranker.checkpoint is not None
     parameters = _parameters_in_words(ranker, agreed.seed, agreed.criterion)
     weights = [x.numpy(force=True) for x in module.state_dict().values()]
@@ -223,6 +226,6 @@ def _parameters_in_words(ranker: NeuralRanker, seed: int, criterion: str) -> str
     gain, network = as_gain(ranker.gain), as_network(ranker.network)
     given["gain"] = name_of(gain.gain) if isinstance(gain, RankLinear) else str(gain)
     given["loss"] = name_of(ranker.loss)
-    given["network"] = network if isinstance(network, MLP) else None  # a module is compared separately
+    given["network"] = network if isinstance(network, MLP) else None  # other networks are compared separately
     given["optimizer"] = as_optimizer(ranker.optimizer)
     return repr((sorted(given.items()), seed, criterion))

@@ -180,7 +180,7 @@ Network: TypeAlias = MLP | nn.Module | Callable[[int], nn.Module]
 
 
 def as_network(value: Any) -> Network:
-    """The network for a ranker's parameter: the value itself, or `MLP` with its defaults for None."""
+    """The network for the parameter `network` of a ranker: the value itself, or `MLP()` for None."""
     if value is None:
         return MLP()
     if value is MLP or not callable(value):  # module classes are valid functions, but the class MLP is not
@@ -195,7 +195,7 @@ def as_network(value: Any) -> Network:
 def build_module(
     network: Network, rows: NDArray[Any], preparation: Preparation, n_outputs: int, seed: int
 ) -> nn.Module:
-    """A new module to be trained, which shares nothing with `network`, tested on the rows of one query."""
+    """Create the module to be trained, as a copy if `network` is a module; test it on one query's rows."""
     n, n_features = rows.shape
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Optimizers of a network as values, and the steps of Adam."""
+"""Settings of the optimizers of a network, and the steps of Adam."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ Optimizer = Adam | LBFGS
 
 
 def as_optimizer(value: Any) -> Optimizer:
-    """The optimizer for a ranker's parameter: the value itself, or Adam with its defaults for None."""
+    """The optimizer for the parameter `optimizer` of a ranker: the value itself, or `Adam()` for None."""
     if value is None:
         return Adam()
     if not isinstance(value, Adam | LBFGS):
@@ -166,7 +166,7 @@ def as_optimizer(value: Any) -> Optimizer:
 
 
 def optimizer_record(optimizer: Optimizer) -> dict[str, Any]:
-    """An optimizer as plain data.
+    """An optimizer as a dictionary of plain values.
 
     >>> optimizer_record(LBFGS(5))
     {'type': 'LBFGS', 'max_iter': 5, 'weight_decay': 0.0}
@@ -175,7 +175,7 @@ def optimizer_record(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def optimizer_from(record: dict[str, Any]) -> Optimizer:
-    """The optimizer of a record; raises a KeyError, TypeError or ValueError for an invalid record."""
+    """Inverse of `optimizer_record`; raises a KeyError, TypeError or ValueError for an invalid record."""
     settings = dict(record)
     kind: Any = {"Adam": Adam, "LBFGS": LBFGS}[settings.pop("type")]
     made: Optimizer = kind(**settings)

@@ -20,15 +20,15 @@ TRANSFORMS = ("log1p", "none")
 MOMENT_ROWS = 1 << 15  # rows of a chunk whose moments are computed together
 
 _KEPT_BYTES = 1 << 30  # features up to this size are prepared once, larger ones minibatch by minibatch
-_CHUNK = 1 << 10  # rows; few enough for the caches, since new memory costs more than the logarithms
+_CHUNK = 1 << 10  # rows prepared in one buffer that fits the caches; new memory takes longer than logarithms
 
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
     """Preparation of features for the network: the transform, then the feature scaling.
 
-    transform  "log1p": sign(x) log(1 + |x|), or "none". If the scaling is by query, transform and scaling
-               have been applied earlier.
+    transform  "log1p": sign(x) log(1 + |x|), or "none". If features are scaled by query, both steps have
+               been applied before, and only the dtype is changed.
     """
 
     transform: str
@@ -51,7 +51,7 @@ class Preparation:
             if standard:
                 rows.sub_(shift).mul_(factor)
             out[start : start + _CHUNK] = rows
-        # A finite sum shows quickly that all values are finite; an infinite one may only be its own overflow.
+        # A finite sum shows quickly that all values are finite. Otherwise the sum alone may have overflowed.
         if not bool(out.sum().isfinite()) and not bool(out.isfinite().all()):
             row, column = (~out.isfinite()).nonzero()[0].tolist()
             raise ValueError(
@@ -62,24 +62,24 @@ class Preparation:
         return out
 
     def kept(self, X: NDArray[Any]) -> Tensor | NDArray[Any]:
-        """The rows, prepared once for repeated use; unchanged if that would take too much memory."""
+        """The rows, prepared in advance for repeated use; `X` itself if that would take too much memory."""
         return self(X) if X.size * self.dtype.itemsize <= _KEPT_BYTES else X
 
 
 def transformed(X: NDArray[Any], transform: str) -> NDArray[Any]:
-    """Features after the transform; "log1p" keeps small numbers and takes the logarithm of large ones."""
+    """Features after the transform: sign(x) log(1 + |x|) for "log1p", unchanged for "none"."""
     return np.copysign(np.log1p(np.abs(X)), X) if transform == "log1p" else X
 
 
 def _log1p(rows: Tensor) -> None:
-    """Apply the transform in place, by torch, whose logarithm takes a third of the time of NumPy's."""
+    """Apply the transform "log1p" in place, by torch, whose logarithm takes a third of NumPy's time."""
     signs = rows.clone()
     rows.abs_().log1p_().copysign_(signs)
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Number of rows, their mean (D,), and the sum of their squared distances from the mean (D,)."""
+    """Number of rows; for each feature, their mean (D,) and sum of squared distances from the mean (D,)."""
 
     n: int
     mean: Floats
@@ -107,7 +107,7 @@ class Moments:
         )
 
     def vector(self) -> Floats:
-        """The numbers as one vector (1 + 2 D,), to be sent between processes."""
+        """The moments as one vector (1 + 2 D,), to be sent between processes."""
         return np.concatenate([[float(self.n)], self.mean, self.square])
 
     @classmethod
@@ -119,7 +119,10 @@ class Moments:
 def make_preparation(
     transform: str, normalization: str, moments: Moments | None, n_features: int, dtype: torch.dtype
 ) -> Preparation:
-    """The preparation with these names; only "standard" needs the moments of the training rows."""
+    """The preparation with a transform and a feature scaling, both given by name.
+
+    moments  Moments of the training rows after the transform; needed only for "standard".
+    """
     mean, std = np.zeros(n_features), np.ones(n_features)
     if moments is not None:
         mean, std = moments.mean, np.sqrt(moments.square / max(moments.n, 1))

@@ -31,23 +31,29 @@ from sinkprop.torch.neural.scoring import NetworkOverflowError
 __all__ = ["OneProcess", "Processes", "RankError", "Said", "processes_of", "rank_here"]
 
 
-LANES = 16  # parts of a minibatch whose gradients are summed separately; more processes would have no work
+# Largest number of lanes, the parts of a minibatch whose gradients are summed separately. If there are more
+# processes than lanes, some have no work.
+LANES = 16
 
 _SAME_INTERRUPT = 5.0  # seconds within which a second interrupt counts as the same one
 
-_FINE, _INTERRUPTED, _OVERFLOWED, _FAILED = range(4)  # larger is more severe
+_FINE, _INTERRUPTED, _OVERFLOWED, _FAILED = range(4)  # outcome of a block; larger is more severe
 _MODES = ("shared", "own")
 
 
 class RankError(RuntimeError):
-    """Error for a distributed fit that ended because another rank failed, or ended without an answer.
+    """Error for a distributed fit that ended because another rank failed or does not answer.
 
-    The message names the rank and has its error in one line.
+    If a rank failed, the message names that rank and gives its error in one line.
     """
 
 
 class Said:
-    """Numbers exchanged at the end of a `together` block: `values` of this process, `heard` of all."""
+    """Numbers that the processes exchange at the end of a `together` block.
+
+    values  Numbers that this process sends, at most LANES.
+    heard   Numbers that all processes sent, one row per process.
+    """
 
     def __init__(self) -> None:
         self.values: Sequence[float] = ()
@@ -61,17 +67,21 @@ class OneProcess:
 
     @contextmanager
     def together(self) -> Iterator[Said]:
-        """A block that each process runs by itself; afterwards `heard` has the `values` of all processes."""
+        """A block that each process runs by itself; at its end the processes exchange errors and `values`."""
         said = Said()
         yield said
         said.heard = np.array([said.values])
 
     def share(self, n: int) -> range:
-        """The share of this process in n pieces of work on the same queries."""
+        """Indices of this process's share of n pieces of work, if all processes have the same queries."""
         return range(n)
 
     def gradient(self, parts: Sequence[Tensor], n: int, like: Tensor) -> Tensor:
-        """The sum, in order, of n parts of the shape of `like`, of which this process has its share."""
+        """The sum, in a fixed order, of the parts of a gradient that all processes have computed.
+
+        parts  Parts of this process, each of the shape of `like`.
+        n      Number of parts in all processes, if they have the same queries.
+        """
         if not len(parts):
             return torch.zeros_like(like)
         total = parts[0]
@@ -95,24 +105,24 @@ class OneProcess:
         """Replace the tensors by those of rank 0."""
 
     def average(self, tensors: Mapping[str, Tensor], weight: float) -> None:
-        """Replace the tensors by their weighted mean over the processes; integers by their maximum."""
+        """Replace the tensors by their weighted mean over the processes; integer tensors by the maximum."""
 
     def same(self, facts: Mapping[str, Any]) -> None:
-        """Raise an error in all processes, with its name, if a fact is not the same in all of them."""
+        """Raise a ValueError that names the fact, in all processes, if a fact differs between processes."""
 
     def state(self, tensors: dict[str, Tensor] | None, record: Any) -> tuple[dict[str, Tensor], Any] | None:
-        """The tensors and the record of rank 0, or None if it has none."""
+        """Send the tensors and the record of rank 0 to all processes; None if rank 0 has no tensors."""
         return None if tensors is None else (tensors, record)
 
     def texts(self, text: str) -> list[str]:
-        """The texts of all processes."""
+        """The texts of all processes, in order of rank."""
         return [text]
 
 
 class Processes(OneProcess):
     """The processes of torch.distributed's default group.
 
-    own  Whether every process has its own queries. Otherwise all have the same ones and share the work.
+    own  Whether every process has its own queries. Otherwise all have the same queries and share the work.
     """
 
     def __init__(self, own: bool) -> None:
@@ -129,8 +139,8 @@ class Processes(OneProcess):
         """A block in which Ctrl-C takes effect at the end of the current `together` block.
 
         torchrun forwards the interrupt to processes that have received it from the terminal already, so a
-        second one within a few seconds counts as the same. A later one takes effect at once, since the work
-        that it interrupts may have hung.
+        second interrupt within a few seconds counts as the same one. A later interrupt takes effect
+        immediately, since the block may have hung.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -173,7 +183,7 @@ class Processes(OneProcess):
         said.heard = heard[:, 1:]
 
     def _failure(self, codes: Floats, error: BaseException | None) -> BaseException:
-        """The error that ends the fit in this process: the most severe one of all, its own if it ties."""
+        """The error to raise in this process: the most severe of all processes, in a tie its own."""
         lines = self.texts("" if error is None else _line(error))
         gravest = int(codes.max())
         if _code(error) != gravest or error is None:

@@ -35,8 +35,8 @@ __all__ = [
 ]
 
 
-_CHUNK = 1 << 13  # rows
-_TOP = 200  # documents to which the Hungarian algorithm is applied when a partitioned measure ranks
+_CHUNK = 1 << 13  # rows per call of the network
+_TOP = 200  # top documents per query that the Hungarian algorithm ranks under a partitioned measure
 
 
 class NetworkOverflowError(ArithmeticError):
@@ -53,9 +53,9 @@ class Scoring:
     """Rules by which the outputs of a network become scores and ranks.
 
     relaxation       Relaxation of the loss; with None, the network has one output per document.
-    n_iter, epsilon  Sinkhorn normalization of the loss.
+    n_iter, epsilon  Parameters of the loss's Sinkhorn normalization.
     exact            See `network_scores`.
-    n_threads        Number of threads; None uses all cores of the machine.
+    n_threads        Number of threads; None for the default of `expected_gain`.
     """
 
     preparation: Preparation
@@ -70,7 +70,7 @@ class Scoring:
         return 1 if self.relaxation is None else self.relaxation.width
 
     def outputs(self, module: nn.Module, X: Any, groups: Groups | None) -> Floats:
-        """Outputs (N,) or (N, 2) of the network for rows, prepared ones (a tensor) or raw ones (an array)."""
+        """Outputs (N,) or (N, 2) of the network for X: a tensor of prepared rows, or an array of raw ones."""
         rows = None if groups is None else groups.rows
         theta = network_scores(
             module,
@@ -96,7 +96,7 @@ class Scoring:
         return scores
 
     def ranks(self, module: nn.Module, X: Any, groups: Groups) -> Integers:
-        """Ranks (N,) of the rows in their queries under a partitioned measure, by assignment."""
+        """Ranks (N,) of the rows in their queries, by assigning rows to ranks under a partitioned measure."""
         assert self.relaxation is not None
         theta = self.outputs(module, X, groups)
         settings: dict[str, Any] = {"n_iter": self.n_iter, "epsilon": self.epsilon, "top": _TOP}
@@ -120,11 +120,12 @@ def network_scores(
     exact: bool,
     n_threads: int = 1,
 ) -> Floats:
-    """Scores (N,), or (N, 2), of rows, which are sorted by query if offsets are given.
+    """Scores of the rows, (N,), or (N, 2) if `n_outputs` is 2.
 
-    exact  Run the module in double precision and round the scores to single precision. Then documents with
-           the same features have the same score, independent of the other rows. In single precision the last
-           bits depend on the position of a row in the matrix.
+    offsets  Offsets of the queries, by which the rows must be sorted; None if the queries are not known.
+    exact    Run the module in double precision and round the scores to single precision. Then documents with
+             the same features have the same score, independent of the other rows. In single precision the
+             last bits of a score depend on the position of its row in the matrix.
     """
     listwise = takes_offsets(module)
     n = len(rows)
@@ -171,7 +172,10 @@ def network_scores(
 
 
 def checked_scores(scores: Any, n: int, n_outputs: int) -> Tensor:
-    """Scores (N,) or (N, 2) of a network that may return (N, 1); raises a ValueError for other shapes."""
+    """Check the scores that a network returned, and drop the last axis of (N, 1).
+
+    Raises a ValueError unless they are floating-point numbers of shape (N,), (N, 1) or (N, 2), as required.
+    """
     if isinstance(scores, Tensor) and scores.is_floating_point():
         if n_outputs == 1 and scores.shape == (n, 1):
             return scores.squeeze(1)
@@ -197,7 +201,10 @@ _users, _before = 0, 1
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """A context in which torch's operations use one thread each; the last one to end restores the number."""
+    """A context in which each torch operation uses one thread.
+
+    If such contexts overlap, the last one to exit restores the previous number of threads.
+    """
     global _users, _before  # noqa: PLW0603
     with _lock:
         if not _users:

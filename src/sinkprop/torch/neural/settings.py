@@ -73,7 +73,7 @@ def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation |
         gain, relaxation = as_gain(ranker.gain), as_relaxation(ranker.relaxation)
         settings = LossSettings(gain, relaxation, ranker.n_iter, ranker.epsilon, n_threads=1)
 
-        @cache  # one entry per sigma
+        @cache  # holds one entry per sigma
         def sharpened(sigma: float | None) -> LossSettings:
             if sigma is None or not isinstance(relaxation, SmoothedIndicator):
                 return settings
@@ -126,7 +126,7 @@ def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation |
 
 
 def _geometric(sigma: Any, n_epochs: int) -> tuple[float, ...]:
-    """The sigma of each epoch: one for all epochs, or a geometric progression from the first to the last."""
+    """The width of each epoch: one number for all, or a geometric progression between the two given ones."""
     ends = [sigma, sigma] if isinstance(sigma, Real) else sigma
     if (
         not isinstance(ends, Sequence | np.ndarray)
@@ -142,7 +142,7 @@ def _geometric(sigma: Any, n_epochs: int) -> tuple[float, ...]:
 
 
 def name_of(function: Any) -> str:
-    """The name of a function or of an object's class, with its settings where they are accessible."""
+    """The name of a function or of an object's class, with the settings of a `partial` or an `nn.Module`."""
     if isinstance(function, str):
         return function
     if isinstance(function, partial):

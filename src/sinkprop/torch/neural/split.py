@@ -53,7 +53,10 @@ def divided(
 
 
 def _counting(data: Data, queries: Integers, processes: OneProcess) -> Data | None:
-    """The queries whose weight is above 0; None if this process has no such query."""
+    """Select those of `queries` whose weight is above 0; None if this process has no such query.
+
+    Raises a ValueError if no process has one.
+    """
     weight = data.query_weight
     kept = queries if weight is None else queries[weight[queries] > 0]
     n = np.array([float(len(kept))])

@@ -26,10 +26,10 @@ __all__ = ["Data", "StoredSet", "digest_of", "largest_label", "sizes_of"]
 class StoredSet:
     """Some queries of a stored set: the counterpart on disk of `TrainingSet`.
 
-    numbers       (Q,) numbers of the queries in the stored set, increasing
+    numbers       (Q,) indices of the queries in the stored set, increasing
     query_weight  (Q,) weights of these queries, or None
     by_query      Transform that precedes feature scaling by query; None if features are not scaled by query.
-    columns       Column of each training feature in the stored set; None if the order is the same.
+    columns       Index of each training feature's column in the stored set; None if the order is the same.
     """
 
     stored: StoredQueries
@@ -38,7 +38,7 @@ class StoredSet:
     by_query: str | None = None
     columns: list[int] | None = None
 
-    sample_weight = None  # a stored set has none
+    sample_weight = None  # a stored set has no row weights
 
     @classmethod
     def of(cls, stored: StoredQueries, who: str, by_query: str | None) -> StoredSet:
@@ -67,16 +67,16 @@ class StoredSet:
 
     @property
     def n_bytes(self) -> int:
-        """Size of the features as they are stored."""
+        """Size of the features in bytes, as they are stored."""
         return 4 * self.n_rows * self.n_features
 
     @cached_property
     def blocks(self) -> Integers:
-        """Number of the block that contains each query, (Q,)."""
+        """Index of the block that contains each query, (Q,)."""
         return np.searchsorted(self.stored.block_queries, self.numbers, side="right") - 1
 
     def select(self, queries: Integers) -> StoredSet:
-        """The queries at these positions, in the order of this set."""
+        """Select the queries at these positions, kept in the order of this set."""
         chosen = np.zeros(self.n_queries, dtype=bool)
         chosen[queries] = True
         weight = None if self.query_weight is None else self.query_weight[chosen]

@@ -43,8 +43,9 @@ from sinkprop.torch.neural.scoring import (
 __all__ = ["Watch", "fit_network"]
 
 
-_EVERY = 4  # epochs per evaluation of the training queries, which takes a fifth of an epoch's time
-_SHARD_DOCUMENTS = 2048  # few enough for the caches, many enough to outweigh the overhead of a step
+_EVERY = 4  # epochs between evaluations of the training queries, each a fifth of an epoch's time
+# Documents per shard: few enough for the caches, many enough to outweigh the overhead of a step.
+_SHARD_DOCUMENTS = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +54,10 @@ class Watch:
 
     criterion             Name of the criterion, for the record of the fit.
     validated_on          Description of the validation queries, for the record of the fit.
-    validation_criterion  Criterion of a module on the validation queries; None takes the last epoch.
-    training_criterion    The same on the training queries, for the record; None leaves it out.
-    resumed               State of an unfinished fit, which then continues to the same result, or None.
-    on_state              Called with the state and False after each epoch, and with True on an interrupt.
+    validation_criterion  Criterion of a module on the validation queries; if None, the last epoch is taken.
+    training_criterion    Criterion of a module on the training queries, for the record; None leaves it out.
+    resumed               State of an unfinished fit that is to be continued, or None for a new fit.
+    on_state              Called with (state, False) after each epoch, and with (state, True) on an interrupt.
     on_epoch              Called with each finished epoch.
     notify                Updates the progress line.
     """
@@ -96,7 +97,7 @@ class _Trainer:
     ) -> None:
         self._module, self._plan, self._pool, self._processes = module, plan, pool, processes
         self._takes_offsets = takes_offsets(module)
-        self._parallel: bool | None = None  # not known before the network has run once
+        self._parallel: bool | None = None  # whether lanes may run in parallel; found in the first run
         self._feed = feed
         self._sizes = np.empty(0, np.int64) if feed is None else feed.sizes
         weight = None if feed is None else feed.weight
@@ -116,7 +117,7 @@ class _Trainer:
         self._adam: AdamSteps | None = None
         if isinstance(plan.optimizer, Adam):
             self._adam = AdamSteps(plan.optimizer, self._flat, self._decayed)
-        self._runs = 0  # shards since the processes last had the same network
+        self._runs = 0  # number of shards computed since the processes last had the same network
 
     def run(self, watch: Watch) -> NetworkFit:
         plan, processes, validate, on_state = (
@@ -183,7 +184,7 @@ class _Trainer:
         training = None
         if watch.training_criterion is not None and (number == 0 or (number + 1) % _EVERY == 0):
             training = watch.training_criterion(self._module)
-        # all processes continue with rank 0's numbers, since theirs may differ in the last bits
+        # all processes continue with rank 0's numbers, since those of others may differ in the last bits
         mine = np.array([loss, value, time.perf_counter() - began])
         loss, value, seconds = self._processes.first(mine).tolist()
         return Epoch(loss, value, self._plan.sigmas[number], seconds, training=training)
@@ -278,7 +279,7 @@ class _Trainer:
             value = asked(x)[0]
             processes.first(np.zeros(len(x) + 1))
             return value
-        # Rank 0 runs L-BFGS; the others compute their share of each loss that it asks for, until it ends.
+        # Rank 0 runs L-BFGS. Until it ends, the others compute their share of each loss that it asks for.
         value, blank = math.nan, np.zeros(len(self._flat) + 1)
         while (sent := processes.first(blank))[-1]:
             value = loss(sent[:-1])[0]
@@ -287,7 +288,7 @@ class _Trainer:
     def _gradient(
         self, lanes: _Lanes, sources: Iterator[Rows | None], share: float, epoch: int, step: int
     ) -> tuple[float, Tensor]:
-        """Sum of share * weight * loss over the queries of the batch, and its gradient."""
+        """Sum of share * weight * loss over a minibatch's queries in all processes, and its gradient."""
         with self._processes.together() as said:
             rows = next(sources, None)
             parts = [] if rows is None else self._of_lanes(lanes, rows, share, epoch, step)
@@ -341,7 +342,7 @@ class _Trainer:
         rng: np.random.Generator,
         epoch: int,
     ) -> tuple[float, Tensor]:
-        """Loss and gradient of one shard, multiplied by `share` and the weight of its queries."""
+        """Loss and gradient of one shard, multiplied by `share` and the total weight of its queries."""
         offsets = torch.from_numpy(offsets_of(self._sizes[queries]))
         seed = int(rng.integers(2**63))
         if self._parallel is False:
@@ -414,7 +415,11 @@ class _Trainer:
 
 @dataclass(frozen=True, eq=False)
 class _Lanes:
-    """A minibatch of n lanes, with the lanes of this process as lists of (shard number, queries)."""
+    """A minibatch, cut into lanes of shards.
+
+    mine  Lanes of this process; each is a list of shards, (index of the shard in the minibatch, its queries).
+    n     Number of lanes, including those of processes that share the same queries.
+    """
 
     mine: list[list[tuple[int, Integers]]]
     n: int
@@ -427,7 +432,7 @@ class _Lanes:
 
 
 def _shards(batch: Integers, sizes: Integers, budget: int) -> list[Integers]:
-    """Cut the queries, in order, into parts of about equally many documents, each about the budget.
+    """Cut the queries, in order, into parts of about `budget` documents each, of similar size.
 
     >>> [part.tolist() for part in _shards(np.array([0, 1, 2, 3]), np.array([3, 1, 2, 2]), 4)]
     [[0, 1], [2, 3]]

@@ -41,8 +41,8 @@ def graded(
 class MeanCriterion:
     """A function of a network: the mean criterion over the queries of some feeds.
 
-    scores        scores(network, rows, offsets of their queries), the scores of the rows
-    criterion_of  criterion_of(queries, scores), the criterion of each query
+    scores        Function scores(network, rows, offsets of the queries) that returns the scores of the rows.
+    criterion_of  Function criterion_of(queries, scores) that returns the criterion of each query.
 
     Processes with the same queries share the work, and the mean is the same to the last bit as with one
     process. With processes that have their own queries, the mean is over the queries of all processes.
