@@ -58,8 +58,9 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
-NETWORK_OPENING = b'{"__metadata__":{"sha256":"'  # after eight bytes: safetensors, with sinkprop's checksum
-MAX_BYTES = 2**28  # JSON is for models of thousands of numbers; this is some ten million
+# The bytes 8 to 34 of a saved network: a safetensors file whose metadata begin with sinkprop's checksum.
+NETWORK_OPENING = b'{"__metadata__":{"sha256":"'
+MAX_BYTES = 2**28  # enough for some ten million numbers; models in this format have thousands
 
 _OPENING = re.compile(rb'\{\n  "format": "sinkprop-model",\n  "version": ([1-9][0-9]{0,8}),\n')
 _CLOSING = re.compile(rb'  "sha256": "([0-9a-f]{64})"\n\}\n')
@@ -74,7 +75,7 @@ _FLOATS = ("float16", "float32", "float64")
 _DTYPES = ("bool", *_INTEGERS, *_FLOATS, "str")
 
 _DEEPEST = 64
-_WIDEST_INT = 2048  # bits: 617 digits, below the smallest limit that Python allows to be set
+_WIDEST_INT = 2048  # in bits: 617 digits, fewer than the lowest limit of digits that Python can be set to
 _WIDTH = 110
 # Array entries per line: a fixed count rather than a width, so that a changed weight changes one line.
 _PER_LINE = {"b": 10, "i": 10, "u": 10, "f": 5, "U": 1}
@@ -323,8 +324,9 @@ def _item_texts(flat: NDArray[Any], name: str, where: str) -> list[str]:
     numbers = flat.tolist()
     texts = [repr(x) if isfinite(x) else f'"{x!r}"' for x in numbers]
     if name != "float64":
-        # The text is read as a double, which is then rounded. A short text that lies next to the midpoint of
-        # two neighbors can round to the wrong one; the text of the number as a double cannot.
+        # A reader turns the text into a double and rounds it to the array's type. The shortest text of a
+        # float16 or float32 may lie next to the midpoint of two numbers, and then round to the wrong one. In
+        # this case the text of the number as a double is kept.
         native = flat.astype(flat.dtype.newbyteorder("="))
         for i, x in enumerate(native):
             if isfinite(x):
@@ -418,7 +420,7 @@ def _finite(text: str) -> float:
 def _whole(text: str) -> int:
     if len(text) > 1 + len(
         str(2**_WIDEST_INT)
-    ):  # the time to read a number grows with the square of its length
+    ):  # the time to parse a number grows with the square of its length
         raise ValueError(f"the whole number {text[:20]}... has more than {_WIDEST_INT} bits")
     return int(text)
 
@@ -467,7 +469,7 @@ def _decode_array(value: dict[str, Any], where: str) -> NDArray[Any]:
     array = _decode_items(data, name, where)
     try:
         return array.reshape(shape)
-    except (ValueError, OverflowError):  # too many axes, or axes too long beside one of length 0
+    except (ValueError, OverflowError):  # too many axes, or an empty array with an axis that is too long
         raise ValueError(f"{where} has the shape {shape!r}, which no array can have") from None
 
 
@@ -478,7 +480,7 @@ def _decode_items(data: list[Any], name: str, where: str) -> NDArray[Any]:
     if name == "str" and types <= {str}:
         _check_text_array(data, where)
         strings = np.array(data, dtype=np.str_)
-        if strings.tolist() == data:  # NumPy drops U+0000 at the end
+        if strings.tolist() == data:  # False if a string ends with U+0000, which NumPy drops
             return strings
     if name in _INTEGERS and types <= {int}:
         limits = np.iinfo(name)

@@ -34,8 +34,8 @@ class AdaRankRanker(LinearBaseline):
 
     E(q) is the measure of a feature's ranking of query q, and P is a distribution over queries. Every round
     takes the feature with the best mean of E under P and adds it with the weight
-    1/2 ln(sum P (1 + E) / sum P (1 - E)). The next P is proportional to exp(-E) of the sum so far, so that
-    queries that the sum ranks badly count more.
+    1/2 ln(sum P (1 + E) / sum P (1 - E)). The next P(q) is proportional to exp(-E(q)), where E(q) is the
+    measure of the ranking by the sum so far, so that queries that the sum ranks badly count more.
 
     Parameters
     ----------
@@ -48,13 +48,14 @@ class AdaRankRanker(LinearBaseline):
     both_directions : bool, default False
         Whether a feature may also rank its smallest value first. In the paper, the largest is always first.
     n_rounds : int, optional
-        Number of rounds, which is the number of candidates. None means 100, or 500 for "ranklib", as in
-        RankLib.
+        Number of rounds. The model after each round is a candidate. None means 100, or 500 for "ranklib", as
+        in RankLib.
     tolerance : float, default 0.002
-        For "ranklib": decrease of the training performance at which a phase ends.
+        For "ranklib": decrease of the mean measure on the training queries at which a round is undone and a
+        phase of RankLib's search ends.
     selection : str or Selection, default "validation"
-        How the round is chosen: a `Selection`, or the name of its method. Unless it names a criterion, the
-        criterion is `measure`.
+        How the candidate is chosen: a `Selection`, or the name of its method. Unless it names a criterion,
+        the criterion is `measure`.
     normalization : {"standard", "query", "none"}, default "none"
         Feature scaling; see `SinkPropRanker`. Since normalized features are summed, features on different
         scales need "query" or "standard". LETOR's features are already on one scale.
@@ -178,11 +179,11 @@ class AdaRankRanker(LinearBaseline):
 
 @dataclass(frozen=True, eq=False)
 class WeakRankers:
-    """Single features as rankers of the training queries.
+    """H weak rankers, each of which sorts the documents of a query by the values of one feature.
 
-    performance  (Q, H) measure of each query under each weak ranker.
+    performance  (Q, H) measure of each training query's ranking by each weak ranker.
     features     (H,) column of the weak ranker's feature.
-    signs        (H,) 1 if the largest value ranks first, -1 if the smallest does.
+    signs        (H,) 1 if the largest value of the feature ranks first, -1 if the smallest does.
     n_features   Number of features, D.
     """
 
@@ -201,9 +202,9 @@ class WeakRankers:
 def weak_rankers(
     data: TrainingSet, measured: Callable[[Floats], Floats], *, both_directions: bool
 ) -> WeakRankers:
-    """Weak rankers of the features that vary within some training query, in order.
+    """Weak rankers of the features that vary within some training query, in the order of the features.
 
-    If no feature varies, all of them are used. Each weak ranker is evaluated once, for any number of rounds.
+    If no feature varies, all of them are used. Each weak ranker is evaluated here, and not in every round.
     """
     starts = data.groups.offsets[:-1]
     varies = np.maximum.reduceat(data.X, starts, axis=0) != np.minimum.reduceat(data.X, starts, axis=0)
@@ -226,10 +227,12 @@ Combined = Callable[[Floats], Floats]
 def paper_rounds(
     E: Floats, combined: Combined, shares: Floats, n_rounds: int
 ) -> Iterator[tuple[Floats, float]]:
-    """Weights (H,) of the weak rankers after each round, and the mean performance of their weighted sum.
+    """Run AdaRank; yield the weak rankers' weights (H,) and the weighted sum's mean performance per round.
+
+    The performance on a query is the measure of its ranking, between 0 and 1.
 
     E         (Q, H) performance of each weak ranker on each query.
-    combined  Function that returns the performance (Q,) of a weighted sum of weak rankers.
+    combined  Function from weights (H,) to the performance (Q,) of the weighted sum of weak rankers.
     shares    (Q,) query weights.
     """
     v, P = np.zeros(E.shape[1]), shares / shares.sum()
@@ -245,28 +248,31 @@ def paper_rounds(
 def ranklib_rounds(
     E: Floats, combined: Combined, shares: Floats, n_rounds: int, tolerance: float
 ) -> Iterator[tuple[Floats, float]]:
-    """Rounds by RankLib's rules, in the form of `paper_rounds`.
+    """Run AdaRank by RankLib's rules. Arguments and results have the same form as those of `paper_rounds`.
 
-    They yield the models among which RankLib would choose, then repeat its last one. P is multiplied by
-    exp(-alpha E), where alpha is the last weight, instead of being computed from the sum. In the first phase,
-    a weak ranker that is best twice in a row is set aside, its first round is undone, and the models found
-    before are forgotten. A phase ends with a round that costs at least `tolerance` of the training
-    performance, which is undone, or when no weak ranker is left. Then the weak rankers set aside return one
-    by one, the last first, and each starts another phase. In these phases, a weak ranker that is best five
-    more times in a row without effect is left out until a round has an effect or another one is best.
+    The results are the models among which RankLib would choose, one per round. If they are fewer than
+    `n_rounds`, RankLib's last model is repeated. In each round, the distribution P over queries is multiplied
+    by exp(-alpha E), where alpha is the new weight and E the performance of the weighted sum. In the first
+    phase, a weak ranker that is best twice in a row is set aside, its first round is undone, and the models
+    found so far are forgotten. A phase ends when no weak ranker is left, or with a round that lowers the mean
+    performance by at least `tolerance`; this round is undone. Then the weak rankers that were set aside
+    return one by one, the last one first, and each return starts another phase. In these phases, a weak
+    ranker that is best five more times in a row without changing the mean performance is left out, until a
+    round changes it or another weak ranker is best.
     """
     run = _RankLib(E, combined, shares, n_rounds, tolerance)
     run.phase(setting_aside=True)
     while run.aside:
         run.aside.pop()
         run.phase(setting_aside=False)
-    found = run.found or run.forgotten  # forgotten models count only if the last round was undone
+    # the forgotten models are used only if no model was found after the last weak ranker was set aside
+    found = run.found or run.forgotten
     for number in range(n_rounds):
         yield found[number] if number < len(found) else run.last or found[-1]
 
 
 class _RankLib:
-    """State of a run by RankLib's rules, which goes through phases."""
+    """State of AdaRank by RankLib's rules; see `ranklib_rounds`."""
 
     def __init__(
         self, E: Floats, combined: Combined, shares: Floats, n_rounds: int, tolerance: float
@@ -307,7 +313,10 @@ class _RankLib:
         return best if means[best] >= 0 else None
 
     def _ends_with(self, best: int, *, setting_aside: bool) -> bool:
-        """Add a weak ranker. Returns True, leaving the sum unchanged, if it costs too much performance."""
+        """Add the weak ranker `best` to the weighted sum; return whether this ends the phase.
+
+        It does if the mean performance drops by at least the tolerance. Then the sum stays unchanged.
+        """
         if setting_aside:
             self._before = (self._v, self._P, self._value)
         weight = _weight(self._P, self._E[:, best])

@@ -1,4 +1,4 @@
-"""Base classes of the baselines: a fit trains a path of candidates, and validation queries select one."""
+"""Base classes of the baselines: a fit trains several candidates, and validation queries select one."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ __all__ = ["LinearBaseline", "TunedRanker"]
 
 
 class TunedRanker(BaseRanker):
-    """A ranker whose training yields several candidates, one of which is selected.
+    """A ranker that trains several candidates, one of which validation queries select.
 
-    A subclass defines the candidates and how one of them scores. In addition to its own parameters, it has
+    A candidate is a model trained with one setting of the hyperparameters. A subclass defines how candidates
+    are trained and how they score documents. In addition to its own parameters, it has these:
 
     selection      How the candidate is chosen: a `Selection`, or the name of its method.
     normalization  Feature scaling; see `SinkPropRanker`.
@@ -42,7 +43,8 @@ class TunedRanker(BaseRanker):
     verbose        Whether to show a progress line on a terminal.
     """
 
-    criterion = "ndcg@1-10"  # used if the selection names none; less noisy than NDCG at any one level
+    # criterion if `selection` names none: the mean of NDCG@1 to NDCG@10 is less noisy than any one of them
+    criterion = "ndcg@1-10"
     no_row_weights = ""  # reason why unequal row weights are refused; empty if they are accepted
 
     @abstractmethod
@@ -51,7 +53,10 @@ class TunedRanker(BaseRanker):
 
     @abstractmethod
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
-        """Train and yield the candidates, the most regularized first, with the same settings for any data."""
+        """Train and yield the candidates, the most regularized first.
+
+        Their number and settings must not depend on the training data.
+        """
 
     @abstractmethod
     def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:

@@ -82,9 +82,11 @@ def draw_rankings(y: Floats, n_rankings: int, rng: np.random.Generator) -> Integ
 class BoltzmannValue:
     """Value of BoltzRank's objective, with means over the queries.
 
+    P is the Boltzmann distribution of the scores, and T the one that has the labels as scores.
+
     value          mixing * expected_gain - (1 - mixing) * divergence.
-    expected_gain  Expected gain under the distribution of the scores.
-    divergence     KL(T || P), where T is the distribution of the labels and P that of the scores.
+    expected_gain  Expected gain under P.
+    divergence     KL(T || P).
     gradient       (N,) gradient of `value` in the scores.
     """
 
@@ -99,10 +101,10 @@ class _Batch:
     """The B queries of one size m, with K rankings each.
 
     rows        (B, m) rows of each query.
-    C           (B, K, m) coefficients of each ranking.
+    C           (B, K, m) coefficients c(r_j) of the energy of each ranking.
     gains       (B, K) gain of each ranking.
-    log_target  (B, K) log probability of each ranking under the distribution of the labels.
-    shares      (B,) shares of the queries in the mean.
+    log_target  (B, K) log probability of each ranking under T, which has the labels as scores.
+    shares      (B,) weights of the queries in the mean; they sum to 1 over all batches.
     """
 
     rows: Integers
@@ -117,14 +119,15 @@ class BoltzmannObjective:
 
     y             (N,) labels of rows sorted by query.
     offsets       (Q + 1,) first row of each query.
-    rankings      Function from the number of a query to its rankings: ranks (K, m), starting at 0, of its m
+    rankings      Function from the index of a query to its rankings: ranks (K, m), starting at 0, of its m
                   rows. K is the same for queries of the same size.
     gain          Gain whose expectation is computed.
     sharpness     Standard deviation, over all rankings, of the energies of the target distribution, which has
                   the labels as scores. A query whose labels are all equal has a uniform target.
     query_weight  (Q,) weights of the queries in the means.
 
-    The memory is one number per ranking and document; the time is twice that many multiplications.
+    The objective stores one number per document of each ranking. An evaluation with its gradient takes twice
+    that many multiplications.
     """
 
     def __init__(
@@ -172,9 +175,9 @@ class BoltzmannObjective:
 
 
 def _standardized(y: Floats) -> Floats:
-    """Labels (B, m) minus their mean, divided by their standard deviation; zeros for equal labels."""
+    """Labels (B, m) minus their query's mean, divided by its standard deviation; zeros for equal labels."""
     largest = y.max(axis=1, keepdims=True)
-    y = y / np.where(largest > 0, largest, 1.0)  # squares of labels of any magnitude are finite
+    y = y / np.where(largest > 0, largest, 1.0)  # so that the squares of large labels do not overflow
     y = y - y.mean(axis=1, keepdims=True)
     std = np.sqrt(np.square(y).mean(axis=1, keepdims=True))
     constant = std <= 1e-12

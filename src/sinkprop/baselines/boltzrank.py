@@ -34,10 +34,12 @@ PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03)
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Scores s_j = w x_j + sum_h v_h mean_(k != j) phi(u_h (x_j - x_k)) of normalized features.
+    """Scores s_j = w x_j + sum_h v_h mean_(k != j) phi(u_h (x_j - x_k)) of normalized features x.
+
+    k runs over the other documents of the query, and phi is the sigmoid of `soft_ranks.py`.
 
     weights     (D,) w.
-    directions  (D, H) the u_h as columns; H = 0 without pair potentials.
+    directions  (D, H) matrix U with the directions u_h as columns; H = 0 without pair potentials.
     strengths   (H,) v.
     """
 
@@ -56,8 +58,8 @@ class BoltzRankRanker(TunedRanker):
         mixing * expected gain - (1 - mixing) * KL divergence - penalty / 2 |weights|^2
 
     The divergence is KL(T || P), where P is the model's distribution and T the one that has the labels as
-    scores. Validation queries select one of the results. Documents are ranked by their scores, which is the
-    most probable ranking.
+    scores. Each result is a candidate, and validation queries select one. Documents are ranked by their
+    scores, which is the most probable ranking.
 
     Parameters
     ----------
@@ -75,7 +77,7 @@ class BoltzRankRanker(TunedRanker):
         Number of rankings per query: an ideal one, and the others drawn uniformly. A query with no more than
         that many rankings uses all of them.
     sharpness : float, default 0.4
-        Standard deviation, over all rankings, of the energies of the labels' distribution.
+        Standard deviation, over all rankings, of the energies that define T.
     n_hidden : int, default 10
         Number of hidden units of the pair potential.
     max_iter : int, default 50
@@ -116,8 +118,8 @@ class BoltzRankRanker(TunedRanker):
     Notes
     -----
     Query weights are the weights of the means over queries. Row weights that are not all equal are an error,
-    since rankings have probabilities, not documents. A query whose labels are all equal pulls its scores
-    towards each other; if none of its documents is relevant, its gain is also 0.
+    since the model gives probabilities to whole rankings, not to documents. A query whose labels are all
+    equal pulls its scores towards each other; if none of its documents is relevant, its gain is also 0.
 
     Examples
     --------
@@ -235,7 +237,7 @@ class BoltzRankRanker(TunedRanker):
 
 
 class _Training:
-    """Loss as a function of a model's parameters in one flat array: w, then U by rows, then v."""
+    """Loss as a function of the parameters of a `Model` in one flat array: w, then U by rows, then v."""
 
     def __init__(self, problem: LinearProblem, objective: BoltzmannObjective, start: Model) -> None:
         self._problem, self._objective = problem, objective
@@ -252,7 +254,10 @@ class _Training:
         return self._forward(self.model(at))[0]
 
     def loss(self, at: Floats, *, mixing: float, penalty: float) -> tuple[float, Floats]:
-        """Loss -(objective) + penalty / 2 (|w|^2 + |U - U_0|^2 + |v|^2) and its gradient."""
+        """Loss -(objective) + penalty / 2 (|w|^2 + |U - U_0|^2 + |v|^2) and its gradient.
+
+        U_0 are the directions at the start.
+        """
         model = self.model(at)
         scores, F, state = self._forward(model)
         r = self._objective(scores, mixing)
@@ -261,7 +266,7 @@ class _Training:
         if self._soft_ranks is not None:
             a_bar = self._soft_ranks.reverse(state, np.outer(g, model.strengths))
             parts += [self._problem.gradient(a_bar)[:-1].ravel(), g @ F]
-        away = at - self.start  # w and v start at 0
+        away = at - self.start  # (w, U - U_0, v), since w and v are 0 at the start
         return -r.value + penalty / 2 * float(away @ away), np.concatenate(parts) + penalty * away
 
     def _forward(self, model: Model) -> tuple[Floats, Floats, Any]:
@@ -286,7 +291,7 @@ def _start(problem: LinearProblem, n_hidden: int, rng: np.random.Generator) -> M
 
 
 def _rankings(data: TrainingSet, n_rankings: int, seed: int) -> Callable[[int], Integers]:
-    """Function that draws the rankings of a query, given its number.
+    """Function that draws the rankings of a query, given the query's index.
 
     The draws depend only on the seed and on the labels and features of the query. So neither the order of the
     rows nor the other queries change the model.
@@ -311,7 +316,7 @@ def _keys(X: NDArray[Any], y: Floats) -> NDArray[np.uint64]:
     Equal rows have equal hashes, also in single precision; different rows practically always differ.
     """
     odd = np.random.default_rng(0).integers(2**63, size=X.shape[1] + 1, dtype=np.uint64) * 2 + 1
-    keys: NDArray[np.uint64] = (y + 0.0).view(np.uint64) * odd[-1]  # + 0.0: a negative zero is a zero
+    keys: NDArray[np.uint64] = (y + 0.0).view(np.uint64) * odd[-1]  # + 0.0 turns -0.0 into 0.0
     for column, number in zip(X.T, odd[:-1], strict=True):
         keys += (column.astype(np.float64) + 0.0).view(np.uint64) * number
     return keys

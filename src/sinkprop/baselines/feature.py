@@ -84,7 +84,7 @@ class FeatureRanker(BaseRanker):
                         query_weight=data.query_weight,
                     )
                     scores[signed] = next(iter(result.values()))
-            self.feature_ = max(scores, key=lambda signed: scores[signed])  # the first of equals
+            self.feature_ = max(scores, key=lambda signed: scores[signed])  # the first, if equally good
         else:
             self.feature_ = self._number(data.X.shape[1])
 

@@ -27,7 +27,8 @@ class ListNetRanker(LinearBaseline):
     """A linear ranker that minimizes ListNet's loss (Cao, Qin, Liu, Tsai and Li 2007).
 
     The labels of a query and the scores of its documents each define a Plackett-Luce model of its rankings.
-    The loss is their cross entropy over the first `top_k` ranks, plus penalty / 2 |w|^2. The loss is convex.
+    The loss is the cross entropy of these two models over the first `top_k` ranks, plus penalty / 2 |w|^2,
+    where w are the weights. The loss is convex.
     L-BFGS finds its minimum for each penalty, from the largest to the smallest; each search starts from the
     previous solution, and the first from w = 0. The paper uses validation queries to stop gradient descent
     early; here they choose the penalty.
@@ -37,7 +38,7 @@ class ListNetRanker(LinearBaseline):
     top_k : int, default 1
         Number of first ranks in the loss. 1, as in the paper, and 2 take linear time.
     gain : {"linear", "exponential"}, default "linear"
-        Score of a label in the target model: the label itself, as in the paper, or 2^label - 1.
+        Score of a document in the model of the labels: its label, as in the paper, or 2^label - 1.
     penalty : float or sequence of float, default (10.0, 3.0, 1.0, ..., 1e-4, 1e-5)
         Regularization strengths to try, or a single one. They apply to the weights of normalized features.
     max_iter : int, default 200
@@ -131,7 +132,7 @@ class ListNetRanker(LinearBaseline):
         check_steps(k, data.groups)
         target, n_threads = target_scores(data.y, self.gain), threads(self.n_threads, len(data.y))
         weight = data.query_weight
-        if weight is not None and weight.sum() == 0:  # possible in a fold of cross-validation
+        if weight is not None and weight.sum() == 0:  # the training queries of a fold may all have weight 0
             weight = None
 
         def loss(w: Floats) -> tuple[float, Floats]:

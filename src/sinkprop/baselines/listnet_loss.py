@@ -22,7 +22,7 @@ __all__ = ["ListNetLoss", "listnet_loss"]
 
 LabelGain = Literal["linear", "exponential"]
 
-MOST_STEPS = 1e8  # about a second; nobody means to wait longer for one evaluation
+MOST_STEPS = 1e8  # take about a second; a slower evaluation is hardly intended
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def listnet_loss(
     top_k : int, default 1
         Number of first ranks, k.
     gain : {"linear", "exponential"}, default "linear"
-        Score of a label in the target model: the label itself, as in the paper, or 2^label - 1.
+        Score of a document in the model of the labels: its label, as in the paper, or 2^label - 1.
     query_weight : array of shape (Q,) or (N,), or mapping, optional
         Query weights of the mean: one per query in order of first appearance, one per row, or {id: weight}.
         They do not change `per_query`.
@@ -110,7 +110,7 @@ def listnet_loss(
 
 
 def target_scores(labels: Floats, gain: str) -> Floats:
-    """Scores (N,) whose Plackett-Luce model is the target."""
+    """Scores (N,) that define the Plackett-Luce model of the labels, from the labels (N,)."""
     if gain not in get_args(LabelGain):
         raise ValueError(f"gain must be 'linear' or 'exponential'; got {gain!r}.")
     return labels if gain == "linear" else NDCG(gain=cast(LabelGain, gain)).gains(labels)
@@ -138,7 +138,10 @@ def check_steps(k: int, groups: Groups) -> None:
 def evaluate_listnet(
     x: Floats, target: Floats, groups: Groups, k: int, n_threads: int
 ) -> tuple[Floats, Floats]:
-    """Loss of each query (Q,) and the gradient of their mean (N,), from checked arrays."""
+    """Loss of each query, (Q,), and the gradient of the mean loss in the scores x, (N,).
+
+    The arguments must have been checked.
+    """
     per_query, gradient = np.empty(len(groups.queries)), np.empty_like(x)
     # beyond the size of the longest query, there are no documents left to draw
     k = min(k, groups.longest)
@@ -156,7 +159,10 @@ def evaluate_listnet(
 
 
 def weighted_mean(per_query: Floats, gradient: Floats, groups: Groups, weight: Floats | None) -> float:
-    """Weighted mean of the losses. Changes `gradient` in place from that of the plain mean to that of it."""
+    """Mean of the losses, weighted by `weight`.
+
+    `gradient` holds the gradient of the unweighted mean. It is changed in place to that of the weighted mean.
+    """
     # fsum is exact, so the mean does not depend on how NumPy splits a sum
     if weight is None:
         return math.fsum(per_query) / len(per_query)

@@ -1,10 +1,11 @@
 """The pairwise logistic loss of RankNet, with its first and second derivatives in the scores.
 
-Over all pairs of documents (i, j) of a query in which i has the larger label,
+With scores s and row weights w, the loss of a query is the sum
 
     loss = sum_ij w_i w_j log(1 + exp(s_j - s_i))
 
-Burges et al., *Learning to Rank using Gradient Descent*, ICML 2005. The time is linear in the pairs.
+over all pairs of its documents (i, j) in which i has the larger label. See Burges et al., *Learning to Rank
+using Gradient Descent*, ICML 2005. The time is linear in the number of pairs.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class PairwiseLogistic:
         codes = np.repeat(np.arange(len(sizes)), sizes)
         rows = np.lexsort((-self.y, codes)).astype(np.int64)  # decreasing labels, in each query
         labels = self.y[rows]
-        # A run has equal labels in one query. The documents with lower labels begin where the run ends.
+        # A run is a sequence of rows of one query with equal labels. The query's documents with lower labels
+        # begin where the run ends.
         begins = np.ones(len(rows), dtype=bool)
         begins[1:] = (labels[1:] != labels[:-1]) | (codes[1:] != codes[:-1])
         starts = np.flatnonzero(begins)
@@ -80,7 +82,7 @@ class PairwiseLogistic:
         return out
 
     def derivatives(self, scores: Floats, *, n_threads: int = 1) -> tuple[Floats, Floats]:
-        """First and second derivatives, (N,) and (N,), of the sum of the values by each score."""
+        """First and second derivatives, (N,) and (N,), of the sum of `values` in each score."""
         gradient, hessian = np.empty(len(self.y)), np.empty(len(self.y))
         _native.pairwise_derivatives(
             **self._arguments(scores), n_threads=n_threads, gradient=gradient, hessian=hessian

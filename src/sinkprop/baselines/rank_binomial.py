@@ -35,7 +35,7 @@ from sinkprop.objective.native_terms import NativeSettings
 __all__ = ["checked_sigma", "soft_gain", "soft_rank_distribution"]
 
 
-_RANK_BINOMIAL = 5  # number of this relaxation in the native layer
+_RANK_BINOMIAL = 5  # id of this relaxation in the native layer
 
 
 def soft_gain(
@@ -51,10 +51,11 @@ def soft_gain(
 ) -> ExpectedGain:
     """Expected gain under the rank-binomial distribution, and its exact gradient in the scores.
 
-    The value is the mean over queries of sum_jr l(r_j, r) p_j(r). For a normalized gain it is divided by the
-    value of the best ranking; for "ndcg", it is SoftNDCG. A query of n documents, m of which have a gain,
+    The value is the mean over queries of sum_jk l(r_j, k) P[j, k], where l(r_j, k) is the gain of label r_j
+    at rank k and P[j, k] the probability that document j has rank k. For a normalized gain it is divided by
+    the value of the best ranking; for "ndcg", it is SoftNDCG. A query of n documents, m of which have a gain,
     takes O(m n^2) time, or O(m n K) if only K ranks count, such as for "ndcg@10". Ties need no special
-    treatment: each of two documents with equal scores wins with probability 1/2.
+    treatment: each of two documents with equal scores beats the other with probability 1/2.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def soft_gain(
     qid : array of shape (N,), optional
         Query id of each row: any hashable values, in any order. None puts all rows in one query.
     gain : str or Gain, default "ndcg"
-        Gain. A table l(r, k) costs no more than a separable gain.
+        Gain. A `RankLinear` with a table l(r, k) costs no more time than a separable gain.
     sigma : float, default 1.0
         Standard deviation of the noise of a score, in the scores' units, from 1e-300 to 1e300.
     sample_weight : array of shape (N,), optional
@@ -133,7 +134,7 @@ def checked_sigma(sigma: float) -> float:
         raise ValueError(
             f"sigma must be finite and above 0; got {float(sigma)!r}. Start near the spread of the scores."
         )
-    if not 1e-300 <= sigma <= 1e300:  # beyond, a gradient would overflow
+    if not 1e-300 <= sigma <= 1e300:  # outside this range, a gradient would overflow
         raise ValueError(f"sigma must be from 1e-300 to 1e300; got {float(sigma)!r}. Rescale the scores.")
     return float(sigma)
 

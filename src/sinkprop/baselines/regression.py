@@ -20,8 +20,8 @@ from sinkprop.linear.problem import LinearProblem, linear_scores
 __all__ = ["PENALTIES", "RegressionRanker"]
 
 
-# For features of variance 1: from a penalty that leaves only the direction of the weights to one too small to
-# shrink any of them.
+# For features of variance 1. The largest penalty shrinks the weights so much that only their direction
+# matters; the smallest is too small to shrink any of them.
 PENALTIES = tuple(10.0**k for k in range(2, -7, -1))
 
 
@@ -70,8 +70,8 @@ class RegressionRanker(TunedRanker):
 
     Notes
     -----
-    The weight of a row is its own times its query's. With a single penalty there is nothing to choose, so an
-    eval_set is checked but not used.
+    The weight of a row is its `sample_weight` times the weight of its query. With a single penalty there is
+    nothing to choose, so an eval_set is checked but not used.
 
     Examples
     --------

@@ -22,9 +22,9 @@ class SmoothRankRanker(AnnealedRanker):
         exp(-(f_j - f_s[k])^2 / (2 sigma^2)) / sum_i exp(-(f_i - f_s[k])^2 / (2 sigma^2))
 
     where f are the scores and s are the documents by decreasing score. Two ranks may draw the same document.
-    Training starts from the least-squares weights, penalizes the squared distance to them, and proceeds at
-    decreasing smoothing. It uses L-BFGS instead of the paper's nonlinear conjugate gradients, and takes
-    linear time, whereas the paper computes a matrix.
+    Training starts from the least-squares weights, penalizes the squared distance to them, and proceeds in
+    stages of decreasing smoothing. It uses L-BFGS instead of the paper's nonlinear conjugate gradients. It
+    takes linear time, whereas the paper computes the probabilities of all documents and ranks.
 
     Parameters
     ----------

@@ -4,14 +4,16 @@ A hidden unit compares two documents by a sigmoid of the difference of their fea
 
     psi(x_j, x_k) = phi(u (x_j - x_k)),    phi(t) = sign(t) (1 - exp(-|t|)),    phi'(t) = exp(-|t|),
 
-and a document's value of the unit is the mean of psi over the others of its query. This is its rank among
-them by u x, from -1 at the bottom to 1 at the top, smoothed between documents that are closer than 1. The
-tails of phi are exponential, so that for a_1 >= ... >= a_m
+and the unit's value for a document is the mean of psi over the other documents of its query. This is the
+document's rank among them by u x, from -1 at the bottom to 1 at the top, smoothed between documents whose u x
+differ by less than 1. Let a_1 >= ... >= a_m be the sorted values u x of a query. Since phi has exponential
+tails,
 
     sum_k phi(a_i - a_k) = (m - i) - (i - 1) + L_i - R_i,
-    L_i = exp(a_i - a_(i-1)) (L_(i-1) + 1),    R_i = exp(a_(i+1) - a_i) (R_(i+1) + 1),
+    L_i = exp(a_i - a_(i-1)) (L_(i-1) + 1),    R_i = exp(a_(i+1) - a_i) (R_(i+1) + 1),    L_1 = R_m = 0.
 
-and the m^2 pairs of a query cost one sort and two sweeps.
+So the m^2 pairs of a query cost one sort and two sweeps over its documents, from the top for L and from the
+bottom for R.
 """
 
 from __future__ import annotations
@@ -28,11 +30,14 @@ __all__ = ["SoftRanks"]
 
 @dataclass(frozen=True, eq=False)
 class _Sorted:
-    """State for a reverse pass: queries one after another, documents by decreasing a.
+    """State that `SoftRanks.forward` leaves for `SoftRanks.reverse`, for N documents and H units.
 
-    rows         (N, H) row of each document.
-    decays       (N, 2 H) packed factors of the sweeps from the top and from the bottom.
-    kernel_sums  (N, H) sum_k exp(-|a_i - a_k|).
+    For each unit, the queries follow one another, and the documents of a query are sorted by decreasing a.
+
+    rows         (N, H) original row of each sorted document.
+    decays       (N, 2 H) factors exp(a_i - a_(i-1)) of the sweep from the top, then exp(a_(i+1) - a_i) of the
+                 sweep from the bottom, in the packed order of `SoftRanks`.
+    kernel_sums  (N, H) sum_k exp(-|a_i - a_k|) over the documents k of the query of document i.
     """
 
     rows: Integers
@@ -41,12 +46,12 @@ class _Sorted:
 
 
 class SoftRanks:
-    """Soft ranks among the documents of each query, for any number of units at once.
+    """Soft ranks among the documents of each query, for any number of hidden units.
 
     offsets  (Q + 1,) first row of each query; rows are sorted by query.
 
-    A sweep proceeds rank by rank and handles all queries and units in one step, so the number of steps is the
-    size of the longest query.
+    A sweep handles the documents at the same place of all queries, for all units, in one step. So the number
+    of steps is the size of the longest query.
 
     >>> F, _ = SoftRanks(np.array([0, 3])).forward(np.array([[0.0], [50.0], [100.0]]))
     >>> F.ravel()
@@ -61,8 +66,9 @@ class SoftRanks:
         self._above_below = (others - 2 * place).astype(np.float64)[:, None]
         self._share = 1 / np.maximum(others, 1).astype(np.float64)[:, None]
         self._first = offsets[:-1]
-        # Packed order: rank by rank, and within a rank the queries that have it by decreasing size. So the
-        # queries of one rank are the first among those of the previous rank.
+        # Packed order: the first documents of all queries, then the second ones, and so on, each time with
+        # the largest queries first. So the queries that have a document at one place are the first of those
+        # that have one at the place before.
         longest_first = np.argsort(-sizes, kind="stable")
         number = np.empty_like(longest_first)
         number[longest_first] = np.arange(len(sizes))
@@ -72,20 +78,22 @@ class SoftRanks:
         self._steps = list(zip([0, *ends[:-1]], ends, strict=True))
 
     def forward(self, A: Floats) -> tuple[Floats, _Sorted]:
-        """Means of phi(a_j - a_k) over the other documents k of the query, (N, H) for A (N, H).
+        """Mean F of phi(a_j - a_k) over the other documents k of the query, for each document j and unit.
 
-        Also returns the state that `reverse` needs.
+        A (N, H) holds the values a = u x of each document and unit; F has the same shape. Also returns the
+        state that `reverse` needs.
         """
         H = A.shape[1]
         rows = np.stack([ranking(column, self._codes).rows for column in A.T], axis=1)
         a = np.take_along_axis(A, rows, axis=0)
-        e = np.exp(np.minimum(np.diff(a, axis=0, prepend=a[:1]), 0.0))  # not used across queries
+        # The minimum matters only between two queries, where the next line replaces the result.
+        e = np.exp(np.minimum(np.diff(a, axis=0, prepend=a[:1]), 0.0))
         e[self._first] = 0
         from_below = np.concatenate([e[1:], np.zeros((1, H))])
         decays = np.concatenate([e[self._down], from_below[self._up]], axis=1)
         down, up = self._swept(decays, np.ones_like(a))
         sums = (self._above_below + down - up) * self._share
-        # Equal a have equal sums except for rounding, so all of them take the sum of the first.
+        # Documents of equal a have equal sums except for rounding, so all of them take the sum of the first.
         tied = np.concatenate([np.zeros((1, H), dtype=bool), a[1:] == a[:-1]])
         tied[self._first] = False
         first = np.maximum.accumulate(np.where(tied, 0, np.arange(len(a))[:, None]), axis=0)
@@ -97,8 +105,8 @@ class SoftRanks:
     def reverse(self, state: _Sorted, F_bar: Floats) -> Floats:
         """Chain rule through `forward`: F_bar = df/dF (N, H) in, df/da (N, H) out.
 
-        d sum_k phi(a_j - a_k) is e^(-|a_j - a_k|) (da_j - da_k), so that a_j has the gradient
-        sum_k e^(-|a_j - a_k|) (F_bar_j - F_bar_k).
+        Since d phi(a_j - a_k) = e^(-|a_j - a_k|) (da_j - da_k), the gradient in a_j is
+        sum_k e^(-|a_j - a_k|) (F_bar_j - F_bar_k) / (m - 1) for a query of m documents.
         """
         weights = np.take_along_axis(F_bar, state.rows, axis=0) * self._share
         down, up = self._swept(state.decays, weights)
@@ -108,7 +116,11 @@ class SoftRanks:
         return out
 
     def _swept(self, decays: Floats, weights: Floats) -> tuple[Floats, Floats]:
-        """Sums of w_k exp(-|a_i - a_k|) over documents k from the top to i, and from the bottom to i."""
+        """Sums of w_k exp(-|a_i - a_k|) over documents k from the top to i, and from the bottom to i.
+
+        decays   `_Sorted.decays`.
+        weights  (N, H) w of the sorted documents.
+        """
         H = weights.shape[1]
         packed = np.concatenate([weights[self._down], weights[self._up]], axis=1)
         carried = np.empty_like(decays[: self._steps[0][1]])

@@ -31,13 +31,13 @@ __all__ = ["SoftRankRanker"]
 
 
 SIGMAS = (4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
-_START = (-9, -9)  # position of the start, which is not next to any other candidate
-_LEAST = 1e-300  # added so that no column is all zeros; below every probability that is kept
+_START = (-9, -9)  # grid position of the least-squares weights, not next to that of any other candidate
+_LEAST = 1e-300  # added to rank probabilities so that no column is all zeros; negligible otherwise
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Weights (D,) and the sigma of their scores, which have a spread of 1 within training queries."""
+    """Weights (D,) and sigma, scaled to scores with a standard deviation of 1 within training queries."""
 
     weights: Floats
     sigma: float
@@ -46,7 +46,7 @@ class Model:
 def balanced_distribution(scores: Floats, sigma: float, balance: bool | int) -> Floats:
     """Rank-binomial distribution (n, n) of one query's scores (n,).
 
-    balance  Sinkhorn normalization of the matrix, as for `SoftRankRanker`.
+    balance  Sinkhorn normalization of the matrix; see the parameter of `SoftRankRanker`.
     """
     P = soft_rank_distribution(scores, sigma)
     if balance is False:
@@ -74,8 +74,8 @@ class SoftRankRanker(LinearBaseline):
     gain : str or Gain, default "ndcg"
         Gain to maximize, such as "ndcg", "ndcg@10", "p@5" or "rbp@0.8".
     sigma : float or sequence of float, default (4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
-        Values of sigma to try, or a single one, in units of the spread of the regression's scores within
-        queries. They are used from the largest to the smallest.
+        Values of sigma to try, or a single one, in units of the least-squares scores' standard deviation
+        within queries. They are used from the largest to the smallest.
     penalty : float or sequence of float, default (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
         Regularization strengths to try, or a single one. They apply to the weights of normalized features.
     balance : bool or int, default False
@@ -113,7 +113,7 @@ class SoftRankRanker(LinearBaseline):
     intercept_ : float
         Always 0.
     sigma_ : float
-        Sigma of the model, in units of these scores.
+        Sigma of the model, in units of its scores.
     fit_result_ : TuningResult
         Record of every candidate.
     scaling_ : Scaling
@@ -213,7 +213,8 @@ class SoftRankRanker(LinearBaseline):
             rows = np.arange(first, last) if groups.rows is None else groups.rows[first:last]
             P = self._distribution(scores[rows], self.sigma_)
             ranks[rows[choose_permutation(P, "shortcut", top=top)]] = np.arange(1, len(rows) + 1)
-            # equal scores have equal probabilities: of these, the earlier row ranks higher here, too
+            # Documents with equal scores have equal probabilities, so their order is arbitrary: as for other
+            # rankers, the earlier row ranks higher.
             by_row, by_rank = np.lexsort((rows, scores[rows])), np.lexsort((ranks[rows], scores[rows]))
             ranks[rows[by_row]] = ranks[rows[by_rank]]
         return ranks

@@ -36,7 +36,7 @@ __all__ = ["LightGBMRanker"]
 OBJECTIVES = ("lambdarank", "rank_xendcg", "ranknet", "sinkprop")
 _OURS = ("ranknet", "sinkprop")  # objectives whose derivatives sinkprop computes for LightGBM
 _LONGEST = 10_000  # largest number of documents per query that LightGBM's lambdarank takes
-# Parameters that the ranker sets itself: LightGBM's name, and what the user can set instead.
+# Parameters of LightGBM that the ranker sets itself, and which parameter of the ranker to set instead.
 _DECIDED = {
     "objective": "objective=",
     "num_iterations": "n_estimators=",
@@ -58,7 +58,7 @@ _DECIDED = {
 
 
 class TreeRanker(TunedRanker):
-    """A tuned ranker whose model is a booster and the number of its trees to use."""
+    """A `TunedRanker` whose model is a booster (a sequence of trees) and the number of its trees to use."""
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -140,9 +140,10 @@ class LightGBMRanker(TreeRanker):
     numbers, 0 or more; "rank_xendcg" takes whole numbers only. "lambdarank" takes queries of up to 10,000
     documents.
 
-    The weight of a row is its own times its query's, and LightGBM multiplies the row's derivatives by it.
-    With "ranknet", the weight of a pair is the product of its rows' weights, times its query's. With
-    "sinkprop", weights have the same meaning as for `expected_gain`.
+    The weight of a row is its `sample_weight` times the weight of its query, and LightGBM multiplies the
+    row's derivatives by it. With "ranknet", the weight of a pair is the product of the `sample_weight` of its
+    rows, times the weight of their query. With "sinkprop", weights have the same meaning as for
+    `expected_gain`.
     """
 
     def __init__(
@@ -254,7 +255,8 @@ class LightGBMRanker(TreeRanker):
             # One thread sums each feature's histogram, so rounding does not depend on the number of threads.
             "deterministic": True,
             "force_col_wise": True,
-            "feature_pre_filter": False,  # depends on min_child_samples, but all combinations share the data
+            # The filter depends on min_child_samples, but all combinations of hyperparameters share the data.
+            "feature_pre_filter": False,
             "verbosity": -1,
             **self._further(),
         }
@@ -263,12 +265,13 @@ class LightGBMRanker(TreeRanker):
         rows = lightgbm.Dataset(
             data.X,
             labels,
-            # sinkprop's own objectives know the queries and do not limit their size
+            # sinkprop's own objectives hold the queries themselves and do not limit their size
             group=None if self.objective in _OURS else data.groups.sizes,
             weight=None if self.objective in _OURS else data.row_weight,
             params=shared,
         ).construct()
-        # False if all features are constant to LightGBM, which then fails to change the objective
+        # False if LightGBM treats all features as constant. Then no tree is grown, because LightGBM would
+        # fail to change its objective.
         splittable = any(rows.feature_num_bin(feature) for feature in range(data.X.shape[1]))
         derivatives, value = self._functions(data, seed)
         for number, setting in enumerate(self._grid()):
@@ -285,7 +288,7 @@ class LightGBMRanker(TreeRanker):
                 yield Candidate({**setting, "trees": size}, model, at, (2 * number, i), scores[0])
 
     def _labels(self, data: TrainingSet) -> tuple[Floats, list[float]]:
-        """Labels in the form that LightGBM takes, and the gain of each label from 0 on."""
+        """Labels in the form that LightGBM takes, and the gains of the labels 0, 1, ... for "lambdarank"."""
         y = data.y
         if self.objective in _OURS:
             return y, []
@@ -305,18 +308,18 @@ class LightGBMRanker(TreeRanker):
                 f"query {query!r} has {n_docs.max()} documents; LightGBM's lambdarank takes at most "
                 f"{_LONGEST}. Give fewer of them, or objective='sinkprop', 'ranknet' or 'rank_xendcg'."
             )
-        # LightGBM needs whole labels below 31, and uses only their order and a table of gains. So it gets the
-        # numbers of the distinct labels in place of the labels, with the gains of these labels.
+        # LightGBM needs whole labels below 31, and uses only their order and a table of gains. So it gets
+        # indices of the sorted distinct labels in place of the labels, and a table of these labels' gains.
         distinct, codes = np.unique(y, return_inverse=True)
         return codes.astype(np.float64), NDCG().gains(distinct).tolist()
 
     def _functions(
         self, data: TrainingSet, seed: int
     ) -> tuple[Callable[..., tuple[Any, Any]] | None, Callable[..., tuple[str, float, bool]]]:
-        """Functions that LightGBM calls for the derivatives and for a candidate's value.
+        """Two functions that LightGBM calls: for the derivatives, and for a candidate's value in training.
 
         The first is None for LightGBM's own objectives. The value is the mean loss per pair for "ranknet",
-        the mean expected gain for "sinkprop", and NDCG for the others.
+        the mean expected gain for "sinkprop", and NDCG for the other objectives.
         """
         if self.objective not in _OURS:
 
@@ -392,7 +395,7 @@ class LightGBMRanker(TreeRanker):
 def _keeping(
     scores: list[Floats], value: Callable[..., tuple[str, float, bool]]
 ) -> Callable[..., tuple[str, float, bool]]:
-    """The function `value`, extended to append the scores that LightGBM passes to it to `scores`."""
+    """Wrap `value` so that each call also appends to `scores` a copy of the scores that LightGBM passes."""
 
     def kept(own: Floats, rows: object) -> tuple[str, float, bool]:
         scores.append(own.copy())

@@ -52,8 +52,9 @@ class XGBoostRanker(TreeRanker):
     learning_rate : float or sequence of float, default 0.05
         Learning rate, XGBoost's eta; one value, or several to try.
     min_child_weight : float or sequence of float, default (5.0, 1.0)
-        Minimum sum of curvatures per leaf; one value, or several to try. XGBoost has no minimum number of
-        documents. Its default of 1 takes the place of LightGBM's default of 20, and so 5 takes that of 100.
+        Minimum sum of second derivatives per leaf; one value, or several to try. XGBoost has no minimum
+        number of documents. Its default, 1, corresponds to LightGBM's default of 20 documents, and so 5
+        corresponds to 100 documents.
     step : int, default 10
         Number of trees between candidates.
     selection : str or Selection, default "validation"
@@ -85,8 +86,8 @@ class XGBoostRanker(TreeRanker):
     Notes
     -----
     X may hold NaN for missing values. Labels may be any numbers, 0 or more. XGBoost takes whole numbers up to
-    31; in place of other labels, it gets their gains 2^r - 1. XGBoost weights queries, not rows: row weights
-    that are not all equal are an error.
+    31; if some label r is not one of them, XGBoost gets gains proportional to 2^r - 1 in place of all labels.
+    XGBoost weights queries, not rows: row weights that are not all equal are an error.
     """
 
     no_row_weights = "XGBoost weighs queries, not documents"
@@ -126,7 +127,7 @@ class XGBoostRanker(TreeRanker):
         return len(self._grid()) * len(self._sizes())
 
     def _grid(self) -> list[dict[str, Any]]:
-        """Combinations of hyperparameters; those with few, heavy leaves come first."""
+        """Combinations of hyperparameters; those with few leaves and a large minimum weight come first."""
         return grid(
             num_leaves=leaves(self.num_leaves),
             min_child_weight=one_or_more(
@@ -183,7 +184,7 @@ class XGBoostRanker(TreeRanker):
         return np.asarray(found, dtype=np.float64)
 
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
-        # a booster that was loaded would use all threads
+        # without this, a booster that was loaded from a file would use all threads
         self.booster_.set_param({"nthread": openmp_threads(self.n_threads, len(X))})
         return super()._score_rows(X, groups)
 
@@ -205,11 +206,12 @@ class XGBoostRanker(TreeRanker):
 
 
 def _labels(data: TrainingSet) -> tuple[Floats, bool]:
-    """Labels in the form that XGBoost takes, and whether XGBoost shall turn them into gains 2^r - 1."""
+    """Labels r and True, or gains and False. XGBoost turns labels into gains 2^r - 1 itself."""
     gains = NDCG().gains(data.y)
     if data.y.max() <= _LARGEST_LABEL and np.array_equal(data.y, np.floor(data.y)):
         return data.y, True
-    # Dividing all gains by one number does not change NDCG, and XGBoost stores them in single precision.
+    # XGBoost stores gains in single precision, in which large ones would overflow. Dividing all of them by
+    # one number does not change NDCG.
     return gains / gains.max(), False
 
 
@@ -219,7 +221,7 @@ def _booster(text: str) -> Any:
     xgboost = _xgboost()
     booster = xgboost.Booster()
     try:
-        # otherwise XGBoost uses all threads to read it, and in a forked process waits for them forever
+        # otherwise XGBoost reads the model with all threads, and in a forked process waits for them forever
         with threadpool_limits(1, user_api="openmp"):
             booster.load_model(bytearray(text.encode("utf-8")))
     except xgboost.core.XGBoostError as error:

@@ -1,1 +1,1 @@
-"""Code shared by all rankers: arguments of `fit`, splits, criteria, selection; no ranker is named here."""
+"""Code shared by all rankers: arguments of `fit`, splits, criteria, selection; imports no ranker."""

@@ -182,7 +182,7 @@ class BaseRanker(RankerInputs):
         return self._theta(self._by_query(X, groups), groups)
 
     def _theta(self, X: NDArray[Any], groups: Groups | None) -> Floats:
-        """Outputs of the model for rows that `_by_query` returned."""
+        """Outputs of the model, (N,) or (N, 2), for rows that `_by_query` returned; see `outputs`."""
         return self._score_rows(X, groups)
 
     def rank(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Integers:
@@ -268,7 +268,7 @@ class BaseRanker(RankerInputs):
         return next(iter(result.values()))
 
     def _fill(self, out: NDArray[Any], stored: StoredQueries, work: Any) -> None:
-        """Write work(X, groups) of each block to the block's rows of `out`."""
+        """Write the result of work(X, groups) for each block of a stored set to the block's rows of `out`."""
         first = 0
         for X, block in self._stored_rows(stored):
             out[first : first + len(block)] = work(X, block.groups)
@@ -333,7 +333,7 @@ class BaseRanker(RankerInputs):
         return cls._from_record(path, read_model(path, kind=cls.__name__).state)
 
     def _about(self) -> dict[str, Any]:
-        """Summary of the model for a person who opens the file."""
+        """Summary of the model, for a person who opens the model file."""
         return {
             "metric": str(self.metric),
             "convention": str(self.convention),
@@ -391,7 +391,7 @@ class BaseRanker(RankerInputs):
     def _restore(self, state: dict[str, Any]) -> None: ...
 
     def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
-        """Ranks of normalized rows in their queries."""
+        """Rank (N,) in its query of each row that `_by_query` returned."""
         return ranking(self._score_rows(X, groups), groups.codes).ranks
 
 

@@ -1,4 +1,4 @@
-"""The parameter `cluster` of a ranker when the ranker is cloned or pickled."""
+"""Handling of a ranker's parameter `cluster` when the ranker is cloned or pickled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["cloned", "portable"]
 
 
 def cloned(ranker: Any, clone: Any) -> Any:
-    """Clone of a ranker on the same cluster. The cluster client is shared, since it cannot be copied."""
+    """Clone a ranker by the function `clone`. Both share the cluster client, since it cannot be copied."""
     bare = copy.copy(ranker)
     bare.cluster = None
     made = clone(bare)
@@ -18,7 +18,7 @@ def cloned(ranker: Any, clone: Any) -> Any:
 
 
 def portable(state: dict[str, Any]) -> dict[str, Any]:
-    """State of a ranker in which the address of its cluster replaces the connection to it."""
+    """State of a ranker to pickle: the address of its cluster replaces the connection to the cluster."""
     cluster = state.get("cluster")
     if cluster is None or isinstance(cluster, str | int):
         return state

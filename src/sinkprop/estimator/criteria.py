@@ -1,4 +1,8 @@
-"""Criteria by which a fit chooses among its candidates, computed on validation queries."""
+"""Criteria by which a fit chooses among its candidates, computed on validation queries.
+
+A candidate is one of the models that a fit trains (`tuning.py`). A `Criterion` is a function from queries and
+the scores of their documents to one value per query; larger is better.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ def mean_criterion(criterion_of: Criterion, part: TrainingSet, scores: Floats) -
 
 
 def metric_criterion(names: str | Sequence[str], convention: str | Convention) -> tuple[Criterion, str]:
-    """Function that computes the mean of these metrics for each query, and the criterion's name."""
+    """Criterion that is the mean of the metrics `names` on each query, and the criterion's name."""
     metrics, stated = parse_metrics(names), as_convention(convention)
 
     def criterion_of(part: TrainingSet, scores: Floats) -> Floats:
@@ -49,16 +53,19 @@ def metric_criterion(names: str | Sequence[str], convention: str | Convention) -
 def gain_criterion(
     gain: Gain, selection: Selection, convention: str, *, weighted: bool
 ) -> tuple[Criterion, str]:
-    """Function that computes the criterion of each query, and the criterion's name.
+    """Criterion of a ranker that maximizes an expected gain, and the criterion's name.
 
-    If the selection names no criterion, it follows from the gain: NDCG@1 to NDCG@10 for NDCG without row
-    weights, and else the training gain itself.
+    If the selection names no criterion, it follows from the gain: the mean of NDCG@1 to NDCG@10 if the gain
+    is NDCG and rows have no weights, otherwise the gain itself.
+
+    weighted  Whether rows have weights.
     """
     if selection.criterion is None and (weighted or not isinstance(gain, NDCG)):
         settings = native_settings(SmoothedIndicator(0.05), 1, 0)
 
         def gain_itself(part: TrainingSet, scores: Floats) -> Floats:
-            # The scores are integers, twenty sigmas apart, so Pi is the permutation matrix to the last bit.
+            # The scores are integers, twenty sigmas apart. So the matrix of rank probabilities is exactly the
+            # permutation matrix of the ranking, and the expected gain is the gain of the ranking.
             apart = -ranks_of(as_one_score_a_row(scores), part.groups).astype(np.float64)
             return grouped_gain(apart, part.y, part.groups, gain, settings, part.sample_weight, None)[0]
 

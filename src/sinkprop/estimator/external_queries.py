@@ -18,7 +18,7 @@ __all__ = ["as_stored", "in_memory", "no_arrays", "nothing_beside"]
 
 
 def as_stored(X: Any) -> StoredQueries | None:
-    """The stored set that X is or that its path names; None for anything else."""
+    """The stored set X, opened if X is its path; None if X is neither."""
     if isinstance(X, str | os.PathLike):
         from sinkprop.store import open_queries
 
@@ -27,7 +27,7 @@ def as_stored(X: Any) -> StoredQueries | None:
 
 
 def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any, cluster: bool = False) -> None:
-    """Raise a ValueError if arrays were given together with an X that holds its own.
+    """Raise a ValueError if labels, query ids or row weights are given with an X that holds its own queries.
 
     cluster  Whether the fit runs on a cluster, so that X may be a Dask DataFrame.
     """
@@ -40,7 +40,7 @@ def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any, clust
         del given["sample_weight"]
     elif is_frame_of_cluster(X):
         what = "a Dask DataFrame"
-        del given["y"], given["qid"]  # names of its columns
+        del given["y"], given["qid"]  # allowed, since they may be names of its columns
     for name, value in given.items():
         if value is not None:
             because = "which has no row weights: give query_weight" if name == "sample_weight" else has
@@ -48,7 +48,10 @@ def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any, clust
 
 
 def nothing_beside(what: str, **given: Any) -> None:
-    """Raise a ValueError if arrays were given together with queries that hold their own."""
+    """Raise a ValueError if any value of `given` is not None.
+
+    what  Description of the data that already hold these values, such as "the Queries".
+    """
     for name, value in given.items():
         if value is not None:
             raise ValueError(f"{name} is already in {what}; do not give it again.")

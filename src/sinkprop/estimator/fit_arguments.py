@@ -26,7 +26,7 @@ __all__ = [
 
 
 def ids_of_sizes(sizes: ArrayLike, n: int) -> Integers:
-    """Query number of each of n rows, from the sizes of consecutive queries."""
+    """Index of the query of each of n rows, from the sizes of consecutive queries."""
     array = np.asarray(sizes)
     if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.all(array == np.floor(array)):
         raise ValueError("group must be a sequence of whole numbers: the sizes of consecutive queries.")
@@ -40,7 +40,7 @@ def ids_of_sizes(sizes: ArrayLike, n: int) -> Integers:
 def label_column(y: ArrayLike, name: str) -> NDArray[Any]:
     """Labels as an array with one number per row; errors use scikit-learn's wording."""
     column: NDArray[Any] = column_or_1d(y, warn=True)
-    if column.dtype.kind in "OU":  # numbers in a column of objects are numbers
+    if column.dtype.kind in "OU":  # a column of objects or text may hold numbers
         try:
             column = column.astype(np.float64)
         except (TypeError, ValueError) as error:
@@ -90,7 +90,7 @@ def warn_of_what_is_no_feature(X: NDArray[Any], names: Any, labels: Floats, qid:
                     f"fit: the column {str(names[column])!r} of X holds {what}, but is used as a feature. "
                     f"Leave it out, for example with X.drop(columns=[{str(names[column])!r}]).",
                     UserWarning,
-                    stacklevel=4,  # where fit was called
+                    stacklevel=4,  # the line that called fit
                 )
 
 
@@ -111,7 +111,10 @@ def evaluation_items(eval_set: Any) -> list[Any]:
 
 
 def one_each(values: Any, n: int, name: str) -> list[Any]:
-    """List with one item per evaluation set. The array of a single set need not be given in a list."""
+    """Values of `eval_qid` or `eval_group` as a list with one item per evaluation set.
+
+    The array of a single set need not be given in a list.
+    """
     if values is None:
         return [None] * n
     several = isinstance(values, list | tuple) and len(values) > 0 and np.ndim(values[0]) == 1

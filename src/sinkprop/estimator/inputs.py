@@ -48,9 +48,10 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             del self.feature_names_in_
 
     def _given_stored(self, X: Any, **given: Any) -> StoredQueries | None:
-        """The stored set that X is or whose path X is; None for other data.
+        """The stored set X, opened if X is its path; None if X is neither.
 
-        Raises a ValueError if the set does not have the features of the model.
+        Raises a ValueError if the set does not have the model's number of features, or if a value of `given`,
+        such as y, is not None, since the set holds its own.
         """
         stored = as_stored(X)
         if stored is None:
@@ -84,7 +85,10 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         return features, self._required(groups, len(features), what)
 
     def _rows_of_one_query(self, X: Any, qid: Ids | None, what: str) -> tuple[NDArray[Any], Groups]:
-        """Normalized features of one query. `qid` may be None; a ValueError if it has several queries."""
+        """Features of one query, as `_by_query` returns them, and the query as a group.
+
+        `qid` may be None. Raises a ValueError if it has several queries; `what` is the method to name.
+        """
         features, groups = self._rows(X, qid, None)
         if groups is not None and len(groups.queries) > 1:
             first = groups.queries.tolist()[0]
@@ -130,7 +134,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             warnings.warn(
                 f"fit: no qid was given, so all {n} rows count as one query. Pass qid=, one id per row.",
                 UserWarning,
-                stacklevel=3,  # where fit was called
+                stacklevel=3,  # the line that called fit
             )
             groups = group_rows(None, n)
         else:
@@ -194,7 +198,8 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         """Checked features of `Queries`, in the order of the features of the fit if both have names."""
         columns = None if reset else queries.columns_of(getattr(self, "feature_names_in_", None))
         X = queries.X if columns is None else np.ascontiguousarray(queries.X[:, columns])
-        with warnings.catch_warnings():  # Queries hold the names; scikit-learn looks for names of frames only
+        # `Queries` hold the names of the features. scikit-learn finds names only in frames, and would warn.
+        with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             features = self._features(X, reset=reset, name=name)
         if reset and queries.feature_names is not None:
@@ -221,7 +226,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         return as_features(values, name=name, allow_nan=allow_nan, columns=names)
 
     def _required(self, groups: Groups | None, n: int, what: str) -> Groups:
-        """The queries of n rows. A ValueError, for the method `what`, if they are not known."""
+        """The queries of n rows. Raises a ValueError that names the method `what` if they are not known."""
         if groups is None:
             hint = ""
             if what == "score":
@@ -242,7 +247,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         return None if qid is None else group_rows(qid, n)
 
     def _by_query(self, X: NDArray[Any], groups: Groups | None) -> NDArray[Any]:
-        """X, scaled within each query if `normalization` is "query", and else unchanged."""
+        """X, scaled within each query if `normalization` is "query", and otherwise unchanged."""
         if getattr(self, "normalization", "none") != "query":
             return X
         if groups is None:

@@ -21,13 +21,16 @@ __all__ = [
 ]
 
 
-FEW_QUERIES = 500  # up to here "auto" cross-validates
-_TOLERANCE = 0.5  # standard errors
+FEW_QUERIES = 500  # largest number of queries that "auto" cross-validates
+_TOLERANCE = 0.5  # in standard errors: how far below the best "smoothest" may choose
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Settings for choosing a model: among penalties, stages, rounds or other candidates.
+    """Settings for choosing one of the candidates that a fit trains.
+
+    A candidate is a model trained with one setting of the hyperparameters, such as a penalty and a stage of
+    the annealing, or a number of trees.
 
     Parameters
     ----------
@@ -39,11 +42,11 @@ class Selection:
         good candidate from a lucky one, and uses "validation" for more.
     rule : {"smoothest", "best"}, optional
         Candidate to take. "best" takes the one with the best mean criterion, as in the paper. "smoothest"
-        first averages each candidate with its neighbors in penalty and sigma, so that luck does not win. It
-        then takes the smoothest of all candidates within half a standard error of the best: the least-squares
-        regression itself, then the widest sigma, then the largest penalty. The standard error is that of the
-        difference to the best candidate over the validation queries. None means "smoothest" with
-        cross-validation and "best" with a validation set.
+        first averages each candidate's criterion with those of its neighbors in penalty and sigma, so that
+        luck does not win. It then takes the smoothest of all candidates within half a standard error of the
+        best: the least-squares regression itself, then the widest sigma, then the largest penalty. The
+        standard error is that of the difference to the best candidate over the validation queries. None means
+        "smoothest" with cross-validation and "best" with a validation set.
     criterion : str or tuple of str, optional
         Names of the metrics whose mean is the criterion, such as "ndcg@10". None means NDCG@1 to NDCG@10 if
         the training gain is NDCG, since their mean is less noisy than any one of them. For other gains, and
@@ -53,7 +56,8 @@ class Selection:
     fraction : float, default 0.2
         Fraction of the queries to hold out with "validation" if there is no validation set.
     patience : int, default 3
-        Number of stages without improvement after which the annealing of a penalty stops early.
+        Number of stages (values of sigma) without improvement of the criterion after which the annealing of a
+        penalty stops early. Rankers without annealing do not use it.
 
     Notes
     -----
@@ -147,7 +151,7 @@ def selection_from(record: str | dict[str, Any]) -> str | Selection:
 class Choice:
     """Result of a choice among C candidates.
 
-    taken   Number of the chosen candidate.
+    taken   Index of the chosen candidate.
     means   (C,) mean criterion of each candidate, averaged with its neighbors under the rule "smoothest".
     errors  (C,) standard error of each candidate's difference to the best, so 0 for the best itself.
     """
@@ -165,8 +169,9 @@ def choose(values: Floats, positions: Integers, weight: Floats | None = None, *,
     weight     (Q,) query weights.
     smoothest  True averages neighbors on the grid, with weights 4 : 2 : 1 for the candidate, its direct and
                its diagonal neighbors, and takes the first candidate whose mean is within half a standard
-               error of the best. The standard error is that of the mean difference over queries, since
-               queries differ far more than candidates do. False takes the first of the best candidates.
+               error of the best. The standard error is that of the mean difference between the two candidates
+               over the queries: the criterion varies far more between queries than between candidates. False
+               takes the candidate with the best mean, the first one if several are equally good.
 
     >>> values = np.array([[0.2, 0.8, 0.5], [0.4, 0.6, 0.6], [0.0, 0.1, 0.1]])
     >>> apart = np.array([[0, 0], [0, 5], [5, 0]])
@@ -191,8 +196,8 @@ def choose(values: Floats, positions: Integers, weight: Floats | None = None, *,
 def mean_over_queries(values: Floats, weight: Floats | None = None) -> Floats:
     """Means (...) of values (..., Q) over the queries, weighted by `weight` (Q,).
 
-    Queries with a NaN value are left out. A metric is NaN if its convention leaves out queries without a
-    relevant document.
+    Queries with a NaN value are left out. A metric is NaN for a query without a relevant document if its
+    convention leaves out such queries.
     """
     shares = _shares(values, weight)
     mean: Floats = (values[..., shares > 0] * shares[shares > 0]).sum(axis=-1)

@@ -1,8 +1,8 @@
 """Split of the queries of a fit into training and validation queries.
 
-Every ranker uses the same rule. The rule needs only the numbers of queries, so it works for queries in memory
-(`divide`), in a file or on a cluster (`linear/paths.py`, `gbdt/cluster/driver.py`), and for several processes
-(`torch/neural/split.py`).
+Every ranker uses the same rule, `split_queries`. It needs only the number of training queries and the number
+of validation queries. So it works for queries in memory (`divide`), in a file or on a cluster
+(`linear/paths.py`, `gbdt/cluster/driver.py`), and for several processes (`torch/neural/split.py`).
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from sinkprop.estimator.selection import Selection
 
 __all__ = ["NO_PATH", "Division", "Split", "divide", "split_queries"]
 
-NO_PATH = np.int16(-1)
+NO_PATH = np.int16(-1)  # code of a query that no path uses for validation; see `Split`
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Assignment of validation queries to paths.
+    """Assignment of the validation queries to the paths of a fit.
 
-    A path is one of the fits that advance together, candidate by candidate. Path 0 trains the final model.
-    With cross-validation, path 0 trains on all training queries, and path k > 0 trains on all queries except
-    those with code k.
+    A fit trains a sequence of candidates: models with different hyperparameters, such as penalties, stages or
+    numbers of trees. A path is the training of this whole sequence on one set of training queries. The paths
+    of a fit advance together, candidate by candidate, and path 0 trains the final model. Without
+    cross-validation, path 0 is the only path, and it has the validation queries. With cross-validation, path
+    0 trains on all training queries and has no validation queries, and there is one more path per fold: path
+    k > 0 trains on all queries except those of fold k, which are its validation queries.
 
-    codes     (Q,) path whose candidates each query validates, or `NO_PATH`. That path does not train on the
-              query. Training queries come first, then those of a validation set. None if there is only one
-              query, which serves for both training and validation.
+    codes     (Q,) code of each query: the index of the path that uses it for validation and does not train on
+              it, or `NO_PATH`. Training queries come first, then those of a validation set. None if there is
+              only one query, which serves for both training and validation.
     n_paths   Number of paths.
     in_words  Description, such as "5-fold cross-validation over 84 queries".
     """
@@ -42,7 +45,7 @@ class Split:
 
     @property
     def choosing(self) -> range:
-        """Paths that have validation queries."""
+        """Indices of the paths that have validation queries."""
         return range(1, self.n_paths) if self.n_paths > 1 else range(1)
 
 
@@ -68,10 +71,10 @@ def split_queries(n_queries: int, n_validation: int, selection: Selection, rng: 
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """Queries of a split, in memory.
+    """Training and validation queries of each path of a `Split`, in memory.
 
     parts         Training queries of each path.
-    validation    Pairs of a path's number and its validation queries.
+    validation    For each path that has validation queries, the index of the path and these queries.
     validated_on  Description, such as "5-fold cross-validation over 84 queries".
     """
 
@@ -81,7 +84,7 @@ class Division:
 
     @property
     def weight(self) -> Floats | None:
-        """(Q,) weights of the validation queries, in their order; None if all count the same."""
+        """(Q,) weights of the validation queries, in the order of `validation`; None if all are equal."""
         if all(part.query_weight is None for _, part in self.validation):
             return None
         weight = np.concatenate(

@@ -35,7 +35,7 @@ class Candidate:
     value : float, default nan
         Value of the training objective.
     position : tuple of two int, default (0, 0)
-        Position on a grid of two axes, such as (number of the penalty, number of the round). If
+        Position on a grid of two axes, such as (index of the penalty, index of the round). If
         `Selection.rule` is "smoothest", neighbors on this grid are averaged.
     scores : array of shape (N,), optional
         Scores of the training rows, if the training computed them anyway.
@@ -122,7 +122,7 @@ def tune(
     seed: int = 0,
     notify: Notify = silent,
 ) -> tuple[Any, TuningResult]:
-    """Model of the candidate that the validation queries select, and the record of all candidates.
+    """Train the candidates; return the model of the one that validation queries select, and a record of all.
 
     candidates  Function that trains on queries and yields the candidates, the most regularized first. It
                 yields the same `n_candidates` settings for any queries.
@@ -178,7 +178,7 @@ def _on_training(
     scores: Callable[[Any, TrainingSet], Floats],
     criterion_of: Criterion,
 ) -> float | None:
-    """Mean criterion of the queries that a candidate was trained on."""
+    """Mean criterion of the queries `part` that a candidate was trained on; None if not known."""
     if candidate.training is not None:
         return candidate.training
     own = scores(candidate.model, part) if candidate.scores is None else candidate.scores

@@ -51,7 +51,7 @@ PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
 class AnnealedRanker(BaseRanker):
-    """A linear ranker trained by `recipe.train`.
+    """Base class of the linear rankers that are trained by `recipe.train`.
 
     A subclass has the attributes gain, relaxation, penalty, annealing, selection, normalization, resample,
     n_iter, epsilon, max_iter, tol, top, metric, convention, checkpoint, on_stage, n_threads, random_state and
@@ -75,7 +75,7 @@ class AnnealedRanker(BaseRanker):
         with ExitStack() as stack:
             by_query = self.normalization == "query"
             sources = Sources(stack, cluster, by_query=by_query, n_threads=self.n_threads)
-            dtype = None  # of training rows in memory; validation rows are converted to it
+            dtype = None  # dtype of training rows in memory, to which validation rows are converted
             if sources.takes(X):
                 no_arrays(
                     X, y=y, qid=qid, group=group, sample_weight=sample_weight, cluster=cluster is not None
@@ -159,7 +159,8 @@ class AnnealedRanker(BaseRanker):
         return theta if theta.ndim == 1 else theta @ np.array(score_weights(self.relaxation_))
 
     def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
-        if self.relaxation_.width == 1:  # the best assignment under ln Pi is the sorted order
+        # With one score per document, the most likely ranking is the order of the scores.
+        if self.relaxation_.width == 1:
             return super()._ranks(X, groups)
         return partitioned_ranks(
             self._theta(X),
@@ -202,7 +203,7 @@ class AnnealedRanker(BaseRanker):
     def _checkpointing(
         self, data: Source, validation: Source | None, recipe: Recipe
     ) -> tuple[list[Finished], Callable[[Sequence[Finished]], None] | None]:
-        """Stages of an earlier, unfinished fit, and the function that writes the stages of this fit."""
+        """Stages in the checkpoint of an unfinished fit, and the function that writes a checkpoint."""
         if self.checkpoint is None:
             return [], None
         path, kind = self.checkpoint, f"{type(self).__name__}Checkpoint"

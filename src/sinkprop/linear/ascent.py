@@ -26,8 +26,10 @@ __all__ = ["Moments", "Objective", "Path", "moments_of", "over", "scorer", "star
 
 P = TypeVar("P")
 
-_LOCATION = 1.5  # logits per standard deviation of the regression's scores: ranks spread over all of (0, 1)
-_SMALLEST = 1e-12  # relative to the largest, eigenvalues of a correlation matrix below it are rounding
+# Scale of the start of a partitioned measure, which places documents in (0, 1): logits per standard deviation
+# of the least-squares scores, such that the documents spread over the whole interval.
+_LOCATION = 1.5
+_SMALLEST = 1e-12  # eigenvalues of a correlation matrix below this multiple of the largest are rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ def moments_of(source: Source) -> Moments:
     """Moments of the rows of a source, computed in three passes over the queries."""
     largest = source.run(Extent())
     n, longest = source.n_rows, source.longest
-    sums, labels = source.run(Sums(exponents(largest * longest) + 1))  # rounding may reach the bound
+    sums, labels = source.run(Sums(exponents(largest * longest) + 1))  # + 1: rounding may reach the bound
     mean, label = sums.value() / n, float(labels.value()[0]) / n
     reach = largest[:-1] + np.abs(mean)
     with np.errstate(over="ignore"):
@@ -69,9 +71,11 @@ def moments_of(source: Source) -> Moments:
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Training queries of one path: the queries of each source whose code is not the path's number.
+    """Training queries of one path of a fit: the queries of each source whose code is not the path's index.
 
-    number          Number of the path; 0 trains the final model.
+    A path trains all candidates on one set of queries; `estimator.splits.Split` defines paths and codes.
+
+    number          Index of the path; path 0 trains the final model.
     sources         Sources that hold the queries.
     n_rows          Number of rows.
     n_queries       Number of queries.
@@ -110,8 +114,8 @@ class Start:
 def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[Start]:
     """Least-squares regression of each path, all from one pass over the queries.
 
-    The products of columns are exact sums over queries, so the weights do not depend on how the queries are
-    distributed over blocks and machines.
+    The Gram matrices of the columns are exact sums over queries, so the weights do not depend on how the
+    queries are distributed over blocks and machines.
     """
     every: list[Source] = []
     for path in paths:
@@ -149,7 +153,7 @@ def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[St
 def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
     """Minimum-norm least squares, with features in units of equal spread, from the Gram matrix G.
 
-    G  (D + 2, D + 2) products of the columns of `tasks.Gram`, summed over the queries of a path.
+    G  (D + 2, D + 2) products of the columns of `tasks.Gram`, summed over the training rows of a path.
     """
     total = G[0, 0]
     if not total > 0:
@@ -162,7 +166,7 @@ def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
     deviation = math.sqrt(max(0.0, rest[-1, -1]) / total)
     mean = moments.mean + moments.deviation * center[1:-1]
     mean = (mean - scaling.shift) * scaling.factor
-    if deviation <= 1e-13 * abs(moments.label) or not norms.any():  # the labels are all equal
+    if deviation <= 1e-13 * abs(moments.label) or not norms.any():  # constant labels or features
         return Start(np.zeros(len(norms)), mean)
     used = norms > 0
     units = np.where(used, norms, 1.0)
@@ -175,7 +179,11 @@ def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
 
 
 class Objective:
-    """Objective of a path: -(expected gain) + penalty / 2 |W - W_0|^2 and its gradient in the weights W."""
+    """Objective of one path, to be maximized in the weights W: expected gain - penalty / 2 |W - W_0|^2.
+
+    W_0, the attribute `start`, are the least-squares weights, scaled so that their scores have a standard
+    deviation of 1 within queries, or weights of two outputs derived from these. Intercepts are not penalized.
+    """
 
     def __init__(
         self,
@@ -211,19 +219,19 @@ class Objective:
 
         squares, largest = until_it_fits(run, lambda found: found[0].fits)
         width = math.sqrt(float(squares.value()) / self.path.weighted_rows)
-        # a spread this small is what rounding leaves of equal scores
+        # scores that are equal except for rounding have a spread this small
         return width if width > 1e-12 * largest else 0.0
 
     def value(self, W: Floats, relaxation: Relaxation) -> tuple[float, Floats]:
         """Expected gain and its gradient in W."""
-        if relaxation is not self._relaxation:  # once per stage
+        if relaxation is not self._relaxation:  # at the beginning of a stage
             self._settings = native_settings(relaxation, self._n_iter, self._epsilon)
             self._relaxation = relaxation
         self.evaluations += 1
         path, own = self.path, scorer(W, self.scaling)
         sigma = relaxation.sigma if isinstance(relaxation, SmoothedIndicator) else 1.0
         share = path.largest_weight / (path.total_weight or path.n_queries)
-        steep = exponent(share / min(1.0, sigma)) + 8  # usual size of the gradient in one score
+        steep = exponent(share / min(1.0, sigma)) + 8  # 2^steep bounds usual gradients in one score
 
         def run(extra: int) -> Evaluated:
             task = Evaluate(
@@ -245,7 +253,8 @@ class Objective:
         value = float(found.value.value()) / (path.n_queries * max(1, self._resample))
         by_feature, factor = found.products.value(), self.scaling.factor
         if found.totals is None:
-            # g sums to 0 over each query, since a shift of all its scores changes nothing
+            # The shifts of the features drop out: the gradient in the scores sums to 0 over each query, since
+            # adding a constant to all scores of a query changes nothing.
             return value, by_feature * factor
         total = found.totals.value()
         offset = np.outer(self.scaling.shift * factor, total)
@@ -269,7 +278,7 @@ class Objective:
 def _partitioned_start(w: Floats, mean: Floats, relaxation: Relaxation) -> Floats:
     """Least-squares weights (D,) turned into weights and intercepts of two outputs, (D + 1, 2)."""
     W = np.zeros((len(w) + 1, 2))
-    W[:-1, 0] = -_LOCATION * w  # mass near 0 means near the top
+    W[:-1, 0] = -_LOCATION * w  # documents at the top are placed near 0
     if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":
         W[:-1] = np.stack([-_LOCATION / 2 * w, _LOCATION / 2 * w], axis=1)
     W[-1] -= mean @ W[:-1]

@@ -56,7 +56,7 @@ class Sources:
             X = X if stored is None else stored
             source = self._on_cluster(X, y, qid, query_weight=query_weight, name=name)
             return source, source.feature_names
-        assert stored is not None  # nothing else is taken without a cluster
+        assert stored is not None  # without a cluster, `takes` accepts stored sets only
         stored.verify(n_threads=self._n_threads)
         weight = None if query_weight is None else as_query_weight(query_weight, stored.groups, len(stored))
         own = StoredSource(stored, self._n_threads, by_query=self._by_query, query_weight=weight)

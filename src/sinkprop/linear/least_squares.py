@@ -15,12 +15,12 @@ from sinkprop.data.feature_scaling import Scaling, fit_scaling
 __all__ = ["RidgePath", "least_squares", "ridge_path"]
 
 
-_CHUNK = 1 << 10  # rows of a few hundred features that stay in the cache
+_CHUNK = 1 << 10  # number of rows that fit into the cache if they have a few hundred features
 
 
 @dataclass(frozen=True, eq=False)
 class RidgePath:
-    """Solutions for P penalties.
+    """Least-squares solutions for P ridge penalties.
 
     weights     (P, D) weights of normalized features.
     intercepts  (P,) intercepts.
@@ -37,7 +37,7 @@ def least_squares(
 ) -> tuple[Floats, float]:
     """Weights w and intercept c that minimize the mean of (y - X w - c)^2 + penalty |w|^2.
 
-    If several w do, the one of least norm is returned.
+    If several w attain the minimum, the one of least norm is returned.
 
     X              (N, D) features.
     y              (N,) labels.
@@ -65,10 +65,10 @@ def ridge_path(
     z are the features after scaling by `scaling`. The intercept c is not penalized. Several w can be optimal
     only if the penalty is 0; then the one of least norm is taken, with features in units of equal spread.
 
-    Orthogonal transformations reduce the rows to a triangle, one chunk at a time. This takes time linear in
-    the rows and the memory of one chunk, and is as accurate as a factorization of the whole matrix. One
-    singular value decomposition of the triangle then serves all penalties, each of which costs a product with
-    a (D, D) matrix.
+    Orthogonal transformations reduce the rows to a triangular matrix, one chunk of rows at a time. This takes
+    time linear in the number of rows and the memory of one chunk, and is as accurate as a factorization of
+    the whole matrix. One singular value decomposition of the triangular matrix then serves all penalties,
+    each of which costs a product with a (D, D) matrix.
 
     >>> X, y = np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0])
     >>> path = ridge_path(X, y, [2 / 3, 0.0], scaling=fit_scaling("none", X))
@@ -109,7 +109,7 @@ def _solve(R: Floats, penalties: Floats, scaling: Scaling) -> RidgePath:
     norms = np.sqrt(np.square(A).sum(axis=0))
     norms[norms <= 1e-13 * np.abs(R[0, 1:-1])] = 0  # a constant feature, except for rounding
     A = A * (norms > 0)
-    if np.linalg.norm(b) <= 1e-13 * np.abs(R[0, -1]):  # the labels are constant, too
+    if np.linalg.norm(b) <= 1e-13 * np.abs(R[0, -1]):  # constant labels, except for rounding
         b = np.zeros_like(b)
     # `raw`: weights of the unscaled features
     weights, raw = np.empty((2, len(penalties), A.shape[1]))
@@ -129,9 +129,9 @@ def _solve(R: Floats, penalties: Floats, scaling: Scaling) -> RidgePath:
 def _penalized(A: Floats, b: Floats, penalties: Floats) -> Floats:
     """Weights (P, D) that minimize |A w - b|^2 + penalty |w|^2, for each penalty."""
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
-    kept = s > np.finfo(np.float64).eps * max(A.shape) * s.max(initial=0.0)  # the rest is rounding
+    kept = s > np.finfo(np.float64).eps * max(A.shape) * s.max(initial=0.0)  # the others are rounding
     U, s, Vt = U[:, kept], s[kept], Vt[kept]
-    # s / (s^2 + penalty), where s^2 may overflow
+    # `shrunk` is s / (s^2 + penalty), written without s^2, which may overflow.
     with np.errstate(over="ignore"):
         shrunk = 1 / (s + penalties[:, None] / s)
     w: Floats = (shrunk * (U.T @ b)) @ Vt

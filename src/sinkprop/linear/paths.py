@@ -1,7 +1,8 @@
-"""Training and validation queries of each path of cross-validation, without copies.
+"""Training and validation queries of each path of a linear fit, without copies of their rows.
 
-A path is one of the fits that advance together (`estimator/splits.py`). Each query gets a code: the number of
-the path that it validates and that does not train on it.
+A path is the training of all candidates (every penalty and stage) on one set of training queries. Path 0
+trains the final model; with cross-validation, there is one more path per fold. The code of a query is the
+index of the path that uses it for validation and does not train on it. See `estimator.splits.Split`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ __all__ = ["Arrangement", "arrange"]
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """Paths of a fit and their validation queries.
+    """Paths of a fit, and the sources of their validation queries.
 
     paths         Training queries of each path; the first path trains the final model.
-    validation    Every source with the numbers of the paths that its queries validate. One read of a source
-                  serves all of its paths.
+    validation    Pairs of a source and the indices of the paths that have validation queries in it, if any.
+                  Each source is read once for all of its paths.
     validated_on  Description, such as "5-fold cross-validation over 84 queries".
     weight        (Q,) weights of the validation queries: path by path, and within a path in the order of the
                   sources; None if all count the same.

@@ -27,7 +27,7 @@ class LinearProblem:
 
     @cached_property
     def start(self) -> Floats:
-        """Least-squares weights (D,), scaled so that their scores have a spread of 1 within queries."""
+        """Least-squares weights (D,), scaled so that scores have a standard deviation of 1 within queries."""
         return _start(self.data, self.scaling)
 
     def scores(self, W: Floats, X: NDArray[Any] | None = None) -> Floats:
@@ -52,9 +52,9 @@ class LinearProblem:
 def linear_scores(X: NDArray[Any], W: Floats, scaling: Scaling, multiply: Products | None = None) -> Floats:
     """Normalized features times weights W.
 
-    With two outputs, the last row of W holds the intercepts. The features must already be scaled if the
-    scaling is "query", which is the identity here. Without `multiply`, the score of a row is independent of
-    the other rows, to the last bit.
+    With two outputs, the last row of W holds the intercepts. Features that are scaled within queries (kind
+    "query") must already be scaled: here, such a `scaling` changes nothing. Without `multiply`, the score of
+    a row is independent of the other rows, to the last bit.
     """
     V, shift = unscaled(W, scaling)
     if multiply is None:
@@ -92,5 +92,5 @@ def spread(scores: Floats, data: TrainingSet) -> float:
     means = np.add.reduceat(scores, data.groups.offsets[:-1]) / sizes
     weight = None if data.query_weight is None else np.repeat(data.query_weight, sizes)
     width = math.sqrt(np.average(np.square(scores - np.repeat(means, sizes)), weights=weight))
-    # a spread this small is what rounding leaves of equal scores
+    # scores that are equal except for rounding have a spread this small
     return width if width > 1e-12 * float(np.abs(scores).max()) else 0.0

@@ -51,15 +51,17 @@ class SinkPropRanker(AnnealedRanker):
         Number of copies of each training query, with documents drawn at random with replacement. The paper
         uses 20; 0 trains on the queries themselves.
     n_iter : float, default 5
-        Number of Sinkhorn iterations: a whole number, or a half more to end with the columns.
+        Number of Sinkhorn iterations. Each normalizes the columns, then the rows. With an extra half
+        iteration, such as 5.5, the columns are normalized once more at the end.
     epsilon : float, default 1e-6
-        Constant added to every entry of the matrix A before Sinkhorn normalization.
+        Constant added to every entry of the matrix (documents by ranks) before Sinkhorn normalization.
     max_iter : int, default 20
         Maximum number of L-BFGS iterations per stage.
     tol : float, default 1e-9
         Relative improvement below which a stage ends.
     top : int, default 200
-        Number of documents to which the Hungarian algorithm is applied if a partitioned measure ranks.
+        For partitioned measures: number of first documents that the Hungarian algorithm reorders when the
+        model ranks; see `choose_permutation`.
     metric : str, default "ndcg@10"
         Metric that `score` computes.
     convention : str, default "letor"
@@ -208,7 +210,9 @@ class SinkPropRanker(AnnealedRanker):
         group: ArrayLike | None = None,
         sigma: float | None = None,
     ) -> Floats:
-        """Expected rank of each document in its query, sum_k k Pi[j, k].
+        """Expected rank of each document in its query.
+
+        For document j it is sum_k k p_jk, where p_jk is the probability that j has rank k.
 
         Parameters
         ----------

@@ -4,10 +4,14 @@ For each penalty, L-BFGS maximizes
 
     expected gain(X w; sigma) - penalty / 2 |w - w_0|^2
 
-starting from the least-squares weights w_0. The next stage continues from the result with a smaller sigma,
-and so on. Every stage of every penalty is a candidate. Validation queries, on which it was not trained,
-evaluate it. `Selection` decides which one becomes the model: the best one, or the smoothest of those that the
+in stages. The first stage starts from the least-squares weights w_0 and has the largest sigma. Each further
+stage continues from the result of the stage before, with a smaller sigma. The result of every stage of every
+penalty is a candidate for the model. It is evaluated on validation queries, on which it was not trained.
+`Selection` decides which candidate becomes the model: the best one, or the smoothest of those that the
 validation queries cannot distinguish from the best.
+
+With cross-validation, every stage is run on several paths: path 0 trains the final model, and each other path
+trains on all queries but those of one fold (`estimator.splits.Split`).
 """
 
 from __future__ import annotations
@@ -41,8 +45,10 @@ __all__ = ["Recipe", "train"]
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """Checked settings of a fit. The fields have the names and meanings of `SinkPropRanker`'s parameters.
+    """Checked settings of a fit. Fields that are not listed are parameters of `SinkPropRanker`.
 
+    penalties     Regularization strengths to try.
+    seed          Seed of splits and resampling.
     sigmas        Sigma of each stage; None for each stage of a partitioned measure.
     criterion_of  Function of queries and scores that returns the criterion of each query.
     criterion     Name of the criterion.
@@ -73,17 +79,17 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """A finished stage.
+    """A finished stage: the optimization for one penalty and one sigma, on all paths.
 
-    penalty      Number of the penalty; -1 for the least-squares start.
-    stage        Number of the stage, which is that of its sigma.
-    weights      Weights of every path.
-    value        Expected gain of the training queries.
+    penalty      Index of the penalty; -1 for the least-squares start.
+    stage        Index of the stage, which is also the index of its sigma.
+    weights      Weights at the end of the stage, one array per path.
+    value        Expected gain of the training queries of path 0.
     validation   (Q,) criterion of each validation query.
-    evaluations  Number of evaluations of the expected gain and its gradient.
+    evaluations  Number of evaluations of the expected gain and its gradient, over all paths.
     seconds      Wall-clock time of the stage.
-    training     Mean criterion of the training queries; None for a partitioned measure, and in checkpoints
-                 that do not hold it.
+    training     Mean criterion of the training queries of path 0; None for a partitioned measure, and in
+                 checkpoints that do not hold it.
     """
 
     penalty: int
@@ -229,7 +235,10 @@ def _assessed(
     relaxation: Relaxation,
     weights: Sequence[Floats],
 ) -> tuple[Floats, float | None]:
-    """Criterion of every validation query, and the mean criterion of the training queries of path 0."""
+    """Criterion of every validation query, and the mean criterion of the training queries of path 0.
+
+    weights  Weights of each path after a stage. Path 0 trains the final model.
+    """
     scorers = [scorer(W, path.scaling) for path, W in zip(paths, weights, strict=True)]
     own = scorers[0] if relaxation.width == 1 else None
 
@@ -272,7 +281,7 @@ def _result(
     smoothest: bool,
 ) -> FitResult:
     """Select the model among the finished stages."""
-    # The order of preference: the regression, then smoother stages, then larger penalties.
+    # The order of preference: the least-squares start, then larger sigmas, then larger penalties.
     order = sorted(
         range(len(finished)),
         key=lambda i: (finished[i].penalty >= 0, finished[i].stage, -finished[i].penalty),
@@ -312,5 +321,5 @@ def _record(finished: Finished, recipe: Recipe, criterion: float) -> Stage:
 
 
 def _position(record: Finished) -> tuple[int, int]:
-    """Position of a stage on the grid of penalties and sigmas. The regression is not next to any stage."""
+    """Position of a stage on the grid of penalties and sigmas. The least-squares start has no neighbors."""
     return (record.penalty, record.stage) if record.penalty >= 0 else (-9, -9)

@@ -75,14 +75,15 @@ class Annealing:
 
 @dataclass(frozen=True)
 class Stage:
-    """Record of one stage of the optimization: a penalty, a sigma, and the results.
+    """Record of one stage of a fit: the optimization for one penalty and one sigma.
 
     Parameters
     ----------
     penalty : float
         Regularization strength; inf for the least-squares regression itself.
     sigma : float or None
-        Smoothing, in units of the spread of the regression's scores; None for a partitioned measure.
+        Smoothing, in units of the least-squares scores' standard deviation within queries; None for a
+        partitioned measure.
     expected_gain : float
         Expected gain of the training queries, at this sigma.
     criterion : float
@@ -91,14 +92,16 @@ class Stage:
     standard_error : float, default nan
         Standard error of the difference between this criterion and the best stage's, over these queries.
     evaluations : int, default 0
-        Number of evaluations of the expected gain and its gradient, over all paths of the stage.
+        Number of evaluations of the expected gain and its gradient, including those for the folds of
+        cross-validation.
     seconds : float, default 0.0
         Wall-clock time of the stage.
     chosen : bool, default False
         Whether the stage is the model.
     training : float, optional
         Mean criterion of the training queries, to which the stage was fitted. It is not averaged with
-        neighbors. None for a partitioned measure, whose assignments would take as long as the stage.
+        neighbors. None for a partitioned measure, since ranking the training queries by the Hungarian
+        algorithm would take as long as the stage.
     """
 
     penalty: float

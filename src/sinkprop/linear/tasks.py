@@ -2,6 +2,9 @@
 
 A task is sent to the thread or machine that holds the blocks. Sums over queries are exact (`exact_sums.py`),
 so no result depends on how the queries are divided into blocks or distributed over threads and machines.
+
+A path is the training of all candidates on one set of training queries, and the code of a query is the index
+of the path that uses it for validation and does not train on it; see `estimator.splits.Split`.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ __all__ = [
 ]
 
 
-NO_CODE = -1  # code of queries that validate no path
+NO_CODE = -1  # code of queries that no path uses for validation
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +114,15 @@ class Squares:
 
 @dataclass(frozen=True, eq=False)
 class Gram:
-    """Task that sums products of the columns [1, z, y - label], (D + 2, D + 2), for each code of queries.
+    """Task that sums products of the columns [1, z, y - label] over rows, (D + 2, D + 2).
 
-    z = (x - mean) * factor. The weight of a row is its own times its query's.
+    There is one sum for each code of queries. For a row with features x and label y, z = (x - mean) * factor.
+    The weight of a row is its own weight times the weight of its query.
+
+    mean      (D,) means of the features.
+    factor    (D,) 1 / standard deviation of the features.
+    label     Mean label.
+    exponent  (D + 2, D + 2) exponents of the exact sums.
     """
 
     mean: Floats
@@ -183,11 +192,11 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Sums over the queries of a path.
+    """Sums over the training queries of a path.
 
-    value     () sum of the queries' values.
+    value     () sum of the queries' expected gains, times their weights.
     products  X' g for the gradient g in the scores: (D,) with one score per document, (2, D) with two.
-    totals    (2,) sum of g over rows with two scores per document; None with one.
+    totals    (2,) sum of g over the rows if documents have two scores; None if they have one.
     """
 
     value: ExactSum
@@ -209,15 +218,15 @@ class Evaluated:
 class Evaluate:
     """Task that evaluates the expected gain of a path's queries, and X' g for its gradient g in the scores.
 
-    path          Number of the path.
+    path          Index of the path.
     scorer        Scorer with the current weights.
     gain          Gain whose expectation is computed.
     settings      Settings of the relaxation, for the native layer.
     n_queries     Number of training queries of the path, over all blocks.
-    total_weight  Sum of their weights; None if all count the same.
+    total_weight  Sum of the weights of these queries; None if all count the same.
     exponent      (D,) exponents of the exact sums X' g.
-    of_values     Exponent of the sum of values.
-    of_totals     Exponent of the sums of g.
+    of_values     Exponent of the exact sum of expected gains.
+    of_totals     Exponent of the exact sums of g over rows.
     resample      Number of copies of each query with documents drawn at random; 0 uses the original queries.
     seed          Seed of the resampling.
     """
@@ -287,8 +296,9 @@ class Evaluate:
 class Assessed:
     """Criterion of a stage on the queries of a block.
 
-    validation  (q,) criterion of the validation queries of each path.
-    training    (2,) sums over training queries of weight times criterion and of weights, or None.
+    validation  For each index of a path: (q,) criterion of the validation queries of that path.
+    training    (2,) sums of weight times criterion and of weight, over the training queries of path 0; None
+                if they were skipped.
     """
 
     validation: dict[int, Floats]
@@ -300,7 +310,7 @@ class Assess:
     """Task that computes the criterion of a stage on validation queries and, if asked, training queries.
 
     criterion_of  Function that computes the criterion of each query.
-    scorers       Scorer of each path that the source's queries validate, by the path's number.
+    scorers       For the index of each path that has validation queries in the source: scorer of the path.
     training      Scorer of path 0, to compute the criterion of its training queries; None to skip them.
     relaxation, n_iter, epsilon, top
                   Settings for ranking with a partitioned measure.
@@ -336,7 +346,7 @@ class Assess:
         return Assessed(validation, training)
 
     def _criterion(self, block: Block, groups: Groups, scorer: Linear) -> Floats:
-        """Criterion (q,) of these queries of the block."""
+        """Criterion (q,) of the queries `groups` of the block, with the scores of `scorer`."""
         data = block.data
         scores = scorer(data.X)
         y, weight = data.y, data.sample_weight
@@ -360,7 +370,7 @@ class Assess:
 
 
 def _numbers(block: Block, path: int) -> Integers:
-    """(q,) numbers of the block's queries that the path trains on."""
+    """(q,) indices in the block of the queries that the path trains on."""
     if block.codes is None:
         return np.arange(block.data.n_queries)
     return np.flatnonzero(block.codes != path)
@@ -372,14 +382,15 @@ def _of_queries(block: Block, path: int) -> Floats:
     return np.ones(len(numbers)) if weight is None else weight[numbers]
 
 
-_RESAMPLED_SIZE = 200  # the paper's bound on a resampled query
+_RESAMPLED_SIZE = 200  # the paper's bound on the number of documents of a resampled query
 
 
 def resampled(groups: Groups, numbers: Integers, times: int, seed: Sequence[int]) -> tuple[Integers, Groups]:
     """Rows of `times` copies of each query, with documents drawn with replacement, and the copies' groups.
 
     The size of a copy is Poisson-distributed with the original's size as mean, limited to 1 ... 200. The
-    draws for a query depend only on the seed and on the query's number.
+    draws for a query depend only on the seed, the query's size and the query's index in the whole set, which
+    `numbers` holds.
     """
     from scipy.special import pdtr, pdtrik
 
@@ -417,7 +428,7 @@ def _uniform(bits: NDArray[np.uint64]) -> Floats:
 
 
 def gathered(gradient: Floats, rows: Integers, n: int) -> Floats:
-    """Sum of the gradient over the copies of each row."""
+    """Sum of the gradient over the copies of each of n rows; `rows` is the original row of each copy."""
     if gradient.ndim == 1:
         return np.asarray(np.bincount(rows, weights=gradient, minlength=n), dtype=np.float64)
     return np.stack([np.bincount(rows, weights=column, minlength=n) for column in gradient.T], axis=1)
