@@ -1,4 +1,4 @@
-"""Tasks on Dask workers that hold whole queries, and sums sent back; this package knows no model.
+"""Tasks on the Dask workers that hold the queries, with their results combined; independent of any model.
 
 You need it only to write your own tasks: to train on a cluster, pass `cluster=` to a ranker, which uses this
 package. It needs Dask: pip install "sinkprop[dask]".

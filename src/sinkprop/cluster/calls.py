@@ -1,4 +1,4 @@
-"""Calls of a function on chosen workers, with answers from those that stay to the end."""
+"""Calls of a function on chosen workers, with the results of all workers that are not lost meanwhile."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _POLL = 0.5  # seconds between checks for lost workers while calls are running
 def call(
     client: Client, function: Callable[..., Any], places: Sequence[str], *arguments: Sequence[Any], name: str
 ) -> dict[int, Any]:
-    """Call `function(a, b, ...)` on each of some workers: results by position, without those of lost workers.
+    """Call `function(a, b, ...)` on each worker in `places`; returns the results by position in `places`.
 
     places     Addresses of the workers.
-    arguments  Sequences with one item per worker. A future must already be on its worker, so that no data
-               moves.
+    arguments  One sequence per argument a, b, ... of the function, with one item per worker. If an item is a
+               Dask future, its data must already be on that worker, so that no data moves.
     name       Name of the tasks on Dask's dashboard.
 
-    An error in the function is raised here.
+    There is no result for a worker that is lost. An error in the function is raised here.
     """
     import dask
 
@@ -41,7 +41,7 @@ def call(
     try:
         answers: dict[int, Any] = client.sync(_answers, client, dict(enumerate(futures)), places)
         return answers
-    finally:  # now: the traceback of an error would keep them alive
+    finally:  # release the futures now: the traceback of an error would keep them alive
         for future in futures:
             future.release()
 
@@ -60,7 +60,8 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
             if not gathered.done():
                 there = await _there(client)
                 gone = {i for i in waiting if places[i] not in there}
-        if not gone:  # the scheduler would wait forever for the tasks of lost workers
+        # the result is not awaited if a worker is gone: the scheduler would wait forever for its task
+        if not gone:
             try:
                 return dict(zip(waiting, gathered.result(), strict=True))
             except (KilledWorker, CancelledError, asyncio.CancelledError):
@@ -69,7 +70,7 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
                 }
                 gone = ended or set(waiting)
         lost = [waiting.pop(i) for i in gone]
-        if client.status == "running":  # otherwise the next request notices that there is no scheduler
+        if client.status == "running":  # if the connection is closed, the next request reports it
             with suppress(OSError):
                 await client.cancel(lost)
     return {}
@@ -85,6 +86,6 @@ async def _there(client: Client) -> set[str]:
 
 
 def _heard(gathered: asyncio.Future[Any]) -> None:
-    """Retrieve the error of an abandoned result, so that asyncio does not report it."""
+    """Read the exception of a finished future, so that asyncio does not log it as never retrieved."""
     if not gathered.cancelled():
         gathered.exception()

@@ -1,4 +1,4 @@
-"""Dask clients from a `cluster=` argument, and checks that the workers pass before any work."""
+"""Dask clients made from a `cluster=` argument, and checks of the workers before they get any work."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _PATIENCE = "60s"
 # An interrupt from the keyboard reaches all processes of a terminal. The fit handles it in this process, and
 # still needs the workers, so they ignore it.
 _DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-# Settings of clusters that are started here. Dask samples the stacks of workers a hundred times per second
-# and the clock of its event loops fifty times, which delays the computation. Only the dashboard shows the
-# results, and these clusters have none.
+# Dask's settings for clusters that are started here. By default Dask samples the stacks of the workers 100
+# times per second and the clock of its event loops 50 times per second, which delays the computation. Only
+# Dask's dashboard shows these samples, and these clusters have no dashboard.
 _QUIET = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"}
-_OWN: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # number of workers of clusters started here
-_ADDRESSES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # scheduler of each client
+_OWN: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # number of workers of each cluster started here
+_ADDRESSES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # address of each client's scheduler
 _KINDS = (
     "cluster must be a dask.distributed.Client, a Dask cluster object, the address of a scheduler such as "
     "'tcp://host:8786', or a number of local worker processes"
@@ -106,7 +106,7 @@ def _client_at(address: str, distributed: Any) -> Client:
     try:
         client: Client = distributed.Client(address, set_as_default=False)
         return client
-    except (OSError, ValueError) as error:  # no answer, or not an address
+    except (OSError, ValueError) as error:  # no scheduler answers, or the text is not an address
         what = str(error).split("\n", maxsplit=1)[0]
         raise ClusterLost(
             f"there is no scheduler at {address!r}: {what}. Expected an address such as 'tcp://host:8786', "
@@ -119,7 +119,8 @@ def _local_cluster(n: int, distributed: Any) -> Any:
     import dask
 
     process = multiprocessing.current_process()
-    if getattr(process, "_inheriting", False):  # a worker that runs its parent's script from the top
+    # true in a new worker process while it runs the script of its parent from the top
+    if getattr(process, "_inheriting", False):
         raise RuntimeError(
             "cluster= was given a number of processes in a script without a guard: each process runs the "
             'script from its top. Put the code that starts the fit under `if __name__ == "__main__":`.'
@@ -160,7 +161,7 @@ def while_connected(client: Client) -> Iterator[None]:
 
 
 def patience() -> float:
-    """Seconds to wait for a worker if there is none: Dask's setting `sinkprop.patience`."""
+    """Seconds to wait for a worker while the cluster has none, from Dask's setting `sinkprop.patience`."""
     return setting("sinkprop.patience", _PATIENCE)
 
 
@@ -181,7 +182,8 @@ def workers_of(client: Client) -> dict[str, int]:
     while True:
         try:
             found: dict[str, int] = dict(client.nthreads())
-        except (OSError, RuntimeError, ValueError) as error:  # closed, timed out, or the client is closed
+        # the connection was closed, the request timed out, or the client is closed
+        except (OSError, RuntimeError, ValueError) as error:
             raise ClusterLost(f"the scheduler at {address_of(client)} is gone ({_line(error)}).") from None
         _complete(client.cluster, len(found))
         if found:
@@ -194,13 +196,15 @@ def workers_of(client: Client) -> dict[str, int]:
 
 
 def _complete(cluster: Any, there: int) -> None:
-    """Replace workers that a cluster of this process has lost for good.
+    """Start workers in place of lost ones if the cluster was started here and has fewer than at its start.
 
-    Dask's nanny process replaces a worker that dies, but gives up if it dies while it starts.
+    Dask's nanny process replaces a worker that dies, but gives up if the new worker dies during its start.
+
+    there  Number of workers that are connected to the scheduler.
     """
     wanted = 0 if cluster is None else _OWN.get(cluster, 0)
     if there < wanted:
-        cluster.scale(wanted)  # has no effect if a nanny already does it
+        cluster.scale(wanted)  # no effect if a nanny is already replacing the worker
 
 
 def check_workers(client: Client) -> dict[str, int]:
@@ -233,7 +237,7 @@ def check_workers(client: Client) -> dict[str, int]:
 
 
 def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
-    """Workers that cannot take part, by address, with the reason."""
+    """Reasons why workers cannot take part in a fit, by address; empty if all workers can."""
     answers = ask(client, _probe(), workers=workers)
     found = {}
     for address in sorted(answers):
@@ -256,7 +260,7 @@ def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
 def ask(
     client: Client, function: Callable[..., Any], *arguments: Any, workers: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Result or exception of a short function on each worker, by address, without lost workers."""
+    """Call a short function on each worker; returns results or errors by address, without lost workers."""
     from distributed.comm import CommClosedError
 
     asked = set(workers_of(client) if workers is None else workers)
@@ -265,7 +269,7 @@ def ask(
         found = client.run(function, *arguments, workers=sorted(asked), on_error="return")
         failed = {address for address, answer in found.items() if isinstance(answer, OSError)}
         if failed:
-            time.sleep(0.2)  # for the scheduler to notice
+            time.sleep(0.2)  # time for the scheduler to notice lost workers
             there = set(workers_of(client))
             found = {address: answer for address, answer in found.items() if address in there}
         answers |= found
@@ -276,9 +280,9 @@ def ask(
 def _probe() -> Callable[[], tuple[str, str, str]]:
     """Function that returns the worker's versions of sinkprop and Python, and its instruction set."""
 
-    def probe() -> tuple[
-        str, str, str
-    ]:  # an inner function is sent with its code: sinkprop may be missing on the worker
+    # Dask sends the code of an inner function, so that a worker can call it even if it has no sinkprop; the
+    # imports below then fail, and Dask returns their error.
+    def probe() -> tuple[str, str, str]:
         import platform
 
         import sinkprop
@@ -296,7 +300,7 @@ def _python() -> str:
 
 def address_of(client: Client) -> str:
     """Address of a client's scheduler, also after the client was closed."""
-    if client.scheduler is not None:  # a closed client has none
+    if client.scheduler is not None:  # a closed client has no scheduler
         _ADDRESSES[client] = client.scheduler.address
     return _ADDRESSES.get(client, "an unknown address")
 

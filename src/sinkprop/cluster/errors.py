@@ -3,8 +3,9 @@
 __all__ = ["ClusterLost"]
 
 
-class ClusterLost(RuntimeError):  # noqa: N818  # it is not the caller's error
+class ClusterLost(RuntimeError):  # noqa: N818  # not named "Error": the caller made no mistake
     """Error for workers or a scheduler that were lost and did not come back; the message says which.
 
-    A checkpoint of the fit remains. The same fit resumes from it, on any cluster or in a single process.
+    If the ranker was made with `checkpoint=`, the checkpoint file remains. The same fit resumes from it, on
+    any cluster or in a single process.
     """

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 _BLOCK = 1 << 22  # bytes of features per block; a thread works on one block at a time
-_FEW = 16  # results of partitions that are kept in memory before they are combined
+_FEW = 16  # least number of partitions' results to collect in memory before they are combined
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,12 +78,12 @@ Partition: TypeAlias = Held | Stored
 
 @dataclass(frozen=True, eq=False)
 class FitPartition:
-    """Data of a fit about one partition.
+    """Index of a partition, with the weights and codes that a fit gives to its queries.
 
-    number        Number of the partition.
-    first         Number of its first query.
+    number        Index of the partition.
+    first         Index of its first query in the whole data set.
     query_weight  Weights of its queries, or None.
-    codes         Codes of its queries, or None.
+    codes         One code per query, see `ClusterSource.with_codes`, or None.
     """
 
     number: int
@@ -94,20 +94,26 @@ class FitPartition:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Share:
-    """Partitions of one worker, in order; `held` has the blocks of those in memory, by partition number."""
+    """Partitions of one worker, in order.
+
+    pieces      Index, weights and codes of each partition.
+    partitions  Data of each partition.
+    held        Blocks of each partition in memory, by the partition's index.
+    """
 
     pieces: tuple[FitPartition, ...]
     partitions: tuple[Partition, ...]
     held: dict[int, list[Block]]
 
-    def __sizeof__(self) -> int:  # without the partitions, which are counted where they were loaded
+    # The partitions do not count: Dask counts their memory in the tasks that loaded them.
+    def __sizeof__(self) -> int:
         extras = [array for piece in self.pieces for array in (piece.query_weight, piece.codes)]
         return 200 * len(self.pieces) + sum(array.nbytes for array in extras if array is not None)
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Description of a partition for the client."""
+    """Metadata of a partition that a worker sends to the client."""
 
     n_rows: int
     n_features: int
@@ -120,7 +126,8 @@ class Summary:
 def share(pieces: Sequence[FitPartition], *partitions: Partition) -> Share:
     """Make the share of one worker.
 
-    Its blocks live as long as the share, so that they can keep results that tasks compute only once.
+    The blocks of partitions in memory live as long as the share, so that later tasks can use results that an
+    earlier task stored in a block, see `Block.keep`.
     """
     held = {
         piece.number: _held_blocks(piece, partition)
@@ -131,7 +138,10 @@ def share(pieces: Sequence[FitPartition], *partitions: Partition) -> Share:
 
 
 def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
-    """Run a pickled task on a worker's share, combining results as far as the tree of n partitions allows."""
+    """Run a pickled task on all blocks of a worker's share.
+
+    Returns nodes of the reduction tree of n partitions: results that are combined as far as the tree allows.
+    """
     from distributed import get_worker
 
     run = pickle.loads(task)
@@ -148,7 +158,7 @@ def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
 
 
 def blocks(own: Share) -> Iterator[tuple[int, Block]]:
-    """Blocks of a share, each with the number of its partition."""
+    """Blocks of a share, each with the index of its partition."""
     at = 0
     while at < len(own.pieces):
         partition = own.partitions[at]
@@ -157,7 +167,7 @@ def blocks(own: Share) -> Iterator[tuple[int, Block]]:
             yield from ((number, block) for block in own.held[number])
             at += 1
             continue
-        run = at + 1  # consecutive partitions of a file are read in one go
+        run = at + 1  # consecutive partitions of a stored set are read in one pass
         while run < len(own.pieces) and _follows(own.partitions[run - 1], own.partitions[run]):
             run += 1
         yield from _stored_blocks(own.pieces[at:run], own.partitions[at:run])  # type: ignore[arg-type]
@@ -165,7 +175,7 @@ def blocks(own: Share) -> Iterator[tuple[int, Block]]:
 
 
 def _follows(one: Partition, other: Partition) -> bool:
-    """Whether the second partition is next to the first in the same file."""
+    """Whether the queries of `other` directly follow those of `one` in the same stored set."""
     return (
         isinstance(one, Stored)
         and isinstance(other, Stored)
@@ -184,7 +194,7 @@ def _held_blocks(piece: FitPartition, held: Held) -> list[Block]:
 
 
 def _stored_blocks(pieces: Sequence[FitPartition], parts: Sequence[Stored]) -> Iterator[tuple[int, Block]]:
-    """Blocks of consecutive partitions of a stored set, each with the number of its partition."""
+    """Blocks of consecutive partitions of a stored set, each with the index of its partition."""
     stored = opened(parts[0].path, parts[0].digest)
     edges = stored.block_queries
     start = int(np.searchsorted(edges, parts[0].first, side="right")) - 1
@@ -212,7 +222,7 @@ def _by_query(block: Block) -> Block:
 
 
 def _block(data: TrainingSet, piece: FitPartition, first: int, stop: int, number: int) -> Block:
-    """Block of the queries first:stop, as views; `number` is the number of the first in the whole set."""
+    """Block of the queries first:stop of `data`, as views. In the whole set, the first has index `number`."""
     own = slice(number - piece.first, number - piece.first + stop - first)
     weight = None if piece.query_weight is None else piece.query_weight[own]
     codes = None if piece.codes is None else piece.codes[own]
@@ -220,7 +230,7 @@ def _block(data: TrainingSet, piece: FitPartition, first: int, stop: int, number
 
 
 def queries_of(data: TrainingSet, first: int, stop: int, weight: Floats | None) -> TrainingSet:
-    """Queries first:stop, as views, with the weights (stop - first,) given."""
+    """Queries first:stop of `data`, as views, with the query weights `weight` of shape (stop - first,)."""
     return replace(consecutive(data, first, stop), query_weight=weight)
 
 
@@ -245,11 +255,11 @@ def load_letor_partition(path: str, n_features: int | None, by_query: bool) -> H
 def load_frame_partition(
     frame: Any, label: Any, qid: Any, name: str, by_query: bool, single: bool
 ) -> Held | None:
-    """Make a partition from a partition of a Dask DataFrame, or None if it is empty.
+    """Make a partition from one partition of a Dask DataFrame; returns None if it has no rows.
 
     label, qid  Names of columns, or series with the same rows.
     name        Name of the partition in error messages.
-    single      Whether to keep single precision.
+    single      Whether to keep features in single precision; otherwise they become double precision.
     """
     from sinkprop.data.frames import load_frame
 
@@ -259,7 +269,8 @@ def load_frame_partition(
     for role, given in (("label", label), ("qid", qid)):
         if isinstance(given, str):
             named[role] = given
-            if given not in frame.columns and given == frame.index.name:  # the index, after set_index
+            # the column has become the frame's index through set_index
+            if given not in frame.columns and given == frame.index.name:
                 frame = frame.reset_index()
         else:
             named[role] = f"__{role}__"
@@ -299,7 +310,7 @@ def summarize(held: Held | None) -> Summary | None:
 
 @lru_cache(maxsize=16)
 def opened(path: str, digest: str) -> StoredQueries:
-    """Open the stored set of the fit; a ValueError if there is another set at its path."""
+    """Open the stored set at a path; raises a ValueError if it does not have the checksum `digest`."""
     from sinkprop.store import open_queries
 
     stored = open_queries(path)
@@ -309,13 +320,13 @@ def opened(path: str, digest: str) -> StoredQueries:
 
 
 def see(path: str, digest: str) -> None:
-    """Raise an error unless this worker can open the stored set."""
-    opened.cache_clear()  # an earlier fit may have seen another set here
+    """Raise an error if this worker cannot open the stored set, or if its checksum is not `digest`."""
+    opened.cache_clear()  # the set may have been replaced since an earlier fit opened it
     opened(path, digest)
 
 
 def verify(path: str, digest: str, number: int) -> None:
-    """Raise a StoreError if the checksum of one file of a stored set is wrong."""
+    """Raise a StoreError if the data file with the index `number` of a stored set has a wrong checksum."""
     from sinkprop.store import StoredQueries
 
     stored = opened(path, digest)

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Arrays", "File", "Frame", "InFile", "Placement", "Recipe"]
 
-_REFRESH = 3.0  # seconds between requests for the list of workers
+_REFRESH = 3.0  # seconds between two requests for the list of workers
 _POLL = 0.5
-# partitions per worker from which consecutive runs are even enough; runs combine into the fewest results
+# With at least this many partitions per worker, each worker gets consecutive partitions: the work is then
+# even enough, and the results of consecutive partitions combine into the fewest nodes of the reduction tree.
 _MANY = 8
 
 logger = logging.getLogger("sinkprop.cluster")
@@ -35,10 +36,10 @@ class Recipe(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether Dask decides which worker has it, and makes it again if it is lost."""
+        """Whether Dask chooses the partition's worker, and makes the partition again if it is lost."""
 
     def load(self, client: Client, worker: str) -> Any:
-        """Put the partition on a worker: a future, or a small value that is sent with each task."""
+        """Put the partition on a worker; returns a future of it, or a small value to send with each task."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Arrays:
     def load(self, client: Client, worker: str) -> Future | None:
         try:
             (future,) = client.scatter([self.held], workers=[worker], hash=False, timeout=5)
-        # the scheduler has lost the worker, or cannot reach it: the next refresh notices
+        # the scheduler has lost the worker, or cannot reach it: `Placement.refresh` tries again
         except (KeyError, OSError, TimeoutError):
             return None
         return future
@@ -112,7 +113,7 @@ class Placement:
     """Assignment of partitions to workers.
 
     recipes  Recipes of the partitions.
-    weights  Work of each partition, such as its number of rows.
+    weights  Amount of work of each partition, such as its number of rows.
     workers  Number of threads of each worker, by address.
     where    Address of each partition's worker.
     loaded   Each partition, as `Recipe.load` returned it.
@@ -130,7 +131,10 @@ class Placement:
     _looked: float = -_REFRESH
 
     def refresh(self, *, at_once: bool = False) -> None:
-        """Put every partition on a worker that is there, and give work to workers that have joined."""
+        """Move the partitions of lost workers to others, and give partitions to workers that have joined.
+
+        Does nothing within `_REFRESH` seconds after the last call, unless `at_once` is True.
+        """
         if not at_once and time.monotonic() - self._looked < _REFRESH:
             return
         while True:
@@ -142,7 +146,7 @@ class Placement:
             self.workers, self._looked = workers, time.monotonic()
             if None not in self.loaded:
                 return
-            time.sleep(0.1)  # for the scheduler to notice that a worker was lost while data was sent to it
+            time.sleep(0.1)  # time for the scheduler to notice the loss of a worker while data was sent to it
 
     def release(self) -> None:
         """Free all partitions on the workers."""
@@ -154,7 +158,10 @@ class Placement:
         self.version += 1
 
     def _fit_workers(self) -> dict[str, int]:
-        """Workers that can take part; those that have joined since the start are asked for their versions."""
+        """Number of threads of each worker that can take part in the fit, by address.
+
+        Workers that have joined since the start are first asked for their versions.
+        """
         found = workers_of(self.client)
         new = set(found) - set(self.workers) - self._unfit
         if new and self.workers:
@@ -167,11 +174,11 @@ class Placement:
         return fit
 
     def _broken(self) -> bool:
-        """Whether a partition is lost."""
+        """Whether a loaded partition has been lost."""
         return any(_is_lost(partition) for partition in self.loaded)
 
     def _place(self, workers: dict[str, int]) -> None:
-        """Assign the partitions to the workers, and load those that are new to their worker."""
+        """Assign the partitions to the workers, and load every partition that is not yet on its worker."""
         gone = {address for address in self.where if address not in workers}
         if gone:
             n = sum(address in gone for address in self.where)
@@ -180,7 +187,8 @@ class Placement:
                 _listed(gone), n, len(self.where),
                 len(workers), "other" if len(workers) == 1 else "others",
             )  # fmt: skip
-        in_file = isinstance(self.recipes[0], InFile)  # free to move, and fastest to read in one run
+        # queries in a file cost nothing to move to another worker, and are fastest to read consecutively
+        in_file = isinstance(self.recipes[0], InFile)
         if in_file or (not self.where and len(self.recipes) >= _MANY * len(workers)):
             where = _runs(self.weights, workers)
         else:
@@ -195,7 +203,7 @@ class Placement:
         self.where = where
 
     def _follow(self, workers: dict[str, int]) -> None:
-        """Find out where Dask has put the partitions, once it has made all of them, or made them again."""
+        """Wait until Dask has made all partitions, again if some were lost, and look up their workers."""
         from distributed import KilledWorker, wait
 
         futures: list[Any] = [recipe.load(self.client, "") for recipe in self.recipes]
@@ -208,7 +216,8 @@ class Placement:
                 continue
             failed = [future for future in futures if future.status == "error"]
             killed = [future for future in failed if isinstance(future.exception(), KilledWorker)]
-            if killed:  # its workers died more often than Dask allows; the partition is not the reason
+            # Dask gives up a partition whose workers died too often; it is not the cause, so try it again
+            if killed:
                 self.client.retry(killed)
                 continue
             for future in failed:
@@ -223,7 +232,7 @@ class Placement:
         holders = self.client.who_has(futures)
         where = [next(iter(sorted(holders[future.key])), "") for future in futures]
         if "" in where:
-            self._follow(workers)  # a worker was lost between the two requests
+            self._follow(workers)  # a worker was lost between `wait` and `who_has`
         elif where != self.where:
             self.loaded, self.where, self.version = futures, where, self.version + 1
 
@@ -257,15 +266,15 @@ def _runs(weights: Sequence[int], workers: dict[str, int]) -> list[str]:
 def _spread(weights: Sequence[int], workers: dict[str, int], before: Sequence[str]) -> list[str]:
     """Assign a worker to each partition.
 
-    A partition keeps its worker if that is there and has no more than its share of the work; otherwise it
-    gets the least busy worker.
+    A partition keeps its worker in `before` if this worker is still connected and is not beyond its fair
+    share of the work; otherwise it gets the least busy worker.
     """
     fair = sum(weights) / sum(workers.values())
     busy = dict.fromkeys(workers, 0.0)
     where = [""] * len(weights)
     for i, address in enumerate(before):
         share = weights[i] / workers.get(address, 1)
-        # a partition stays if at least half of it is within the worker's share
+        # a partition stays if at least half of its work is within the worker's fair share
         if address in workers and busy[address] + share / 2 <= fair:
             where[i] = address
             busy[address] += share

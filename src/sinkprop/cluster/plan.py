@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "plan_of"]
 
-# Bounds on the number of partitions, and bytes per partition. The number depends only on the data, so that
-# the result does not depend on the cluster. There are enough to share them evenly, and few enough to describe
-# all of them in one message.
+# Least and greatest number of partitions, and bytes of features per partition of an array. The number of
+# partitions depends only on the data, so that the result does not depend on the cluster. It is large enough
+# to share the work evenly, and small enough to describe all partitions in one message.
 _LEAST, _MOST, _BYTES = 64, 4096, 8 << 20
 
 
@@ -52,14 +52,14 @@ class Plan:
     """Partitions of a data set, and the metadata of its queries.
 
     recipes        Recipes of the partitions.
-    first          Number of the first query of each partition, then the number of all queries.
+    first          Index of the first query of each partition; the last entry is the number of queries.
     rows           Number of rows of each partition.
     sizes          Number of documents of each query (Q,).
     query_ids      Query ids (Q,).
     n_features     Number of features.
     feature_names  Names of the features, or None.
-    digest         Checksum of the rows, with which a checkpoint is compared.
-    placement      Workers of the partitions, if they have been loaded for the checks.
+    digest         Checksum of the rows. A fit resumes from a checkpoint only if the checksums are equal.
+    placement      Placement of the partitions if workers have already loaded them for the checks, or None.
     query_weight   Query weights (Q,), if the data has them.
     weighted_rows  Whether rows have weights.
     """
@@ -90,7 +90,10 @@ class Plan:
             self.placement.release()
 
     def weights_of_queries(self, weight: ArrayLike | Mapping[Hashable, float] | None) -> Floats | None:
-        """Checked query weights (Q,): those given, or those of the data, or None."""
+        """Query weights (Q,) from the argument `weight`, checked.
+
+        If it is None, returns the query weights of the data, or None if the data has none.
+        """
         if weight is None:
             return self.query_weight
         return as_query_weight(weight, Groups.of_sizes(self.sizes, self.query_ids), self.n_rows)
@@ -144,7 +147,10 @@ def _stored(client: Client, stored: StoredQueries, *, by_query: bool) -> Plan:
 
 
 def _check_stored(client: Client, stored: StoredQueries, path: str) -> None:
-    """Check that every worker can open the set, and the checksum of each file, which one worker reads."""
+    """Check that every worker can open the stored set, and that the checksum of each of its files is right.
+
+    Each file is read by only one of the workers.
+    """
     answers = ask(client, see, path, stored.digest)
     for address in sorted(answers):
         if answers[address] is not None:
@@ -183,7 +189,7 @@ def _files(client: Client, paths: Sequence[Any], *, by_query: bool, n_features: 
 
 
 def _frames(client: Client, X: Any, y: Any, qid: Any, *, by_query: bool, name: str) -> Plan:
-    """Plan of a Dask DataFrame, with its partitions."""
+    """Plan of a Dask DataFrame, one partition per partition of the frame."""
     import dask
 
     roles = {"y": y, "qid": qid}
@@ -253,16 +259,19 @@ _FILES_HINT = (
 
 
 def _held(client: Client, recipes: list[Recipe], placement: Placement, *, hint: str) -> Plan:
-    """Plan of partitions that only the workers can read: the workers load them, and they are checked."""
+    """Plan of partitions that the workers load; if a check of them fails, they are freed."""
     try:
         return _compared(client, recipes, placement, hint)
-    except BaseException:  # free them now: the traceback would keep them alive
+    except BaseException:  # free the partitions now: the traceback would keep them alive
         placement.release()
         raise
 
 
 def _compared(client: Client, recipes: list[Recipe], placement: Placement, hint: str) -> Plan:
-    """Plan of loaded partitions: same features in all, and no query in two. Empty ones are left out."""
+    """Plan of partitions, after checking that all have the same features and that no query is in two of them.
+
+    Empty partitions are left out.
+    """
     found: dict[int, Summary | None] = {}
     while len(found) < len(recipes):
         placement.refresh(at_once=True)
@@ -333,7 +342,7 @@ def _check_queries(summaries: Sequence[Summary], names: Sequence[str], hint: str
     ids = _joined([summary.queries for summary in summaries])
     part = np.repeat(np.arange(len(summaries)), [len(summary.queries) for summary in summaries])
     seen: dict[Hashable, int] = {}
-    if ids.dtype.kind in "iu":  # a dictionary of ten million numbers would take a gigabyte
+    if ids.dtype.kind in "iu":  # sorted: a dictionary of ten million ids would take a gigabyte
         order = np.argsort(ids, kind="stable")
         again = np.flatnonzero(ids[order][1:] == ids[order][:-1])
         if not len(again):
@@ -351,7 +360,10 @@ def _raise_split(query: Hashable, one: str, other: str, hint: str) -> None:
 
 
 def _joined(ids: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Query ids of all partitions, with their types: NumPy would convert numbers to text if some are text."""
+    """One array with the query ids of all partitions, each id with its own type.
+
+    If some ids are text and others are numbers, NumPy alone would convert the numbers to text.
+    """
     kinds = {"i" if array.dtype.kind in "iu" else array.dtype.kind for array in ids}
     if kinds <= {"i"} or kinds <= {"U"}:
         return np.concatenate(ids)
@@ -361,7 +373,7 @@ def _joined(ids: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _number(blocks: int) -> int:
-    """Number of partitions for a number of blocks."""
+    """Number of partitions: the number of blocks, but at least _LEAST and at most _MOST."""
     return int(np.clip(blocks, _LEAST, _MOST))
 
 

@@ -1,9 +1,9 @@
-"""A reduction in the order of the partitions, independent of which worker computed them, and when.
+"""A reduction of the partitions' results in a fixed order, whichever worker computes a result, and when.
 
-Partitions are the leaves of a binary tree. The node (level, i) covers 2**level of them, from i * 2**level on.
-A node is always the combination of its two halves, left then right. So a worker can combine its leaves as far
-as the tree allows and send a few nodes instead of all leaves, and no bit of the result depends on which
-leaves it had.
+The results of the partitions are the leaves of a binary tree. The node (level, i) covers the 2**level leaves
+from i * 2**level on. Its result is always the combination of its left child and its right child, in this
+order. So a worker can combine its leaves as far as the tree allows and send a few nodes instead of all
+leaves. The final result is the same, bit for bit, however the partitions are divided among the workers.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Node: TypeAlias = tuple[int, int]
 
 
 def reduced(nodes: Mapping[Node, P], n: int, combine: Callable[[Sequence[P]], P]) -> dict[Node, P]:
-    """Nodes of a tree of n leaves, after combining all pairs of halves that are both present.
+    """Combine nodes of a tree of n leaves wherever both children of a node are present, level by level.
 
     >>> reduced({(0, 0): "a", (0, 2): "c", (0, 3): "d", (0, 4): "e"}, 5, "".join)
     {(0, 0): 'a', (1, 1): 'cd', (2, 1): 'e'}
     """
     found: dict[Node, P] = {}
-    level, last = 0, n - 1  # last: number of the last node of the level
+    level, last = 0, n - 1  # last: index of the last node of the level
     here = {i: part for (at, i), part in nodes.items() if at == 0}
     while True:
         above: dict[int, P] = {}
@@ -32,7 +32,7 @@ def reduced(nodes: Mapping[Node, P], n: int, combine: Callable[[Sequence[P]], P]
             if last == 0 or (i % 2 == 0 and i < last and i + 1 not in here):
                 found[level, i] = here[i]
             elif i % 2 == 0:
-                # the last node of an odd number has no sibling, and moves up unchanged
+                # on a level with an odd number of nodes, the last one has no sibling and moves up unchanged
                 above[i // 2] = here[i] if i == last else combine([here[i], here[i + 1]])
             elif i - 1 not in here:
                 found[level, i] = here[i]
@@ -43,13 +43,13 @@ def reduced(nodes: Mapping[Node, P], n: int, combine: Callable[[Sequence[P]], P]
 
 
 def root(nodes: Mapping[Node, P], n: int, combine: Callable[[Sequence[P]], P]) -> P:
-    """Combination of all n leaves, from nodes that cover each leaf once."""
+    """Combination of all n leaves, from nodes that together cover each leaf exactly once."""
     (whole,) = reduced(nodes, n, combine).values()
     return whole
 
 
 def covered(nodes: Iterable[Node], n: int) -> set[int]:
-    """Leaves that some nodes cover.
+    """Indices of the leaves, out of n, that the nodes cover.
 
     >>> covered([(1, 1), (0, 4)], 5)
     {2, 3, 4}

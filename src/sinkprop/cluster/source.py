@@ -28,7 +28,7 @@ __all__ = ["ClusterSource", "cluster_source"]
 
 P = TypeVar("P")
 
-_ROUNDS = 30  # losses of workers that one task survives
+_ROUNDS = 30  # rounds per task; after a loss of workers, the next round computes the missing results
 
 
 @contextlib.contextmanager
@@ -43,13 +43,13 @@ def cluster_source(
     n_features: int | None = None,
     name: str = "",
 ) -> Iterator[ClusterSource]:
-    """Put queries on the workers of a cluster for the duration of a `with` block, after checking them.
+    """Check queries and put them on the workers of a cluster for the duration of a `with` block.
 
     Parameters
     ----------
     cluster : dask.distributed.Client, Dask cluster, str or int
-        Cluster to use, see `connected`. For two sources on one cluster, connect once and pass the client to
-        both.
+        Cluster to use, see `connected`. For two sources on one cluster, call `connected` once and pass its
+        client to both.
     X : StoredQueries, path, list of paths, Dask DataFrame, Queries, TrainingSet or array of shape (N, D)
         Features of the documents. Stored sets (or the path of one) and `Queries` have their own labels and
         query ids; a list of paths names LETOR files.
@@ -63,8 +63,8 @@ def cluster_source(
     by_query : bool, default False
         Whether to normalize the features query by query.
     n_features : int, optional
-        Number of features in LETOR files. By default the largest feature number, which must be the same in
-        all files.
+        Number of features in LETOR files. By default the largest feature number in a file, which must then be
+        the same in all files.
     name : str, default ""
         Text before "X" in error messages, such as "eval_set ".
 
@@ -98,9 +98,9 @@ class ClusterSource:
     query_weight : array of shape (Q,), optional
         Query weights.
     codes : array of shape (Q,), optional
-        One code per query, which tasks find in their blocks; see `with_codes`.
+        One code per query, which tasks read from the `codes` of their blocks; see `with_codes`.
     placement : Placement, optional
-        Workers of the partitions, if the source shares them with another one.
+        Placement of the partitions on workers, if the source shares it with another source.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class ClusterSource:
     weighted_rows : bool
         Whether the rows have weights.
     digest : str
-        Checksum of the rows. For a stored set or arrays it is the same as in a single process.
+        Checksum of the rows. For a stored set or arrays it is the same as in a fit in a single process.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class ClusterSource:
         Returns
         -------
         object
-            Combined result. It does not depend on the number of workers, or on which of them is faster.
+            Combined result. It does not depend on the number of workers or on their speed.
 
         Raises
         ------
@@ -216,14 +216,17 @@ class ClusterSource:
         )
 
     def close(self) -> None:
-        """Free the memory of the workers that this source uses, and sources made from it by `with_codes`."""
+        """Free the memory that this source, and sources made from it by `with_codes`, use on the workers."""
         for view in self._views:
             view.close()
         self._forget_shares()
         self._placement.release()
 
     def _round(self, payload: bytes, n: int, missing: set[int]) -> tuple[dict[Node, Any], bool]:
-        """Run the task on the missing partitions: nodes of the tree, and whether a worker was lost."""
+        """Run the pickled task on the missing ones of n partitions.
+
+        Returns the combined results as nodes of the reduction tree, and whether a worker was lost.
+        """
         shares = self._all_shares() if len(missing) == n else self._shared(missing)
         count = len(shares)
         answers = call(
@@ -246,7 +249,7 @@ class ClusterSource:
         self._shares = {}
 
     def _all_shares(self) -> dict[str, Future]:
-        """Shares of all partitions, kept on the workers until the placement changes."""
+        """Share of each worker, by address, with all of its partitions; kept until the placement changes."""
         if self._shared_version != self._placement.version:
             self._forget_shares()
             self._shares = self._shared(set(range(len(self._plan.recipes))))
@@ -254,7 +257,7 @@ class ClusterSource:
         return self._shares
 
     def _shared(self, numbers: set[int]) -> dict[str, Future]:
-        """Shares of the workers: each has the worker's partitions among these numbers."""
+        """Share of each worker, by address: its partitions among those with the indices `numbers`."""
         by_worker: dict[str, list[int]] = {}
         for number in sorted(numbers):
             by_worker.setdefault(self._placement.where[number], []).append(number)
@@ -271,7 +274,7 @@ class ClusterSource:
         }
 
     def _piece(self, number: int) -> FitPartition:
-        """Weights and codes of the queries of a partition."""
+        """Weights and codes (see `with_codes`) of the queries of the partition with the index `number`."""
         first, stop = self._plan.first[number], self._plan.first[number + 1]
         weight, codes = self.query_weight, self._codes
         return FitPartition(

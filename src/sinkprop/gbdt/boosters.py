@@ -1,4 +1,4 @@
-"""LightGBM's boosters: their text, their feature names, and the threads of a tree library."""
+"""LightGBM's boosters: model text and feature names; also the number of threads for tree libraries."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def booster_text(booster: Any, n_trees: int = -1) -> str:
 def booster_of(text: str, needed_by: str = "BoostedRanker") -> Any:
     """Make a booster from the text of a model.
 
-    The text must be complete: LightGBM may end the process when it reads a damaged one.
+    The text must be complete: LightGBM may end the process when it reads a damaged text.
     """
     return lightgbm_module(needed_by).Booster(model_str=text)
 
 
 def as_booster(model: Any) -> Any:
-    """Booster of the argument `init_model` of `fit`, or None if it is None."""
+    """Booster from the argument `init_model` of `fit`, or None if the argument is None."""
     if model is None:
         return None
     booster = getattr(model, "booster_", model)
@@ -77,8 +77,8 @@ def booster_names(names: Sequence[str]) -> list[str] | str:
 def openmp_threads(n_threads: int | None, n: int) -> int:
     """Number of threads that LightGBM or XGBoost gets for n documents.
 
-    It is 1 in a forked process: OpenMP's threads exist only in the parent, and the child would wait for them
-    forever. The number of threads does not change the trees.
+    It is 1 in a forked process: OpenMP's threads exist only in the parent process, and the child would wait
+    for them forever. The number of threads does not change the trees.
     """
     wanted = threads(n_threads, n)
     return wanted if os.getpid() == _PROCESS else 1

@@ -54,7 +54,7 @@ class TreeLoss:
     n_iter : float, default 2
         Number of Sinkhorn iterations.
     epsilon : float, default 1e-6
-        Number added to every entry of the matrix before the Sinkhorn iterations.
+        Number added to every entry of the matrix A, see `expected_gain`, before the Sinkhorn iterations.
 
     Examples
     --------
@@ -173,7 +173,7 @@ class Derivatives:
         return self._evaluate(scores, self.loss.noise)[1:]
 
     def value(self, scores: ArrayLike) -> float:
-        """Mean expected gain over the queries, weighted if the queries are, without noise.
+        """Mean expected gain over the queries, weighted by the query weights; no noise is added.
 
         Parameters
         ----------

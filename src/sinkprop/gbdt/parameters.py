@@ -112,7 +112,7 @@ def canonical(name: str) -> str | None:
     >>> canonical("reg_lambda"), canonical("min_child_samples"), canonical("num_leafs")
     ('lambda_l2', 'min_data_in_leaf', None)
     """
-    if name == "class_weight":  # a parameter of LightGBM's estimators, not of LightGBM
+    if name == "class_weight":  # a parameter of LightGBM's scikit-learn estimators only
         return name
     lightgbm_module()
     return first_names().get(name)
@@ -135,11 +135,11 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
 def resolved(
     given: Mapping[str, Any], own: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Resolve aliases: the ranker's own parameters, and the remaining ones by LightGBM's main names.
+    """Resolve aliases; returns the ranker's own parameters, and all others by LightGBM's main names.
 
     given     Parameters for LightGBM, by any of its names. A value of None keeps LightGBM's default.
-    own       The ranker's own parameters, by the ranker's names. An alias in `given` overrides one of them if
-              it has its default value; otherwise the two must be equal.
+    own       The ranker's own parameters, by the ranker's names. An alias in `given` overrides a parameter
+              that has its default value; otherwise the two values must be equal.
     defaults  Defaults of `own`.
     """
     mine, others = dict(own), {}
@@ -193,7 +193,7 @@ def booster_parameters(
 
 
 def _processors(n_jobs: Any) -> Any:
-    """Number of threads for scikit-learn's n_jobs: -1 is all processors, and 0 gives None, the default."""
+    """Number of threads for scikit-learn's n_jobs: -1 means all processors; 0 gives None for the default."""
     if not isinstance(n_jobs, int) or n_jobs > 0:
         return n_jobs
     return None if n_jobs == 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)

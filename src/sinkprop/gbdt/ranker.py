@@ -83,7 +83,7 @@ class BoostedRanker(BaseRanker):
     n_iter : float, default 2
         Number of Sinkhorn iterations (not of trees).
     epsilon : float, default 1e-6
-        Number added to every entry of the matrix before the Sinkhorn iterations.
+        Number added to every entry of the matrix A, see `expected_gain`, before the Sinkhorn iterations.
     early_stopping_rounds : int or None, default 50
         Stop after this many trees without improvement of the criterion on the validation queries, and keep
         the trees up to the best round. None grows and keeps all trees. Has no effect without validation
@@ -137,7 +137,8 @@ class BoostedRanker(BaseRanker):
     n_trees_ : int
         Number of trees of the model, including those of `init_model`.
     best_iteration_ : int
-        Number of the round whose trees are the model, from 1. Does not count the trees of `init_model`.
+        Number of the best round, from 1. The model has the trees up to this round. Does not count the trees
+        of `init_model`.
     fit_result_ : BoostingFit
         Record of the fit.
     cluster_record_ : ClusterRecord
@@ -375,7 +376,7 @@ class BoostedRanker(BaseRanker):
         init_model: Any,
         callbacks: Any,
     ) -> None:
-        """Fit on the cluster. `evaluation` is (eval_set, eval_qid, eval_group); the rest is as in `fit`."""
+        """Fit on the cluster, as `fit` does; `evaluation` is (eval_set, eval_qid, eval_group)."""
         from sinkprop.gbdt.cluster.driver import divided_codes, grow_on_cluster
         from sinkprop.gbdt.cluster.fit import check_features, cluster_data
         from sinkprop.gbdt.cluster.messages import Settings
@@ -484,7 +485,7 @@ class BoostedRanker(BaseRanker):
         self._set_fitted(text, result)
 
     def _plan(self, seed: int, n_threads: int, **plan: Any) -> tuple[Boosting, dict[str, Any] | None]:
-        """Checked settings of a fit, and the arguments of `QueryBagging`, or None without such bagging."""
+        """Checked settings of a fit, and arguments of `QueryBagging`, or None without bagging by query."""
         own, others = self._settings()
         patience = own["early_stopping_rounds"]
         min_delta = number("early_stopping_min_delta", others.pop("early_stopping_min_delta", 0.0))
@@ -499,7 +500,7 @@ class BoostedRanker(BaseRanker):
         return settings, drawing
 
     def _first_trees(self, model: Any) -> Any:
-        """Booster of `init_model`; a ValueError if it was fitted to other categories than those of X."""
+        """Booster of `init_model`; raises a ValueError if its categories are not those of X."""
         booster = as_booster(model)
         ours = list(self._categories.values.values())
         if booster is not None and (booster.pandas_categorical or []) != ours:
@@ -509,12 +510,12 @@ class BoostedRanker(BaseRanker):
     def _set_fitted(self, text: str, result: BoostingFit) -> None:
         self.booster_, self.fit_result_ = booster_of(text), result
         if self._categories.values:
-            # with these, the booster itself also accepts data frames
+            # with the categories, the booster itself also accepts data frames
             self.booster_.pandas_categorical = list(self._categories.values.values())
         self.n_trees_, self.best_iteration_ = self.booster_.num_trees(), result.best
 
     def _settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The ranker's own parameters, and the other LightGBM parameters; aliases are resolved."""
+        """The ranker's own parameters, and all other LightGBM parameters, with aliases resolved."""
         defaults = {**dataclasses.asdict(DEFAULTS), "n_threads": None, "random_state": 0}
         own = {name: getattr(self, name) for name in defaults}
         return resolved({name: getattr(self, name) for name in self._others}, own, defaults)
@@ -598,7 +599,7 @@ class BoostedRanker(BaseRanker):
 
     def _restore(self, state: dict[str, Any]) -> None:
         fields = {field.name: state[field.name] for field in dataclasses.fields(BoostingFit)[:-1]}
-        # optional: a file may lack this record
+        # optional: a model file may lack the expected gains of the training queries
         fields["training"] = tuple((int(number), float(x)) for number, x in state.get("training", ()))
         values = {int(i): list(items) for i, items in state["categories"].items()}
         self._categories = Categories(values, tuple(state["unordered"])) if values else NO_CATEGORIES

@@ -1,8 +1,8 @@
 """The client's part in trees grown on a Dask cluster, where each worker holds whole queries.
 
-Every worker runs the loop of a fit in one process, `sinkprop.gbdt.growing.loop`, at the same time. LightGBM
-sums the histograms of all workers through `gbdt/cluster/mesh.py`. All other decisions of a round are computed
-from numbers that all workers have, so that all workers decide the same.
+All workers run the boosting loop at the same time: `sinkprop.gbdt.growing.loop`, as in a fit without a
+cluster. LightGBM sums the histograms of all workers through `gbdt/cluster/mesh.py`. All other decisions of a
+round are computed from numbers that all workers have, so that all workers decide the same.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ __all__ = [
 
 
 _POLL = 0.1  # seconds between checks of the workers
-_LOOK = 0.5  # seconds between requests for their progress
+_LOOK = 0.5  # seconds between requests for the progress of the fit
 _KEEP = "2s"  # time between two copies of the trees, from which the fit resumes if a worker is lost
 _RETURN = 15.0  # seconds that a lost worker has to come back
-_LOSSES = 30  # attempts before the fit gives up
+_LOSSES = 30  # attempts to run the fit, one more after each loss of a worker, before it fails
 
 logger = logging.getLogger("sinkprop.cluster")
 
@@ -85,9 +85,10 @@ class ClusterQueries:
 def divided_codes(
     data: ClusterQueries, eval_sets: Sequence[ClusterQueries], *, fraction: float | None, seed: int
 ) -> tuple[NDArray[np.int16], str]:
-    """Use of each query (Q,), `TRAINING` or `VALIDATION`, and the validation queries in words.
+    """Divide the queries into training and validation queries, in the same way as a fit in one process.
 
-    The split is the same as in one process.
+    Returns the use of each query, an array (Q,) like `codes` of `grow_on_cluster`, and the validation queries
+    in words, such as "21 validation queries"; empty without validation queries.
     """
     weight = data.query_weight
     counted = np.arange(data.n_queries) if weight is None else np.flatnonzero(weight)
@@ -151,13 +152,15 @@ def grow_on_cluster(
     *,
     notify: Notify = silent,
 ) -> tuple[str, BoostingFit, ClusterRecord]:
-    """Grow trees for queries on a cluster: text of the model and record of the fit, as `grow`, and its cost.
+    """Grow trees for queries on a cluster.
 
-    codes      Use of each query (Q,): `TRAINING`, `VALIDATION`, their sum, or 0.
+    Returns the text of the model and the record of the fit, like `grow`, and the record of the cluster.
+
     eval_sets  Further queries, all for validation.
+    codes      Use of each query (Q,): `TRAINING`, `VALIDATION`, their sum for both uses, or 0 for neither.
 
-    If a worker is lost, other workers load its queries, and the fit resumes from the last kept trees. The
-    trees are the same for any number of workers from two on, and for any number of losses.
+    If a worker is lost, other workers load its queries, and the fit resumes from the last copy of the trees.
+    The trees are the same for any number of workers from two on, and for any number of losses.
     """
     driver = _Driver(client, data, eval_sets, codes, settings)
     try:
@@ -171,7 +174,7 @@ class _Lost(Exception):  # noqa: N818
 
 
 class _Driver:
-    """A fit on the client: starts attempts on the workers until one of them finishes."""
+    """The client's side of a fit: starts attempts on the workers until one attempt finishes."""
 
     def __init__(
         self,
@@ -214,9 +217,9 @@ class _Driver:
         self._placement.release()
 
     def run(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
-        """Run attempts until one finishes; returns the text of the trees and the two records."""
+        """Run attempts until one finishes; returns the text of the model, and records of fit and cluster."""
         n_workers = len(workers_of(self._client))
-        # decided at the start: losing a worker before the first tree must not change the trees
+        # `several` is set at the start: the loss of a worker before the first tree must not change the trees
         self._fit = replace(self._fit, several=n_workers > 1)
         for losses in range(_LOSSES):
             self._await(n_workers)
@@ -226,7 +229,7 @@ class _Driver:
                 text, result, record = self._attempt(notify)
                 return text, result, replace(record, losses=losses)
             except (_Lost, KeyError) as lost:
-                # Dask raises a KeyError with the address of a worker that was lost since it was named
+                # Dask raises a KeyError with the address of a worker that is lost before Dask can use it
                 if isinstance(lost, KeyError) and not str(lost.args[0]).partition("://")[2]:
                     raise
                 kept = 0 if self._kept is None else len(self._kept.trees)
@@ -234,16 +237,17 @@ class _Driver:
         raise ClusterLost(f"workers were lost {_LOSSES} times. If they run out of memory, use more workers.")
 
     def _await(self, n_workers: int) -> None:
-        """Wait a while for lost workers to come back under another address."""
+        """Wait up to `_RETURN` seconds until n_workers workers are connected: lost ones may come back."""
         deadline = time.monotonic() + min(_RETURN, patience())
         while len(workers_of(self._client)) < n_workers and time.monotonic() < deadline:
             time.sleep(_POLL)
 
     def _attempt(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
-        """Run the fit, from the last kept trees, on the workers that are there."""
+        """Run the fit on the connected workers, from the last copy of the trees."""
         name = uuid4().hex
         assigned = self._assigned()
-        if len(assigned) == 1 and self._fit.several:  # rounded sums, as with several workers
+        # two processes on the only worker left, so that derivatives are rounded as with several workers
+        if len(assigned) == 1 and self._fit.several:
             ((worker, own),) = assigned
             halves = _halves(own)
             assigned = [(worker, half) for half in halves]
@@ -279,7 +283,11 @@ class _Driver:
             self._end(name, futures, set(where))
 
     def _assigned(self) -> list[tuple[str, list[tuple[TreePartition, Any]]]]:
-        """Partitions of each worker: at least one training document, and some of the validation queries."""
+        """Partitions of each worker, with their loaded data.
+
+        Workers without a training document are left out; the first worker takes over their partitions.
+        Partitions of the evaluation sets are spread over the workers.
+        """
         weight, plan = self._data.query_weight, self._data.plan
         found: dict[str, list[tuple[TreePartition, Any]]] = {}
         idle: list[tuple[TreePartition, Any]] = []
@@ -300,7 +308,7 @@ class _Driver:
         for worker in [worker for worker, n in rows.items() if n == 0]:
             idle += found.pop(worker)
         ordered = sorted(found.items(), key=lambda item: item[1][0][0].piece.number)
-        ordered[0][1].extend(idle)  # no training queries, but perhaps validation queries
+        ordered[0][1].extend(idle)  # these have no training queries, but may have validation queries
         at = int(self._first_validation[-1])
         for part in self._eval_sets:
             for number, recipe in enumerate(part.plan.recipes):
@@ -317,7 +325,7 @@ class _Driver:
     def _result(
         self, fit: Fit, first: str, futures: dict[str, Future[Any]], notify: Notify
     ) -> tuple[str, BoostingFit, ClusterRecord]:
-        """Wait for all processes and return the result of the first; raises `_Lost` if a worker was lost."""
+        """Wait for all workers; returns the result of worker `first`, raises `_Lost` if a worker is lost."""
         looked = time.monotonic()
         while True:
             try:
@@ -347,7 +355,7 @@ class _Driver:
         return text, result, replace(record, sent=max(record.sent for _, _, record in found))
 
     def _raise(self, futures: dict[str, Future[Any]]) -> None:
-        """Raise the original error of a worker, or `_Lost` if all errors follow from a loss."""
+        """Raise a worker's own error, or `_Lost` if all errors are consequences of a lost worker."""
         from distributed import KilledWorker
 
         lost = ""
@@ -364,7 +372,7 @@ class _Driver:
             raise _Lost(lost)
 
     def _look(self, name: str, worker: str, notify: Notify) -> None:
-        """Ask the first process for its progress, and keep the trees that it has kept since."""
+        """Ask a worker for the progress of the fit, and store its copy of the trees if that is newer."""
         have = 0 if self._kept is None else len(self._kept.trees)
         seen = self._ask_one(progress_of, name, worker, have)
         if seen is not None:
@@ -375,18 +383,21 @@ class _Driver:
                 self._kept = kept
 
     def _ask(self, function: Callable[..., Any], name: str, workers: Mapping[str, Any]) -> dict[str, Any]:
-        """Result of the function on each worker, with the argument for it; None if the worker is gone."""
+        """Call function(name, argument) on each worker; returns results by address, None for lost workers.
+
+        workers  Argument for each worker, by address.
+        """
         return {worker: self._ask_one(function, name, worker, given) for worker, given in workers.items()}
 
     def _ask_one(self, function: Callable[..., Any], name: str, worker: str, given: Any) -> Any:
         try:
             answer = self._client.run(function, name, given, workers=[worker], on_error="ignore")
         except (OSError, ValueError, KeyError, TimeoutError):
-            return None  # the worker is gone; the caller or the next check notices
+            return None  # the worker is gone; the caller or the next check of the workers notices
         return answer.get(worker)
 
     def _end(self, name: str, futures: dict[str, Future[Any]], workers: set[str]) -> None:
-        """End all processes of an attempt, and wait for those that are still there."""
+        """End all processes of an attempt, and wait until they have ended on all connected workers."""
         unfinished = [future for future in futures.values() if future.status == "pending"]
         self._client.cancel(unfinished)
         deadline = time.monotonic() + patience()
@@ -398,7 +409,10 @@ class _Driver:
 
 
 def _halves(own: list[tuple[TreePartition, Any]]) -> list[list[tuple[TreePartition, Any]]]:
-    """Partitions of one worker, divided between two processes in it."""
+    """Divide the partitions of one worker into two lists, one for each of two processes in it.
+
+    Returns a single list if fewer than two partitions have training queries.
+    """
     rows = [int(np.count_nonzero(np.asarray(portion.piece.codes) & TRAINING)) for portion, _ in own]
     if sum(n > 0 for n in rows) < 2:
         return [own]
@@ -408,4 +422,4 @@ def _halves(own: list[tuple[TreePartition, Any]]) -> list[list[tuple[TreePartiti
 
 
 def _host(worker: str) -> str:
-    return urlparse(worker).hostname or "127.0.0.1"  # workers in this process have no host
+    return urlparse(worker).hostname or "127.0.0.1"  # a worker in the client's process has no host

@@ -26,9 +26,10 @@ class ClusterData:
         self.client, self._stack = client, stack
 
     def queries(self, X: Any, *columns: Any, **options: Any) -> ClusterQueries:
-        """Queries on the workers, made from checked rows or from data that the workers read.
+        """Queries on the workers; X holds checked rows, or is data that the workers read.
 
-        `columns` are y and qid if X is a Dask DataFrame.
+        columns  y and qid, if X is a Dask DataFrame.
+        options  Further arguments of `queries_on`.
         """
         if isinstance(X, TrainingSet) and isinstance(X.X, SparseRows):
             raise ValueError(
@@ -39,7 +40,7 @@ class ClusterData:
     def evaluation_sets(
         self, eval_set: Any, eval_qid: Any, eval_group: Any, checked: Callable[..., list[TrainingSet]]
     ) -> list[ClusterQueries]:
-        """Queries of `eval_set`; the function `checked` makes checked rows from data in this process."""
+        """Queries of each evaluation set; `checked` is a function that checks data and returns its rows."""
         return [
             self.queries(*item, name="eval_set ") for item in _items(eval_set, eval_qid, eval_group, checked)
         ]
@@ -47,7 +48,7 @@ class ClusterData:
 
 @contextmanager
 def cluster_data(cluster: Any) -> Iterator[ClusterData]:
-    """Context with the data of a fit on the cluster; the workers are checked first."""
+    """Context that connects to a cluster, checks its workers and yields the `ClusterData` of a fit."""
     with connected(cluster) as client, ExitStack() as stack:
         check_workers(client)
         check_lightgbm(client)
@@ -55,7 +56,7 @@ def cluster_data(cluster: Any) -> Iterator[ClusterData]:
 
 
 def check_features(sets: Sequence[ClusterQueries], n_features: int, names: Sequence[str]) -> None:
-    """Raise a ValueError if an evaluation set has other features than X."""
+    """Raise a ValueError if the number or names of an evaluation set's features differ from those of X."""
     for plan in (part.plan for part in sets):
         if plan.n_features != n_features:
             raise ValueError(f"eval_set has {plan.n_features} features, but X has {n_features}.")
@@ -69,12 +70,15 @@ def check_features(sets: Sequence[ClusterQueries], n_features: int, names: Seque
 def _items(
     eval_set: Any, eval_qid: Any, eval_group: Any, checked: Callable[..., list[TrainingSet]]
 ) -> Iterator[tuple[Any, ...]]:
-    """Arguments of `ClusterData.queries` for each evaluation set: rows, or data for the workers, y, qid."""
+    """Arguments of `ClusterData.queries` for each evaluation set.
+
+    They are (X, y, qid) for a Dask DataFrame; otherwise one argument, checked rows or data for the workers.
+    """
     items = [] if eval_set is None else evaluation_items(eval_set)
     if not any(is_elsewhere(item) or _is_frame_pair(item) for item in items):
         yield from ((part,) for part in checked(eval_set, eval_qid, eval_group))
         return
-    ids = list(eval_qid or ())  # for pairs only: the other items contain their query ids
+    ids = list(eval_qid or ())  # one item per pair (X, y); other kinds of items contain their query ids
     for item in items:
         if is_elsewhere(item):
             yield (item,)

@@ -1,8 +1,8 @@
 """Connections between the processes that grow trees together, over which LightGBM's sums are exchanged.
 
-If a process ends, LightGBM's sockets in the other processes wait forever or end these processes, too. So this
-module provides the functions that LightGBM calls to sum histograms over the processes. If a process is lost,
-all others raise an error.
+With LightGBM's own sockets, the loss of one process makes the others wait forever, or end. So this module
+provides functions that LightGBM calls instead to sum histograms over the processes. If a process is lost, all
+others raise an error.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ _Allgather = ctypes.CFUNCTYPE(
 )
 
 
-class PeerLost(ConnectionError):  # noqa: N818  # it is not this process's error
+class PeerLost(ConnectionError):  # noqa: N818  # not named "Error": this process made no mistake
     """Another process of the fit was lost."""
 
 
 class Mesh:
-    """Connections from this process, number `rank`, to all other processes of a fit.
+    """Connections from this process to all other processes of a fit.
 
-    `sent` counts the bytes sent to the others. After a loss, LightGBM's requests are answered as if this
-    process were alone, so that LightGBM's call returns; `check` then raises `PeerLost`.
+    The processes are numbered from 0; `rank` is the number of this process. `sent` counts the bytes sent to
+    the others. After the loss of a process, LightGBM's requests are answered as if this process were alone,
+    so that LightGBM's call returns; `check` then raises `PeerLost`.
     """
 
     def __init__(self, rank: int, links: Mapping[int, socket.socket]) -> None:
@@ -94,7 +95,7 @@ class Mesh:
         return Mesh(rank, links)
 
     def close(self) -> None:
-        """Close all connections, which ends every wait for them, here and in the other processes."""
+        """Close all connections, so that all pending transfers fail, here and in the other processes."""
         with self._lock:
             for link in self._links.values():
                 with contextlib.suppress(OSError):
@@ -102,7 +103,7 @@ class Mesh:
                 link.close()
 
     def end(self) -> None:
-        """End the wait of another thread for these connections; that thread then closes them."""
+        """Shut the connections down: a thread that waits for a transfer then fails and closes them."""
         for link in self._links.values():
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
@@ -113,7 +114,7 @@ class Mesh:
             raise self._lost
 
     def gather(self, data: bytes) -> list[bytes]:
-        """Data of every process, in the order of their numbers."""
+        """Send `data` to all other processes; returns the data of every process, in order of rank."""
         self.check()
         sizes = [bytearray(8) for _ in range(self.size)]
         own = struct.pack("<q", len(data))
@@ -125,19 +126,19 @@ class Mesh:
         return [data if i == self.rank else bytes(item) for i, item in enumerate(found)]
 
     def gather_arrays(self, values: Floats) -> list[Floats]:
-        """Values (n,) of every process, in the order of their numbers; n may differ between them."""
+        """Like `gather`, for an array (n,) of each process; n may differ between the processes."""
         return [
             np.frombuffer(item) for item in self.gather(np.ascontiguousarray(values, np.float64).tobytes())
         ]
 
     def send(self, peer: int, data: bytes | memoryview) -> None:
-        """Send bytes to one process, which must call `receive`."""
+        """Send bytes to process `peer`, which must call `receive`."""
         self.check()
         self._exchange({peer: memoryview(struct.pack("<q", len(data)))}, {})
         self._exchange({peer: memoryview(data)}, {})
 
     def receive(self, peer: int) -> bytearray:
-        """Bytes that one process sends by `send`."""
+        """Receive the bytes that process `peer` sends by `send`."""
         self.check()
         size = bytearray(8)
         self._exchange({}, {peer: memoryview(size)})
@@ -149,7 +150,7 @@ class Mesh:
         return {peer: memoryview(buffers[peer]) for peer in self._links}
 
     def _exchange(self, out: Mapping[int, memoryview], into: Mapping[int, memoryview]) -> None:
-        """Send `out` to the processes and fill the buffers `into` with the bytes they send."""
+        """Send out[i] to each process i while filling the buffer into[i] with the bytes it sends."""
         leaving = {peer: view for peer, view in out.items() if len(view)}
         coming = {peer: view for peer, view in into.items() if len(view)}
         self.sent += sum(map(len, leaving.values()))
@@ -224,7 +225,7 @@ class Mesh:
         output_size: int,
         reducer: Any,
     ) -> None:
-        """Sum the block of this process over all processes, in the order of their numbers."""
+        """Sum the input's block number `rank` over all processes, in order of rank; LightGBM calls it."""
         own, size = given + starts[self.rank], sizes[self.rank]
         if self._lost is None:
             blocks = {peer: _view(given + starts[peer], sizes[peer]) for peer in self._links}
@@ -245,7 +246,7 @@ class Mesh:
     def _allgather(
         self, given: int, given_size: int, starts: Any, sizes: Any, n: int, output: int, output_size: int
     ) -> None:
-        """Collect the blocks of all processes, in the order of their numbers."""
+        """Collect one block from each process, in order of rank; LightGBM calls it."""
         own = ctypes.string_at(given, sizes[self.rank])  # a copy: the input may overlap the output
         ctypes.memmove(output + starts[self.rank], own, len(own))
         if self._lost is None:
@@ -281,12 +282,12 @@ def _prepare(link: socket.socket) -> None:
         ("TCP_KEEPCNT", 4),
         ("TCP_USER_TIMEOUT", 1000 * _SILENCE),
     ):
-        if hasattr(socket, name):  # not every system has them
+        if hasattr(socket, name):  # not every operating system has these options
             link.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _call(address: tuple[str, int], deadline: float, given_up: Callable[[], bool]) -> socket.socket:
-    """Connect to another process, trying until the deadline."""
+    """Connect to the process at an address, trying again until the deadline."""
     while True:
         try:
             return socket.create_connection(address, timeout=5)
@@ -299,7 +300,7 @@ def _call(address: tuple[str, int], deadline: float, given_up: Callable[[], bool
 def _answer(
     listener: socket.socket, token: bytes, deadline: float, given_up: Callable[[], bool]
 ) -> tuple[socket.socket, int]:
-    """Accept a connection from a process with the token; returns the connection and its number."""
+    """Accept a connection from a process with the token; returns the connection and that process's rank."""
     listener.settimeout(0.2)
     while True:
         try:
@@ -321,10 +322,10 @@ def _answer(
 
 
 def on_a_grid(values: Singles, largest: float, n: int) -> Singles:
-    """Round values to multiples of a power of 2, so that sums of up to n values up to `largest` are exact.
+    """Round values to multiples of a power of 2 that makes sums of up to n of them exact in 64-bit floats.
 
-    A sum of such values is the same in any order and over any number of processes. Values near the largest do
-    not change: they are 32-bit numbers, and have no more digits than the grid.
+    So their sum is the same in any order and over any number of processes. `largest` is the largest absolute
+    value of all processes. Values near it do not change: as 32-bit floats they already are such multiples.
 
     >>> on_a_grid(np.array([1.0, 0.375, 2.0**-45], np.float32), 1.0, 1000)
     array([1.   , 0.375, 0.   ], dtype=float32)
@@ -339,7 +340,10 @@ def on_a_grid(values: Singles, largest: float, n: int) -> Singles:
 def rounded(
     derivatives: Callable[[Floats], tuple[Singles, Singles]], mesh: Mesh, n: int
 ) -> Callable[[Floats], tuple[Singles, Singles]]:
-    """Function that rounds derivatives to a grid that is the same for all n documents of all processes."""
+    """Function that computes derivatives and rounds them by `on_a_grid`, to the same grid in all processes.
+
+    n  Number of documents of all processes.
+    """
 
     def evaluated(scores: Floats) -> tuple[Singles, Singles]:
         gradient, hessian = derivatives(scores)

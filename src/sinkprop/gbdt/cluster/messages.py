@@ -13,7 +13,7 @@ from sinkprop.gbdt.growing.loop import Boosting, Grown
 __all__ = ["TRAINING", "VALIDATION", "ClusterRecord", "Fit", "Rank", "Settings", "TreePartition"]
 
 
-TRAINING, VALIDATION = 1, 2  # uses of a query; the sum for both, and 0 for a query of weight 0
+TRAINING, VALIDATION = 1, 2  # uses of a query; a query with both has their sum, one of weight 0 has 0
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ClusterRecord:
 
     workers  Number of processes that grew the last trees.
     losses   Number of times that a worker was lost and the fit resumed.
-    rounds   Number of rounds since the last loss, without the first of them, which includes preparations.
+    rounds   Number of rounds since the last loss, not counting the first one, which includes preparations.
     seconds  Wall-clock time of these rounds.
     cpu      CPU time of the first process in these rounds, in seconds.
     sent     Bytes that the process with the most traffic sent to the others in these rounds.
@@ -42,12 +42,12 @@ class Settings:
 
     loss          Settings of the loss.
     plan          Settings of the boosting loop, without `init_model`.
-    first         Text of the trees that come first, or None.
-    drawing       Arguments of `QueryBagging`, or None; see `query_bagging`.
+    first         Text of the model `init_model`, whose trees come first, or None.
+    drawing       Arguments of `QueryBagging`, or None without bagging by query.
     criterion     Metrics of the criterion; None for the expected gain.
     convention    Convention of these metrics.
-    validated_on  Validation queries in words; empty without validation queries.
-    n_threads     Number of threads per worker; None for as many as Dask gives it.
+    validated_on  Validation queries in words, such as "21 validation queries"; empty without them.
+    n_threads     Number of threads per process; None divides the worker's Dask threads among its processes.
     """
 
     loss: TreeLoss
@@ -64,13 +64,13 @@ class Settings:
 class Fit:
     """Description of a fit that all workers receive.
 
-    name               Identifier of the attempt.
+    name               Identifier of this attempt to run the fit.
     settings           Settings of the fit.
-    resumed            State to continue from after a loss, or None.
+    resumed            State to continue from after the loss of a worker, or None.
     n_queries, n_rows  Number of training queries, and of their documents.
     n_features         Number of features.
     whole              Result of `whole_of` for the training queries.
-    validation_weight  Weights (Q,) of the validation queries, or None.
+    validation_weight  Weights (n_validation,) of the validation queries, or None.
     n_validation       Number of validation queries.
     several            Whether several processes grow the trees.
     weighted           Whether queries have weights.
@@ -95,11 +95,12 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class TreePartition:
-    """A partition and the position of its queries among those of the fit.
+    """A partition and the positions of its queries among those of the fit.
 
-    piece       Partition, with the weights and the uses of its queries.
-    query, row  Numbers of its first training query and of that query's first document among all of them.
-    validation  Number of its first validation query among all validation queries.
+    piece       Index of the partition, with the weights of its queries and, as codes, their uses.
+    query       Index of its first training query among all training queries of the fit.
+    row         Index of its first training document among all training documents of the fit.
+    validation  Index of its first validation query among all validation queries of the fit.
     """
 
     piece: FitPartition
@@ -110,12 +111,12 @@ class TreePartition:
 
 @dataclass(frozen=True, eq=False)
 class Rank:
-    """One of the processes that grow the trees.
+    """One of the processes that grow the trees: a worker, or one of two threads of the only worker left.
 
     rank        Number of the process, from 0.
     addresses   Host and port of every process.
     assigned    Partitions of this process.
-    partitions  Positions of their data among the arguments of the worker's task.
+    partitions  Positions of the data of these partitions in the argument `partitions` of `train`.
     """
 
     rank: int

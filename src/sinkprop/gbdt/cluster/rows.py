@@ -28,8 +28,10 @@ from sinkprop.gbdt.growing.validation import Validation, expected_name
 __all__ = ["OwnQueries", "shared_bins", "validation_of"]
 
 
-# Bytes of bins up to which the bounds are computed for the number of all documents, as in one process.
-# LightGBM draws an order of the features that depends on this number, and allocates memory for as many rows.
+# LightGBM's random order of the features depends on the number of rows for which it computes bin bounds. If
+# all processes together have at most this many values (documents times features), the bounds are computed for
+# all documents, so that the order is the same as in a fit in one process. Otherwise they are computed for
+# fewer rows, because LightGBM allocates memory for the rows.
 _ALIKE = 1 << 28
 
 
@@ -38,10 +40,11 @@ class OwnQueries:
 
     y, groups     Labels and queries of the training documents. `groups` has all training queries of the fit;
                   those of other processes are empty.
-    query_weight  Weights of all training queries, or None.
-    validation    Validation queries, without their features.
-    numbers       Numbers of the validation queries among all of the fit.
-    sample        Rows from which bins are computed, as (positions in the sample, features).
+    query_weight  Weights of the queries in `groups`, 1 for those of other processes, or None.
+    validation    Validation queries of this process, without their features.
+    numbers       Indices of these validation queries among all validation queries of the fit.
+    sample        This process's rows of the sample from which bins are computed, as (positions in the
+                  sample, features); None if a single process grows the trees.
     """
 
     def __init__(self, fit: Fit, rank: Rank, partitions: Sequence[Any]) -> None:
@@ -95,18 +98,18 @@ class OwnQueries:
         self.sample = (np.concatenate(places), np.concatenate(sampled)) if wanted is not None else None
 
     def _blocks(self) -> Iterator[tuple[_Counted, Block]]:
-        """Blocks of all partitions, with the counters of their partition."""
+        """Blocks of this process's partitions, each with the running indices of its partition."""
         counted = [_Counted(portion.query, portion.row, portion.validation) for portion in self._assigned]
         for at, block in self._numbered():
             yield counted[at], block
 
     def _numbered(self) -> Iterator[tuple[int, Block]]:
-        """Blocks of all partitions, with the position of the partition among those of this process."""
+        """Blocks of this process's partitions, each with the index of its partition among them."""
         pieces = [replace(portion.piece, number=at) for at, portion in enumerate(self._assigned)]
         yield from blocks(share(pieces, *self._partitions))
 
     def rows(self, role: int) -> StreamedRows:
-        """Features of the training documents or of the validation documents."""
+        """Features of the documents whose queries have the use `role`: `TRAINING` or `VALIDATION`."""
         n = self.shape[0] if role == TRAINING else sum(len(part.y) for part in self.validation)
         return StreamedRows(lambda: self._pieces(role), (n, self.n_features))
 
@@ -119,7 +122,7 @@ class OwnQueries:
 
 @dataclass(eq=False)
 class _Counted:
-    """Numbers of the next query, row and validation query of a partition: see `TreePartition`."""
+    """Indices of the next training query, training row and validation query: see `TreePartition`."""
 
     query: int
     row: int
@@ -127,7 +130,7 @@ class _Counted:
 
 
 def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
-    """Function that makes data sets with the same bins in all processes.
+    """Function that makes LightGBM Datasets with the same bins in all processes; called like `dataset`.
 
     The bins are computed from a sample of the documents of all processes.
     """
@@ -143,7 +146,7 @@ def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
     ) -> Any:
         if reference is not None:
             return dataset(X, parameters=parameters, reference=reference, init_score=init_score)
-        found = mesh.gather(b"")  # all processes have arrived
+        found = mesh.gather(b"")  # waits until all processes are here
         places, rows = own.sample or (np.empty(0, np.int64), np.empty((0, fit.n_features)))
         if mesh.rank == 0:
             numbers = sample_rows(parameters, fit.n_rows)
@@ -170,7 +173,10 @@ def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
 
 
 def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) -> Validation | None:
-    """Mean criterion over the validation queries of all processes; it is the same in each of them."""
+    """Validation queries of this process, with the mean criterion over those of all processes.
+
+    All processes compute the same mean. Returns None if the fit has no validation queries.
+    """
     settings = fit.settings
     if not fit.n_validation:
         return None
@@ -209,7 +215,7 @@ def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) 
 
 
 def _joined(parts: Sequence[TrainingSet]) -> TrainingSet:
-    """One set of all validation queries, without features."""
+    """One set with the queries of all parts, without features."""
     sizes = np.concatenate([part.groups.sizes for part in parts])
     weights = [part.sample_weight for part in parts if part.sample_weight is not None]
     y = np.concatenate([part.y for part in parts])

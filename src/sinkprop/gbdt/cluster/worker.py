@@ -32,11 +32,11 @@ class _Control:
     listeners  Sockets at which other processes of the fit connect.
     meshes     Connections of the processes in this worker.
     running    Number of tasks of the fit that run here.
-    ended      Whether the fit was ended from outside.
-    stop       Whether to end after the present round, after an interrupt from the keyboard.
+    ended      Whether `forget` has ended the fit.
+    stop       Whether an interrupt from the keyboard is to end the fit after the present round.
     abandoned  Function that says whether the client has given up the task.
     progress   Round, number of rounds, and text of the progress line.
-    kept       Last kept trees, or None.
+    kept       Last copy of the trees, from which the fit can resume, or None.
     """
 
     listeners: list[socket.socket] = field(default_factory=list)
@@ -76,7 +76,10 @@ def stop_fit(name: str, _: None = None) -> None:
 
 
 def progress_of(name: str, have: int) -> tuple[int, int, str, Grown | None] | None:
-    """Progress of the fit, and the kept trees if there are more than `have` rounds of them."""
+    """Round, number of rounds and progress text of the fit, and the last copy of the trees.
+
+    The copy is None unless it has more than `have` rounds. Returns None if this worker does not run the fit.
+    """
     control = _FITS.get(name)
     if control is None:
         return None
@@ -85,7 +88,7 @@ def progress_of(name: str, have: int) -> tuple[int, int, str, Grown | None] | No
 
 
 def forget(name: str, _: None = None) -> bool:
-    """End the fit in this worker; returns whether something is still running."""
+    """End the fit in this worker; returns whether a task of the fit is still running."""
     control = _FITS.get(name)
     if control is None:
         return False
@@ -101,7 +104,10 @@ def forget(name: str, _: None = None) -> bool:
 
 
 def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, BoostingFit | None, ClusterRecord]:
-    """Grow the trees: runs all processes of this worker, which work together with those of the others."""
+    """Run the processes of this worker, which grow the trees together with those of the other workers.
+
+    Returns the text of the model, the record of the fit and the record of the cluster.
+    """
     from distributed import get_worker
 
     control = _FITS.get(fit.name)
@@ -141,7 +147,7 @@ def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, Boost
             forget(fit.name)
     errors = [result for result in found.values() if isinstance(result, BaseException)]
     for error in sorted(errors, key=lambda error: isinstance(error, PeerLost)):
-        if isinstance(error, KeyboardInterrupt):  # dart, interrupted: there is no model, but no error either
+        if isinstance(error, KeyboardInterrupt):  # an interrupted fit with dart has no model; not an error
             return "", None, ClusterRecord(0, 0, 0, 0.0, 0.0, 0)
         raise error
     text, result, record = found[ranks[0].rank]
@@ -163,7 +169,7 @@ def _grow(
         return _grow_in(fit, OwnQueries(fit, rank, partitions), mesh, control, rank.rank, n_threads)
     except lightgbm_module().basic.LightGBMError as error:
         if mesh is not None:
-            mesh.check()  # after a loss, LightGBM received meaningless sums: raise the loss instead
+            mesh.check()  # if a process was lost, LightGBM got meaningless sums: raise `PeerLost` instead
         raise ValueError(f"LightGBM refuses this: {' '.join(str(error).split())}") from None
     finally:
         if mesh is not None:
@@ -173,7 +179,7 @@ def _grow(
 def _grow_in(
     fit: Fit, own: OwnQueries, mesh: Mesh | None, control: _Control, rank: int, n_threads: int
 ) -> tuple[str, BoostingFit, ClusterRecord]:
-    """Grow the trees of one process; `mesh` is None if it is the only one."""
+    """Grow the trees of one process; `mesh` is None if it is the only process of the fit."""
     settings = fit.settings
     parameters = {**settings.plan.parameters, "num_threads": n_threads}
     derivatives = Derivatives(
@@ -220,7 +226,7 @@ def _grow_in(
 
 
 class _Keeping:
-    """Work after each round: check whether to end, report progress, and keep the trees in case of a loss."""
+    """Work after each round: check whether to end, store progress, copy the trees to resume after a loss."""
 
     def __init__(self, control: _Control, mesh: Mesh | None, rank: int, plan: Boosting, every: float) -> None:
         self._control, self._mesh, self._rank, self._plan = control, mesh, rank, plan
@@ -229,16 +235,15 @@ class _Keeping:
         self._began = self._last = (0.0, 0.0)
 
     def record(self) -> ClusterRecord:
-        """Time and traffic of the rounds so far."""
+        """Time and traffic of the rounds since the first."""
         mesh = self._mesh
         sent = 0 if mesh is None else mesh.sent - self._sent
         seconds, cpu = (last - began for last, began in zip(self._last, self._began, strict=True))
-        # the first round does not count: it includes preparations
-        rounds = max(0, self._rounds - 1)
+        rounds = max(0, self._rounds - 1)  # without the first round, which includes preparations
         return ClusterRecord(1 if mesh is None else mesh.size, 0, rounds, seconds, cpu, sent)
 
     def notify(self, number: int, total: int, text: str) -> None:
-        """Set the progress that the client asks for; only process 0 does."""
+        """Store the progress for the client, which asks only the worker of process 0."""
         if self._rank == 0:
             self._control.progress = (number, total, text)
 
@@ -262,7 +267,7 @@ class _Keeping:
 
 
 def _summed(derivatives: Derivatives, mesh: Mesh) -> Callable[[Floats], float]:
-    """Function from the scores of this process's rows to the expected gain over all processes."""
+    """Function from the scores of this process's rows to the mean expected gain of all processes' queries."""
 
     def value(scores: Floats) -> float:
         return math.fsum(np.concatenate(mesh.gather_arrays(derivatives.values(scores))))

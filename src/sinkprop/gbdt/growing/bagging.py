@@ -19,7 +19,7 @@ Function = Callable[[Floats], tuple[Any, Any]]
 class QueryBagging:
     """Derivatives of a random sample of the queries; those of all other queries are 0.
 
-    LightGBM's bagging_by_query does not work with derivatives from outside.
+    LightGBM's own bagging_by_query does not work with derivatives from a user-defined objective.
 
     fraction  Fraction of the queries in a sample.
     every     Number of rounds after which a new sample is drawn.
@@ -35,7 +35,7 @@ class QueryBagging:
         self._out = np.zeros(0, dtype=bool)
 
     def skip(self, rounds: int) -> None:
-        """Continue as if so many rounds had been run."""
+        """Continue with the sample that is due after this number of rounds."""
         self._round = rounds
 
     def __call__(self, scores: Floats) -> tuple[Any, Any]:
@@ -53,9 +53,10 @@ class QueryBagging:
 
 
 def query_bagging(others: dict[str, Any], seed: int) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Arguments of `QueryBagging`, or None without bagging by query, and LightGBM's other parameters.
+    """Take the parameters of bagging by query out of LightGBM's parameters.
 
-    Bagging by row is left to LightGBM.
+    Returns the arguments of `QueryBagging`, or None without bagging by query, and the parameters to pass to
+    LightGBM. Bagging by row is left to LightGBM.
     """
     others, fraction = dict(others), others.get("bagging_fraction", 1.0)
     every = whole("bagging_freq", others.get("bagging_freq", 1), 0)

@@ -21,8 +21,8 @@ from sinkprop.gbdt.growing.rows import StreamedRows, plain_rows
 __all__ = ["Bins", "dataset", "predicted", "sample_of", "sample_rows"]
 
 
-_MOST = 2**31 - 1  # rows; LightGBM counts them in 32 bits
-_ZERO = 1e-35  # LightGBM treats numbers up to this size as 0
+_MOST = 2**31 - 1  # largest number of rows of a Dataset; LightGBM counts them in 32 bits
+_ZERO = 1e-35  # LightGBM treats numbers up to this absolute value as 0
 
 
 def predicted(booster: Any, X: Any, **options: Any) -> Floats:
@@ -54,7 +54,7 @@ class Bins:
         return self._basic._c_str(self._basic._param_dict_to_str(self.parameters))
 
     def find(self, sample: Floats, n_rows: int, n_all: int) -> Bins:
-        """Compute the bounds from a sample (D, S) of n_all rows, for a data set of n_rows of them."""
+        """Compute the bounds from a sample (D, S) of S out of n_all rows, for a Dataset of n_rows rows."""
         call, lib = self._basic._safe_call, self._basic._LIB
         values, places = [], []
         numbers = np.arange(sample.shape[1], dtype=np.int32)
@@ -95,7 +95,7 @@ class Bins:
         return bytes(data)
 
     def load(self, data: bytes, n_rows: int) -> Bins:
-        """Load bounds that another process computed, for a data set that will hold n_rows rows."""
+        """Load bounds that another process computed, for a Dataset that will hold n_rows rows."""
         self._basic._safe_call(
             self._basic._LIB.LGBM_DatasetCreateFromSerializedReference(
                 ctypes.c_char_p(data),
@@ -109,7 +109,7 @@ class Bins:
         return self
 
     def dataset(self, rows: StreamedRows, names: Sequence[str] | str) -> Any:
-        """LightGBM Dataset of rows in these bins; the bounds must have been made for that number of rows."""
+        """LightGBM Dataset of rows in these bins; `find` or `load` must have got the number of these rows."""
         made = lightgbm_module().Dataset(None, params=self.parameters)
         made._handle = self._handle
         _push(made, rows)
@@ -129,7 +129,7 @@ def dataset(
 ) -> Any:
     """LightGBM Dataset of rows of any kind, in the bins of `reference` if there is one."""
     lightgbm = lightgbm_module()
-    # LightGBM requires labels, but would round them; the derivatives use the real ones
+    # LightGBM requires labels, but would round them: it gets zeros, and the derivatives use the real labels
     labels = np.zeros(len(X), np.float32)
     if not isinstance(X, StreamedRows):
         options = {} if reference else {"feature_name": names, "categorical_feature": list(categorical)}
@@ -155,10 +155,10 @@ def dataset(
 
 
 def sample_rows(parameters: dict[str, Any], n: int) -> NDArray[Any]:
-    """Numbers of the rows, out of n, from which LightGBM computes bins, in increasing order.
+    """Indices of the rows, out of n, from which LightGBM computes bins, in increasing order.
 
-    LightGBM draws them. If there are more rows than it can count, which happens only on a cluster, they are
-    drawn here.
+    LightGBM draws these rows. If n is larger than LightGBM can count, which happens only on a cluster, the
+    rows are drawn here.
     """
     basic = lightgbm_module().basic
     text = basic._param_dict_to_str(parameters)
@@ -175,7 +175,7 @@ def sample_rows(parameters: dict[str, Any], n: int) -> NDArray[Any]:
 
 
 def sample_of(X: StreamedRows, numbers: NDArray[Any]) -> Floats:
-    """Rows with these numbers, in increasing order, as columns (D, S)."""
+    """Rows with the indices `numbers`, which must increase, as the columns of an array (D, S)."""
     sample = np.empty((X.shape[1], len(numbers)))
     first = done = 0
     for piece in X.pieces():
@@ -187,7 +187,10 @@ def sample_of(X: StreamedRows, numbers: NDArray[Any]) -> Floats:
 
 
 def _push(made: Any, rows: StreamedRows) -> None:
-    """Pass the rows to a Dataset; it is complete after the last one."""
+    """Pass the rows to a Dataset, which LightGBM completes after the last row.
+
+    Raises a ValueError if the rows read are more or fewer than len(rows).
+    """
     for piece in rows.pieces():
         if made._start_row + len(piece) > len(rows):
             break

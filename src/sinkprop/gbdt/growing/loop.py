@@ -1,4 +1,4 @@
-"""The boosting loop, round by round: derivatives, validation, early stopping, and the record of it."""
+"""The boosting loop, round by round: derivatives, validation, early stopping, and the record of the fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ __all__ = ["Boosting", "BoostingFit", "Grown", "Growth", "grow"]
 Function = Callable[[Floats], tuple[Any, Any]]
 Value = Callable[[Floats], float]
 
-# rounds between two computations of the training queries' expected gain, each a third of a round's time
+# Number of rounds after which the training queries' expected gain is computed again. The computation takes a
+# third of a round's time.
 EVERY = 10
 
 
@@ -43,7 +44,7 @@ class BoostingFit(FitRecord):
     n_rounds : int
         Number of rounds that were run.
     best : int
-        Number of the round whose trees are the model, from 1.
+        Number of the best round, from 1. The model has the trees up to this round.
     training : tuple of (int, float)
         Number of a round and the expected gain of the training queries after it, for every tenth round.
     """
@@ -62,13 +63,13 @@ class BoostingFit(FitRecord):
 
 @dataclass(frozen=True, eq=False)
 class Boosting:
-    """Checked settings of a fit.
+    """Checked settings of the boosting loop.
 
     parameters   Parameters of LightGBM, by their main names.
     n_rounds     Maximum number of rounds, each of which grows one tree.
     patience     Number of rounds without improvement after which growth stops; the model then has the trees
                  up to the best round. None grows and keeps all trees.
-    min_delta    Least improvement of the criterion that makes a round the best.
+    min_delta    Amount by which the criterion must exceed that of the best round to make a round the best.
     names        Names of the features, or "auto".
     categorical  Column numbers of the categorical features.
     init_model   Booster whose trees come first, or None.
@@ -96,7 +97,7 @@ class Grown:
     text      Text of the trees, as LightGBM writes it.
     trees     Number of trees after each round.
     values    Criterion after each round; NaN without validation queries.
-    best      Number of the best round, from 0.
+    best      Index of the best round, from 0.
     training  Expected gains of the training queries, as in `BoostingFit`.
     """
 
@@ -120,12 +121,12 @@ def grow(
     resumed: Grown | None = None,
     watch: Callable[[Growth], None] | None = None,
 ) -> tuple[str, BoostingFit]:
-    """Grow trees for the rows X: the text of the model, as LightGBM writes it, and the record of the fit.
+    """Grow trees for the rows X; returns the text of the model, in LightGBM's format, and the fit's record.
 
     value    Function from the scores of the training rows to their expected gain, for the record.
     make     Function that puts rows into bins, see `dataset`.
-    network  Context in which the rounds run if other processes hold the other rows. It is entered after the
-             rows of this process are in bins.
+    network  Context in which the rounds run if other processes hold some of the training rows. It is entered
+             after the rows of this process are in bins.
     resumed  State of an earlier fit to continue from; it includes the trees of plan.init_model.
     watch    Function that is called with the `Growth` after each round.
 
@@ -144,7 +145,7 @@ def grow(
 
 
 class Growth:
-    """A booster that grows, with the number of trees and the criterion after each finished round."""
+    """A booster during its growth, with the number of trees and the criterion after each finished round."""
 
     def __init__(
         self,
@@ -161,10 +162,11 @@ class Growth:
         self._make = make
         self._first = plan.init_model if resumed is None else booster_of(resumed.text)
         self._derivatives, self._plan, self._validation = derivatives, plan, validation
-        self._parameters = dict(plan.parameters)  # a callback may change them
+        self._parameters = dict(plan.parameters)  # a copy, because a callback may change it
         self._rows = self._dataset(X, names=plan.names, categorical=plan.categorical)
         self._validation_rows = None
-        if validation is not None and len(validation.X):  # other processes may hold all of them
+        # this process has no validation rows if other processes hold all of them
+        if validation is not None and len(validation.X):
             self._validation_rows = self._dataset(validation.X, reference=self._rows)
         self.booster: Any = None
         self.trees: list[int] = list(resumed.trees) if resumed else []
@@ -185,7 +187,7 @@ class Growth:
     def run(self, notify: Notify, watch: Callable[[Growth], None] | None = None) -> str:
         """Grow the trees; returns the status, "finished" or "stopped early"."""
         plan, validation = self._plan, self._validation
-        # no feature has bins if all are constant to LightGBM, which then fails to grow a tree
+        # if LightGBM treats all features as constant, none of them has bins, and LightGBM cannot grow a tree
         splittable = any(map(self._rows.feature_num_bin, range(self._rows.num_feature())))
         if not splittable and self._first is not None:
             return self._keep(self._first)
@@ -193,9 +195,8 @@ class Growth:
         patience = None if validation is None or plan.dart else plan.patience
         try:
             for number in range(len(self.trees), n_rounds):
-                if (
-                    patience is not None and number - 1 - self.best >= patience
-                ):  # a resumed fit had already stopped
+                # true only in a resumed fit that had already stopped early
+                if patience is not None and number - 1 - self.best >= patience:
                     break
                 if self.booster is None:
                     self._begin()
@@ -220,7 +221,7 @@ class Growth:
                     watch(self)
                 if patience is not None and number - self.best >= patience:
                     return "stopped early"
-            if self.booster is None:  # a resumed fit was already complete
+            if self.booster is None:  # a resumed fit was already complete, so that no round was run
                 self.booster = self._first
         except self._lightgbm.callback.EarlyStopException as stop:
             self.best = min(int(stop.best_iteration), len(self.trees) - 1)
@@ -228,7 +229,7 @@ class Growth:
         return "finished" if len(self.trees) == n_rounds else "stopped early"
 
     def _keep(self, booster: Any) -> str:
-        """Keep a booster without growing trees; returns the status."""
+        """Make `booster` the result, without growing trees; returns the status."""
         self.booster, self.trees = booster, [booster.num_trees()]
         if self._validation is not None:
             self._values = [self._validation.mean(self._scores(booster, self._validation.X))]
@@ -238,7 +239,7 @@ class Growth:
         """Make the booster, before its first round."""
         first, validation = self._first, self._validation_rows
         if first is not None:
-            # LightGBM continues from the model that produced the initial scores; `_predictor` tells it which
+            # `_predictor` tells LightGBM which model produced the initial scores; training continues from it
             trees = self._lightgbm.basic._InnerPredictor.from_booster(first, {})
             for rows in (self._rows, validation):
                 if rows is not None:
@@ -254,10 +255,11 @@ class Growth:
             )
         if self._plan.dart and not self.trees and self.booster is not None:
             # In the first round, which has no tree to drop, LightGBM decides by an uninitialized flag whether
-            # to draw random numbers. Seeding again after it makes the draws of all later rounds reproducible.
+            # to draw random numbers. The seed is set again here, after that decision, so that the random
+            # numbers of all later rounds are reproducible.
             self.booster.reset_parameter({"drop_seed": self._parameters["drop_seed"]})
         grown = len(self.trees)
-        if self._value is not None and grown and grown % EVERY == 0:  # these are the scores after that round
+        if self._value is not None and grown and grown % EVERY == 0:  # `scores` are those after that round
             self._training.append((grown, self._value(scores)))
         return self._derivatives(scores)
 
@@ -270,7 +272,7 @@ class Growth:
         return sorted(chosen, key=lambda each: getattr(each, "order", -1))
 
     def _call(self, number: int, *, before: bool, results: Sequence[Any] | None = None) -> None:
-        """Call LightGBM's callbacks that belong before a round, or those that belong after it."""
+        """Call the user's LightGBM callbacks: those to run before a round, or those to run after it."""
         for callback in self._callbacks(before=before):
             callback(
                 self._lightgbm.callback.CallbackEnv(

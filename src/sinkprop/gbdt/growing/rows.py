@@ -65,7 +65,7 @@ class StreamedRows:
 
     read    Function that returns an iterator over the chunks, each of shape (n, D), in order.
     shape   Shape (N, D) of all chunks together.
-    chosen  Mask (N,) of the rows to keep, or None for all.
+    chosen  Mask (N,) of the rows to keep, or None to keep all rows.
     """
 
     def __init__(
@@ -137,8 +137,9 @@ def _pieces(X: Any) -> Iterator[NDArray[Any]]:
 class Categories:
     """Categories of the categorical columns of a data frame.
 
-    values     Categories of each column, by column number. The code of a category is its position.
-    unordered  Numbers of the columns without an order, which LightGBM treats as categorical by default.
+    values     Categories of each column, by column number. A category's code is its position in the list.
+    unordered  Column numbers of the columns whose categories have no order: by default, the categorical
+               features.
     """
 
     values: dict[int, list[Any]]
@@ -185,7 +186,7 @@ def _kind(X: Any, column: int) -> str:
 
 
 def categories_of(X: Any) -> Categories:
-    """Categories of the columns of a data frame; none if X is not a data frame."""
+    """Categories of the columns of a data frame; `NO_CATEGORIES` if X is not a data frame."""
     if not is_frame(X):
         return NO_CATEGORIES
     kinds = {i: kind for i in range(len(_names(X))) if (kind := _kind(X, i))}
@@ -223,10 +224,11 @@ def _plain(values: list[Any], name: Any) -> list[Any]:
 
 
 def encoded(X: Any, known: Categories, name: str, *, names: Sequence[str] | None = None) -> Any:
-    """Data frame whose categorical columns hold codes: positions among the known categories, NaN for others.
+    """Replace the categories of a data frame by codes: positions in the known categories, NaN if unknown.
 
-    Returns X unchanged if it is not a data frame; its numbers are then taken as codes. Also returns it
-    unchanged if its column names are not `names`: scikit-learn raises its own error about that.
+    Returns X unchanged if it is not a data frame; its numbers are then taken as codes. Also returns X
+    unchanged if its column names are not `names`: scikit-learn then raises its own error. `name` is the name
+    of X in error messages.
     """
     if not is_frame(X) or (names is not None and list(names) != _names(X)):
         return X
@@ -297,7 +299,7 @@ def streamed_training_set(
 ) -> TrainingSet:
     """Queries of a stored set; their features are read block by block each time they are needed.
 
-    columns  Numbers of the set's columns that are the features, in order; None for all columns.
+    columns  Indices of the stored set's columns to use as features, in this order; None for all columns.
     """
     stored.require_labels("training")
     stored.verify()

@@ -37,9 +37,9 @@ class Validation:
 
 
 def counting(data: TrainingSet) -> TrainingSet:
-    """Queries with a weight above 0.
+    """Select the queries with a weight above 0.
 
-    Documents of other queries would still count in the leaves and in the bins of the features.
+    Documents of queries with weight 0 would still count in the sizes of leaves and in the bins of features.
     """
     if data.query_weight is None or data.query_weight.all() or not data.query_weight.any():
         return data
@@ -55,7 +55,11 @@ def check_row_weight(data: TrainingSet) -> None:
 def checked_criterion(
     criterion: str | Sequence[str] | None, convention: str, fraction: float | None
 ) -> tuple[Criterion, str] | None:
-    """Function that computes the criterion per query, and its name; None for the expected gain."""
+    """Check the criterion and the validation fraction.
+
+    Returns the function that computes the criterion per query, and the criterion's name; None if the
+    criterion is the expected gain.
+    """
     if fraction is not None and number("validation_fraction", fraction) >= 1:
         raise ValueError(f"validation_fraction must be below 1; got {fraction!r}.")
     if criterion is None:
@@ -79,7 +83,11 @@ def divided(
     seed: int,
     n_threads: int | None,
 ) -> tuple[TrainingSet, Validation | None]:
-    """Training queries, and the validation queries: the validation set, a held-out fraction, or none."""
+    """Training queries, and the validation queries with their criterion.
+
+    The validation queries are the set `validation` or, without it, a held-out fraction of `data`; None
+    without either.
+    """
     named = checked_criterion(criterion, convention, fraction)
     if validation is None and not fraction:
         return data, None

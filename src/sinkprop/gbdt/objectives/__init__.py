@@ -1,1 +1,1 @@
-"""Objectives and metrics for LightGBM, XGBoost and CatBoost; they know nothing of `BoostedRanker`."""
+"""Objectives and metrics for LightGBM, XGBoost and CatBoost, independent of `BoostedRanker`."""

@@ -31,11 +31,13 @@ from sinkprop.objective.gains import Gain
 __all__ = ["CatBoostObjective", "CatBoostRows", "catboost_objective"]
 
 
-_UNIT = 2.0**-24  # step between targets, which CatBoost keeps in float32: multiples are exact below 1
+# Difference between the targets of two consecutive row numbers. CatBoost keeps targets in float32, in which
+# all multiples of this number below 1 are exact.
+_UNIT = 2.0**-24
 # Tolerance between scores that should be equal, as a fraction of the range of the scores. With monotone
-# constraints and Langevin noise CatBoost keeps two versions of a tree, one to continue from and one for the
-# model, whose scores differ by about 1/500 of the range. Settings that would split queries cause differences
-# of a tenth and more within the first rounds.
+# constraints and Langevin noise CatBoost keeps two versions of a tree, one to continue training from and one
+# for the model, whose scores differ by about 1/500 of the range. Settings that this objective does not
+# support cause differences of a tenth of the range and more within the first rounds.
 _SAME = 5e-3
 _SINGLE = 1e-6  # relative tolerance of a score: CatBoost keeps a baseline in float32
 
@@ -111,12 +113,12 @@ def catboost_objective(
 
 @dataclass(frozen=True, eq=False)
 class CatBoostRows:
-    """A data set whose rows are identified by their targets.
+    """A data set whose rows are identified by their targets: a row's target is its number times `_UNIT`.
 
     labels  Labels (N,) of the rows.
     groups  Queries of the rows.
-    rows    Rows (N,) by number: `rows[i]` is the row with the number first + i.
-    first   Number of the first row; each data set of a training has its own range of numbers.
+    rows    Indices (N,) of the rows, in the order of their numbers: row `rows[i]` has the number first + i.
+    first   Smallest row number; each data set of a training has its own range of numbers.
     """
 
     labels: Floats
@@ -126,7 +128,7 @@ class CatBoostRows:
 
     @staticmethod
     def of(name: str, labels: ArrayLike, qid: Any, first: int) -> CatBoostRows:
-        """Number the rows of checked labels and query ids; `name` is that of the labels in errors."""
+        """Check labels and query ids, and number the rows; `name` is the labels' name in error messages."""
         n = len(np.asarray(labels))
         y = as_labels(labels, n, rows_of=name)
         if not n:
@@ -148,7 +150,7 @@ class CatBoostRows:
         return target
 
     def find(self, targets: Any) -> Integers | None:
-        """Rows with these targets, or None if some are not of this data set."""
+        """Indices of the rows with these targets, or None if a target does not belong to this data set."""
         numbers = np.asarray(targets, dtype=np.float64) / _UNIT - self.first
         places = numbers.astype(np.int64)
         if len(places) and (places.min() < 0 or places.max() >= len(self.rows) or (places != numbers).any()):
@@ -172,7 +174,7 @@ class _Round:
 class CatBoostObjective:
     """Gradient and curvature of the expected gain, for CatBoost: see `catboost_objective`."""
 
-    no_jit = True  # CatBoost would have numba compile the methods, and warn that it cannot
+    no_jit = True  # otherwise CatBoost lets numba compile the methods, and warns that this fails
 
     def __init__(
         self,
@@ -236,7 +238,10 @@ class CatBoostObjective:
         return list(zip(first[rows].tolist(), second[rows].tolist(), strict=True))
 
     def see(self, rows: CatBoostRows, order: Integers, scores: Floats) -> Floats:
-        """Sort the scores that the metric received by row, and keep them if they are of the training set."""
+        """Put the scores that the metric received into row order, and keep those of the training set.
+
+        order  Row index of each score.
+        """
         if len(order) != len(rows.labels) or np.bincount(order, minlength=len(order)).max() > 1:
             raise ValueError(
                 f"the metric must get every row of its data set once: {len(rows.labels)} rows, but "
@@ -250,17 +255,20 @@ class CatBoostObjective:
         return sorted_scores
 
     def _at(self, rows: Integers, scores: Floats) -> tuple[Singles, Singles]:
-        """Derivatives of all rows in this round, for a call that passes the scores of some rows."""
+        """First and second derivatives of all rows in the current round.
+
+        rows, scores  Rows of one call by CatBoost, and their scores, which must be those of the round.
+        """
         if not self._now.has(rows, scores):
             if not self._start.has(rows, scores):
                 _refuse(self._now is self._start)
-            self._now = self._start  # another training starts
+            self._now = self._start  # these are the initial scores: another training starts
         if self._now.derivatives is None:
             gradient, hessian = self._derivatives(self._now.scores)
-            self._now.derivatives = -gradient, -hessian  # CatBoost maximizes
+            self._now.derivatives = -gradient, -hessian  # minus, because CatBoost maximizes
         return self._now.derivatives
 
-    # CatBoost copies its parameters, but the metric and the objective have to stay together.
+    # CatBoost copies its parameters, but the metric must keep its objective, so a copy is the same object.
     def __copy__(self) -> CatBoostObjective:
         return self
 
@@ -279,7 +287,7 @@ class CatBoostObjective:
 
 
 def _refuse(first_round: bool) -> NoReturn:
-    """Raise a ValueError about scores that are not those of the round, which says what to set."""
+    """Raise a ValueError for scores that are not those of the round; the message says what to set."""
     if first_round:
         raise ValueError(
             "CatBoost asks for derivatives at scores that the objective does not know. Pass "

@@ -225,11 +225,11 @@ class CatBoostMetric:
         self.metrics, self.objective = metrics, objective
 
     def is_max_optimal(self) -> bool:
-        """Whether larger is better; CatBoost asks for it."""
+        """Whether a larger value of the metric is better; CatBoost calls it."""
         return True
 
     def evaluate(self, approxes: Any, target: Any, weight: Any) -> tuple[float, float]:
-        """Mean over the queries, and 1 as its weight. CatBoost passes the scores of a whole data set."""
+        """Mean of the metric over the queries, and 1 as its weight. CatBoost passes whole data sets."""
         for rows in (self.objective.rows, *self.objective.eval_rows):
             order = rows.find(target)
             if order is not None:
@@ -242,10 +242,10 @@ class CatBoostMetric:
         )
 
     def get_final_error(self, error: float, weight: float) -> float:
-        """Metric from the sums that `evaluate` returned."""
+        """Metric from the value and the weight that `evaluate` returned."""
         return error / weight
 
-    # CatBoost copies its parameters, but the metric and the objective have to stay together.
+    # CatBoost copies its parameters, but the metric must keep its objective, so a copy is the same object.
     def __copy__(self) -> CatBoostMetric:
         return self
 
@@ -258,7 +258,7 @@ class CatBoostMetric:
 
 @dataclass(frozen=True)
 class RankingMetrics:
-    """Metrics under one convention; gains are metrics, too."""
+    """Metrics, and gains used as metrics, under one convention."""
 
     metrics: tuple[Metric | Gain, ...]
     convention: Convention

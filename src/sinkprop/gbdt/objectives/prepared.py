@@ -1,4 +1,4 @@
-"""Derivatives prepared once for the rows that a tree library holds."""
+"""Derivatives that are prepared once per data set of a tree library, and reused in every round."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Prepared = TypeVar("Prepared")
 
 
 def tree_loss(function: str, gain: str | Gain, settings: dict[str, Any]) -> TreeLoss:
-    """Make the loss with these settings; an unknown name raises a TypeError in the name of `function`."""
+    """Make the loss with these settings; an unknown setting raises a TypeError that names `function`."""
     names = [field.name for field in fields(TreeLoss) if field.name != "gain"]
     for name in settings:
         if name not in names:
@@ -66,14 +66,19 @@ def consecutive(sizes: NDArray[Any], n: int, *, owner: str) -> Groups:
 
 
 def kept(weights: ArrayLike) -> NDArray[Any]:
-    """Read-only copy of weights: derivatives are prepared from them once, so they must not change."""
+    """Read-only copy of weights. Prepared derivatives depend on them, so they must not change."""
     array = np.array(weights)
     array.flags.writeable = False
     return array
 
 
 def present(query_weight: NDArray[Any], groups: Groups, n_sizes: int) -> NDArray[Any]:
-    """Weights of the queries that have documents, if there is one weight per size; otherwise unchanged."""
+    """Weights of the queries that have documents.
+
+    query_weight  One weight for each of n_sizes queries, some of which may be empty. Any other number of
+                  weights is returned unchanged.
+    groups        Queries that have documents.
+    """
     return np.asarray(query_weight[groups.queries] if query_weight.shape == (n_sizes,) else query_weight)
 
 
@@ -85,7 +90,7 @@ class _Layout(Generic[Prepared]):
     prepared: Prepared
 
     def fits(self, arrays: Arrays) -> bool:
-        """Whether the arrays have the values that the object was prepared from."""
+        """Whether `arrays` have the same values as the arrays from which the object was prepared."""
         return all(
             (a is b) if a is None or b is None else np.array_equal(a, b)
             for a, b in zip(self.arrays, arrays, strict=True)
