@@ -44,9 +44,9 @@ __all__ = [
 
 POSITIVE, NEGATIVE, BOX = "#0072B2", "#D55E00", "#F0F0F0"
 _LARGEST = 0.92  # side of the square for an entry of size `scale`, in cells; leaves a gap between neighbors
-_GAP = 0.3  # between the box and the sums, in cells
+_GAP = 0.3  # gap between the box and the sums, in cells
 _MARGIN = 0.15
-_MANY = 60  # more documents than this are not named
+_MANY = 60  # if there are more documents, they are not named on the axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +131,7 @@ def hinton(
     colors: tuple[Any, Any] = (POSITIVE, NEGATIVE),
     background: Any = BOX,
 ) -> Hinton:
-    """Draw a Hinton diagram of a matrix: squares whose areas are the absolute values of its entries.
+    """Draw a Hinton diagram of a matrix: squares with areas proportional to the absolute values of entries.
 
     The square of row i, column j has its center at x = j, y = i, with the first row at the top. Row sums
     appear to the right of the box and column sums below it, as in the first figure of Adams and Zemel.
@@ -146,9 +146,9 @@ def hinton(
         Whether to draw the sums of rows and columns.
     scale : float, optional
         Absolute value whose square fills a cell. Larger entries extend beyond their cells; nothing is
-        clipped. Use the same scale for diagrams that you compare. By default that of the largest entry.
+        clipped. Use the same scale for diagrams that you compare. By default the largest absolute entry.
     sum_scale : float, optional
-        The same for the sums. By default that of the largest sum.
+        Absolute value of a row or column sum whose square fills a cell. By default the largest absolute sum.
     colors : (color, color)
         Colors of values from 0 on, and of values below 0, in any form that matplotlib takes. By default blue
         and orange.
@@ -208,7 +208,7 @@ def _draw(
 
 
 def _squares(x: Any, y: Any, values: Floats, scale: float) -> Floats:
-    """Corners (N, 4, 2) of squares of area proportional to |values|."""
+    """Corners (N, 4, 2) of squares with centers (x, y) and areas proportional to |values|."""
     half = _LARGEST / 2 * np.sqrt(np.abs(values) / scale)
     corners = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)])
     vertices: Floats = np.stack([x, y], axis=1)[:, None, :] + half[:, None, None] * corners
@@ -217,7 +217,7 @@ def _squares(x: Any, y: Any, values: Floats, scale: float) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class SinkhornHinton:
-    """Hinton diagrams of Z^0(A), Z^1(A), ..., from left to right, in one figure.
+    """Hinton diagrams of a matrix after 0, 1, 2, ... Sinkhorn iterations, from left to right, in one figure.
 
     Parameters
     ----------
@@ -313,7 +313,8 @@ def sinkhorn_animation(
     epsilon : float, default 0.0
         Added to every entry of `A` first.
     frames_per_step : int, default 12
-        Number of frames that move from one normalization to the next. As many frames before them are still.
+        Number of frames of the transition from one normalization to the next. Before each transition, the
+        diagram does not move for the same number of frames.
     interval : int, default 70
         Milliseconds per frame.
     colors : (color, color)
@@ -332,7 +333,7 @@ def sinkhorn_animation(
     moving = whole("frames_per_step", frames_per_step, 1)
     interval = whole("interval", interval, 1)
     steps = [sinkhorn(A, t / 2, epsilon=epsilon) for t in range(halves + 1)]
-    steps[0] /= steps[0].sum() / len(steps[0])  # a constant factor, which normalization removes
+    steps[0] /= steps[0].sum() / len(steps[0])  # normalization removes this constant factor
     scale, sum_scale = _common_scales(steps)
     axes = _axes(ax)
     drawn = _draw(steps[0], axes, True, scale, sum_scale, colors, background)
@@ -340,14 +341,14 @@ def sinkhorn_animation(
 
     def show(frame: int) -> tuple[Any, ...]:
         t, place = divmod(frame, 2 * moving)
-        share = max(0, place - moving + 1) / moving  # first still, then moving
+        share = max(0, place - moving + 1) / moving  # 0 for the first `moving` frames, then rising to 1
         share = share * share * (3 - 2 * share)
         after = steps[min(t + 1, halves)]
         drawn.update((1 - share) * steps[t] + share * after)
         title.set_text(_step_title(t + 1 if share > 0 and t < halves else t))
         return drawn.entries, drawn.row_sums, drawn.column_sums, title
 
-    count = 2 * moving * halves + 2 * moving  # the end is still for twice as long
+    count = 2 * moving * halves + 2 * moving  # the last matrix is shown for 2 * moving frames
     return FuncAnimation(_root(axes), show, frames=count, interval=interval, cache_frame_data=False)
 
 
@@ -419,11 +420,12 @@ def rank_distribution(
     labels : array of shape (n,), optional
         Relevance, shown next to each document.
     docids : sequence of length n, optional
-        Names of the documents. By default their numbers.
+        Names of the documents. By default their row indices in `Pi`.
     ax : matplotlib Axes, optional
         Axes to draw on. By default a new figure is made.
     order : array of shape (n,), optional
-        Document numbers, best first. By default documents are ordered by expected rank, sum_k k Pi[j, k].
+        Documents from the top row down, as row indices of `Pi`. By default documents are sorted by expected
+        rank, the sum of ``k * Pi[j, k - 1]`` over the ranks k.
     top : int, optional
         Number of documents and ranks to show. By default all.
     cmap : matplotlib colormap, default "Blues"
@@ -466,7 +468,7 @@ def rank_distribution(
     if shown <= _MANY:
         texts = [_text(j, names, grades) for j in rows[:shown].tolist()]
         axes.set_yticks(range(shown), texts, fontsize="medium" if shown <= 20 else "x-small")
-    else:  # too many to be named
+    else:  # too many documents to name each
         axes.set_yticks([])
     every = next(m * 10**e for e in itertools.count() for m in (1, 2, 5) if shown <= 15 * m * 10**e)
     axes.set_xticks([1, *range(every, shown + 1, every)] if every > 1 else range(1, shown + 1))
@@ -539,7 +541,7 @@ def _axes(ax: Axes | None, size: tuple[float, float] = (4.8, 4.8)) -> Axes:
 
 
 def _root(ax: Axes) -> Figure:
-    """The figure that contains the axes, also if they are in a subfigure."""
+    """The figure that contains the axes, even if the axes are in a subfigure."""
     figure: Any = ax.figure
     while figure.figure is not figure:
         figure = figure.figure
@@ -548,7 +550,7 @@ def _root(ax: Axes) -> Figure:
 
 
 def _png(figure: Figure) -> bytes | None:
-    """PNG for display in a notebook; None for a pyplot figure, which the notebook shows anyway."""
+    """PNG image to show in a notebook; None for a pyplot figure, which the notebook shows by itself."""
     if getattr(figure, "number", None) is not None:
         return None
     file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""The program `sinkprop`: reads options, calls the library and prints; no mathematics, no decisions.
+"""The program `sinkprop`: reads options, calls the library and prints the results.
 
 click and rich come with the extra "cli" and are imported when the program runs, so this package can always be
 imported. Results go to stdout, progress and errors to stderr. Each command has its own module, which is
@@ -24,7 +24,10 @@ __all__ = ["main", "program"]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the program and exit: 0 success, 1 failure, 2 wrong usage or a missing extra, 130 interrupted."""
+    """Run the program and exit with code 0 if it succeeds.
+
+    The other exit codes are 1 for a failure, 2 for wrong usage or a missing extra, and 130 if interrupted.
+    """
     try:
         raise SystemExit(_run(arguments))
     except KeyboardInterrupt:
@@ -40,7 +43,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
         status = program().main(given, prog_name="sinkprop", standalone_mode=False, obj=given)
-        sys.stdout.flush()  # reports a full disk here, not when the interpreter exits
+        sys.stdout.flush()  # so that a full disk is reported here, not when the interpreter exits
     except click.Abort:
         return 130
     except click.ClickException as error:
@@ -68,7 +71,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _abandon_stdout() -> None:
-    """Redirect stdout to the null device if it cannot be written: the interpreter flushes it at exit."""
+    """Redirect stdout to the null device if writing to it fails, so that the flush at exit does not fail."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The command `sinkprop bench`: times of value and gradient, beside other packages."""
+"""The command `sinkprop bench`: times of the objective and its gradient, compared with other packages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _size(text: str) -> int:
 @click.option(
     "--figures/--no-figures",
     default=True,
-    help="Measure the project's performance targets.  [default: figures]",
+    help="Measure sinkprop's performance targets, such as peak memory.  [default: figures]",
 )
 @click.option(
     "--peers/--no-peers",
@@ -62,18 +62,18 @@ def bench_command(
     plot: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Measure how long the value and gradient of one query take, beside other packages.
+    """Time the objective and its gradient for one query, in sinkprop and in other packages.
 
     \b
     sinkprop bench --quick                           a first look, about 20 seconds
     sinkprop bench                                   everything, one to two minutes
     sinkprop bench --sizes 10,30,100,300,1000,3000,10000,100000 --plot times.png
     sinkprop bench --no-peers --no-figures           only sinkprop and numpy.argsort
-    sinkprop bench --quick --json - | jq .figures    for another program
+    sinkprop bench --quick --json - | jq .figures    JSON for another program
 
-    Everything is measured in this run on one thread, best of several, so compare ratios rather than
-    times. Packages that are not installed are skipped and named. The exit code is 0 even if a target is
-    missed.
+    Each time is the best of several on one thread, measured in this run. Times depend on the machine, so
+    compare ratios. Packages that are not installed are skipped and named. The exit code is 0 even if a
+    performance target is missed.
     """  # noqa: D301
     from sinkprop.cli.benchmark import measure
     from sinkprop.cli.benchmark.records import FULL, QUICK, as_record

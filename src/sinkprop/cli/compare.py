@@ -1,4 +1,4 @@
-"""The command `sinkprop compare`: methods on the folds of LETOR data."""
+"""The command `sinkprop compare`: a comparison of ranking methods on the folds of LETOR data."""
 
 from __future__ import annotations
 
@@ -63,23 +63,31 @@ _METHODS = "\n".join(f"  {name:{_WIDTH}}  {text}" for name, text in described().
 @click.option(
     "--against",
     metavar="NAME",
-    help="Baseline of the significance tests.  [default: regression, or the first method]",
+    help="Method against which the others are tested.  [default: regression, or the first method]",
 )
-@selection_option("How every method chooses its hyperparameters.  [default: each method's own way]")
+@selection_option(
+    "How every method chooses its hyperparameters; auto cross-validates up to 500 queries.  [default: each "
+    "method's own way]"
+)
 @click.option(
     "--folds",
     metavar="N,...",
     callback=comma_separated(whole_number, "the number of a fold; give whole numbers, such as 1,2."),
-    help="Folds to use, such as 1,2.  [default: all]",
+    help="Numbers of the folds to use, such as 1,2.  [default: all]",
 )
-@click.option("--name", metavar="TEXT", help="Name of the data set.  [default: taken from its path]")
+@click.option(
+    "--name",
+    metavar="TEXT",
+    help="Name of the data set, if there is only one.  [default: taken from its path]",
+)
 @n_features_option()
 @number_option("--jobs", help="Number of processes. Does not change the results.  [default: all processors]")
 @click.option("--per-fold", is_flag=True, help="Print every metric of every fold, not only NDCG@10.")
 @click.option(
     "--published",
     metavar="NAME,...",
-    help="Published results to show: their names, all, or none.  [default: all, and two in the plot]",
+    help="Published results to show: names of methods, all, or none.  [default: all in tables, two in "
+    "the plot]",
 )
 @output_option(
     "--plot",
@@ -138,12 +146,12 @@ def compare_command(
 
     On each fold, every method is fitted to the training queries, chooses its hyperparameters on the
     validation queries, and ranks the test queries. Metrics are averaged over the queries of each fold,
-    then over folds. Differences are tested over queries. Results published for a data set are shown in
-    the same table.
+    then over folds. Differences between methods are tested for significance over queries. Published
+    results on the same data set are shown next to the new ones.
 
-    DIR is a data set: folders Fold1 to Fold5 with train.txt, vali.txt and test.txt (or trainingset.txt,
-    validationset.txt and testset.txt), plain or compressed (.gz, .xz, .bz2). It may also be one folder
-    with such files, or a folder of data sets, such as LETOR 3.0's Gov/QueryLevelNorm.
+    DIR is the folder of a data set. It has folders Fold1 to Fold5 with train.txt, vali.txt and test.txt
+    (or trainingset.txt, validationset.txt and testset.txt), plain or compressed (.gz, .xz, .bz2). DIR may
+    also contain such files itself, or several data sets, as LETOR 3.0's Gov/QueryLevelNorm does.
     """  # noqa: D301
     from sinkprop.experiment.tables import print_comparison
 
@@ -196,7 +204,7 @@ def compare_command(
 def _writers(
     found: Comparison, outputs: Mapping[str, Path | None], published: Sequence[str] | None
 ) -> dict[Path, Callable[[Path], object]]:
-    """A function for each output file that writes it."""
+    """{path of an output file: function that writes it}."""
 
     def draw(path: Path) -> None:
         from sinkprop.experiment.figure import plot

@@ -59,7 +59,7 @@ def _check_folder(context: click.Context, option: click.Parameter, path: Path) -
 @click.option(
     "--figure/--no-figure", default=True, help="Draw the figure, which needs matplotlib.  [default: figure]"
 )
-@json_option("everything shown")
+@json_option("all results")
 def demo_command(out: Path, fold: int | None, figure: bool, json_file: Path | None) -> None:
     """Train on a data set that comes with sinkprop and show the results, in under a minute.
 
@@ -71,8 +71,8 @@ def demo_command(out: Path, fold: int | None, figure: bool, json_file: Path | No
 
     The queries, such as "delete a directory tree", search the documentation of Python's standard
     library. The command ranks the test queries by BM25, least squares and SinkProp. It prints NDCG and
-    MAP with a paired test, and three queries before and after training. It saves a model, a figure, and
-    an HTML report in which you can look at every query.
+    MAP with a paired test, and the rankings of three queries before and after training. It saves a
+    model, a figure, and an HTML report in which you can look at every query.
     """  # noqa: D301
     began = time.perf_counter()
     with working("loading"):
@@ -145,7 +145,7 @@ def _quiet_matplotlib() -> Iterator[None]:
 
 
 class _Training:
-    """The progress of training: one line per finished fold, and on a terminal a table that fills."""
+    """Display of progress: one line per finished fold and, on a terminal, a table of the current fold."""
 
     def __init__(self, screen: Console, n_folds: int, *, silent: bool) -> None:
         self.screen, self.n_folds, self.silent = screen, n_folds, silent
@@ -163,7 +163,7 @@ class _Training:
 
         training = cls(screen, n_folds, silent=silent)
         if silent or not screen.is_terminal:
-            with progress() as training.notify:  # on stderr
+            with progress() as training.notify:  # a progress bar on stderr
                 yield training
             return
         with Live(console=screen, transient=True, auto_refresh=False) as training.live:
@@ -220,7 +220,7 @@ def _fold_line(name: str, values: Sequence[str], seconds: str) -> str:
 
 
 def _grid(stages: Sequence[Stage], penalties: Sequence[float], sigmas: Sequence[float]) -> RenderableType:
-    """The criterion of each stage by penalty (rows) and sigma (columns), the chosen or best one marked."""
+    """Table of the criterion by penalty (rows) and sigma (columns), with the chosen or best stage marked."""
     from rich.table import Table
     from rich.text import Text
 
@@ -323,7 +323,7 @@ def _print_example(screen: Console, example: Example, texts: dict[Any, str]) -> 
 
 
 def _short(name: str, room: int, utf: bool) -> str:
-    """A dotted name shortened to `room` characters. The end is kept: it says more than the beginning."""
+    """A dotted name cut to its last `room` characters, which say more than its beginning."""
     if len(name) <= room:
         return name
     mark = "\N{HORIZONTAL ELLIPSIS}" if utf else "..."

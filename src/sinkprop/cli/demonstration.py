@@ -51,14 +51,14 @@ _BM25_FEATURE = "whole_bm25"
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A fold with its trained models and their results; mappings are by the name of the method.
+    """A fold with its trained models and their results. The keys of mappings are names of methods.
 
     fold             Training, validation and test queries.
     rankers          Fitted ranker of each method. `ranker` is SinkProp's.
-    scores           Scores (N,) of the test documents.
-    seconds          Time of everything in this fold.
-    fit_seconds      Time of the fit.
-    predict_seconds  Time to score the test documents.
+    scores           Scores (N,) of the test documents by each method.
+    seconds          Time of all fits and predictions of this fold.
+    fit_seconds      Time of each method's fit.
+    predict_seconds  Time of each method to score the test documents.
     """
 
     fold: Fold
@@ -130,14 +130,17 @@ class Results:
     """Means over all test queries, the convention of the metrics, differences and example queries."""
 
     n_queries: int
-    means: Mapping[str, Mapping[str, float]]  # method, metric
+    means: Mapping[str, Mapping[str, float]]  # {method: {metric: mean}}
     convention: str
     differences: tuple[Difference, ...]
     examples: tuple[Example, ...]
 
 
 def untrained(on_stage: Callable[[Stage], None] | None = None) -> SinkPropRanker:
-    """A new ranker with the paper's protocol; the default, cross-validation, takes six times as long."""
+    """An unfitted ranker that selects on validation queries, as in the paper.
+
+    Cross-validation, the default, would take six times as long.
+    """
     return SinkPropRanker(selection="validation", on_stage=on_stage, verbose=False)
 
 
@@ -169,7 +172,7 @@ def run_fold(fold: Fold, watch: Callable[[Stage], None] | None = None) -> Traine
 
 
 def bm25_column(queries: Queries) -> int:
-    """The column of the feature that is BM25 of the whole document."""
+    """Index of the column that holds BM25 of the whole document."""
     names = queries.feature_names or ()
     if _BM25_FEATURE not in names:
         raise ValueError(f"the data must have a feature {_BM25_FEATURE!r}; it has {', '.join(names)}.")

@@ -82,13 +82,14 @@ METRICS = "ndcg@1,ndcg@3,ndcg@5,ndcg@10,map"
 @click.option(
     "--empty",
     type=click.Choice(["0", "1", "skip"]),
-    help="Value of a query without a relevant document, or skip to leave it out.  "
+    help="Value of a metric on a query without a relevant document; skip leaves the query out of the mean.  "
     "[default: set by --convention]",
 )
 @click.option(
     "--ties",
     type=click.Choice(CHOICES["ties"]),
-    help="How to rank documents with equal scores.  [default: set by --convention]",
+    help="Order of documents with equal scores: as in the file, the average over all orders, the worst or "
+    "the best order.  [default: set by --convention]",
 )
 @click.option(
     "--threshold",
@@ -138,11 +139,11 @@ def evaluate_command(
     block by block.
 
     Programs that report a metric under the same name often compute different numbers: they differ in
-    gain, discount, ties, short queries, and queries without a relevant document. --convention selects
-    another program's definition, and the output states the definition that was used.
+    gain, discount, ties, queries with few documents, and queries without a relevant document.
+    --convention selects another program's definition, and the output states the definition used.
 
-    A document of DATA that is missing from a TREC run ranks below the documents in it. A document in
-    the run that DATA does not have is an error.
+    A document of DATA that is missing from a TREC run ranks below the documents in the run. A document
+    of the run that is missing from DATA is an error.
     """  # noqa: D301
     by = {"model": model, "scores": scores, "feature": feature, "run": run}
     given = [f"--{name}" for name, value in by.items() if value is not None]
@@ -168,12 +169,12 @@ def evaluate_command(
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """The metrics of a file's queries.
+    """The metrics of a ranking of a file's documents.
 
     result   Metrics of each query and their means.
-    queries  The data.
+    queries  Queries of the file.
     name     Name of the file.
-    by       Name of the ranking, such as "the model m.model".
+    by       What the documents are ranked by, such as "the model m.model".
     """
 
     result: Evaluation
@@ -228,7 +229,7 @@ def evaluated(
 
 
 def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[Queries], Floats]:
-    """A function that computes numbers by which a model ranks documents: its scores, or its negated ranks."""
+    """A function that scores queries: by the model's scores, or negated ranks if it does not rank by them."""
 
     def score(queries: Queries) -> Floats:
         own = with_features_of(ranker, queries, model_name=model_name, data_name=data_name)
@@ -239,7 +240,7 @@ def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[
 
 
 def _by_rows(values: Floats) -> Callable[[Queries], Floats]:
-    """A function that returns the scores of one block per call, in order, from those of all rows, (N,)."""
+    """A function that, called on one block after another, returns the block's slice of `values` (N,)."""
     done = 0
 
     def score(queries: Queries) -> Floats:
@@ -320,14 +321,14 @@ def _read_run(path: Path, queries: Queries, data_name: str) -> Floats:
             "queries.",
             0,
         )
-        # Replace scores by their position among the distinct scores: there is always room below the smallest.
+        # Replace each score by its index among the distinct sorted scores, so that -1 is below all of them.
         values = np.unique(values, return_inverse=True)[1].astype(np.float64)
         values[absent] = -1
     return values
 
 
 def _column(feature: str, queries: Queries | StoredQueries, data_name: str, *, zero_based: bool) -> int:
-    """The column of a feature given by its name or its id in the file."""
+    """Index of the column of a feature, which is given by its name or its id in the file."""
     if queries.feature_names is not None and feature in queries.feature_names:
         return queries.feature_names.index(feature)
     first = 0 if zero_based else 1

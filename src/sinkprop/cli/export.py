@@ -51,7 +51,7 @@ _ENGINES = _FORMATS[1:]
     help="Feature names in order: one name per line, a JSON list of names, or a JSON object that maps "
     "names to definitions.  [default: the names in the model, or feature_1, ...]",
 )
-@output_option("--definitions", help="Search engines: file for the request that defines the features.")
+@output_option("--definitions", help="Search engines: output file for the request that defines the features.")
 @click.option(
     "--store", metavar="NAME", help="Solr: name of the feature store.  [default: Solr's default store]"
 )
@@ -76,7 +76,7 @@ _ENGINES = _FORMATS[1:]
     "data",
     type=data_path(stored=True),
     metavar="DATA",
-    help="File to score with both the export and the model. If they disagree, nothing is written.",
+    help="Data to score with both the export and the model. If the scores disagree, nothing is written.",
 )
 @data_options
 def export_command(
@@ -97,14 +97,15 @@ def export_command(
     sinkprop export m.model --to opensearch -o model.json --features names.txt --name shop
     sinkprop export m.model --to solr -o model.json --store shop --features features.json
 
-    ONNX supports every ranker whose scores depend on one document, or on one query's documents if
-    features are scaled by query. The learning-to-rank plugin of Elasticsearch and OpenSearch supports
-    linear models and trees. Solr supports these and networks of rectified linear units. A model that a
-    format cannot express is an error. Search engines compute in single precision and drop constants.
+    MODEL is a file written by `sinkprop train` or by a ranker's save method. ONNX supports every ranker
+    that scores each document by itself, even if features are scaled by query. The learning-to-rank
+    plugin of Elasticsearch and OpenSearch supports linear models and trees. Solr supports these and
+    networks of rectified linear units. A model that a format cannot express is an error. Search engines
+    compute in single precision, and constants, which do not change rankings, are dropped.
 
-    --check runs ONNX models in onnxruntime. For a search engine, it follows the engine's rules in single
-    precision, without the engine: scores may differ by a constant, and documents with nearly equal
-    scores may change places.
+    --check runs ONNX models in onnxruntime. For a search engine, it computes the scores by the engine's
+    rules in single precision, without the engine: scores may differ by a constant, and documents with
+    nearly equal scores may change places.
     """  # noqa: D301
     from sinkprop.export.write import OPTIONS
 
@@ -174,7 +175,10 @@ def export_ranker(ranker: BaseRanker, **options: Any) -> Export:
 def compare_scores(
     exported: Export, ranker: BaseRanker, model: Path, data: Path, reading: Reading
 ) -> tuple[list[str], str]:
-    """Lines that compare the scores of an export and its model on a file, and an error message or ""."""
+    """Compare the scores of an export and its model on a file.
+
+    Returns lines of text to print, and an error message, which is "" if the scores agree.
+    """
     from sinkprop.export.write import agreement
 
     queries = read_queries(data, reading)

@@ -52,7 +52,7 @@ _PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if it can be written. Otherwise the command fails at once, not after its work."""
+    """The path, if it can be written. Otherwise the command fails before it starts working."""
     if path is not None and str(path) != "-":
         folder = path.parent
         if not folder.is_dir():
@@ -63,7 +63,7 @@ def check_file(context: click.Context, option: click.Parameter, path: Path | Non
 
 
 def check_new_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if a finished file can be moved there. This requires a writable folder."""
+    """The path, if a complete file can be moved there, for which its folder must be writable."""
     check_file(context, option, path)
     if path is not None and str(path) != "-" and not is_special(path):
         folder = Path(os.path.realpath(path)).parent
@@ -111,7 +111,7 @@ def parsed_by(parse: Callable[[str], object]) -> Check:
 
 
 def comma_separated(parse: Callable[[str], object], what: str) -> Check:
-    """A check that parses the parts between commas; `what` describes a valid part in the error."""
+    """A check that returns the parsed parts between commas; `what` describes a valid part in the error."""
 
     def one(part: str) -> object:
         try:
@@ -133,7 +133,7 @@ def whole_number(text: str) -> int:
 
 
 def output_option(*names: str, check: Check = check_new_file, stdout: bool = False, **more: Any) -> Decorator:
-    """An option for an output file; with `stdout`, the file may be -."""
+    """An option for an output file; with `stdout`, the file may be "-" for stdout."""
     kind = click.Path(dir_okay=False, allow_dash=stdout, path_type=Path)
     return click.option(*names, type=kind, metavar="FILE", callback=check, **more)
 
@@ -159,7 +159,7 @@ def convention_option(*, default: str | None = "letor") -> Decorator:
 
 
 def metrics_option(metrics: str, *, default: bool = True) -> Decorator:
-    """The option --metrics. With `default` False, its value is None if it is not given."""
+    """The option --metrics. With `default` False, its value is None, not `metrics`, if it is not given."""
     return click.option(
         "--metrics",
         metavar="NAME,...",
@@ -173,7 +173,7 @@ def metrics_option(metrics: str, *, default: bool = True) -> Decorator:
 def n_features_option() -> Decorator:
     return number_option(
         "--n-features",
-        help="LETOR text: number of features, needed where sparse lines omit the last ones.",
+        help="LETOR text: number of features, needed if no line contains the last ones.",
     )
 
 
@@ -213,7 +213,7 @@ def data_options(command: F, *, tables: str = "Parquet") -> F:
             type=data_path(stdin=False),
             metavar="FILE",
             help="LETOR text without qid: file with the number of rows per query, one number per line.  "
-            "[default: DATA.query]",
+            "[default: name of the data file with .query appended]",
         ),
         n_features_option(),
         click.option("--null", type=float, metavar="X", help="LETOR text: value to use for NULL, such as 0."),
@@ -262,7 +262,7 @@ def keep_apart(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | N
 
 
 def _identity(path: Path) -> tuple[object, ...] | None:
-    """A key that is equal for two paths to one file; None for a device, which may be written twice."""
+    """A key that is equal for two paths to the same file; None for a device, which may be written twice."""
     if str(path) == "-":
         return ("-",)
     try:

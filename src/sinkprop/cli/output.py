@@ -51,7 +51,7 @@ def is_stdout(path: Path | None) -> bool:
 
 
 def command_line() -> str | None:
-    """The command line as the user typed it, to be shown with its results; None if there is none."""
+    """The command line of the running command, to show with its results; None if no command is running."""
     import shlex
 
     import click
@@ -75,7 +75,10 @@ def program_name() -> str:
 
 
 def write_output(path: Path | None, data: bytes | str) -> None:
-    """Write data to stdout for None or -, directly to a device or a pipe, and to a file in one step."""
+    """Write data to stdout if the path is None or "-", else to a device, a pipe or a file.
+
+    A file is replaced only when the new content is complete.
+    """
     from sinkprop.common.atomic import write_atomically
 
     content = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
@@ -91,7 +94,7 @@ def write_output(path: Path | None, data: bytes | str) -> None:
 
 
 def write_texts(path: Path | None, texts: Iterable[str]) -> None:
-    """Write texts one by one to stdout for None or -, or to a device or a pipe.
+    """Write texts one by one to stdout if the path is None or "-", else to a device, a pipe or a file.
 
     A file is written beside its destination and moved there when complete.
     """
@@ -133,7 +136,7 @@ def as_json(record: Any) -> str:
 
 
 def console() -> Console:
-    """A console on stdout for results, as wide as the terminal, or so wide that nothing wraps if piped."""
+    """A console on stdout, as wide as the terminal, or too wide for lines to wrap if there is no terminal."""
     from rich.console import Console
 
     terminal = Console(highlight=False)
@@ -154,10 +157,9 @@ def counted(n: int, one: str, several: str) -> str:
 
 @contextmanager
 def progress() -> Iterator[Callable[[int, int, str], None]]:
-    """A function that shows a progress bar on stderr if that is a terminal.
+    """Context with a function notify(done, total, what) that shows a progress bar if stderr is a terminal.
 
-    It takes the steps done, the steps in all and a description. The bar is drawn only when the function is
-    called, so it never disturbs a measurement.
+    The bar is drawn only when the function is called, so it does not disturb measurements in between.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
@@ -178,7 +180,7 @@ def progress() -> Iterator[Callable[[int, int, str], None]]:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show a line with the elapsed time on stderr while the block runs, if stderr is a terminal."""
+    """Show `what` and the elapsed time on stderr during a `with` block, if stderr is a terminal."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -191,7 +193,10 @@ def working(what: str) -> Iterator[None]:
 
 @contextmanager
 def notes_on_stderr(*, ignore: str = "") -> Iterator[None]:
-    """Print the block's warnings to stderr after it, each once, except those whose text matches `ignore`."""
+    """Print the warnings of a `with` block to stderr at its end, without duplicates.
+
+    Warnings whose text matches the regular expression `ignore` are not printed.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if ignore:

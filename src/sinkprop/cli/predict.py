@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["predict_command", "predictions"]
 
-# Range of the scores in a run, with room for steps below the smallest. Smaller scores become 0, since some
-# readers of runs do not support denormal numbers.
+# Largest and smallest absolute values of scores in a TREC run. The largest leaves room for lowering scores to
+# break ties. Scores nearer to 0 become 0, since some readers of runs do not support denormal numbers.
 _LARGEST, _SMALLEST = np.float32(1e38), np.float32(1e-30)
 
 
@@ -50,7 +50,7 @@ def _check_word(name: str) -> None:
     "form",
     type=click.Choice(["scores", "trec", "ranks"]),
     default="scores",
-    help="Output one score per line, one rank per line, or a TREC run.  [default: scores]",
+    help="scores: one score per line; trec: a TREC run; ranks: one rank per line.  [default: scores]",
 )
 @click.option(
     "--run-name",
@@ -73,14 +73,17 @@ def predict_command(
     sinkprop predict m.model sparse.txt --n-features 700
     sinkprop predict m.model logs.queries --out scores.txt
 
+    MODEL is a file written by `sinkprop train` or by a ranker's save method. DATA is LETOR or SVMlight
+    text, Parquet, - for stdin, or a stored set made by `sinkprop convert`, which is read and scored
+    block by block. Labels in DATA are ignored, and Parquet may omit them.
+
     Scores and ranks are in the order of the rows. Larger scores rank higher; rank 1 is the top. Scores
-    are printed with all the digits needed to read them back exactly. Labels in DATA are ignored, and
-    Parquet may omit them. A stored set made by `sinkprop convert` is read and scored block by block.
+    are printed with all the digits needed to read them back exactly.
 
     A TREC run lists the documents of each query by rank: `qid Q0 docid rank score name`. A row without
     a docid is named by its position within its query. Most evaluators sort a run by score in single
-    precision, so scores are rounded to it, and ties are broken by lowering a score to the next smaller
-    number: sorting by score always gives back this ranking.
+    precision. So scores are rounded to single precision, and tied scores are lowered to the next smaller
+    number, so that sorting by score gives this ranking.
     """  # noqa: D301
     keep_apart({"--out": out}, {"MODEL": model, "DATA": data, "--group": reading["group"]})
     write_texts(out, predictions(model, data, Reading(**reading), form=form, run_name=run_name))
@@ -89,7 +92,10 @@ def predict_command(
 def predictions(
     model: Path, data: Path, reading: Reading, *, form: str = "scores", run_name: str = "sinkprop"
 ) -> Iterator[str]:
-    """The text of the predictions, block by block. Both files are read or opened before this returns."""
+    """The text of the predictions, block by block.
+
+    The model is read, and the data are read or opened, before this function returns.
+    """
     ranker = _model_before_data(model, data)
     queries = read_data(data, reading, labeled=False)
     check_missing(ranker, queries)
@@ -147,20 +153,23 @@ def run_lines(
 
 
 def by_rank(ranks: Integers, groups: Groups) -> Integers:
-    """Row numbers, query by query, with the rows of each query in order of rank."""
+    """Row indices, query by query, with the rows of each query in order of rank."""
     rows = np.arange(len(ranks)) if groups.rows is None else groups.rows
     codes = np.repeat(np.arange(len(groups.queries)), np.diff(groups.offsets))
     return rows[np.lexsort((ranks[rows], codes))]
 
 
 def falling(scores: Floats) -> Singles:
-    """Scores rounded to float32 and lowered, where needed, to the next float32 below the previous score.
+    """Scores of documents in order of rank, rounded to float32 and made strictly decreasing.
+
+    A score that is not below the previous one becomes the next float32 below that.
 
     >>> falling(np.array([2.0, 2.0, 0.5])).tolist()
     [2.0, 1.9999998807907104, 0.5]
     """
     bits = scores.clip(-_LARGEST, _LARGEST).astype(np.float32).view(np.uint32).astype(np.int64)
-    # The bits of a positive float32 count the numbers up to it: place 0 is 0, and -1 the next below.
+    # The bits of a positive float32, read as an integer, count the nonnegative float32 numbers below it. In
+    # `places`, 0 is the score 0, 1 is the next number above `_SMALLEST`, and -1 is its negative.
     least = int(_SMALLEST.view(np.uint32))
     size = np.maximum((bits & 0x7FFFFFFF) - least, 0)
     places, step = np.where(bits >> 31, -size, size), np.arange(len(bits))

@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Reading:
-    """The options for reading files. The first four apply to LETOR text, the others to Parquet."""
+    """The options for reading files. The first four apply to LETOR text, the others to Parquet and CSV."""
 
     n_features: int | None = None
     null: float | None = None
@@ -71,7 +71,7 @@ class Reading:
 
     @property
     def of_columns(self) -> dict[str, Any]:
-        """Keyword arguments for the readers of tables."""
+        """Keyword arguments for the readers of Parquet and CSV."""
         listed = self.feature_columns
         return {
             "qid": self.qid_column,
@@ -89,7 +89,7 @@ def option_of(argument: str) -> str:
 
 
 def read_data(path: Path, reading: Reading, *, labeled: bool = True) -> Queries | StoredQueries:
-    """The queries of a file, read into memory, or a stored set, whose rows stay on disk."""
+    """The queries of a file, read into memory, or those of a stored set, whose rows stay on disk."""
     if not path.is_dir():
         return read_queries(path, reading, labeled=labeled)
     from sinkprop.store import open_queries
@@ -118,10 +118,10 @@ def check_missing(ranker: BaseRanker, data: Queries | StoredQueries) -> None:
 def over_blocks(
     data: Queries | StoredQueries, what: str, function: Callable[[Queries], Result]
 ) -> Iterator[Result]:
-    """Results of a function applied to all queries in memory, or to each block of a stored set.
+    """Yield the results of a function on all queries in memory, or on each block of a stored set.
 
-    A progress line is shown while the function runs, and erased before its result is yielded: the caller may
-    print that result.
+    A progress line is shown while the function runs. It is erased before the result is yielded, so that the
+    caller can print the result.
     """
     done = 0
     for block in [data] if isinstance(data, Queries) else data.blocks():
@@ -133,7 +133,7 @@ def over_blocks(
 
 
 def read_queries(path: Path, reading: Reading, *, labeled: bool = True) -> Queries:
-    """The queries of a file, of stdin for -, or of a stored set, read into memory.
+    """The queries of a file, of stdin if the path is "-", or of a stored set, read into memory.
 
     If `labeled` is False, Parquet may have no column of labels; all labels are then 0. Error messages name
     command-line options instead of Python arguments.
@@ -176,7 +176,7 @@ def _options(path: Path, reading: Reading) -> dict[str, Any]:
 
 
 def _columns(path: Path) -> Sequence[str]:
-    """The column names of a Parquet file; none if it cannot be read, which its reader will report."""
+    """Column names of a Parquet file; empty if it cannot be read, which `load_queries` will report."""
     with suppress(ImportError, OSError, ValueError):
         import pyarrow.parquet as pq
 
@@ -185,7 +185,7 @@ def _columns(path: Path) -> Sequence[str]:
 
 
 def with_options(message: str) -> str:
-    """A reader's message with Python arguments replaced by options, such as null=0 by --null 0."""
+    """A reader's error message with command-line options for Python arguments: --null 0 instead of null=0."""
     message = message.replace("zero_based=True", "--zero-based").replace(
         "features=[...]", "--feature-columns"
     )
@@ -231,7 +231,7 @@ def with_features_of(model: BaseRanker, queries: Queries, *, model_name: str, da
 
 
 def ranks_by_score(model: BaseRanker) -> bool:
-    """Whether the model ranks by its scores. A partitioned measure ranks by an assignment instead."""
+    """Whether the model ranks by its scores. With a partitioned measure, it assigns documents to ranks."""
     relaxation = getattr(model, "relaxation_", None)
     return relaxation is None or relaxation.width == 1
 
@@ -281,7 +281,10 @@ def document_names(queries: Queries, data_name: str) -> list[str]:
 
 
 def query_names(queries: Queries, data_name: str) -> list[str]:
-    """One word per query for a TREC run, in the order of `queries.groups.queries`."""
+    """Query ids as text for a TREC run, in the order of `queries.groups.queries`.
+
+    Raises a ValueError if an id contains white space, which separates the columns of a run.
+    """
     names = [str(q) for q in queries.groups.queries.tolist()]
     for name in names:
         if name.split() != [name]:

@@ -54,7 +54,7 @@ PAGE = Path("report.html")
     "models",
     multiple=True,
     metavar="[NAME=]FILE",
-    help="Saved model to apply to SOURCE, with the name to show. Can be given several times.",
+    help="Saved model to apply to SOURCE, optionally with a name to show. Can be given several times.",
 )
 @click.option("--title", metavar="TEXT", help="Heading of the page.")
 @metrics_option(DEFAULT_METRICS, default=False)
@@ -79,8 +79,8 @@ def report_command(
     sinkprop report test.txt --model ours=a.model --model theirs=b.model -o both.html
     sinkprop report results.json --json - | jq .datasets[0].means
 
-    SOURCE is a file written by `sinkprop compare --json`. With --model, it is a file of queries with
-    labels; --metrics, --convention and the options for reading files apply to this case only.
+    SOURCE is a file written by `sinkprop compare --json`. With --model, it is a file or a stored set of
+    labeled queries; --metrics, --convention and the options for reading files require --model.
 
     The page shows the data, metrics with confidence intervals and significance tests, the course of
     training, wins and losses by query, feature weights, and the ranked documents of every query with
@@ -88,7 +88,7 @@ def report_command(
     """  # noqa: D301
     named = _named(models)
     files: dict[str, Path | None] = {f"--model {path}": path for path in named.values()}
-    if str(source) != "-":  # - as source is stdin, - as output is stdout: not the same file
+    if str(source) != "-":  # "-" is stdin here but stdout as an output: not the same file
         files["SOURCE"] = source
     keep_apart({"--out": out, "--json": json_file}, {"--group": reading["group"], **files})
     if named:
@@ -130,7 +130,7 @@ def _named(models: Sequence[str]) -> dict[str, Path]:
 
 
 def _refuse(**given: Any) -> None:
-    """Raise a usage error for options that do not apply to a saved comparison."""
+    """Raise a usage error if an option is given that does not apply to a saved comparison."""
     for name, value in given.items():
         if value is not None and value is not False:
             option = "--" + name.replace("_", "-")

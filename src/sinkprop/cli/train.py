@@ -59,7 +59,7 @@ def _penalty(text: str) -> float:
 
 
 def _parse_cluster(context: click.Context, option: click.Parameter, text: str | None) -> str | int | None:
-    """The address of a cluster, or a number of processes."""
+    """The value of --cluster: the address of a cluster, or a number of worker processes."""
     if text is None:
         return None
     if not installed("distributed"):
@@ -80,14 +80,14 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     "--vali",
     type=data_path(stdin=False, stored=True),
     metavar="FILE",
-    help="Validation queries, used to choose hyperparameters or the number of trees.",
+    help="File of validation queries, used to choose hyperparameters or the number of trees.",
 )
 @click.option(
     "--method",
     type=click.Choice(_METHODS),
     default="sinkprop",
-    help="Linear ranker or boosted trees trained on the expected metric, or least squares on the labels.  "
-    "[default: sinkprop]",
+    help="sinkprop: linear ranker trained on the expected metric; boosted: boosted trees trained on it; "
+    "regression: least squares on the labels.  [default: sinkprop]",
 )
 @click.option(
     "--gain",
@@ -100,7 +100,8 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     "--relaxation",
     type=click.Choice(_RELAXATIONS),
     default="gaussian",
-    help="Kernel or measure that turns scores into rank probabilities.  [default: gaussian]",
+    help="How scores become rank probabilities: by a kernel (gaussian, laplace) or a partitioned measure "
+    "(the others).  [default: gaussian]",
 )
 @click.option(
     "--penalty",
@@ -116,20 +117,23 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     "[default: standard, or none for regression]",
 )
 @selection_option(
-    "How to choose penalty and sigma.  [default: auto, cross-validation up to 500 queries]", default="auto"
+    "How to choose the penalty and the smoothing width; auto cross-validates up to 500 queries.  "
+    "[default: auto]",
+    default="auto",
 )
 @click.option(
     "--criterion",
     metavar="METRICS",
     callback=parsed_by(parse_metrics),
-    help="Metrics whose mean on validation queries chooses the model.  [default: ndcg@1-10, or the gain if "
-    "it is not NDCG]",
+    help="Metrics whose mean on validation queries chooses the model.  [default: ndcg@1-10, or the metric of "
+    "--gain if that is not NDCG; for boosted, the expected gain]",
 )
 @number_option(
     "--resample",
     0,
     default=0,
-    help="Bootstrap copies of each query, with resampled documents; the paper uses 20.  [default: 0]",
+    help="Number of copies of each query, with documents drawn with replacement; the paper uses 20, and 0 "
+    "trains on the queries themselves.  [default: 0]",
 )
 @number_option("--trees", help=f"Maximum number of boosted trees.  [default: {DEFAULTS.n_estimators}]")
 @number_option("--leaves", 2, help=f"Maximum number of leaves per tree.  [default: {DEFAULTS.num_leaves}]")
@@ -144,14 +148,14 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     default="ndcg@10",
     metavar="METRIC",
     callback=parsed_by(parse_metric),
-    help="Metric to print, and to use in the model's score method.  [default: ndcg@10]",
+    help="Metric to print, which the saved model's score method also computes.  [default: ndcg@10]",
 )
 @convention_option()
 @output_option(
     "--checkpoint",
     check=check_saved_file,
-    help="File to save progress to after every stage. The same command resumes from it; it is removed at "
-    "the end.",
+    help="File to save progress to after every stage. The same command resumes from this file, which is "
+    "removed when training is complete.",
 )
 @number_option("--seed", 0, 2**31 - 1, default=0, help="Random seed of splits and resampling.  [default: 0]")
 @number_option("--threads", help="Number of threads. Does not change the model.  [default: all processors]")
@@ -164,7 +168,7 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
 )
 @json_option("the metrics and every stage of the training")
 @click.option(
-    "--vali-group", type=data_path(stdin=False), metavar="FILE", help="Like --group, for the --vali file."
+    "--vali-group", type=data_path(stdin=False), metavar="FILE", help="Like --group, for the file of --vali."
 )
 @data_options
 def train_command(
@@ -235,7 +239,7 @@ def new_ranker(
     normalization: str | None = None,
     **options: Any,
 ) -> BaseRanker:
-    """An unfitted ranker of a method, with the parameters from the command's options."""
+    """An unfitted ranker for a value of --method, with the parameters from the command's options."""
     shared: dict[str, Any] = {"metric": metric, "convention": convention}
     if normalization is not None:
         shared["normalization"] = normalization
@@ -291,7 +295,7 @@ def train_on_files(
         check_missing(ranker, validation)
         validation = _like(data, validation, file_name(train), file_name(vali))
     read = time.perf_counter()
-    if not isinstance(ranker, BoostedRanker):  # trees do not start from least squares
+    if not isinstance(ranker, BoostedRanker):  # boosted trees do not start from least squares
         _check_memory(data, file_name(train))
     _fit(ranker, data, validation)
     fitted = time.perf_counter()
@@ -341,7 +345,7 @@ def _like(
 
 
 def _check_memory(data: Queries | StoredQueries, name: str) -> None:
-    """Raise a ValueError if least squares, with matrices of D x D, needs more memory than the machine has."""
+    """Raise a ValueError if the D x D matrices of least squares on D features do not fit in memory."""
     needed = 3 * 8 * data.n_features**2
     try:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

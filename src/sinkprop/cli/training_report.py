@@ -34,12 +34,12 @@ def training_report(
     *,
     seconds: dict[str, float],
 ) -> dict[str, Any]:
-    """The record of a fit that the table and the JSON show."""
+    """The record of a fit, to print as tables or to write as JSON."""
     from sinkprop.linear.annealed import AnnealedRanker, least_squares_of
 
     result, boosting = _result(ranker), _boosting(ranker)
     start = least_squares_of(ranker) if isinstance(ranker, AnnealedRanker) else ranker
-    # trees do not start from least squares
+    # boosted trees do not start from least squares
     rankers = {"model": ranker} if boosting is not None else {"regression": start, "model": ranker}
     metrics = {
         part: {label: one.score(queries) for label, one in rankers.items()}
@@ -128,7 +128,7 @@ def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | N
 
 
 def _chosen(stages: tuple[Stage, ...]) -> str:
-    """A description of the stage that is the model."""
+    """A description of the stage that was chosen as the model."""
     stage = next(stage for stage in stages if stage.chosen)
     if not math.isfinite(stage.penalty):
         return "least squares, because no later stage was better"
@@ -137,7 +137,7 @@ def _chosen(stages: tuple[Stage, ...]) -> str:
 
 
 def _result(ranker: BaseRanker) -> FitResult | None:
-    """The record of the stages; None for least squares and boosted trees."""
+    """The record of the fit's stages; None for least squares and boosted trees."""
     from sinkprop.linear.records import FitResult
 
     result = ranker.fit_result_
@@ -145,7 +145,7 @@ def _result(ranker: BaseRanker) -> FitResult | None:
 
 
 def _boosting(ranker: BaseRanker) -> BoostingFit | None:
-    """The record of the rounds of boosted trees; None for other rankers."""
+    """The record of the boosting rounds; None if the ranker is not of boosted trees."""
     from sinkprop.gbdt.growing.loop import BoostingFit
 
     result = ranker.fit_result_

@@ -1,8 +1,8 @@
 """Details of a comparison that its report shows: training, weights, rank distributions, test queries.
 
 The details are plain data of limited size for data sets of any size. Numbers are rounded, but never so that
-two documents swap places or become equal. `trace` describes the training of a ranker, and `weights` its
-weights.
+two documents swap places or different scores become equal. The module `trace` describes the training of a
+ranker, and `weights` the weights of its features.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from sinkprop.objective.relaxations import PartitionedMeasure, SmoothedIndicator
 __all__ = ["Budget", "Details", "FoldData", "details_of", "fold_data"]
 
 
-MAX_QUERIES = 200  # queries per data set whose documents are kept
-MAX_VALUES = 160_000  # scores, labels and names per comparison, which fit on a page of a few megabytes
-LONGEST = 2_000  # documents per query; a larger matrix is not shown anywhere
+MAX_QUERIES = 200  # maximum number of queries per data set whose documents are kept
+MAX_VALUES = 160_000  # maximum number of scores, labels and names per comparison, for a page of a few MB
+LONGEST = 2_000  # most documents of a query to keep; larger rank distributions are never shown
 _MANY_LABELS = 32
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Limit on the test queries of a fold to keep.
+    """Limits on the test queries of a fold whose documents are kept.
 
-    queries    Number of queries.
-    documents  Number of documents, over all these queries.
+    queries    Maximum number of queries.
+    documents  Maximum number of documents in these queries together.
     """
 
     queries: int
@@ -46,7 +46,7 @@ class Budget:
 
     @classmethod
     def of(cls, *, n_methods: int, n_folds: int, n_datasets: int) -> Budget:
-        """Budget of one fold in a comparison of this size.
+        """Budget of one fold in a comparison with these numbers of methods, folds and data sets.
 
         >>> Budget.of(n_methods=2, n_folds=5, n_datasets=1)
         Budget(queries=40, documents=8000)
@@ -55,9 +55,10 @@ class Budget:
         return cls(-(-MAX_QUERIES // n_folds), max(1, documents))
 
     def chosen(self, lengths: Integers) -> Integers:
-        """Numbers of the queries to keep, evenly spaced among those that are not too long.
+        """Indices of the queries to keep, evenly spaced among those with at most `LONGEST` documents.
 
-        At least one query is kept, unless all are too long.
+        `lengths` has the number of documents of each query. At least one query is kept, unless all are longer
+        than `LONGEST`.
 
         >>> Budget(3, 100).chosen(np.array([10, 20, 3000, 30, 10, 10])).tolist()
         [0, 3, 5]
@@ -78,14 +79,14 @@ class FoldData:
 
     parts          {"train", "vali" or "test": (number of queries, number of documents)}.
     n_features     Number of features.
-    feature_names  Their names, or None.
+    feature_names  Names of the features, or None.
     lengths        (Q,) number of documents of each test query.
     relevant       (Q,) number of relevant documents of each test query.
     labels         {label: (Q,) number of documents of each test query with that label}. If there are more
                    than 32 different labels, they are rounded down to whole numbers.
-    shown          (S,) numbers of the test queries whose documents are kept.
-    shown_labels   Labels (n,) of the documents of each of these queries, in file order.
-    shown_docids   Document ids of each of these queries, or None.
+    shown          (S,) indices of the test queries whose documents are kept.
+    shown_labels   For each of these S queries, the labels (n,) of its n documents, in file order.
+    shown_docids   For each of these S queries, the ids of its documents; None if they have no ids.
     """
 
     parts: Mapping[str, tuple[int, int]]
@@ -131,15 +132,15 @@ class FoldData:
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """Details of a fitted ranker on a fold, other than its metrics. Each of them may be missing.
+    """Details of a fitted ranker on a fold, other than its metrics. Each field may be empty or None.
 
-    scores        Scores of the documents of each test query shown; sorted by them, the documents are in the
-                  order of the ranking.
-    parameters    The two parameters (n, 2) of each of these documents, for a partitioned measure.
+    scores        For each query in `FoldData.shown`, the scores of its documents. Sorting by them gives the
+                  ranker's ranking.
+    parameters    For a partitioned measure, the two parameters of each document of these queries, (n, 2).
     distribution  Distribution over ranks: {"kernel", "sigma", "n_iter", "epsilon"} for a smoothed indicator
                   of the scores, {"family", "n_iter", "epsilon"} for a partitioned measure of the parameters,
                   or {"family": "rank-binomial", "sigma", "balance"} for SoftRank.
-    training      Criterion, validated_on, status, message, unit and steps of the training.
+    training      Record of the training, as `training_of` returns it.
     weights       {"kind": "weight" or "importance", "explanation", "values" (D,)}.
     """
 
@@ -177,14 +178,14 @@ class Details:
 
 
 def _training_columns(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Training with its steps as one list per column, which takes a tenth of the lines in JSON."""
+    """Record of the training with one list per field of its steps: a tenth of the lines in JSON."""
     steps = training["steps"]
     names = list(dict.fromkeys(name for step in steps for name in step))
     return {**training, "steps": {name: [step.get(name) for step in steps] for name in names}}
 
 
 def _training_steps(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Training with one mapping per step, from the form of `_training_columns`."""
+    """Record of the training with one mapping per step, from a result of `_training_columns`."""
     columns = training["steps"]
     rows = zip(*columns.values(), strict=True)
     return {**training, "steps": [dict(zip(columns, row, strict=True)) for row in rows]}
@@ -247,7 +248,7 @@ def details_of(
     train: AnyQueries | None = None,
     vali: AnyQueries | None = None,
 ) -> Details:
-    """Details of a fitted ranker of any kind, with its scores of the test queries that `data` shows."""
+    """Details of a fitted ranker of any kind, with its scores on the test queries in `data.shown`."""
     scores, parameters = _document_scores(ranker, test, data)
     weights = weights_of(
         ranker,
@@ -272,7 +273,8 @@ def _document_scores(
         ranks = ranked(ranker, queries)
     parameters = None
     if isinstance(relaxation, PartitionedMeasure) and ranks is not None:
-        scores = -ranks.astype(np.float64)  # the ranking is an assignment, not the order of any score
+        # the ranking comes from an assignment of documents to ranks, not from scores
+        scores = -ranks.astype(np.float64)
         theta = np.asarray(ranker.outputs(queries), dtype=np.float64)
         parameters = tuple(
             tuple((significant(a), significant(b)) for a, b in own.tolist()) for own in np.split(theta, ends)
@@ -287,7 +289,7 @@ def _document_scores(
 
 
 def distribution_of(ranker: Any) -> dict[str, Any] | None:
-    """Distribution over ranks that the ranker was trained with; None if there is none."""
+    """Settings of the rank distributions with which the ranker was trained; None if it has none."""
     relaxation = getattr(ranker, "relaxation_", None)
     settings = {"n_iter": getattr(ranker, "n_iter", None), "epsilon": getattr(ranker, "epsilon", None)}
     if isinstance(relaxation, SmoothedIndicator):

@@ -13,7 +13,7 @@ from sinkprop.experiment.results import Comparison
 
 __all__ = ["levels", "plot"]
 
-# Distinguishable with color vision deficiency, and dark enough on white (Okabe and Ito, darkened as needed).
+# Okabe and Ito's colors for readers with color vision deficiency, darkened for a white background.
 _COLORS = ("#0072B2", "#C24E00", "#00825E", "#99224F", "#5E3C99", "#8F6A00", "#2B7CB8", "#666666")
 _STYLES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -25,7 +25,7 @@ _USUAL = "SmoothRank"  # the strongest baseline in the paper's figure
 
 
 def levels(metrics: Sequence[str]) -> dict[int, str]:
-    """Names of the NDCG@k among the metrics, by k.
+    """{k: name} of the metrics named ndcg@k, without options, in order of k.
 
     >>> levels(["ndcg@10", "map", "ndcg@5", "ndcg(discount=log2)@3"])
     {5: 'ndcg@5', 10: 'ndcg@10'}
@@ -58,7 +58,7 @@ def plot(
     rows = -(-n // columns)
     settings = {"font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "sinkprop", "pdf.fonttype": 42}
     with matplotlib.rc_context(settings):
-        # the legend of many methods is a column beside the panel
+        # for many methods, the legend is a column beside the panel
         many = n == 1 and len(comparison.methods) > len(_COLORS)
         size = (8.6, 6.2) if many else (6.4, 4.8) if n == 1 else (3.3 * columns, 3.0 * rows + 0.5)
         figure = Figure(figsize=size, layout="constrained")
@@ -71,10 +71,10 @@ def plot(
         for axes in grid[n:]:
             axes.set_axis_off()
         names = list(lines)
-        if many:  # in the order of the lines' right ends, so that each line is easy to find
+        if many:  # sort by the right ends of the lines, so that each line is easy to find
             names.sort(key=lambda name: -float(lines[name].get_ydata()[-1]))
         handles = [lines[name] for name in names]
-        if n < len(grid):  # as in the paper: in place of a panel
+        if n < len(grid):  # the legend takes the place of an empty panel, as in the paper
             grid[-1].legend(handles, names, loc="center", frameon=False)
         elif many:
             figure.legend(handles, names, loc="outside right center", frameon=False)

@@ -43,9 +43,9 @@ _PACKED = ("", ".gz", ".xz", ".bz2")
 _FOLD = re.compile(r"fold[-_ ]?(\d+)", re.IGNORECASE)
 _PREFIXED = re.compile(r"(set\d+)\.train\.(txt(\.gz|\.xz|\.bz2)?|queries)", re.IGNORECASE)
 _UNDIVIDED = "all"  # name of the single fold of data without folds
-_DEEPEST = 6  # levels of folders to search; archives nest three deep
+_DEEPEST = 6  # levels of folders to search; the archives of data sets have three
 
-# Names of folders that tell the version of the data set below them, not its name.
+# Names of folders that name the version of a data set, not the data set itself.
 _VERSIONS = re.compile(
     r"data|folds?|original|full|sample|min|null|query_?level_?norm|feature_?(min|null)?",
     re.IGNORECASE,
@@ -65,7 +65,7 @@ _KNOWN = {
 
 @dataclass(frozen=True)
 class Parts:
-    """Queries of one fold for training, validation (None if the data have none) and testing."""
+    """Training, validation and test queries of one fold; `vali` is None without a validation set."""
 
     train: AnyQueries
     vali: AnyQueries | None
@@ -87,8 +87,8 @@ class FoldFiles:
     test : Path
         Test queries.
     n_features : int, optional
-        Number of features, for files that may leave out the last ones. None uses the largest feature id of
-        each file; these must agree.
+        Number of features, needed if a file does not contain the last ones. None uses the largest feature id
+        of each file, which must be the same for all files.
     """
 
     name: str
@@ -156,9 +156,9 @@ class DataSet:
     name : str
         Name of the data set.
     path : Path
-        Its folder.
+        Folder of the data set.
     folds : tuple of FoldFiles
-        Its folds.
+        Folds of the data set.
     left_out : tuple of Path, default ()
         Folders of other versions of the data set, which are not used.
     """
@@ -188,7 +188,7 @@ def find_data_sets(
     name : str, optional
         Name of the data set, in place of the one derived from its path. Allowed for a single data set only.
     n_features : int, optional
-        Number of features of every file, if files may leave out the last ones.
+        Number of features of every file, needed if a file does not contain the last ones.
 
     Returns
     -------
@@ -198,7 +198,8 @@ def find_data_sets(
     Raises
     ------
     FileNotFoundError
-        If a folder holds no data set, or a fold lacks a file; the message names it.
+        If a folder holds no data set, or a file of a fold is missing; the message names the folder or
+        file.
     """
     found: dict[tuple[Path, str], _Found] = {}
     for path in paths:
@@ -248,7 +249,10 @@ def data_set_name(path: StrPath) -> str:
 
 
 def _named(path: Path) -> tuple[str, str]:
-    """Name of the data set, and its version: the folders between the one that names it and the data."""
+    """Name and version of the data set in a folder.
+
+    The version is the path from the folder that names the data set to `path`, such as "QueryLevelNorm".
+    """
     parts = [part for part in path.parts if part != path.anchor]
     below: list[str] = []
     for part in reversed(parts):
@@ -265,9 +269,9 @@ class _Found:
     """Data set whose files have not been searched for yet.
 
     name        Name of the data set.
-    path        Its folder.
-    folds       {name of a fold: its folder}.
-    prefix      Prefix of its file names.
+    path        Folder of the data set.
+    folds       {name of a fold: folder of the fold}.
+    prefix      Prefix of the file names, such as "set1.".
     needs_vali  Whether a fold must have a validation set.
     left_out    Folders of other versions of the data set.
     """
@@ -319,7 +323,7 @@ def _search(folder: Path, depth: int) -> list[_Found]:
 
 
 def _read_names(data: _Found, numbers: Sequence[int] | None, n_features: int | None) -> DataSet:
-    """Data set with the files of its folds, or only of the folds with these numbers."""
+    """Data set with the files of all folds, or only of the folds with the given numbers."""
     wanted = sorted(data.folds, key=_fold_number)
     if numbers is not None:
         wanted = list(dict.fromkeys(f"Fold{number}" for number in numbers))
@@ -360,13 +364,13 @@ def _fold(folder: Path, name: str, *, prefix: str, needs_vali: bool) -> FoldFile
             + (f"there is only {listed(there)}." if there else "there is no data file in it.")
         )
     train, test = files["train"], files["test"]
-    if train is None or test is None:  # checked above
+    if train is None or test is None:  # cannot happen after the check above, but type checkers do not know
         raise FileNotFoundError(str(folder))
     return FoldFiles(name, train, files["vali"], test)
 
 
 def _file(folder: Path, part: str, prefix: str = "") -> Path | None:
-    """File of a part ("train", "vali" or "test") under any of its names; None if there is none.
+    """File for the part "train", "vali" or "test" of a fold, under any usual name; None if there is none.
 
     A stored set is preferred to text, and plain text to compressed text.
     """

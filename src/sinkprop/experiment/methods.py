@@ -62,7 +62,7 @@ _BEST = Selection(method="validation", rule="best")
 
 
 def _paper(**parameters: Any) -> Callable[[], Any]:
-    """SinkPropRanker with the paper's selection, which takes a sixth of the time of cross-validation."""
+    """SinkPropRanker that selects as in the paper, in a sixth of the time of cross-validation."""
     return _sinkprop(selection=_BEST, **parameters)
 
 
@@ -185,9 +185,9 @@ def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str,
     Parameters
     ----------
     methods : str, iterable of str or mapping
-        Names of methods or of groups of methods, of which one string may hold several, separated by commas.
-        Or a mapping from names to your own estimators; a value may also be the name of a method, which then
-        appears under the new name.
+        Names of methods or of groups of methods; a string may hold several names, separated by commas. Or a
+        mapping from names to your own estimators. A value of the mapping may also be the name of a method,
+        which then appears under its key.
 
     Returns
     -------

@@ -3,8 +3,8 @@
 The rows were compiled by N. Tax for a comparison of methods across benchmarks (N. Tax, S. Bockting and
 D. Hiemstra, "A cross-benchmark comparison of 87 learning to rank methods", Information Processing and
 Management 51, 2015; the repository TaXxER/Afstuderen). It is a secondary source: the numbers were reported by
-the methods' authors, as means over the five folds in LETOR's own convention. Nobody has reproduced the rows
-LRUF and LARF, which are far above all others.
+the methods' authors, as means over the five folds in LETOR's own convention. The results of LRUF and LARF,
+which are far above all others, have not been reproduced.
 """
 
 from __future__ import annotations

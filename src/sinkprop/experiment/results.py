@@ -28,7 +28,7 @@ from sinkprop.metrics.conventions import listed
 
 __all__ = ["Comparison", "PairedTest", "Result"]
 
-VERSION = 2  # of the JSON format; version 1 has no details
+VERSION = 2  # version of the JSON format; files of version 1 have no details
 Interval = tuple[float, float]
 
 
@@ -47,7 +47,7 @@ class Result:
     queries : tuple
         Ids of the test queries.
     per_query : mapping
-        {metric: array of shape (Q,)}; NaN if the convention leaves a query out.
+        {metric: values of the queries, of shape (Q,)}; NaN if the convention leaves a query out.
     means : mapping
         {metric: mean over the queries}.
     fit_seconds : float
@@ -167,7 +167,7 @@ class Comparison:
     ours : tuple of str, default ()
         Names of the methods that are sinkprop's own; the others are baselines.
     data : mapping, default {}
-        {data set: {fold: summary of its queries, with the documents of some}}.
+        {data set: {fold: summary of the fold's queries, with the documents of some test queries}}.
     """
 
     datasets: tuple[str, ...]
@@ -368,13 +368,16 @@ class Comparison:
             raise KeyError(f"{what} {name!r} was not compared; there is {listed(names)}")
 
     def _values(self, dataset: str, method: str) -> Floats:
-        """Values of a method as an array (queries, metrics), one fold after another."""
+        """Values of all metrics on the test queries, (queries, metrics), one fold after another."""
         folds = [np.stack([r.per_query[k] for k in self.metrics], axis=1) for r in self._of(dataset, method)]
         return np.concatenate(folds)
 
     @cached_property
     def _intervals(self) -> dict[str, tuple[dict[str, dict[str, Interval]], dict[str, dict[str, Interval]]]]:
-        """Confidence intervals of the means and of the differences to the reference, by data set."""
+        """{data set: (intervals of the means, intervals of the differences to the reference)}.
+
+        Each of the two is {method: {metric: (low, high)}}.
+        """
         found = {}
         for dataset in self.datasets:
             sizes = [len(r.queries) for r in self._of(dataset, self.methods[0])]
@@ -399,7 +402,7 @@ class Comparison:
         queries = [q for r in self._of(dataset, self.against) for q in r.queries]
         D = np.stack(
             [_once_a_query(self._values(dataset, m) - reference, queries) for m in others], axis=1
-        )  # (queries, others, metrics)
+        )  # (queries, methods other than the reference, metrics)
         n = len(D)
         p = np.empty((3, *D.shape[1:]))
         p[2] = randomization_test(D.reshape(n, -1)).reshape(D.shape[1:])
@@ -615,7 +618,7 @@ class Comparison:
 
 
 def _once_a_query(D: Floats, queries: list[Hashable]) -> Floats:
-    """Differences D (rows, metrics), averaged over the rows of a query that was tested in several folds."""
+    """Differences D, (rows, metrics), with the rows of a query that several folds test averaged into one."""
     places: dict[Hashable, int] = {}
     codes = np.array([places.setdefault(q, len(places)) for q in queries])
     if len(places) == len(queries):
@@ -630,7 +633,7 @@ def _number(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """Plain data with None in place of non-finite numbers, such as the penalty of the start of a fit."""
+    """Plain data with None in place of non-finite numbers, such as the penalty inf of least squares."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else _number(value)

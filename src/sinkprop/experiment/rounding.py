@@ -21,7 +21,7 @@ def rounded_scores(scores: Floats) -> tuple[float, ...]:
     >>> rounded_scores(np.array([1 / 3, 2 / 3]))
     (0.3333333, 0.6666667)
     """
-    x = np.asarray(scores, dtype=np.float64) + 0.0  # no negative zero
+    x = np.asarray(scores, dtype=np.float64) + 0.0  # turns -0.0 into 0.0
     different = len(np.unique(x))
     spread = float(np.std(x))
     if different > 1 and 0 < spread < math.inf:
@@ -29,7 +29,7 @@ def rounded_scores(scores: Floats) -> tuple[float, ...]:
         for more in (0, 3, 6):
             if decimals + more > 300:
                 break
-            # rounding keeps the order, except that numbers may become equal
+            # rounding never swaps two numbers, but may make them equal
             shorter = tuple(round(value, decimals + more) + 0.0 for value in x.tolist())
             if len(set(shorter)) == different:
                 return shorter

@@ -1,8 +1,8 @@
 """The protocol of a comparison: on each fold, fit, select on validation queries, rank the test queries.
 
 The fits run in parallel processes, the longest first. Each process reads the fold that it works on, so no
-large data are sent between processes. BLAS uses one thread in each, so the results are the same for any
-number of processes.
+large data are sent between processes. BLAS uses one thread in each process, so the results are the
+same for any number of processes.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = ["DEFAULT_METHODS", "DEFAULT_METRICS", "MethodError", "compare"]
 DEFAULT_METHODS = "regression,sinkprop"
 DEFAULT_METRICS = "ndcg@1-10,p@1,p@3,p@5,p@10,map"
 _REFERENCE = "regression"
-_NEXT_TO_NOTHING = 10.0  # methods that cost less are not worth another read of a fold
+_NEXT_TO_NOTHING = 10.0  # methods with a lower `cost` are not worth a job that reads the fold again
 
 AnyFold = Fold | FoldFiles
 Folds = Sequence[AnyFold]
 
 
 class MethodError(ValueError):
-    """A method failed on a fold; the message names both."""
+    """A method failed on a fold; the message names the method and the fold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class _Done:
     """Outcome of a job.
 
     results    One result per method.
-    statement  Convention and number of queries of the metrics, in words.
+    statement  Convention of the metrics and number of queries, in words.
     data       Summary of the fold's queries.
     """
 
@@ -215,7 +215,7 @@ def _verify(data_sets: Mapping[str, tuple[AnyFold, ...]], notify: Notify) -> Non
 
 def _processors(n_jobs: int | None) -> int:
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if n_jobs is None or n_jobs == -1:  # scikit-learn's word for all
+    if n_jobs is None or n_jobs == -1:  # -1 means all in scikit-learn
         return there
     if not isinstance(n_jobs, int | np.integer) or isinstance(n_jobs, bool) or n_jobs < 1:
         raise ValueError(f"n_jobs must be a whole number, at least 1, or None for all; got {n_jobs!r}.")
@@ -230,7 +230,7 @@ def _plan(
     convention: Convention,
     processors: int,
 ) -> list[_Job]:
-    """Jobs, the longest first. Methods that take almost no time share a job with the first long method."""
+    """Jobs, the most expensive first. Methods that take almost no time share a job with a longer one."""
     long = [name for name, method in methods.items() if method.cost >= _NEXT_TO_NOTHING]
     short = [name for name in methods if name not in long]
     bundles = [[name] for name in long] or [[]]
@@ -257,7 +257,7 @@ def _plan(
 
 
 def _selecting(estimator: Any, selection: str | Selection | None) -> Any:
-    """The estimator, or a copy of it with this selection if it has such a parameter."""
+    """The estimator, or a copy with the given selection if the estimator has a parameter `selection`."""
     if selection is None or "selection" not in getattr(estimator, "get_params", dict)():
         return estimator
     from sklearn.base import clone
@@ -266,7 +266,7 @@ def _selecting(estimator: Any, selection: str | Selection | None) -> Any:
 
 
 def _size(fold: AnyFold) -> float:
-    """Approximate size of a fold in bytes, to compare folds."""
+    """Approximate size of a fold's LETOR text in bytes, to estimate which folds take longest."""
     if isinstance(fold, Fold):
         return float(sum(10 * len(part) * part.n_features for part in (fold.train, fold.vali, fold.test)))
     packing = 1.0 if fold.train.suffix == ".txt" else 2.5 if fold.stored else 5.0
@@ -275,20 +275,21 @@ def _size(fold: AnyFold) -> float:
 
 
 def _outcomes(jobs: Sequence[_Job], workers: int) -> Iterator[tuple[int, _Done]]:
-    """Yield the number and the outcome of each job, as jobs finish."""
+    """Yield the index and the outcome of each job, in the order in which jobs finish."""
     if workers == 1:
         yield from ((number, _run(job)) for number, job in enumerate(jobs))
         return
     from joblib import Parallel, delayed
 
     with _interrupts_held():
-        # Workers that start while interrupts are held never receive one: Ctrl-C reaches this process, which
-        # ends them. Otherwise each would print a traceback, and interrupted rankers would end fits early.
+        # Worker processes that start while interrupts are blocked keep them blocked: Ctrl-C reaches only this
+        # process, which ends the workers. Otherwise each worker would print a traceback, and interrupted
+        # rankers would end their fits early.
         Parallel(n_jobs=workers, backend="loky", batch_size=1)(delayed(_born)() for _ in range(2 * workers))
     options: dict[str, Any] = {"n_jobs": workers, "backend": "loky", "batch_size": 1, "pre_dispatch": "all"}
     try:
         parallel = Parallel(**options, return_as="generator_unordered")
-    except (TypeError, ValueError):  # before joblib 1.4: all at the end
+    except (TypeError, ValueError):  # joblib before 1.4 returns all results at the end
         parallel = Parallel(**options)
     try:
         yield from parallel(delayed(_run_numbered)(number, job) for number, job in enumerate(jobs))
@@ -305,11 +306,11 @@ def _born() -> None:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Context that delays Ctrl-C until it ends; has no effect on platforms without signal masks."""
+    """Context that delays Ctrl-C until its end; without effect on platforms that lack signal masks."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # Starting multiprocessing's helper processes would unblock interrupts again, so they are started before.
+    # Starting the resource trackers would unblock interrupts again, so they are started first.
     from multiprocessing import resource_tracker
 
     from joblib.externals.loky.backend import resource_tracker as loky_tracker
@@ -375,7 +376,7 @@ def _measured(
     result = evaluated(test, scores, job.metrics, job.convention, grade)
     messages = dict.fromkeys(" ".join(str(w.message).split()) for w in caught)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a second prediction would repeat its warnings
+        warnings.simplefilter("ignore")  # `details_of` predicts again, which would repeat the warnings
         details = details_of(ranker, test, data, train=parts.train, vali=parts.vali)
     return (
         Result(
@@ -423,11 +424,11 @@ def _prepared(estimator: Any, parts: Fold | Parts, n_threads: int) -> Any:
 
 
 def _fit(ranker: Any, parts: Fold | Parts) -> None:
-    """Fit an estimator with those of the arguments that its `fit` accepts."""
+    """Fit an estimator, passing qid or group and the validation queries if its `fit` accepts them."""
     from sinkprop.estimator.base import BaseRanker
 
     if isinstance(ranker, BaseRanker):
-        ranker.fit(parts.train, eval_set=parts.vali)  # it streams or loads stored sets
+        ranker.fit(parts.train, eval_set=parts.vali)  # reads stored sets block by block, or loads them
         return
     taken = inspect.signature(ranker.fit).parameters
     train, vali = _by_query(parts.train), None if parts.vali is None else _by_query(parts.vali)
@@ -452,7 +453,7 @@ def _by_query(given: AnyQueries) -> Queries:
 
 
 def _summary(ranker: Any) -> dict[str, Any]:
-    """Summary of a fitted ranker as plain data."""
+    """Status, chosen setting and size of a fitted ranker, as plain data."""
     found: dict[str, Any] = {}
     fit_result = getattr(ranker, "fit_result_", None)
     for name in ("status", "criterion", "validated_on", "evaluations", "sigma"):

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def rows_of_queries(queries: Queries, numbers: Iterable[int]) -> list[Integers]:
-    """Rows of each of the queries with these numbers, in file order."""
+    """Row indices of each query whose index is in `numbers`, in file order."""
     offsets, rows = queries.groups.offsets, queries.groups.rows
     if rows is None:
         rows = np.arange(len(queries))
@@ -35,14 +35,14 @@ def rows_of_queries(queries: Queries, numbers: Iterable[int]) -> list[Integers]:
 
 
 def taken_queries(queries: AnyQueries, numbers: Sequence[int] | Integers) -> Queries:
-    """Queries with these numbers, one after another, each with its rows in file order."""
+    """The queries whose indices are `numbers`, one after another, each with its rows in file order."""
     if not isinstance(queries, Queries):
         return queries.take(numbers)
     return queries.take(np.concatenate(rows_of_queries(queries, numbers)))
 
 
 def loaded(queries: AnyQueries) -> Queries:
-    """The queries in memory."""
+    """The queries, loaded into memory if they are in a stored set."""
     return queries if isinstance(queries, Queries) else queries.load()
 
 
@@ -71,7 +71,7 @@ def evaluated(
     convention: Convention,
     max_grade: float | None = None,
 ) -> Evaluation:
-    """Evaluation of the scores (N,) of all rows by metrics."""
+    """Evaluate the scores (N,) of all rows by metrics. `max_grade` is the highest grade of ERR."""
     if isinstance(queries, Queries):
         return evaluate(queries, scores, metrics=metrics, convention=convention, max_grade=max_grade)
     ends = np.cumsum([0, *np.diff(queries.block_rows)])
@@ -89,7 +89,7 @@ def evaluated(
 
 
 def ranking_scores(ranker: Any, test: AnyQueries) -> Floats:
-    """Scores (N,) that sort documents as the ranker ranks them: its negated ranks, if it has `rank`."""
+    """Scores (N,) that give the ranker's ranking: its negated ranks if it has a method `rank`."""
     if callable(getattr(ranker, "rank", None)):
         return -ranked(ranker, test).astype(np.float64)
     return predicted(ranker, loaded(test))

@@ -1,8 +1,8 @@
 """Statistical significance of differences between methods: paired tests and confidence intervals.
 
-Both methods rank every query, so the tests are about the differences of its values. Differences below 1e-12
-are rounding and count as 0. All tests are two-sided. Random numbers come from a fixed seed, so equal values
-give equal results.
+Two methods rank the same queries. The tests use the difference of their values on each query. Differences
+below 1e-12 are rounding errors and count as 0. All tests are two-sided. Random numbers come from a fixed
+seed, so equal values give equal results.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["bootstrap_intervals", "holm", "randomization_test", "t_test", "wilco
 
 
 N_RESAMPLES = 10_000
-EXACT_UP_TO = 12  # largest number of differences for which all 2^n signs are tried
+EXACT_UP_TO = 12  # largest number n of nonzero differences for which all 2^n sign assignments are tried
 _WILCOXON_EXACT_UP_TO = 50
 _DECIMALS = 12
-_BLOCK = 1 << 22  # random numbers in memory at a time
+_BLOCK = 1 << 22  # maximum number of random numbers in memory
 
 
 def t_test(differences: ArrayLike) -> float:
@@ -67,7 +67,7 @@ def wilcoxon_test(differences: ArrayLike) -> float:
     ranks = rankdata(np.abs(d))
     positive = float(ranks[d > 0].sum())
     if n <= _WILCOXON_EXACT_UP_TO:
-        doubled = np.rint(2 * ranks).astype(np.int64)  # tied ranks are halves
+        doubled = np.rint(2 * ranks).astype(np.int64)  # ranks of ties are multiples of 1/2
         ways = np.zeros(int(doubled.sum()) + 1)
         ways[0] = 1.0
         for rank in doubled:
@@ -85,9 +85,9 @@ def randomization_test(differences: ArrayLike, *, n_resamples: int = N_RESAMPLES
 
     The differences have shape (n, m), or (n,) for one column; the result has shape (m,) or (1,). If the
     methods do not differ, each difference could equally have the opposite sign. The p-value is the share of
-    sign assignments whose mean is at least as far from 0 as the observed one. If at most 12 differences are
-    not 0, all assignments are counted. Otherwise `n_resamples` of them are drawn at random, and the observed
-    one is counted in.
+    sign assignments whose mean is at least as far from 0 as the observed mean. If at most 12 differences are
+    not 0, all assignments are counted. Otherwise `n_resamples` assignments are drawn at random, and the
+    observed one is added to them.
 
     >>> randomization_test([0.1, 0.3, 0.2, -0.1])
     array([0.375])
@@ -97,7 +97,8 @@ def randomization_test(differences: ArrayLike, *, n_resamples: int = N_RESAMPLES
     n, m = D.shape
     nonzero = np.count_nonzero(D, axis=0)
     sums = np.abs(D.sum(axis=0))
-    reached = sums - 1e-9 * np.abs(D).max(axis=0, initial=0.0)  # equal sums may differ in the last bits
+    # a tolerance, since sums that should be equal may differ in the last bits
+    reached = sums - 1e-9 * np.abs(D).max(axis=0, initial=0.0)
     p = np.ones(m)
     many = np.flatnonzero(nonzero > EXACT_UP_TO)
     if len(many):
@@ -142,11 +143,11 @@ def bootstrap_intervals(
 ) -> Floats:
     """Bootstrap confidence intervals (m, 2) of the mean of each column of values (n, m).
 
-    A mean is over queries, then over folds. Queries are drawn with replacement within their folds, and the
-    interval lies between quantiles of the resulting means. NaN values are left out. The draws for a column do
-    not depend on the other columns.
+    A mean is over the queries of each fold, then over folds. Queries are drawn with replacement within their
+    folds, and the interval lies between quantiles of the resulting means. NaN values are left out. The draws
+    for a column do not depend on the other columns.
 
-    values       (n, m) values of each query.
+    values       (n, m) values of n queries, such as m metrics or differences.
     folds        (n,) fold in which each query is tested.
     level        Confidence level.
     n_resamples  Number of bootstrap samples.
@@ -159,7 +160,9 @@ def bootstrap_intervals(
     present = ~np.isnan(V)
     intervals = np.full((V.shape[1], 2), np.nan)
     tail = (1 - level) / 2
-    for pattern in np.unique(present, axis=1).T:  # few patterns: only labels decide which values are left out
+    # Columns with NaN in the same rows are resampled together. There are few such patterns, since only the
+    # labels of a query decide which of its values are NaN.
+    for pattern in np.unique(present, axis=1).T:
         columns = np.flatnonzero((present == pattern[:, None]).all(axis=0))
         if pattern.any():
             means = _resampled_means(V[np.ix_(pattern, columns)], codes[pattern], n_resamples, seed)
@@ -168,7 +171,11 @@ def bootstrap_intervals(
 
 
 def _resampled_means(V: Floats, codes: Integers, n_resamples: int, seed: int) -> Floats:
-    """Means (n_resamples, m), over the queries of each fold and then over folds, of resampled queries."""
+    """Means (n_resamples, m) of resampled queries, over the queries of each fold and then over folds.
+
+    V      (n, m) values of the queries.
+    codes  (n,) fold of each query.
+    """
     rng = np.random.default_rng(seed)
     means = np.zeros((n_resamples, V.shape[1]))
     names = np.unique(codes)

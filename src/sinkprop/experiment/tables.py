@@ -31,10 +31,10 @@ def print_comparison(
     per_fold: bool = False,
     published: Sequence[str] | None = None,
 ) -> None:
-    """Print the means, the main metric by fold, confidence intervals, tests, and published rows.
+    """Print the means, the main metric by fold, confidence intervals, tests, and published results.
 
     per_fold   Whether to print every metric by fold, not only the main one.
-    published  Names of the published rows to print; None prints all, an empty sequence none.
+    published  Names of published methods to print; None prints all, an empty sequence none.
     """
     page = _Page(console)
     for dataset in comparison.datasets:
@@ -48,7 +48,7 @@ def main_metric(comparison: Comparison) -> str:
 
 
 class _Page:
-    """Console with special characters that its encoding supports."""
+    """Console with the marks and dashes that its encoding supports."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -117,7 +117,7 @@ def _print_means(page: _Page, comparison: Comparison, dataset: str) -> None:
 
 
 def _budgets(comparison: Comparison, dataset: str) -> list[str]:
-    """Candidates from which methods that grow trees chose: one line for all methods with equal candidates."""
+    """Sentences about the hyperparameters that tree methods tried; methods that tried the same share one."""
     alike: dict[str, list[str]] = {}
     for method in comparison.methods:
         summary = comparison.result(dataset, method, comparison.folds(dataset)[0]).summary
@@ -132,7 +132,7 @@ def _budgets(comparison: Comparison, dataset: str) -> list[str]:
 
 
 def _spanned(values: Sequence[float]) -> str:
-    """Values as text; of more than three values in equal steps, only the first two and the last."""
+    """Values as text. If more than three have equal steps, only the first two and the last are listed."""
     steps = {b - a for a, b in pairwise(values)}
     if len(values) > 3 and len(steps) == 1:
         return f"{values[0]:g}, {values[1]:g}, ..., {values[-1]:g}"

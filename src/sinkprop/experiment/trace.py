@@ -10,11 +10,16 @@ from sinkprop.experiment.rounding import significant
 
 __all__ = ["training_of"]
 
-_MAX_STEPS = 1_000  # steps to keep per fit
+_MAX_STEPS = 1_000  # maximum number of steps to keep per fit
 
 
 def training_of(ranker: Any) -> dict[str, Any] | None:
-    """Training of a ranker, step by step; None if the ranker has no record, or only one candidate."""
+    """Record of a ranker's training, step by step; None if it has no record, or tried only one candidate.
+
+    The record has the keys criterion, validated_on, status, message, unit, steps, chosen and stopped. `unit`
+    says what a step is: a stage, a round or an epoch. `chosen` is the index of the chosen step, and `stopped`
+    lists the indices of steps after which training stopped early.
+    """
     result: Any = getattr(ranker, "fit_result_", None)
     if hasattr(result, "stages"):
         return _of_stages(ranker, result)
@@ -75,7 +80,7 @@ def _of_stages(ranker: Any, result: Any) -> dict[str, Any]:
 
 
 def _of_trials(ranker: Any, result: Any) -> dict[str, Any]:
-    """Candidates: rounds of boosting, numbers of trees, or penalties."""
+    """Record of candidates, which are rounds of boosting, numbers of trees, or penalties."""
     settings = [dict(trial.setting) for trial in result.trials]
     counts = next((name for name in ("round", "trees") if name in settings[0]), None)
     expected = hasattr(ranker, "balance") or getattr(ranker, "objective", "") == "sinkprop"
@@ -103,10 +108,10 @@ def _of_trials(ranker: Any, result: Any) -> dict[str, Any]:
 
 
 def _of_rounds(ranker: Any, result: Any) -> dict[str, Any]:
-    """Rounds of boosting.
+    """Record of the rounds of boosting.
 
-    Of more than 100 rounds, only those with an evaluation of the training queries are kept, and the first,
-    the best and the last.
+    If there are more than 100 rounds, only the first, the best and the last are kept, and those after which
+    the training queries were evaluated.
     """
     known = dict(result.training)
     by_round = {number: value for number, value in enumerate(result.values, 1) if math.isfinite(value)}
@@ -114,7 +119,7 @@ def _of_rounds(ranker: Any, result: Any) -> dict[str, Any]:
     if len(numbers) > 100:
         numbers = sorted({1, *known, result.best, result.n_rounds} & set(numbers))
     numbers = _thinned(numbers, {1, result.best, result.n_rounds})
-    alike = getattr(ranker, "criterion", None) is None  # the criterion is the expected gain itself
+    alike = getattr(ranker, "criterion", None) is None  # then the criterion is the expected gain
     steps = [
         _step(
             number,

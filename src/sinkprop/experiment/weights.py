@@ -19,8 +19,9 @@ from sinkprop.objective.relaxations import PartitionedMeasure, score_weights
 __all__ = ["weights_of"]
 
 
-_PERMUTED = 400_000  # rows times features to score for the permutation importances of a network: a second
-_TIMES = 5  # permutations per feature, if that limit allows it
+# Maximum of rows x features x permutations to score for a network's importances; takes about a second.
+_PERMUTED = 400_000
+_TIMES = 5  # maximum number of permutations per feature
 
 
 def weights_of(
@@ -28,9 +29,9 @@ def weights_of(
 ) -> dict[str, Any] | None:
     """Weight or importance of each feature, as shares that sum to 1 in absolute value; None if unknown.
 
-    rows         Queries whose standard deviations make weights of features on different scales comparable.
+    rows         Queries for the standard deviations of the features, which make their weights comparable.
     measured_on  Queries on which the permutation importances of a network are measured.
-    held_out     Whether these are validation queries rather than test queries.
+    held_out     Whether `measured_on` are validation queries rather than test queries.
     """
     from sinkprop.baselines import FeatureRanker
 
@@ -49,7 +50,7 @@ def weights_of(
     coefficients: Any = getattr(ranker, "coef_", None)
     relaxation = getattr(ranker, "relaxation_", None)
     if isinstance(relaxation, PartitionedMeasure) and np.shape(coefficients) == (2, n_features):
-        # the effect of a feature on the middle of the rank distribution, towards the top
+        # weight of each feature in the score, which follows the middle of a document's rank distribution
         coefficients = np.array(score_weights(relaxation)) @ coefficients
     if isinstance(coefficients, np.ndarray) and coefficients.shape == (n_features,):
         kind = getattr(getattr(ranker, "scaling_", None), "kind", "none")
@@ -86,7 +87,7 @@ def _shares(kind: str, values: NDArray[Any], explanation: str) -> dict[str, Any]
 def _tree_gains(booster: Any, n_features: int) -> Floats | None:
     if hasattr(booster, "feature_importance"):  # LightGBM
         return np.asarray(booster.feature_importance(importance_type="gain"), dtype=np.float64)
-    if hasattr(booster, "get_score"):  # XGBoost, which names columns f0, f1, ... where they have no names
+    if hasattr(booster, "get_score"):  # XGBoost, which names unnamed columns f0, f1, ...
         gains = np.zeros(n_features)
         names = booster.feature_names or [f"f{i}" for i in range(n_features)]
         for name, gain in booster.get_score(importance_type="total_gain").items():
@@ -103,7 +104,7 @@ def _permuted(ranker: Any, measured_on: AnyQueries, *, held_out: bool) -> dict[s
     numbers = np.sort(rng.permutation(measured_on.n_queries)[:n_queries])
     taken = taken_queries(measured_on, numbers)
     X, y = taken.X, taken.y
-    if X.size > 10 * _PERMUTED:  # a single query of very many documents
+    if X.size > 10 * _PERMUTED:  # one query with very many documents
         return None
     codes = taken.groups.codes
 
@@ -113,7 +114,7 @@ def _permuted(ranker: Any, measured_on: AnyQueries, *, held_out: bool) -> dict[s
 
     whole, losses = ndcg(X), np.zeros(measured_on.n_features)
     for _ in range(max(1, min(_TIMES, _PERMUTED // X.size))):
-        order = np.lexsort((rng.random(len(y)), codes))  # the documents of each query in another order
+        order = np.lexsort((rng.random(len(y)), codes))  # shuffles the documents within each query
         for feature in range(measured_on.n_features):
             other = X.copy()
             other[:, feature] = X[order, feature]

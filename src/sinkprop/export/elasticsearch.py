@@ -1,7 +1,7 @@
 """Export to the learning-to-rank plugin of Elasticsearch and OpenSearch.
 
 The plugin has linear models, with scaling of each feature, and trees in the format of XGBoost. It computes in
-single precision. Constants are left out, since a shift of all scores changes no ranking.
+single precision. Constants that are added to all scores are dropped, since they change no ranking.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def to_elasticsearch(
     elif isinstance(scorer, TreeScorer):
         refuse_by_query("query" if scorer.by_query else "none", _ENGINE)
         missing = missing_values(scorer, missing)
-        # A bare array of trees. With an objective, the plugin would apply one of its functions to the sum.
+        # The trees have no objective: it would make the plugin apply a function to their sum.
         model = {
             "type": "model/xgboost+json",
             "definition": _text([_tree(tree, names, missing) for tree in scorer.trees]),
@@ -120,8 +120,9 @@ def elasticsearch_features(ranker: Any, *, features: FeatureNames = None) -> dic
         A fitted ranker.
     features : sequence of str or mapping, optional
         A mapping from the name of each feature to its definition: an Elasticsearch query, in which {{word}}
-        is a parameter, or a complete definition with "template". With names only, each feature is defined as
-        the numeric field of that name, 0 if a document has none: edit the others.
+        is a parameter, or a complete definition with "template". If only names are given, each feature is
+        defined as the numeric field of that name, with 0 for documents without the field. Edit the
+        definitions of features that are not fields.
 
     Returns
     -------
@@ -164,7 +165,7 @@ def _feature(name: str, definition: Any) -> dict[str, Any]:
 
 
 def _tree(tree: Tree, names: list[str], missing: str) -> dict[str, Any]:
-    """A tree in the format of XGBoost; the plugin goes left if the threshold is above the value."""
+    """A tree in the format of XGBoost, in which values below the threshold go left."""
     depth = deepest(tree).tolist()
     count = len(tree.feature)
     leaves = [
@@ -174,7 +175,7 @@ def _tree(tree: Tree, names: list[str], missing: str) -> dict[str, Any]:
     above = np.nextafter(thresholds(tree, names), np.float32(np.inf))
     missing_left = tree.missing_left if missing == "nan" else tree.zero_left
     nodes: list[dict[str, Any]] = [{}] * count
-    for k in reversed(range(count)):  # children have larger numbers than their parents
+    for k in reversed(range(count)):  # children first: their indices are larger than their parents'
         children = [nodes[i] if i >= 0 else leaves[-1 - i] for i in (int(tree.left[k]), int(tree.right[k]))]
         yes, no = (child["nodeid"] for child in children)
         feature = names[tree.feature[k]]

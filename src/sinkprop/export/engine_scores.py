@@ -1,7 +1,7 @@
 """Scores that a search engine would compute from an exported model, in its single precision.
 
-They check an export without the engine. They follow the rules in the engines' documentation and source code;
-no engine is called.
+These scores check an export without running the engine. They follow the rules in the engines' documentation
+and source code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["elasticsearch_scores", "solr_scores"]
 
 
 def elasticsearch_scores(request: dict[str, Any], names: Sequence[str], X: NDArray[Any]) -> Singles:
-    """Scores (N,) of rows whose columns have these names, by a result of `to_elasticsearch`."""
+    """Scores (N,) of the rows of X, whose columns are `names`, by a result of `to_elasticsearch`."""
     model = request["model"]["model"]
     definition, columns = json.loads(model["definition"]), _columns(names, X)
     for name, norm in model.get("feature_normalizers", {}).items():
@@ -44,7 +44,7 @@ def elasticsearch_scores(request: dict[str, Any], names: Sequence[str], X: NDArr
 
 
 def solr_scores(model: dict[str, Any], names: Sequence[str], X: NDArray[Any]) -> Singles:
-    """Scores (N,) of rows whose columns have these names, by a result of `to_solr`."""
+    """Scores (N,) of the rows of X, whose columns are `names`, by a result of `to_solr`."""
     columns, parameters = _columns(names, X), model["params"]
     for feature in model["features"]:
         if "norm" in feature:
@@ -102,9 +102,10 @@ def _activated(x: Singles, name: str) -> Singles:
 
 
 def _leaves(root: dict[str, Any], n: int, step: Callable[[dict[str, Any], Integers], Any]) -> Singles:
-    """Value of the leaf that each row reaches.
+    """Value of the leaf that each of n rows reaches.
 
-    `step` returns the value of a leaf, or the left child, the right child and a mask of rows that go left.
+    step(node, rows) returns the value of a leaf; for an inner node, it returns the left child, the right
+    child and a mask of the rows that go left.
     """
     out = np.zeros(n, dtype=np.float32)
     open_nodes = [(root, np.arange(n))]

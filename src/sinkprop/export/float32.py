@@ -25,11 +25,11 @@ __all__ = [
 ]
 
 
-_DEEPEST = 200  # levels of a tree; JSON readers refuse nesting of some thousand levels
+_DEEPEST = 200  # maximum levels of a tree; JSON readers may refuse a thousand nested levels
 
 
 def single(value: Any, what: str) -> float:
-    """The number with the fewest digits that reads back as the nearest float32: 0.1, not 0.10000000149011612.
+    """The nearest float32, as the shortest decimal that reads back as it: 0.1, not 0.10000000149011612.
 
     >>> single(0.1, "a weight"), single(np.float32(0.1), "a weight"), single(16777217.0, "a weight")
     (0.1, 0.1, 16777216.0)
@@ -88,7 +88,7 @@ def refuse_by_query(kind: str, engine: str) -> None:
 
 
 def thresholds(tree: Tree, names: list[str]) -> Singles:
-    """Thresholds (K,) as the largest float32 that goes left, so that float32 values go the model's way."""
+    """Thresholds (K,) rounded down to float32, so that float32 values go the same way as in the model."""
     with np.errstate(over="ignore"):
         nearest = tree.threshold.astype(np.float32)
     below = np.where(nearest > tree.threshold, np.nextafter(nearest, np.float32(-math.inf)), nearest)
@@ -102,7 +102,10 @@ def thresholds(tree: Tree, names: list[str]) -> Singles:
 
 
 def missing_values(scorer: TreeScorer, given: str | None) -> str:
-    """Treatment of missing values in trees, "zero" or "nan"; raises an error if it must be chosen."""
+    """Treatment of missing values in trees: `given`, or "zero".
+
+    Raises a ValueError if none is given for trees that were trained with missing values.
+    """
     if given not in (None, "zero", "nan"):
         raise ValueError(f"missing must be 'zero', 'nan' or None; got {given!r}.")
     if given is None and scorer.learned_missing:

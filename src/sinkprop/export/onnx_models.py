@@ -28,7 +28,7 @@ from sinkprop.export.scorers import (
 __all__ = ["ML_OPSET", "OPSET", "to_onnx"]
 
 OPSET = 18
-ML_OPSET = 5  # of ai.onnx.ml, for trees; the first version with sums in double precision
+ML_OPSET = 5  # version of ai.onnx.ml, for trees; the first that sums in double precision
 _IR_VERSION = 8
 _DTYPES = ("float32", "float64")
 
@@ -99,7 +99,7 @@ def _one_query(scorer: LinearScorer | NetworkScorer | TreeScorer) -> bool:
 
 
 class _Graph:
-    """A graph under construction, in which values are names; `call` adds an operator and names its output."""
+    """A graph under construction. Values are represented by names, which the methods take and return."""
 
     def __init__(self, dtype: str, n_features: int, *, one_query: bool) -> None:
         self._onnx = _onnx()
@@ -127,9 +127,9 @@ class _Graph:
         return name
 
     def double(self, array: NDArray[Any]) -> str:
-        """Add an array as a constant in its own dtype, cast to double precision in the graph.
+        """Add an array as a constant in its own dtype and a cast to double precision; return the cast's name.
 
-        The weights of a float32 network then take half the space.
+        The weights of a float32 network thus take half the space in the file.
         """
         name = self.constant(array)
         return name if array.dtype == np.float64 else self.cast(name, "float64")
@@ -147,7 +147,7 @@ class _Graph:
         return self.call("Cast", value, to=self._type(dtype), output=output)
 
     def give(self, name: str, value: str, shape: list[Any]) -> None:
-        """Make a value an output of the graph, in the graph's dtype."""
+        """Make a value the output `name` of the graph, cast to the graph's dtype."""
         self.cast(value, self.dtype, output=name)
         self._outputs.append(self._info(name, shape))
 
@@ -157,7 +157,7 @@ class _Graph:
         renamed = {prefixed.graph.input[0].name: prepared}
         for node in prefixed.graph.node:
             node.input[:] = [renamed.get(name, name) for name in node.input]
-            # PyTorch writes the source files of the operators here
+            # PyTorch writes paths of source files into these fields
             node.ClearField("metadata_props")
             node.ClearField("doc_string")
             self._nodes.append(node)
@@ -187,7 +187,7 @@ class _Graph:
 
 
 def _add_scores(graph: _Graph, outputs: str, combine: NDArray[Any]) -> None:
-    """Add the scores that `predict` computes from the outputs (N, H), and the outputs too if H is 2."""
+    """Add the scores that `predict` computes from the outputs (N, H); if H is 2, add the outputs too."""
     if len(combine) == 1:
         scores = graph.call("Reshape", outputs, graph.constant(np.array([-1])))
     else:
@@ -207,7 +207,10 @@ def _scaled(graph: _Graph, rows: str, scaling: Scaling) -> str:
 
 
 def _scaled_by_query(graph: _Graph, rows: str) -> str:
-    """Compute (x - min) / (max - min) over the rows, 0 for a constant feature; NaN is ignored and kept."""
+    """Add (x - min) / (max - min) of each feature over the rows, or 0 if it is constant.
+
+    NaN stays NaN and does not count in min and max.
+    """
     missing, axis = graph.call("IsNaN", rows), graph.constant(np.array([0]))
     ends = []
     for operator, neutral in (("ReduceMin", np.inf), ("ReduceMax", -np.inf)):
@@ -224,8 +227,8 @@ def _scaled_by_query(graph: _Graph, rows: str) -> str:
 def _add_linear(graph: _Graph, scorer: LinearScorer) -> None:
     """Add a linear scorer, with the feature scaling folded into weights and intercepts, as in `predict`.
 
-    A separate product with the factors would lose precision: for one feature, onnxruntime fuses it into the
-    matrix product, in single precision.
+    A separate multiplication by the scaling factors would lose precision: if there is only one feature,
+    onnxruntime fuses it with the matrix product and computes both in single precision.
     """
     scaling = scorer.scaling
     rows = _scaled_by_query(graph, graph.features) if scaling.kind == "query" else graph.features
@@ -249,7 +252,7 @@ def _add_trees(graph: _Graph, scorer: TreeScorer) -> None:
     constant = scorer.constant + sum(float(tree.leaves[0]) for tree in scorer.trees if not len(tree.feature))
     if grown:
         scores = graph.call("TreeEnsemble", rows, **_ensemble(onnx, grown))
-    else:  # one zero per row
+    else:  # no tree has a split: the sum of the trees is one zero per row
         scores = graph.call("MatMul", rows, graph.constant(np.zeros((scorer.n_features, 1))))
         scores = graph.call("Where", graph.call("IsNaN", scores), graph.constant(np.array(0.0)), scores)
     if constant:
@@ -258,7 +261,10 @@ def _add_trees(graph: _Graph, scorer: TreeScorer) -> None:
 
 
 def _ensemble(onnx: Any, trees: list[Any]) -> dict[str, Any]:
-    """The attributes of TreeEnsemble, which numbers all inner nodes consecutively, and all leaves too."""
+    """The attributes of the operator TreeEnsemble.
+
+    Inner nodes are numbered consecutively over all trees, and so are leaves.
+    """
     first_node = np.cumsum([0, *(len(tree.feature) for tree in trees)])
     first_leaf = np.cumsum([0, *(len(tree.leaves) for tree in trees)])
     children: dict[str, list[int]] = {}
@@ -273,11 +279,11 @@ def _ensemble(onnx: Any, trees: list[Any]) -> dict[str, Any]:
     tensor = onnx.numpy_helper.from_array
     return {
         "n_targets": 1,
-        "aggregate_function": 1,  # the sum
-        "post_transform": 0,  # none
+        "aggregate_function": 1,  # SUM of the trees
+        "post_transform": 0,  # NONE
         "tree_roots": first_node[:-1].tolist(),
         "nodes_featureids": np.concatenate([tree.feature for tree in trees]).tolist(),
-        "nodes_modes": tensor(np.zeros(n_nodes, np.uint8), "nodes_modes"),  # x <= split
+        "nodes_modes": tensor(np.zeros(n_nodes, np.uint8), "nodes_modes"),  # 0 means x <= split
         "nodes_splits": tensor(np.concatenate([tree.threshold for tree in trees]), "nodes_splits"),
         "nodes_missing_value_tracks_true": np.concatenate(
             [tree.missing_left for tree in trees]
@@ -359,8 +365,8 @@ def _exported(module: Any, n_features: int, dtype: str) -> Any:
     level = log.level
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about future versions of PyTorch
-            # the older exporter's warning that a graph would be right for some inputs only
+            warnings.simplefilter("ignore")  # warnings about future versions of PyTorch
+            # the older exporter warns if a graph would be right for some inputs only
             warnings.simplefilter("error", torch.jit.TracerWarning)
             log.setLevel(logging.ERROR)  # hides messages about missing packages that are not needed
             torch.onnx.export(module, (rows,), written, input_names=["rows"], opset_version=OPSET, **settings)

@@ -1,7 +1,7 @@
 """Fitted rankers as plain numbers, from which every format is written.
 
-A ranker scores by a linear function, by trees, or by a network. Each of the three has a record here, which is
-made without the library that fitted the ranker if possible.
+A ranker scores by a linear function, by trees, or by a network. A record class describes each of the three;
+libraries that fitted a ranker are imported only if needed.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ FeatureNames = Sequence[str] | Mapping[str, Any] | None
 
 @dataclass(frozen=True, eq=False)
 class LinearScorer:
-    """A linear function: outputs are scaled features times weights plus intercepts; the score combines them.
+    """A linear function of the D features: H outputs, and the score of `predict`, their weighted sum.
 
-    scaling     The feature scaling.
-    weights     (D, H) with H = 1, or 2 for a partitioned measure
-    intercepts  (H,)
-    combine     (H,) factors of the outputs, whose weighted sum is the score of `predict`
+    scaling     Feature scaling, which is applied first.
+    weights     (D, H) weights of the scaled features; H is 1, or 2 for a partitioned measure.
+    intercepts  (H,) intercepts of the outputs.
+    combine     (H,) weights of the outputs in the score.
     """
 
     scaling: Scaling
@@ -61,9 +61,10 @@ class LinearScorer:
 class Layer:
     """One step of a network.
 
-    kind     "linear" for x W' + b, "scale" for x * W + b, "layer" for layer normalization, or an activation
-    weight   W: (outputs, inputs) for "linear", (D,) for "scale" and "layer", empty for an activation
-    bias     b
+    kind     "linear" for x W' + b, "scale" for x * W + b with the elementwise product, "layer" for layer
+             normalization, or the name of an activation.
+    weight   W: (outputs, inputs) for "linear", (inputs,) for "scale" and "layer", empty for an activation.
+    bias     b: (outputs,), or empty for an activation.
     epsilon  Added to the variance in layer normalization.
     """
 
@@ -77,12 +78,12 @@ class Layer:
 class NetworkScorer:
     """A network that scores transformed and scaled features.
 
-    transform, scaling  Preparation of the features.
+    transform, scaling  Input transform and feature scaling, which are applied first.
     dtype               Precision of the prepared features: "float32" or "float64".
     layers              Layers of the perceptron; empty if there is only the linear part.
     linear              The linear part, or None.
     module              The torch module of a custom network, for which `layers` is empty; else None.
-    combine             (H,) factors of the outputs, whose weighted sum is the score
+    combine             (H,) weights of the H outputs in the score.
     """
 
     transform: str
@@ -96,12 +97,12 @@ class NetworkScorer:
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A binary tree, in which a value goes left if it is not above the threshold.
+    """A binary tree with K inner nodes, in which a value goes left if it is not above the threshold.
 
-    feature, threshold  (K,) feature and threshold of each inner node; node 0 is the root
-    left, right         (K,) children: the number of an inner node, or -1 - leaf
-    missing_left        (K,) whether NaN goes left
-    leaves              (K + 1,) contribution of each leaf to the score
+    feature, threshold  (K,) feature index and threshold of each inner node; node 0 is the root.
+    left, right         (K,) children: the index i of an inner node, or -1 - i for leaf i.
+    missing_left        (K,) whether NaN goes left.
+    leaves              (K + 1,) contribution of each leaf to the score.
     """
 
     feature: Integers
@@ -124,7 +125,7 @@ class TreeScorer:
     by_query         Whether features are first scaled within their query.
     single           Whether values are rounded to float32 before they are compared, as in XGBoost.
     constant         Added to all scores.
-    learned_missing  Whether missing values of the training data go another way than 0 in some tree.
+    learned_missing  Whether some node sends missing values another way than 0, as learned in training.
     """
 
     trees: tuple[Tree, ...]
@@ -139,7 +140,10 @@ Scorer = LinearScorer | NetworkScorer | TreeScorer
 
 
 def as_linear(scorer: Scorer) -> Scorer:
-    """Replace a network without hidden layers by its linear function, equal up to rounding of the scores."""
+    """A network without hidden layers as a linear function with the same scores, up to rounding.
+
+    Other scorers are returned unchanged.
+    """
     if (
         isinstance(scorer, NetworkScorer)
         and scorer.linear is not None
@@ -190,7 +194,7 @@ def scorer_of(ranker: Any) -> Scorer:
 def feature_names(ranker: Any, given: FeatureNames) -> list[str]:
     """Names of the columns: the given ones, the model's, or feature_1, feature_2, ...
 
-    A mapping's keys are names. If they are the model's own names, they may be in any order.
+    A mapping's keys are names. If these are the model's own names, they may be in any order.
     """
     known = getattr(ranker, "feature_names_in_", None)
     own = None if known is None else [str(name) for name in known]
@@ -221,7 +225,7 @@ def feature_names(ranker: Any, given: FeatureNames) -> list[str]:
 
 
 def _combine(ranker: Any) -> Floats:
-    """Factors by which `predict` combines a ranker's outputs into a score; a partitioned measure has two."""
+    """Weights of a ranker's outputs in the score of `predict`; there are two for a partitioned measure."""
     relaxation = getattr(ranker, "relaxation_", None)
     return np.ones(1) if relaxation is None else np.array(score_weights(relaxation))
 
@@ -274,7 +278,7 @@ def _layers(modules: Any) -> list[Layer]:
         if isinstance(module, nn.Linear):
             found.append(_linear(module))
         elif isinstance(module, nn.BatchNorm1d):
-            # with running statistics, batch normalization is a factor and a shift
+            # after training, batch normalization multiplies by a constant and adds another
             mean, variance = (_array(x).astype(np.float64) for x in (module.running_mean, module.running_var))
             factor = _array(module.weight).astype(np.float64) / np.sqrt(variance + module.eps)
             found.append(Layer("scale", factor, _array(module.bias).astype(np.float64) - mean * factor))
@@ -282,7 +286,7 @@ def _layers(modules: Any) -> list[Layer]:
             found.append(Layer("layer", _array(module.weight), _array(module.bias), module.eps))
         elif type(module) in names:
             found.append(Layer(names[type(module)]))
-        # the remaining kind is dropout, which has no effect on a trained network
+        # dropout, the only other kind of module, has no effect after training
     return found
 
 
@@ -290,7 +294,7 @@ _NONE, _ZERO, _NAN = 0, 1, 2  # LightGBM's kinds of missing values
 
 
 def _lightgbm(ranker: Any) -> TreeScorer:
-    """Trees parsed from LightGBM's text format, whose lines have the arrays of inner nodes and leaves."""
+    """Trees parsed from LightGBM's text format, in which each line is an array over inner nodes or leaves."""
     if ranker.booster_.pandas_categorical:
         raise ValueError(
             "the model was trained on categorical columns, which no export format supports. Encode them as "
@@ -356,7 +360,7 @@ def _one_leaf(value: float) -> Tree:
 
 
 def _xgboost(ranker: Any) -> TreeScorer:
-    """Trees parsed from XGBoost's JSON, in which values below the threshold go left, in float32."""
+    """Trees parsed from XGBoost's JSON. XGBoost sends values below the threshold left, in float32."""
     learner = json.loads(bytes(ranker.booster_.save_raw("json")))["learner"]
     trees = []
     for record in learner["gradient_booster"]["model"]["trees"]:
@@ -371,7 +375,7 @@ def _xgboost(ranker: Any) -> TreeScorer:
             continue
         place = np.where(is_leaf, -is_leaf.cumsum(), (~is_leaf).cumsum() - 1)
         inner = ~is_leaf
-        # "below t" in float32 is "not above the float32 before t"
+        # in float32, x < t means x <= the next float32 below t
         threshold = np.nextafter(condition[inner], np.float32(-math.inf)).astype(np.float64)
         trees.append(
             Tree(

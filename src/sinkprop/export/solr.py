@@ -1,8 +1,8 @@
 """Export to Solr's learning-to-rank module: linear models, trees, and networks with ReLU units.
 
-Solr computes in single precision. In trees it goes left if a value is not above the threshold plus 0.000001,
-and it accepts only numbers that are written as text. In weights and matrices it accepts numbers, but not
-integers.
+Solr computes in single precision. In trees, a value goes left if it is not above the threshold plus 0.000001,
+and numbers must be written as JSON strings. In weights and matrices, they must be JSON numbers with a decimal
+point.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["solr_features", "to_solr"]
 _ENGINE = "Solr"
 _MODELS = "org.apache.solr.ltr.model."
 _SLACK = np.float32(1e-6)
-_LARGEST_SCALE = 120  # powers of 2
+_LARGEST_SCALE = 120  # largest exponent of 2 in `_scale`
 _ZERO = np.float32(1.0000000180025095e-35)  # LightGBM's threshold that separates 0 from positive numbers
 
 
@@ -135,12 +135,13 @@ def solr_features(
     features : sequence of str or mapping, optional
         A mapping from the name of each feature to its definition: a Solr query as text, in which ${word} is
         replaced by the search parameter efi.word; or a complete definition with "class" and "params". With
-        names only, each feature is defined as the numeric field of that name: edit the others.
+        names only, each feature is defined as the numeric field of that name. Edit the definitions of
+        features that are not fields.
     store : str, optional
         Name of the feature store. By default Solr's default store.
     missing : {"zero", "nan"}, optional
-        "nan" makes a feature NaN instead of 0 if a document has no value, for `to_solr` with "nan". Complete
-        definitions are not changed.
+        "nan" makes a feature NaN instead of 0 if a document has no value, as `to_solr` with ``missing="nan"``
+        requires. Complete definitions are not changed.
 
     Returns
     -------
@@ -208,9 +209,10 @@ def _trees(scorer: TreeScorer, names: list[str], missing: str) -> tuple[list[Nor
 
 
 def _scale(values: Singles, name: str) -> int:
-    """The least exponent of 2 by which thresholds must be scaled so that Solr's slack changes no comparison.
+    """Smallest e such that thresholds times 2^e can be written so that Solr's slack changes no comparison.
 
-    A factor of 2 changes no digit of a float32, so scaled values compare like the original ones.
+    The slack is the 0.000001 that Solr adds to a threshold. A power of 2 changes only the exponent of a
+    float32, so scaled values compare like the original ones.
     """
     for scale in range(_LARGEST_SCALE + 1):
         with np.errstate(over="ignore"):
@@ -227,7 +229,7 @@ def _scale(values: Singles, name: str) -> int:
 
 
 def _less_slack(values: Singles) -> tuple[Singles, bool]:
-    """Numbers that become these values when Solr adds its slack, and whether that holds for all of them."""
+    """Numbers that become `values` when Solr adds 0.000001 to them, and whether all of them exist."""
     near = values - _SLACK
     best = near.copy()
     for candidate in (np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))):
@@ -239,7 +241,7 @@ def _tree(tree: Tree, written: Singles, names: list[str], missing: str) -> dict[
     deepest(tree)
     leaves = [{"value": repr(single(leaf, "the value of a leaf"))} for leaf in tree.leaves.tolist()]
     nodes: list[dict[str, Any]] = [{}] * len(tree.feature)
-    for k in reversed(range(len(nodes))):  # children have larger numbers than their parents
+    for k in reversed(range(len(nodes))):  # children first: their indices are larger than their parents'
         feature = names[tree.feature[k]]
         nodes[k] = {
             "feature": feature,
@@ -254,7 +256,7 @@ def _tree(tree: Tree, written: Singles, names: list[str], missing: str) -> dict[
 
 
 def _layers(scorer: NetworkScorer, *, transformed: bool) -> list[dict[str, Any]]:
-    """The layers as matrices; a linear part s becomes two units per layer, max(s, 0) and max(-s, 0)."""
+    """The layers as matrices. A linear part s becomes two units per layer, max(s, 0) and max(-s, 0)."""
     if scorer.module is not None:
         raise ValueError(
             f"the network {type(scorer.module).__name__} is a custom one, and Solr has perceptrons only. "
@@ -272,7 +274,7 @@ def _layers(scorer: NetworkScorer, *, transformed: bool) -> list[dict[str, Any]]
             "relaxation='gaussian' or 'laplace', or export to ONNX."
         )
     matrices, activations = _matrices(scorer)
-    factor = np.where(scorer.scaling.factor == 0, 0.0, 1.0)  # a constant feature is 0
+    factor = np.where(scorer.scaling.factor == 0, 0.0, 1.0)  # 0 for a constant feature, which scaling makes 0
     matrices[0] = (matrices[0][0] * factor, matrices[0][1])
     return [
         {
@@ -285,7 +287,10 @@ def _layers(scorer: NetworkScorer, *, transformed: bool) -> list[dict[str, Any]]
 
 
 def _matrices(scorer: NetworkScorer) -> tuple[list[tuple[Floats, Floats]], list[str]]:
-    """(W, b) of each layer, with scaling layers merged into the layer before, and the activations between."""
+    """Weights and biases (W, b) of the linear layers, and the names of the activations between them.
+
+    A layer that scales its inputs is merged into the linear layer before it.
+    """
     matrices: list[tuple[Floats, Floats]] = []
     activations: list[str] = []
     known = ("relu", "tanh") if scorer.linear is None else ("relu",)

@@ -25,14 +25,14 @@ __all__ = ["FORMATS", "OPTIONS", "Agreement", "Export", "agreement", "export", "
 
 FORMATS = ("onnx", "elasticsearch", "opensearch", "solr")
 
-OPTIONS = {  # the formats that have each option
+OPTIONS = {  # {option: formats that have it}
     "name": ("elasticsearch", "opensearch", "solr"),
     "store": ("solr",),
     "missing": ("elasticsearch", "opensearch", "solr"),
     "transformed": ("solr",),
     "dtype": ("onnx",),
 }
-_OFF = 1e-3  # share of the scores' spread that rounding to single precision never reaches in a sound export
+_OFF = 1e-3  # largest error of a correct export, relative to the scores' spread; rounding errors are smaller
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Export:
 
     model        The ONNX model, or the request body of a search engine.
     names        Names of the columns.
-    content      Bytes of the file.
+    content      Content of the file to write.
     definitions  Definitions of the features as JSON; None for ONNX.
     """
 
@@ -52,7 +52,7 @@ class Export:
     definitions: str | None
 
     def scores(self, X: NDArray[Any], groups: Groups) -> Floats:
-        """Scores (N,) of the rows, by onnxruntime or as the search engine would compute them."""
+        """Scores (N,) of the rows of X, by onnxruntime or as the search engine would compute them."""
         if self.format == "onnx":
             return _onnx_scores(self.content, X, groups)
         engine = solr_scores if self.format == "solr" else elasticsearch_scores
@@ -70,7 +70,7 @@ def export(
     transformed: bool = False,
     dtype: str | None = None,
 ) -> Export:
-    """Convert a ranker to the format that `write_export` writes."""
+    """Convert a ranker to a format. `write_export` describes the parameters."""
     if format not in FORMATS:
         raise ValueError(f"format must be {' or '.join(map(repr, FORMATS))}; got {format!r}.")
     given = {"name": name, "store": store, "missing": missing, "transformed": transformed, "dtype": dtype}
@@ -91,7 +91,7 @@ def export(
     else:
         request = to_elasticsearch(ranker, name=named, features=features, missing=missing)
         definitions = elasticsearch_features(ranker, features=features)
-    # trees and matrices have too many numbers for one number per line
+    # Solr's trees and matrices have too many numbers to put each on its own line
     content = _json(request, indent=format != "solr" or "weights" in request["params"]).encode("utf-8")
     return Export(format, request, feature_names(ranker, features), content, _json(definitions))
 
@@ -122,13 +122,13 @@ def write_export(ranker: Any, path: StrPath, *, format: str, **options: Any) -> 
 class Agreement:
     """Comparison of an export's scores with those of its model.
 
-    difference  Largest difference of an exported score from the model's; up to a constant per query if the
-                format drops constants.
+    difference  Largest difference between an exported score and the model's. If the format drops constants,
+                the median difference of each query is subtracted first.
     spread      Standard deviation of the model's scores within queries.
     queries     Number of queries.
-    same        Number of queries whose order is the model's, with ties in the order of the rows.
-    turned      Largest difference between the model's scores of two documents that change places; 0 if none
-                do.
+    same        Number of queries that both rank in the same order, with ties in the order of the rows.
+    turned      Largest difference between the model's scores of two documents that the export swaps; 0 if it
+                swaps none.
     largest     Largest absolute value of the model's scores.
     """
 
@@ -143,7 +143,7 @@ class Agreement:
     def sound(self) -> bool:
         """Whether the differences are small enough to result from rounding to single precision."""
         bound = _OFF * self.spread + 1e-6 * self.largest
-        return self.difference <= bound and self.turned <= bound  # False if one is NaN
+        return self.difference <= bound and self.turned <= bound  # also False for NaN
 
 
 def agreement(exported: Floats, scores: Floats, groups: Groups, *, up_to_constant: bool) -> Agreement:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["comparison_report", "models_report", "report_html", "write_report"]
 
-# Only the data need the modules of `experiment`, so each name is imported at its first use.
+# Names are imported at first use, since only `record` needs the modules of `experiment`.
 _LAZY = {
     "comparison_report": "sinkprop.report.record",
     "models_report": "sinkprop.report.record",

@@ -1,7 +1,7 @@
 """The ranking explorer of a report: documents, scores and rank distributions of test queries.
 
-The page itself computes Pi for a smoothed indicator, from the scores, the kernel and the width. Other rank
-distributions are stored in the page as matrices of bytes.
+The rank distributions of a smoothed indicator are computed in the browser, from the scores, the kernel and
+the width. Other rank distributions are stored in the page as matrices of bytes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sinkprop.experiment.rounding import whole_number
 __all__ = ["MatrixRoom", "explorer"]
 
 
-MAX_CELLS = 1_400_000  # entries of matrices, one byte each; fewer if there are many scores
-_WIDTH = 0.25  # relative to the spread of scores; typical of sinkprop's fits
+MAX_CELLS = 1_400_000  # maximum number of matrix entries, one byte each; fewer if there are many scores
+_WIDTH = 0.25  # typical smoothing width of sinkprop's fits, relative to the standard deviation of scores
 _N_ITER, _EPSILON = 5, 1e-6
 
 
@@ -50,8 +50,9 @@ def explorer(
     """The explorer's part of a data set's record; None if no documents were kept.
 
     results  {method: {fold: result}}
-    data     {fold: its queries}
-    index    {(fold, number of a test query): its index in the report's list of queries}
+    data     {fold: summary of the fold's queries}
+    index    {(fold, index of a test query in its fold): index of the query in the report's list}
+    room     Room for matrices, which this function reduces.
     """
     if data is None or not any(r.details is not None for own in results.values() for r in own.values()):
         return None
@@ -98,7 +99,10 @@ def explorer(
 
 
 def _shared_width(results: Mapping[str, Mapping[str, Result]]) -> tuple[float, str]:
-    """Width relative to the spread of scores, for methods without one, and the reason for its value."""
+    """Smoothing width for methods without one, and the reason for this width in words.
+
+    The width is relative to the standard deviation of a method's scores within queries.
+    """
     for method, by_fold in results.items():
         ratios = []
         for r in by_fold.values():
@@ -114,7 +118,10 @@ def _shared_width(results: Mapping[str, Mapping[str, Result]]) -> tuple[float, s
 
 
 def _is_own(distribution: Mapping[str, Any]) -> bool:
-    """Whether the page can compute Pi: a smoothed indicator with a whole number of iterations."""
+    """Whether the page can compute this rank distribution.
+
+    This requires a smoothed indicator with a whole number of Sinkhorn iterations.
+    """
     n_iter = distribution.get("n_iter")
     return "kernel" in distribution and n_iter is not None and n_iter >= 1 and n_iter == int(n_iter)
 
@@ -191,7 +198,7 @@ def _has_matrix(details: Details) -> bool:
 
 
 def _matrix(details: Details, place: int) -> Floats:
-    """Rank distribution (n, n) of a query's documents, for models that are not a smoothed indicator."""
+    """Rank distributions (n, n) of the documents of query `place` in `details.scores`."""
     own: Mapping[str, Any] = details.distribution or {}
     if own["family"] == "rank-binomial":
         from sinkprop.baselines.softrank import balanced_distribution

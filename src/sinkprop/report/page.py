@@ -23,7 +23,7 @@ __all__ = ["report_html", "write_report"]
 
 FORMAT, VERSION = "sinkprop-report", 1
 
-# In order of dependence; the last one starts the page.
+# A script may use the scripts before it; the last one starts the page.
 _SCRIPTS = (
     "elements.js",
     "numbers.js",
@@ -45,8 +45,8 @@ _SCRIPTS = (
 )
 _PLOTLY = "plotly-cartesian.min.js"
 
-# In JSON these characters occur only in strings, where the escape means the same. `<` could end or change the
-# script element; some JavaScript parsers treat the line separators as the end of a line.
+# In JSON these characters occur only in strings, where their escapes have the same meaning. Unescaped, `<`
+# could end the script element, and some JavaScript parsers treat U+2028 and U+2029 as the end of a line.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -99,7 +99,7 @@ def report_html(data: Mapping[str, Any]) -> str:
         "script": scripts[0],
         "plotly": scripts[1],
     }
-    # In one pass, so that a placeholder within the data is not replaced.
+    # All placeholders are replaced in one pass, so that text in the data that looks like one stays unchanged.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("report.html"))
 
 

@@ -1,6 +1,6 @@
 """The data of a report: everything that its page shows, as plain JSON.
 
-`comparison_report` makes them from a comparison, in memory or read from `sinkprop compare --json`, and
+`comparison_report` makes the data from a comparison, in memory or read from `sinkprop compare --json`, and
 `models_report` from saved models and a file of queries. Missing numbers are None. Details that a page of a
 few megabytes cannot hold are left out, with a note in the data.
 """
@@ -32,10 +32,10 @@ from sinkprop.report.explorer import MatrixRoom, explorer
 __all__ = ["comparison_report", "models_report"]
 
 # Limits that keep a report at about five megabytes
-MAX_QUERIES = 5_000  # queries listed with their values
-MAX_VALUES = 100_000  # values of metrics per query
-MAX_STEPS = 12_000  # steps of training
-_FEW = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # metrics per query if there are many queries
+MAX_QUERIES = 5_000  # queries that are listed with their metrics
+MAX_VALUES = 100_000  # values of metrics, over all listed queries and methods
+MAX_STEPS = 12_000  # training steps, over all methods and folds
+_FEW = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # metrics listed if there are many queries
 
 
 def comparison_report(
@@ -51,8 +51,8 @@ def comparison_report(
     Parameters
     ----------
     comparison : Comparison
-        The comparison. One that was written without details has no training curves, feature weights and
-        documents in its report.
+        The comparison. If it was saved without details, the report has no training curves, feature weights
+        and documents.
     title : str, optional
         Title of the page. By default made from the names of the data sets.
     command : str, optional
@@ -112,7 +112,7 @@ def models_report(
     Parameters
     ----------
     models : mapping
-        Fitted rankers, {name: ranker}. The others are tested against the first one.
+        Fitted rankers, {name: ranker}. The first is the reference of the significance tests.
     test : Queries
         Queries to evaluate on.
     metrics : str, Metric or iterable of these, optional
@@ -273,7 +273,7 @@ def _about(comparison: Comparison, dataset: str) -> str:
 
 
 def _published(comparison: Comparison, dataset: str) -> list[dict[str, Any]]:
-    """Published means of other methods; empty in another convention than LETOR's, which they have."""
+    """Published means of other methods; empty unless the convention is letor, which they use."""
     if comparison.convention != "letor":
         return []
     return [{"method": row.method, "means": dict(row.means)} for row in published_rows(dataset)]
@@ -290,7 +290,7 @@ def _seconds(results: Sequence[Result]) -> dict[str, float | None]:
 
 
 def _glance(comparison: Comparison, dataset: str, data: Mapping[str, FoldData]) -> dict[str, Any]:
-    """Counts of the test queries, in which a query that several folds test counts once."""
+    """Counts of test queries, documents and labels. A query that is tested in several folds counts once."""
     seen: dict[Hashable, tuple[int, int]] = {}
     counts: dict[float, int] = {}
     for fold, own in data.items():
@@ -330,7 +330,7 @@ class _Listing:
         ]
         total = len(all_places)
         count = min(total, room.queries)
-        # queries in the explorer must be in the list
+        # the queries in the ranking explorer, which must be listed
         shown = {(fold, q) for fold in folds if fold in data for q in data[fold].shown}
         evenly = {all_places[i] for i in np.round(np.linspace(0, total - 1, count)).astype(int).tolist()}
         places = all_places if count == total else [p for p in all_places if p in shown or p in evenly]
@@ -356,7 +356,7 @@ class _Listing:
         self.values = {}
         for method in methods:
             own_values = {fold: comparison.result(dataset, method, fold).per_query for fold in folds}
-            # rounded, so that equal values that differ by rounding errors show no difference
+            # rounded, so that values that differ only by rounding errors are equal
             self.values[method] = {
                 k: [_rounded(own_values[fold][k][i]) for fold, i in places] for k in metrics
             }
@@ -383,7 +383,10 @@ def _by_method(results: Mapping[str, Mapping[str, Result]], name: str) -> dict[s
 
 
 def _training(results: Mapping[str, Mapping[str, Result]], limit: int) -> dict[str, Any]:
-    """Training records as {method: {fold: record}}; if there are too many steps, only the chosen path's."""
+    """Training records as {method: {fold: record}}.
+
+    If they have more than `limit` steps, only an even sample of those with the chosen setting is kept.
+    """
     found = _by_method(results, "training")
     records = [record for own in found.values() for record in own.values()]
     if sum(len(record["steps"]) for record in records) <= limit:
@@ -427,7 +430,7 @@ def _weights(
 
 
 class _Room:
-    """Limits of queries, values and training steps per data set, and of the matrices of all data sets."""
+    """Limits on a report's queries, values and training steps per data set, and on all stored matrices."""
 
     def __init__(self, comparison: Comparison) -> None:
         n_datasets, n_methods = len(comparison.datasets), len(comparison.methods)

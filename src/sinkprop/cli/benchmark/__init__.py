@@ -1,6 +1,6 @@
-"""The measurements of `sinkprop bench`: times of value and gradient, beside other packages.
+"""The measurements of `sinkprop bench`: times of the objective and its gradient, in several packages.
 
-Every time is the best of several on one thread, and both times of a ratio are measured in the same run:
+Every time is the best of several on one thread. Both times of a ratio are measured in the same run, because
 absolute times mean little on a shared machine. Nothing is printed here, and other packages are imported only
 to be measured. If a method is not installed, fails, or would take too long, the report gives the reason.
 """
@@ -61,10 +61,10 @@ __all__ = [
 ]
 
 
-DENSE_UP_TO = 2000  # documents up to which gradients are compared with the dense reference
+DENSE_UP_TO = 2000  # largest query, in documents, whose gradient is compared with the dense reference
 
 
-Notify = Callable[[int, int, str], None]  # steps done, steps in all, name of the next step
+Notify = Callable[[int, int, str], None]  # arguments: steps done, total steps, name of the next step
 
 
 def measure(
@@ -76,12 +76,14 @@ def measure(
     million: bool = True,
     notify: Notify = lambda done, total, what: None,
 ) -> Report:
-    """Measure times and accuracy at the given sizes.
+    """Measure times and accuracy for queries of the given sizes.
 
+    sizes    Numbers of documents per query.
+    budget   Limits of each measurement.
     peers    Measure other packages too. NumPy is always measured.
     figures  Measure the performance targets.
-    million  Include the targets at n = 10^6.
-    notify   Called before each step.
+    million  Include the targets for queries of 10^6 documents.
+    notify   Function notify(done, total, what) that is called before each step.
     """
     sizes = tuple(sorted(set(sizes)))
     goals = all_goals(million) if figures else ()
@@ -138,7 +140,7 @@ def _accuracy(n: int, budget: Budget) -> Accuracy:
         ).gradient
         for r in (fast, exact)
     )
-    dense_seconds = 4e-7 * n * n  # rough estimate for the reference
+    dense_seconds = 4e-7 * n * n  # rough estimate of the time of the dense reference
     if n > DENSE_UP_TO or dense_seconds > budget.patience:
         return Accuracy(n, _difference(g_fast, g_exact), None, None)
     _, dense = reference.expected_gain(

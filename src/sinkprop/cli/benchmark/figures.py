@@ -43,10 +43,10 @@ class NotMeasuredError(Exception):
 
 @dataclass(frozen=True)
 class Bench:
-    """Everything that a target is measured with.
+    """Methods and limits with which the performance targets are measured.
 
-    methods  Methods by name.
-    missing  Reasons for methods that are not installed or failed, by name.
+    methods  {name: method}.
+    missing  {name of a method that is not installed or failed: reason}.
     budget   Limits of each measurement.
     """
 
@@ -55,7 +55,7 @@ class Bench:
     budget: Budget
 
     def ratio(self, above: str, below: str, n: int, *, n_below: int | None = None) -> float:
-        """Time of the method `above` at n, divided by that of `below` at n or at `n_below`."""
+        """Time of `above` on a query of n documents, divided by that of `below` on `n_below` (default n)."""
         for name in (above, below):
             if name not in self.methods or name in self.missing:
                 raise NotMeasuredError(self.missing.get(name, _WITHOUT_PEERS))
@@ -88,7 +88,7 @@ _ROUNDS_OF_IMPORT = 5
 
 
 def all_goals(million: bool) -> tuple[_Goal, ...]:
-    """The performance targets; those at n = 10^6 only if `million`."""
+    """The performance targets; those for queries of n = 10^6 documents only if `million`."""
     n = 1000
     goals = [
         _Goal(
@@ -172,7 +172,7 @@ def take_figure(goal: _Goal, bench: Bench) -> Figure:
         measured, note = goal.measure(bench), goal.note
     except NotMeasuredError as reason:
         measured, note = None, f"not measured; {reason}"
-    except Exception as error:  # another package may fail in any way; the note says so
+    except Exception as error:  # another package may raise any error, which the note reports
         measured, note = None, f"failed: {one_line(error)}"
     return Figure(goal.name, measured, goal.asked, goal.direction, goal.unit, note, busy())
 
@@ -188,7 +188,7 @@ def _batch(n_queries: int, n: int, n_threads: int) -> Evaluation:
 def _two_threads(bench: Bench) -> float:
     if processor_count() < 2:
         raise NotMeasuredError("two processors are needed")
-    # More rounds than elsewhere, since other processes are likely to occupy the second processor.
+    # More rounds than for other targets, since other processes are likely to occupy the second processor.
     return time_ratio(_batch(10_000, 120, 1), _batch(10_000, 120, 2), bench.budget, rounds=4)
 
 
@@ -234,14 +234,17 @@ def _memory(bench: Bench) -> float:
 
 
 def peak_growth(n: int) -> int:
-    """Bytes by which one evaluation at n, including its input, raises the peak memory of this process."""
+    """Bytes by which making and evaluating a query of n documents raises the peak memory of this process."""
     before = peak_memory()
     our_evaluation(SmoothedIndicator(SIGMA))(random_query(n))()
     return peak_memory() - before
 
 
 def peak_memory() -> int:
-    """Peak resident memory in bytes. /proc comes first: on Linux, getrusage includes the parent process."""
+    """Peak resident memory in bytes.
+
+    It is read from /proc if that exists, since getrusage on Linux includes the parent process.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         return next(int(x.split()[1]) * 1024 for x in status.read_text().splitlines() if "VmHWM" in x)

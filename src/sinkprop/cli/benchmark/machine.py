@@ -20,7 +20,7 @@ from sinkprop.cli.benchmark.records import Machine
 
 
 def this_machine(peers: bool) -> Machine:
-    """The processor, the kernels chosen for it, and the versions of the measured packages."""
+    """The processor, the instruction set of the native code, and the versions of the measured packages."""
     packages = ("numpy", *(("torch", "allRank", "torchsort") if peers else ()))
     versions = {"sinkprop": sinkprop.__version__, "python": platform.python_version()}
     for package in packages:
@@ -49,7 +49,10 @@ def processor_count() -> int:
 
 
 def busy_elsewhere() -> Callable[[], float | None]:
-    """A function that returns how many processors other processes used since this call; None if unknown."""
+    """A function that returns how many processors other processes have used, on average; None if unknown.
+
+    The average is over the time since `busy_elsewhere` was called.
+    """
 
     def others() -> float:
         user, nice, system, _, _, irq, softirq, steal = map(int, stat.read_text().split()[1:9])

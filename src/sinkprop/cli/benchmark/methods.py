@@ -1,4 +1,4 @@
-"""The timed methods: value and gradient of one query, by sinkprop and by other packages."""
+"""The timed methods: the objective and its gradient for one query, by sinkprop and other packages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def available_methods(peers: bool) -> tuple[tuple[Method, ...], tuple[Absence, .
             continue
         try:
             methods.append(load(name))
-        except Exception as error:  # an import may fail in any way; the failure is reported
+        except Exception as error:  # an import may raise any error, which is reported
             failed.append(Absence(name, one_line(error)))
     return tuple(methods), tuple(absent), tuple(failed)
 
@@ -66,7 +66,7 @@ def available_methods(peers: bool) -> tuple[tuple[Method, ...], tuple[Absence, .
 def our_evaluation(
     relaxation: Relaxation, *, n_iter: float = N_ITER, epsilon: float = EPSILON
 ) -> Callable[[Query], Evaluation]:
-    """A function from a query to sinkprop's evaluation of value and gradient, on one thread."""
+    """A function from a query to its timed evaluation: expected gain and gradient by sinkprop, one thread."""
 
     def start(query: Query) -> Evaluation:
         return lambda: sinkprop.expected_gain(
@@ -90,7 +90,7 @@ def torch_sinkprop(
     n_iter: float = N_ITER,
     epsilon: float = EPSILON,
 ) -> Callable[[], tuple[float, Any]]:
-    """Value and gradient by torch's automatic differentiation through the dense matrices, in float64.
+    """A function that computes expected gain and gradient by torch autograd through dense float64 matrices.
 
     This is the straightforward implementation: build the matrix, normalize columns and rows `n_iter` times,
     and call `backward`. Gains and discounts are computed beforehand, outside the timed function.
@@ -98,7 +98,7 @@ def torch_sinkprop(
     import torch
 
     D = torch.tensor(GAIN.discounts(len(labels)).copy())
-    G = torch.tensor(reference.gain_matrix(labels, GAIN)[:, 0])  # G D(1), and D(1) = 1
+    G = torch.tensor(reference.gain_matrix(labels, GAIN)[:, 0])  # the first column is G D(1), and D(1) = 1
     u = torch.arange(1, len(labels), dtype=torch.float64) / len(labels)
 
     def matrix(x: Any) -> Any:
@@ -188,7 +188,7 @@ _PEERS: tuple[tuple[str, str, Callable[[str], Method]], ...] = (
 
 @contextlib.contextmanager
 def _torchvision_stub() -> Iterator[None]:
-    """Provide a stub of torchvision if it is not installed: allRank imports a name its losses never use."""
+    """Provide a stub of torchvision if it is not installed: allRank imports it, but does not need it here."""
     if importlib.util.find_spec("torchvision") is not None:
         yield
         return
@@ -206,7 +206,7 @@ def _torchvision_stub() -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch, if loaded, on one thread, with denormal numbers flushed to 0, which makes it faster."""
+    """Context in which torch, if loaded, uses one thread and flushes denormal numbers to 0 for speed."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield

@@ -17,7 +17,7 @@ _OTHERS = ("#C24E00", "#C2508F", "#99224F", "#8F6A00", "#666666")
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of the plot: sizes n in increasing order and their times t in microseconds."""
+    """A line of the plot: increasing numbers n of documents, and times t in microseconds."""
 
     name: str
     color: str
@@ -26,7 +26,7 @@ class _Line:
 
 
 def plot(report: Report, path: Path) -> None:
-    """Draw time against n on log scales, each line labeled at its end."""
+    """Draw time against the number n of documents on log scales, each line labeled at its end."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
@@ -67,7 +67,7 @@ def plot(report: Report, path: Path) -> None:
 
 
 def _draw_guides(axes: Any, lines: list[_Line]) -> None:
-    """Draw thin lines of slope 1 above the end of the first line and of slope 2 above the slowest one."""
+    """Draw guide lines: slope 1 above the end of the first line, slope 2 above that of the slowest method."""
     slowest = max(lines, key=lambda line: line.t[-1] / line.n[-1])
     for slope, line in ((1, lines[0]), (2, slowest)):
         if len(line.n) < 2:
@@ -107,7 +107,9 @@ def _label_ends(axes: Any, lines: list[_Line]) -> None:
 
 
 def _spread(heights: list[float], apart: float) -> list[float]:
-    """Increasing heights, moved as little as needed to be `apart`; overlapping runs keep their mean.
+    """Increasing heights of labels, moved so that they are at least `apart`.
+
+    Labels that would overlap are spread evenly about their mean.
 
     >>> _spread([0.0, 0.0, 5.0], 1.0)
     [-0.5, 0.5, 5.0]

@@ -87,8 +87,8 @@ class Method:
     """A method that computes a value and its gradient for one query.
 
     name        Name in tables.
-    start       Function from a query to the timed evaluation. It prepares arrays and nothing else.
-    order       The time grows at most like n^order.
+    start       Function that prepares the arrays of a query and returns the evaluation to be timed.
+    order       The time for n documents grows at most like n^order.
     pair_bytes  Peak memory in bytes for each of the n^2 pairs of documents.
     """
 
@@ -108,7 +108,7 @@ class Absence:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one evaluation; None if it was not measured, for the given `reason`."""
+    """Time of one evaluation of n documents by a method; if `seconds` is None, `reason` says why."""
 
     method: str
     n: int
@@ -118,7 +118,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Largest differences of gradients, relative to the largest entry; None if dense would take too long."""
+    """Largest difference between two gradients of a query of n documents, relative to the largest entry.
+
+    The gradients come from the fast method, the exact method and the dense reference. None if the dense
+    reference would take too long.
+    """
 
     n: int
     fast_to_exact: float
@@ -136,7 +140,7 @@ class Figure:
     direction  Whether the target is a lower or an upper limit.
     unit       Unit of both values.
     note       Explanation, or the reason why it was not measured.
-    busy       Number of processors that other processes used meanwhile; None if unknown.
+    busy       Number of processors that other processes used during the measurement; None if unknown.
     """
 
     name: str
@@ -168,7 +172,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Report:
-    """Results of one run. `busy` is the number of processors that other processes used meanwhile."""
+    """Results of one run. `busy` is the number of processors that other processes used during the run."""
 
     machine: Machine
     methods: tuple[str, ...]
@@ -181,11 +185,11 @@ class Report:
     busy: float | None
 
     def seconds(self, method: str, n: int) -> float | None:
-        """The time of a method at a size; None if it was not measured."""
+        """The time of a method for n documents; None if it was not measured."""
         return next((t.seconds for t in self.timings if (t.method, t.n) == (method, n)), None)
 
     def slowdown(self, method: str, n: int) -> float | None:
-        """The time of a method divided by that of the method `OURS` at the same size."""
+        """The time of a method for n documents, divided by that of `OURS`; None if one was not measured."""
         theirs, ours = self.seconds(method, n), self.seconds(OURS, n)
         return None if theirs is None or ours is None else theirs / ours
 
@@ -199,7 +203,7 @@ def as_record(report: Report) -> dict[str, Any]:
 
 
 def random_query(n: int, seed: int = 0) -> Query:
-    """A query of n documents with normal scores and labels from 0 to 4, the same for the same seed."""
+    """A query of n documents with normally distributed scores and labels from 0 to 4."""
     rng = np.random.default_rng(seed)
     return Query(rng.normal(size=n), rng.integers(0, 5, n).astype(np.float64))
 

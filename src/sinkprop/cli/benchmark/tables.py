@@ -12,7 +12,7 @@ from sinkprop.common.console import print_columns
 if TYPE_CHECKING:
     from rich.console import Console
 
-_BUSY = 0.2  # processors used by other processes above which a warning is printed
+_BUSY = 0.2  # warn if other processes used more processors than this
 
 
 def print_report(console: Console, report: Report) -> None:
@@ -107,7 +107,8 @@ def _print_figures(console: Console, figures: Sequence[Figure], dash: str) -> No
             by_note.setdefault(f.note, []).append(f.name)
     for note, names in by_note.items():
         subject, _, reason = note.partition("; ") if note.startswith("not measured; ") else ("", "", note)
-        text = f"{subject.capitalize() or '; '.join(names)}: {reason}."  # the table shows which
+        # targets that were not measured are not named: the table marks them
+        text = f"{subject.capitalize() or '; '.join(names)}: {reason}."
         console.print(text, style="dim", markup=False)
     reached, measured_count = (
         sum(f.reached is True for f in figures),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sinkprop.cli.benchmark.records import ONCE, Budget, Evaluation, Method, Timing, one_line, random_query
 
-MEMORY = 2e9  # bytes above which a method is not measured
+MEMORY = 2e9  # methods that need more bytes than this are not measured
 
 
 def best_time(evaluate: Evaluation, budget: Budget) -> float:
@@ -25,7 +25,10 @@ def best_time(evaluate: Evaluation, budget: Budget) -> float:
 
 
 def time_ratio(above: Evaluation, below: Evaluation, budget: Budget, rounds: int = 3) -> float:
-    """Time of `above` divided by time of `below`. Rounds alternate, so that a slower machine affects both."""
+    """Time of `above` divided by time of `below`.
+
+    The two are timed in turn, `rounds` times, so that other load on the machine affects both.
+    """
     above()  # first evaluations are slow: caches, memory pages, lazy imports
     below()
     times = [(best_time(above, budget), best_time(below, budget)) for _ in range(rounds)]
@@ -33,7 +36,10 @@ def time_ratio(above: Evaluation, below: Evaluation, budget: Budget, rounds: int
 
 
 def time_method(method: Method, n: int, before: list[Timing], budget: Budget) -> Timing:
-    """Time a method at n, unless it would take too much memory or, estimated from smaller sizes, too long."""
+    """Time a method on n documents, unless it would need too much memory or time.
+
+    The time is estimated from `before`, the timings of smaller queries.
+    """
     if method.pair_bytes * n * n > MEMORY:
         return Timing(method.name, n, None, f"over {MEMORY / 1e9:.0f} GB of memory")
     known = [(t.n, t.seconds) for t in before if t.seconds is not None]
@@ -43,22 +49,23 @@ def time_method(method: Method, n: int, before: list[Timing], budget: Budget) ->
         if not _within(method, n, known, budget.patience):
             return Timing(method.name, n, None, f"over {budget.patience:g} s")
         return Timing(method.name, n, _time_at(method, n, budget))
-    except Exception as error:  # another package may fail in any way; it is reported
+    except Exception as error:  # another package may raise any error, which is reported
         return Timing(method.name, n, None, f"failed at n = {n}: {one_line(error)}")
 
 
 def second_look(method: Method, timing: Timing, budget: Budget) -> Timing:
-    """Time once more and keep the better time, since another process may have disturbed the first."""
+    """Time a method again and keep the shorter time, since another process may have disturbed the first."""
     if timing.seconds is None or timing.seconds > max(budget.seconds, 0.2):
         return timing
     return replace(timing, seconds=min(timing.seconds, _time_at(method, timing.n, budget)))
 
 
 def _within(method: Method, n: int, known: list[tuple[int, float]], patience: float) -> bool:
-    """Whether an evaluation at n takes at most `patience` seconds, estimated from the last known size.
+    """Whether evaluating n documents takes at most `patience` seconds, estimated from smaller queries.
 
-    A short evaluation is mostly overhead and says little, so sizes in between are timed first if they stay
-    within `patience` themselves.
+    `known` has (number of documents, seconds) of smaller queries. A short evaluation is mostly overhead, so
+    the estimate from a small query may be too high. If it exceeds `patience`, queries of sizes in between are
+    timed, as long as these take less than `patience`.
     """
     m, seconds = known[-1] if known else (50, 0.0)
     if not known and n > m and method.order > 1:
@@ -73,5 +80,5 @@ def _within(method: Method, n: int, known: list[tuple[int, float]], patience: fl
 
 def _time_at(method: Method, n: int, budget: Budget) -> float:
     evaluate = method.start(random_query(n))
-    evaluate()  # not counted, as in `time_ratio`
+    evaluate()  # not timed: the first evaluation is slow
     return best_time(evaluate, budget)
