@@ -71,7 +71,7 @@ def test_it_saves_the_model_that_python_would(files, tmp_path, run):
     assert 1 < direct.n_trees_ < 20
     assert re.search(rf"^Model +expected ndcg@5, {direct.n_trees_} trees *$", out, re.MULTILINE)
     assert re.search(rf"^Chosen +round {direct.best_iteration_} of 20 *$", out, re.MULTILINE)
-    assert re.search(r"^by +expected ndcg@5, 30 validation queries *$", out, re.MULTILINE)
+    assert re.search(r"^Chosen by +expected ndcg@5, 30 validation queries *$", out, re.MULTILINE)
     means = re.findall(r"^boosted +([\d. ]+)$", out, re.MULTILINE)[0].split()
     expected = [direct.score(X, y, qid=qid), direct.score(Xv, yv, qid=qv)]
     assert means == [f"{value:.4f}" for value in expected]
@@ -116,11 +116,11 @@ def test_defaults_are_the_rankers(files, tmp_path, run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--method", "boosted", "--penalty", "1e-3"], "--penalty is an option of --method sinkprop."),
-        (["--method", "boosted", "--normalization", "query"], "--normalization is an option of --method"),
-        (["--method", "boosted", "--checkpoint", "c"], "--checkpoint is an option of --method sinkprop."),
-        (["--trees", "5"], "--trees is an option of --method boosted."),
-        (["--method", "regression", "--leaves", "5"], "--leaves is an option of --method boosted."),
+        (["--method", "boosted", "--penalty", "1e-3"], "--penalty applies only to --method sinkprop."),
+        (["--method", "boosted", "--normalization", "query"], "--normalization applies only to --method"),
+        (["--method", "boosted", "--checkpoint", "c"], "--checkpoint applies only to --method sinkprop."),
+        (["--trees", "5"], "--trees applies only to --method boosted."),
+        (["--method", "regression", "--leaves", "5"], "--leaves applies only to --method boosted."),
         (["--method", "boosted", "--trees", "0"], "0 is not in the range"),
         (["--method", "boosted", "--leaves", "1"], "1 is not in the range"),
         (["--method", "boosted", "--rate", "0"], "0"),

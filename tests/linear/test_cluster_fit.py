@@ -253,7 +253,7 @@ def test_the_command_line(client, stored, folder, tmp_path, capsys):
         capsys, "train", stored.path, "--model", models[0], "--method", "regression", "--cluster", 2
     )
     assert (code, out) == (2, "")
-    assert "--cluster is an option of --method sinkprop or boosted" in err
+    assert "--cluster applies only to --method sinkprop or boosted" in err
     code, _, err = run(capsys, "train", stored.path, "--model", models[0], "--cluster", "two")
     assert code == 2
     assert "'two' is neither an address" in err

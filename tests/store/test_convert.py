@@ -706,7 +706,7 @@ def test_the_command_converts_and_says_what_it_made(
     out = tmp_path / "a.queries"
     status, said, error = program(capsys, "convert", text_file, "-o", out)
     assert (status, error) == (0, "")
-    assert "110 documents of 20 queries, 6 features, at most 9 documents a query" in said
+    assert "110 documents in 20 queries, 6 features, at most 9 documents per query" in said
     same(open_queries(out), sinkprop.load_letor(text_file, dtype=np.float32))
     status, said, error = program(capsys, "convert", text_file, "-o", out)
     assert (status, said) == (1, "")
@@ -718,9 +718,9 @@ def test_the_command_converts_and_says_what_it_made(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--qid-column", "q"], "--qid-column is for CSV and Parquet"),
-        (["--from", "csv", "--null", "0"], "--null is for LETOR text"),
-        (["--unlabeled"], "--unlabeled is for CSV and Parquet"),
+        (["--qid-column", "q"], "--qid-column applies only to CSV and Parquet"),
+        (["--from", "csv", "--null", "0"], "--null applies only to LETOR text"),
+        (["--unlabeled"], "--unlabeled applies only to CSV and Parquet"),
         (["--n-features", "2"], "is past the last of --n-features 2"),
     ],
 )

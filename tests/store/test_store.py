@@ -525,7 +525,7 @@ def test_a_damaged_or_unfit_set_is_one_line_of_the_command(
 ) -> None:
     status, out, error = program(capsys, "predict", model, numbered, "--n-features", 4)
     assert (status, out) == (2, "")
-    assert "--n-features says how a file is read" in error
+    assert "--n-features applies only to files" in error
     status, out, error = program(capsys, "evaluate", tmp_path, "--model", model)
     assert status == 2
     assert "is a folder, and not a stored set" in error
