@@ -10,7 +10,7 @@
 namespace sinkprop {
 namespace {
 
-// Calls work(q, query, settings, plan, scratch, kernels) for every query
+// Calls work(q, query, settings, plan, scratch, kernels) for every query q of the batch
 template <class Work>
 void each_query(const Batch& batch, Settings settings, int n_threads, Work&& work) {
     const Kernels& kernels = kernels_in_use();
@@ -24,12 +24,13 @@ void each_query(const Batch& batch, Settings settings, int n_threads, Work&& wor
     });
 }
 
-// Calls work(q, query, its weight, its rows, scratch) for every query; scratch has 3 (n + slack) doubles.
+// Calls work(q, query, its weight, its rows, scratch) for every query q of the batch. The scratch of a query of n
+// documents has 3 (n + PairQuery::slack) doubles.
 template <class Work>
 void each_pair_query(const PairBatch& batch, int n_threads, Work&& work) {
     const std::size_t total = batch.offsets[batch.n_queries];
     const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
-    // about ten thousand pairs at a time
+    // a thread takes queries with about ten thousand pairs of documents at a time
     const std::size_t piece = std::max<std::size_t>(1, 20000 / (per_query * per_query));
     in_parallel(batch.n_queries, piece, n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();

@@ -1,4 +1,5 @@
-// Many queries in one call: grouping, sorting, threads, the ideal gain. No mathematics of the relaxations here.
+// Functions that process many queries in one call: they group, sort, start threads and compute ideal gains. The
+// relaxations themselves are computed in kernels/.
 #pragma once
 
 #include <cmath>
@@ -9,16 +10,17 @@
 
 namespace sinkprop {
 
-// Row indices and query boundaries; `rows` is null if the queries are consecutive in the caller's arrays.
+// Q queries with N documents in total. The i-th document of query q is in row rows[offsets[q] + i] of the caller's
+// arrays; if `rows` is null, it is in row offsets[q] + i.
 struct Batch {
-    const double* scores;         // (N, width)
-    const std::int64_t* offsets;  // (Q + 1,)
+    const double* scores;         // (N, width); width is 2 for a partitioned measure, otherwise 1
+    const std::int64_t* offsets;  // (Q + 1,), from 0 to N
     const std::int64_t* rows;     // (N,) or null
-    std::size_t n_queries;
-    const double* gains;          // (N,) g_j, or labels r_j where g = 2^r - 1; null for a projection
+    std::size_t n_queries;        // Q
+    const double* gains;          // (N,) gain g_j of each document, or its label r_j with g_j = 2^r_j - 1, or null
     bool exponential;             // whether `gains` holds labels
-    const std::int32_t* classes;  // (N,) or null
-    const double* D;              // (n_classes, stride)
+    const std::int32_t* classes;  // (N,) row of D for each document; null if there is one class, or for a projection
+    const double* D;              // (n_classes, stride) D[c, k]: weight of rank k for documents of class c
     std::size_t n_classes, stride;
 
     // The row of the i-th document of query q
@@ -28,36 +30,39 @@ struct Batch {
     }
 };
 
-// per_query (Q,): the expected gain of each query, divided by its ideal if `normalize`; gradient (N, width) of `factor`
-// times their sum.
+// per_query (Q,): expected gain of each query, divided by the query's ideal gain if `normalize`.
+// gradient (N, width): gradient of `factor` times the sum of these values with respect to the scores.
 void expected_gain(const Batch&, const Settings&, bool normalize, double factor, int n_threads, double* per_query,
                    double* gradient);
 
-// The loss of boosted trees. The expected gain is the mean over widths of the Laplace kernel, and its derivative is the
-// mean over the orders of tied documents (ties.hpp). A document's curvature is the absolute value of its derivative; a
-// share `blend` of it is replaced by the mean over the query.
+// The loss of boosted trees: minus the expected gain, averaged over several widths of the Laplace kernel. Its
+// derivatives are averaged over all orders of tied documents (ties.hpp). The curvature of a document, which takes the
+// place of a second derivative, is (1 - blend) * |d| + blend * (mean of |d| over the query), where d is a document's
+// derivative.
 struct TreeLoss {
-    const double* widths;  // (n_widths,)
+    const double* widths;  // (n_widths,) widths of the Laplace kernel
     std::size_t n_widths;
     double blend;
-    double noise;  // standard deviation of the noise on every score, which is another for other scores
-    std::uint64_t seed;
+    double noise;        // standard deviation of the noise that is added to every score; 0 for none
+    std::uint64_t seed;  // of the noise, which also depends on the query's index and on all of its scores
 };
 
-// per_query as above; gradient and hessian (N,): the derivative of minus the sum over queries of weight times gain, and
-// the curvature, not below `least`
+// per_query (Q,): as in expected_gain.
+// gradient (N,): derivatives of minus the sum over queries of query weight times expected gain.
+// hessian (N,): curvatures (see TreeLoss) times the query weight, raised to `least` where they are smaller.
 void tree_derivatives(const Batch&, const Settings&, const TreeLoss&, bool normalize, const double* query_weight,
                       float least, int n_threads, double* per_query, float* gradient, float* hessian);
 
-// out (N, n_classes) = sum_k Pi[j, k] D[c, k]
+// out (N, n_classes): out[j, c] = sum_k Pi[j, k] D[c, k], where Pi[j, k] is the probability that document j has rank k
 void project(const Batch&, const Settings&, int n_threads, double* out);
 
-// per_query (Q,): ListNet's loss over the first k places of each query; `batch.gains` are the scores of the target.
-// gradient (N,): that of the mean over queries.
+// per_query (Q,): ListNet's loss of each query over the first k ranks; `batch.gains` holds the target's scores.
+// gradient (N,): gradient of the mean loss over queries with respect to the scores.
 void listnet(const Batch&, int k, int n_threads, double* per_query, double* gradient);
 
-// Queries for a loss of pairs: document i of query q is rows[offsets[q] + i], in decreasing order of the labels, and
-// lower[offsets[q] + i] counts from the query's first document.
+// Q queries with N documents in total, for a loss over pairs of documents. The i-th document of query q in decreasing
+// order of labels is in row rows[offsets[q] + i] of the caller's arrays. lower[offsets[q] + i] is the position, in the
+// same order, of the query's first document with a lower label.
 struct PairBatch {
     const double* scores;                        // (N,)
     const std::int64_t *offsets, *rows, *lower;  // (Q + 1,), (N,), (N,)
@@ -65,10 +70,11 @@ struct PairBatch {
     const double *sample_weight, *query_weight;  // (N,), (Q,), or null if every weight is 1
 };
 
-// per_query (Q,) the pairwise logistic loss of each query times its weight
+// per_query (Q,): pairwise logistic loss of each query, times the query's weight
 void pairwise_loss(const PairBatch&, int n_threads, double* per_query);
 
-// gradient and hessian (N,): first and second derivatives of the sum over queries with respect to each score
+// gradient and hessian (N,): first and second derivatives, with respect to each score, of the sum of the weighted
+// pairwise losses of all queries
 void pairwise_derivatives(const PairBatch&, int n_threads, double* gradient, double* hessian);
 
 // 2^label - 1, for 0 <= label < 960: below 2^960 no sum of gains overflows.
@@ -77,7 +83,8 @@ inline double exponential_gain(double label) {
     return label == whole && whole < 63 ? double((std::int64_t(1) << whole) - 1) : std::exp2(label) - 1;
 }
 
-// Documents by decreasing score, ties in the given order; `sorted` receives the scores.
+// Sorts documents by decreasing score, with tied documents in the given order: writes their indices to `order` and
+// their scores to `sorted`.
 void sort_descending(const double* scores, std::size_t n, std::size_t* order, double* sorted);
 
 }  // namespace sinkprop

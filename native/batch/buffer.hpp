@@ -12,8 +12,8 @@
 
 namespace sinkprop {
 
-// Scratch memory, 64-byte aligned, that can grow; its contents are not copied then. Large buffers ask for huge pages,
-// which cause far fewer page faults.
+// Scratch memory, aligned to 64 bytes. It grows on demand, and growing discards its contents. Large buffers ask for
+// huge pages, which cause far fewer page faults.
 class Buffer {
   public:
     Buffer() = default;

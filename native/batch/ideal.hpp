@@ -9,20 +9,22 @@
 
 namespace sinkprop {
 
-// sum_k g_(k) D(k) for the gains of a query in decreasing order: the value of the best ranking
+// The gain of a query's best ranking: sum_k g_(k) D(k), for the gains g_(1) >= g_(2) >= ... and the discounts D(k) of
+// the ranks
 class Ideal {
   public:
     explicit Ideal(const double* D, std::size_t n) : cumulative_(n + 1) {
         for (std::size_t k = 0; k < n; ++k) cumulative_[k + 1] = cumulative_[k] + D[k];
     }
 
-    // For n gains in any order
+    // Ideal gain of n documents, whose gains may have any order
     double operator()(const double* gains, std::size_t n) const {
-        // There are usually few distinct gains: count each of them and sum over its ranks at once. Many are sorted.
+        // Usually there are few distinct gains. Then the documents of each gain are counted, and the discounts of their
+        // ranks are one difference of cumulative sums. More than `most` distinct gains are sorted instead.
         constexpr std::size_t most = 32, slots = 4 * most;
         double values[most];
         std::size_t counts[most], distinct = 0;
-        std::uint8_t slot[slots] = {};  // 1 + number of the value
+        std::uint8_t slot[slots] = {};  // hash table: 1 + index of the gain in `values`, or 0 if the slot is empty
         for (std::size_t i = 0; i < n; ++i) {
             const double g = gains[i];
             std::uint64_t bits;

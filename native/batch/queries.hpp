@@ -12,11 +12,11 @@
 
 namespace sinkprop {
 
-// A thread's memory for one query at a time
+// Memory of one thread, which it uses for one query at a time
 struct Workspace {
     Buffer index, scores, gains, scratch, sorting, ties;
     std::vector<std::size_t> present;
-    std::vector<std::int32_t> classes, local;  // local: number of a class within the query, -1 if absent
+    std::vector<std::int32_t> classes, local;  // local: index in `present` of each class of the batch, -1 if absent
     void shrink() {
         for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &ties}) b->shrink();
     }
@@ -37,16 +37,16 @@ inline std::size_t longest(const Batch& batch) {
     return n;
 }
 
-// Number of queries per piece of work. Starting a thread is worth it for some thousand documents; pieces are small
-// enough to share the work evenly.
+// Number of queries that a thread takes at a time. They have about a thousand documents: enough to be worth starting a
+// thread, and few enough to share the work evenly.
 inline std::size_t piece_of(const Batch& batch) {
     const std::size_t total = batch.offsets[batch.n_queries];
     const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
     return std::max<std::size_t>(1, 1000 / per_query);
 }
 
-// The query's documents in the order that the kernels need: by decreasing score, or as given for a partitioned measure.
-// noise(i) is added to the score of the i-th document.
+// Puts the documents of query q into the order that the kernels need: by decreasing score, or as given for a
+// partitioned measure. noise(i) is added to the score of the i-th document before sorting.
 template <class Added>
 Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w, const Added& noise) {
     const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin, width = settings.width();
@@ -68,7 +68,8 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
             prefetch(batch.gains, rows, i + 16, n);
             gains[i] = batch.exponential ? exponential_gain(batch.gains[rows[i]]) : batch.gains[rows[i]];
         }
-    // A gain by table needs one product for each class of labels in the query; a projection needs all classes.
+    // If the weights of the ranks depend on a document's class, the kernels compute one matrix product per class that
+    // occurs in the query. A projection needs all classes.
     w.present.clear();
     if (batch.classes && batch.n_classes > 1) {
         w.local.resize(batch.n_classes, -1);
@@ -88,7 +89,8 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
     return {n, scores, rows, gains, 1, w.classes.data(), batch.D, w.present.data(), w.present.size(), batch.stride};
 }
 
-// Calls work(q, query, workspace) for every query, with noise_of(q) added to its scores
+// Calls work(q, query, workspace) for every query q of the batch. noise_of(q)(i) is added to the score of its i-th
+// document.
 template <class NoiseOf, class Work>
 void each_arranged(const Batch& batch, const Settings& settings, int n_threads, NoiseOf&& noise_of, Work&& work) {
     const bool cubic = settings.relaxation == Relaxation::rank_binomial;

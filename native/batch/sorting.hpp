@@ -1,4 +1,4 @@
-// Rows by decreasing score.
+// Sorting of rows by decreasing score.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,13 @@ inline void insertion_sort(Item* first, std::size_t n) {
     }
 }
 
-// Stable sort by decreasing score, into `out` (`items` is scratch afterwards). Scores are distributed over buckets of
-// equal width; a large bucket is distributed again, and an insertion sort does the rest. Linear time for a roughly
-// smooth distribution of scores, n log n in the worst case.
+// Stable sort of `items` by decreasing score into `out`; `items` is overwritten. Scores are distributed over buckets of
+// equal width, and the scores of a large bucket over smaller buckets. An insertion sort then orders the documents
+// within the buckets. Takes linear time for a roughly smooth distribution of scores, n log n in the worst case.
 inline void bucket_sort(Item* items, Item* out, std::size_t n, double top, double bottom, int depth,
                         std::vector<std::uint32_t>& count) {
     constexpr std::size_t full = 24;
-    // Few enough buckets that their ends stay in the cache
+    // Few enough buckets that their positions in `out` stay in the cache
     const std::size_t buckets = std::min<std::size_t>(n, 4096);
     const double scale = double(buckets - 1) / (top - bottom);
     if (n <= full || depth > 6 || !(scale > 0) || !std::isfinite(scale)) {
@@ -48,7 +48,7 @@ inline void bucket_sort(Item* items, Item* out, std::size_t n, double top, doubl
     for (std::size_t i = 0; i < n; ++i) ++count[base + bucket(items[i].score) + 1];
     for (std::size_t b = 0; b < buckets; ++b) count[base + b + 1] += count[base + b];
     for (std::size_t i = 0; i < n; ++i) out[count[base + bucket(items[i].score)]++] = items[i];
-    // count[b] is now the end of bucket b
+    // count[base + b] is now the end of bucket b in `out`
     for (std::size_t b = 0, begin = 0; b < buckets; ++b) {
         const std::size_t end = count[base + b];
         if (end - begin > full) {
@@ -66,7 +66,8 @@ inline void bucket_sort(Item* items, Item* out, std::size_t n, double top, doubl
     if (depth == 0) insertion_sort(out, n);
 }
 
-// scores[i] = score(i) and rows[i] = row(i) for i < n, by decreasing score, ties in the order of i
+// Writes score(i) and row(i) for all i < n to `scores` and `rows`, sorted by decreasing score, with ties in the order
+// of i
 template <class Score, class Row>
 void sort_rows(std::size_t n, Score score, Row row, Buffer& buffer, double* scores, std::size_t* rows) {
     if (n > SIZE_MAX / (2 * sizeof(Item))) throw std::bad_alloc();

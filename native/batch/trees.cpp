@@ -14,7 +14,8 @@ namespace sinkprop {
 namespace {
 
 // Noise that is added to the scores of the q-th query: nearly normal, with the given standard deviation. It is a
-// function of the scores and the seed; if one bit of any score changes, all of the query's noise changes.
+// function of the seed, of q and of the query's scores; if one bit of any score changes, all of the query's noise
+// changes.
 class Noise {
   public:
     Noise(const Batch& batch, std::size_t q, double deviation, std::uint64_t seed) : scale_(0) {
@@ -25,7 +26,7 @@ class Noise {
         const std::size_t n = std::size_t(batch.offsets[q + 1] - batch.offsets[q]);
         for (std::size_t i = 0; i < n; ++i) {
             std::uint64_t bits;
-            const double score = batch.scores[batch.row(q, i)] + 0.0;  // turns -0 into 0
+            const double score = batch.scores[batch.row(q, i)] + 0.0;  // turns -0 into 0: the bits are equal, too
             std::memcpy(&bits, &score, sizeof bits);
             key_ = (key_ ^ bits) * 0x9E3779B97F4A7C15u;
             key_ ^= key_ >> 29;
@@ -40,7 +41,7 @@ class Noise {
     }
 
   private:
-    // Steele, Lea and Flood's splitmix64
+    // One step of the random number generator splitmix64 of Steele, Lea and Flood
     static std::uint64_t mixed(std::uint64_t z) {
         z += 0x9E3779B97F4A7C15u;
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -51,10 +52,13 @@ class Noise {
     std::uint64_t key_ = 0;
 };
 
-// The ties of a query, and the derivatives that are computed for them
+// The n ties of a query, and derivatives of its expected gain:
+//   total  (n,)            sum of the derivatives of a tie's documents
+//   own    (n_classes, n)  slope of a document's derivative as a function of the document's gain
+//   slope  (documents,)    derivative of each document
 struct TieSpace {
     Ties ties;
-    double *total, *own, *slope;  // (n,), (n_classes, n), (documents,)
+    double *total, *own, *slope;
 };
 
 TieSpace find_ties(const Query& query, Workspace& w) {
@@ -92,9 +96,9 @@ TieSpace find_ties(const Query& query, Workspace& w) {
     return {{m, C, scores, count, gains, D, spread}, total, own, slope};
 }
 
-// Distributes the derivatives of the ties to their documents: slope (documents,). If all documents have the same gain,
-// their derivatives are 0: no order is better than another, and the small derivatives that an incomplete normalization
-// leaves are errors.
+// Computes `slope`, the derivative of each document, from `total` and `own` of its tie. If all documents have the same
+// gain, their derivatives are set to 0: no order is better than another, and the small derivatives that an incomplete
+// Sinkhorn normalization leaves are errors.
 void distribute(const Query& query, const TieSpace& s) {
     const std::size_t m = s.ties.n, C = query.n_classes;
     const double* last = query.gains + query.n;

@@ -26,7 +26,8 @@ auto data_or_null(const std::optional<A>& array) {
     return array ? array->data() : nullptr;
 }
 
-// Checks the size of an output array: with another size the function would write past its end, or not fill it.
+// Throws unless an array has the expected size. With an output array of another size, a bound function would write past
+// its end, or not fill it.
 inline void require_size(const char* name, std::size_t size, std::size_t expected) {
     if (size == expected) return;
     throw nb::type_error(

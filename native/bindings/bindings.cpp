@@ -1,4 +1,5 @@
-// The Python module sinkprop._native: array arguments in, plain calls to batch.hpp. Python makes the error messages.
+// The Python module sinkprop._native: its functions pass NumPy arrays to the functions of batch.hpp. Messages about
+// invalid values are made in Python.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -11,8 +12,8 @@
 #include "batch/batch.hpp"
 #include "batch/dispatch.hpp"
 
-void bind_letor(nb::module_&);     // letor.cpp
-void bind_row_sums(nb::module_&);  // row_sums.cpp
+void bind_letor(nb::module_&);     // defined in letor.cpp
+void bind_row_sums(nb::module_&);  // defined in row_sums.cpp
 
 namespace {
 
@@ -33,7 +34,7 @@ sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int h
     return settings;
 }
 
-// Queries whose documents have scores only
+// A batch of queries whose documents have scores but no gains
 sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Rows& rows) {
     sinkprop::Batch batch = {};
     batch.scores = scores;
@@ -43,7 +44,8 @@ sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Row
     return batch;
 }
 
-// Queries with a gain: its value or the label of each document, and the weights (n_classes, ranks)
+// A batch of queries with a gain. `gains` holds each document's gain, or its label if `exponential`; `discounts`
+// (n_classes, ranks) holds the weights of the ranks for each class of documents.
 sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Rows& rows, const Vector& gains,
                            bool exponential, const Classes& classes, const Matrix& discounts) {
     sinkprop::Batch batch = make_batch(scores, offsets, rows);
@@ -78,8 +80,8 @@ void exponential_gains(const Vector& labels, Doubles gains) {
         gains.data()[i] = sinkprop::exponential_gain(labels.data()[i]);
 }
 
-// The positions where a new value begins in a sequence of query ids, and its end; whether the values only increase; the
-// length of the longest run
+// Finds the runs of equal values in a sequence of query ids. Returns the position where each run begins, followed by
+// the length of the sequence; whether the ids strictly increase from run to run; and the length of the longest run.
 nb::tuple runs(const Index& ids) {
     auto* starts = new std::vector<std::int64_t>;
     nb::capsule owner(starts, [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });
@@ -238,7 +240,7 @@ void bind_dispatch(nb::module_& m) {
 
 NB_MODULE(_native, m) {
     m.doc() = "Native kernels of sinkprop";
-    sinkprop::instruction_set();  // a wrong SINKPROP_ISA fails the import, not a later call
+    sinkprop::instruction_set();  // makes the import fail, not a later call, if SINKPROP_ISA is invalid
     bind_labels_and_queries(m);
     bind_objectives(m);
     bind_losses_of_rivals(m);

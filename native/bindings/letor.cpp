@@ -1,4 +1,5 @@
-// LETOR text in sinkprop._native: bytes in, arrays filled. Python makes the error messages.
+// Bindings of letor.hpp: functions that read the bytes of a LETOR text into arrays, and that write arrays as text.
+// Messages about faulty lines are made in Python.
 #include "letor/letor.hpp"
 
 #include <nanobind/stl/optional.h>

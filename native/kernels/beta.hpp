@@ -1,5 +1,6 @@
-// The beta distribution cut into bins: the masses of n equal bins of (0, 1), and their derivatives in log a and log b.
-// They are rows of the matrix A of docs/linear-time.md 7, for the one family without location and scale parameters.
+// Beta distributions with parameters a and b: the masses of n equal bins of (0, 1), and their derivatives with respect
+// to log a and log b. The masses of one document's distribution are a row of the matrix A of docs/linear-time.md 7.
+// Beta is the one family there without location and scale parameters.
 #pragma once
 
 #include <cmath>
@@ -21,13 +22,15 @@ inline double beta_parameter(double theta) {
     return std::exp(bounded(theta, log_beta_lower, log_beta_upper));
 }
 
-// Beta: integrals over the bins in z = logit(u), where the density u^a (1-u)^b / B(a, b) is smooth and bell-shaped. Its
-// logarithm has curvature (a + b) u (1 - u), which sets how far a Gauss-Legendre rule reaches. The nodes are chosen
-// once per query, for the largest a + b, and are stored in groups of 8: ln u, ln(1 - u), weight.
+// A Gauss-Legendre rule for integrals over the bins. The variable of integration is z = logit(u), in which the density
+// u^a (1-u)^b / B(a, b) is smooth and bell-shaped. Its logarithm has curvature (a + b) u (1 - u), which limits the
+// width of an interval that a rule integrates accurately; a wide bin is cut into several such intervals, the panels.
+// The nodes are chosen once per query, for the query's largest a + b. They are stored in groups of 8 nodes: 8 values of
+// ln u, then 8 of ln(1 - u), then 8 weights.
 struct GaussRule {
     std::size_t nodes;
-    double reach;       // widest panel, in units of 1 / sqrt(1 + (a + b) u (1 - u))
-    double x[6], w[6];  // the nodes below 0, as |x|; the others are symmetric
+    double reach;       // largest width of a panel, in units of 1 / sqrt(1 + (a + b) u (1 - u))
+    double x[6], w[6];  // |x| of the nodes x <= 0 in (-1, 1), and their weights; the other nodes are symmetric
 };
 constexpr GaussRule gauss_rules[] = {
     {2, 0.0062, {0.577350269189625765}, {1.0}},
@@ -49,9 +52,9 @@ constexpr GaussRule gauss_rules[] = {
       0.249147045813402785}},
 };
 constexpr int n_gauss_rules = sizeof gauss_rules / sizeof gauss_rules[0];
-constexpr double beta_cut = 40;  // beyond z = -40 the density is e^(a z) / B(a, b)
+constexpr double beta_cut = 40;  // below z = -40 the density is e^(a z) / B(a, b) to rounding
 
-// Node i of a rule on (lower, lower + 2 half)
+// Writes node i of a rule for the interval (lower, lower + 2 half) of z to position `lane` of a group
 inline void put_node(double* group, std::size_t lane, const GaussRule& rule, std::size_t i, double lower, double half) {
     const std::size_t at = 2 * i < rule.nodes ? i : rule.nodes - 1 - i;
     const double z = lower + half * (1 + (at == i ? -rule.x[at] : rule.x[at]));
@@ -61,9 +64,11 @@ inline void put_node(double* group, std::size_t lane, const GaussRule& rule, std
     group[16 + lane] = half * rule.w[at];
 }
 
-// The number of groups of nodes for n >= 2 bins and a + b <= total; if `nodes` is given, writes them, and n_groups:
-// first those of bin 0, from its upper edge down to z = -40, with one node per lane; then those of each 8 bins, with
-// one bin per lane. Bin n - 1 is bin 0 with a and b exchanged. Lanes without a node have weight 0.
+// Returns the number of groups of nodes for n >= 2 bins and a + b <= total. If `nodes` is not null, writes the groups
+// to it, and to n_groups how many groups there are for bin 0, for bins 0 .. 7, for bins 8 .. 15 and so on, in this
+// order. The groups for bin 0 cover z from its upper edge down to -40, and hold 8 nodes of that bin each. The other
+// groups hold one node of each of their 8 bins. Bins 0 and n - 1 have weight 0 there: bin n - 1 is computed as bin 0
+// with a and b exchanged. Unused positions of a group have weight 0, too.
 inline std::size_t beta_nodes(std::size_t n, double total, double* n_groups, double* nodes) {
     const double count = double(n);
     const auto bend = [&](double u) { return std::sqrt(1 + total * u * (1 - u)); };
@@ -85,7 +90,7 @@ inline std::size_t beta_nodes(std::size_t n, double total, double* n_groups, dou
         for (std::size_t k = first ? first : 1; k < first + 8 && k + 1 < n; ++k) {
             const double lower = double(k), upper = lower + 1;
             const double steepest = 2 * upper < count ? upper : 2 * lower > count ? lower : 0.5 * count;
-            // n / (k (n - k - 1)) is a little more than the width of the bin
+            // n / (k (n - k - 1)) is a little more than the width of bin k in z
             const double width = count / (lower * (count - upper)) * bend(steepest / count);
             if (width > widest) widest = width;
         }
@@ -110,18 +115,18 @@ inline std::size_t beta_nodes(std::size_t n, double total, double* n_groups, dou
 
 struct BetaBins {
     const double *n_groups, *nodes;
-    const double* corners;  // ln u, ln(1 - u) at u = 8 i / n
-    double threshold;       // bins where the density is below exp(threshold) of its maximum are left out
+    const double* corners;  // ln u and ln(1 - u) at u = 8 i / n, where every 8 bins end
+    double threshold;       // bins where the density is below exp(threshold) times its maximum are left out
 };
 
 struct BetaDensity {
-    double a, b, shift;  // exp(a ln u + b ln(1 - u) - shift) is 1 at its maximum, u = a / (a + b)
+    double a, b, shift;  // the density, up to a factor: exp(a ln u + b ln(1 - u) - shift), which is 1 at its maximum
     BetaDensity(double a_, double b_)
         : a(a_), b(b_), shift(a_ * std::log(a_ / (a_ + b_)) + b_ * std::log(b_ / (a_ + b_))) {}
     double exponent(double ln_u, double ln_1u) const { return a * ln_u + b * ln_1u - shift; }
 };
 
-// Integrals of a density, and of ln u and ln(1 - u) under it
+// Integrals over a bin of the density, of ln u times the density, and of ln(1 - u) times the density
 template <class Number>
 struct BetaIntegrals {
     Number mass, ln_u, ln_1u;
@@ -136,7 +141,7 @@ SINKPROP_INLINE void add_node(const BetaDensity& d, const double* node, BetaInte
     sums.ln_1u = fma(ln_1u, e, sums.ln_1u);
 }
 
-// Bin 0, with the tail below z = -40: the integrals of e^(a z) and z e^(a z)
+// Integrals over bin 0. Its part below z = -40 has closed forms, the integrals of e^(a z) and z e^(a z).
 inline BetaIntegrals<double> beta_end_bin(const BetaDensity& d, const BetaBins& bins) {
     BetaIntegrals<Lanes> sums[8 / W] = {};
     const double mode = std::log(d.a / (d.a + d.b));
@@ -155,8 +160,9 @@ inline BetaIntegrals<double> beta_end_bin(const BetaDensity& d, const BetaBins& 
     return result;
 }
 
-// Row of A, and of its derivatives with respect to log a and log b. With the integrals mass_k and ln_k over
-// bin k, A_k = mass_k / sum mass and dA_k / da = (ln_k - A_k sum ln) / sum mass: B(a, b) is never needed.
+// Computes one row of A, to which epsilon is added, and its derivatives `da` and `db` with respect to log a and log b.
+// Let mass_k be the integral of the density over bin k, and ln_k that of ln u times the density. Then
+// A_k = mass_k / sum mass and dA_k / da = (ln_k - A_k sum ln) / sum mass, so that B(a, b) is never needed.
 inline void beta_row(const double* theta, const BetaBins& bins, std::size_t n, std::size_t N, double epsilon,
                      double* SINKPROP_RESTRICT A, double* SINKPROP_RESTRICT da, double* SINKPROP_RESTRICT db) {
     const double a = beta_parameter(theta[0]), b = beta_parameter(theta[1]);
@@ -165,7 +171,7 @@ inline void beta_row(const double* theta, const BetaBins& bins, std::size_t n, s
     const double* node = bins.nodes + 24 * std::size_t(bins.n_groups[0]);
     for (std::size_t first = 0; first < N; first += 8) {
         const std::size_t groups = std::size_t(bins.n_groups[1 + first / 8]);
-        // the corner of the 8 bins that is nearest to the maximum
+        // the end of these 8 bins that is nearer to the density's maximum; 0 if the maximum lies within them
         const std::size_t corner = double(first) > mode ? first : double(first + 8) < mode ? first + 8 : 0;
         const double* at = bins.corners + corner / 4;
         BetaIntegrals<Lanes> sums[8 / W] = {};

@@ -1,13 +1,18 @@
 // Gaussian sums over a dense list: the operator for queries with many documents per width sigma.
 // docs/linear-time.md 3.3
 //
-// The sorted scores fall into cells of equal width. With a = the document's position in its cell, from -1 to 1,
-//   moments      M_b[r] = sum_(j in b) x_j a_j^r                   of every cell,
-//   expansions   L_c[s] = sum_b T_(c-b)[r, s] M_b[r]               from the cells within reach (cell_tables.hpp),
-//   products     (A x)_i = sum_s L_c[s] a_i^s,  (dA x)_i = -sum_s s L_c[s] a_i^(s-1) / (sqrt(2) sigma h).
-// L is all that must be kept to know (dA) x later.
-// The cost is about 3 P / W multiply-adds per document and product, and (2 reach + 1) P^2 per cell. Sums of
-// exponentials need a dozen per document, and read 64 bytes of decays.
+// The operator multiplies a vector x by the matrix A_ij = exp(-(y_i - y_j)^2 / (2 sigma^2)) of the sorted scores y, and
+// by its derivative (dA)_ij = unit * d(A_ij) / dy_i. The scores fall into cells of equal width 2 unit = 2 sqrt(2) sigma
+// h. Document i has the position a_i in its cell, from -1 at the upper end to 1 at the lower end. A product takes three
+// steps, with polynomials of P terms:
+//   moments      M_b[r] = sum_(j in b) x_j a_j^r                     of every cell b,
+//   expansions   L_c[s] = sum_b sum_r T_(c-b)[r, s] M_b[r]           of every cell c, from the cells b at most `reach`
+//                                                                    cells away, with the table T of cell_tables.hpp,
+//   products     (A x)_i = sum_s L_c[s] a_i^s,  (dA x)_i = -sum_s s L_c[s] a_i^(s-1)   for the documents i of cell c.
+// The expansions are stored, so that (dA) x can be computed later without another product.
+//
+// A product costs about 3 P / W vector multiply-adds per document, and (2 reach + 1) P^2 multiply-adds per cell. Sums
+// of exponentials (exponential_sums.hpp) need a dozen vector multiply-adds per document, and read 64 bytes of decays.
 #pragma once
 
 #include "cell_tables.hpp"
@@ -17,10 +22,10 @@ namespace sinkprop {
 namespace SINKPROP_ISA {
 
 struct Cell {
-    std::size_t first, count;     // documents
-    std::size_t begin, end;       // slots, end at a multiple of W
-    std::int64_t segment, index;  // cells of two segments do not interact
-    double origin, center;        // a = (origin - y) / unit - center
+    std::size_t first, count;     // index of its first document, and number of its documents
+    std::size_t begin, end;       // its slots, the positions in the padded vectors; `end` is a multiple of W
+    std::int64_t segment, index;  // its segment of the list, and its place there; different segments do not interact
+    double origin, center;        // a document with score y has the position a = (origin - y) / unit - center
 };
 
 template <int P>
@@ -29,14 +34,16 @@ struct GaussianCells {
     static constexpr double h = CellShape<P>::h;
 
     std::size_t n, size = 0, n_cells;
-    double unit;  // half a cell; dA carries this factor
-    double *mask, *place, *moments, *expansions,
-        *memory;  // memory: (T + 1, n_cells, S), the expansions of each product
+    double unit;  // half the width of a cell
+    // place (size,): the positions a of the documents; moments and expansions (n_cells, S): those of one product;
+    // memory (T + 1, n_cells, S): the expansions of T + 1 products
+    double *mask, *place, *moments, *expansions, *memory;
     Cell* cells;
     const double* table;
 
-    // With more cells than this, sums of exponentials are faster: a pair of cells costs as much time as 4.5 documents
-    // save, a single cell as much as 19 (benchmarks/crossover.py). Three cells are always allowed, for accuracy.
+    // Number of cells up to which this operator is faster than sums of exponentials for n documents: a pair of cells
+    // costs as much time as 4.5 documents save, and a single cell as much as 19 documents save
+    // (benchmarks/crossover.py). Three cells are always allowed, for accuracy.
     static constexpr std::size_t most_cells(std::size_t n) {
         std::size_t c = 3;
         while (c < 2 * reach + 1 && (9 * (c + 1) + 38) * (c + 1) <= 2 * n) ++c;
@@ -50,8 +57,9 @@ struct GaussianCells {
         return 2 * padded(n, n_cells) + n_cells * ((std::size_t(T) + 3) * S + sizeof(Cell) / sizeof(double));
     }
 
-    // The number of cells that sorted scores fall into, or `most` + 1 if there are more than `most`. Writes the cells
-    // to `cells` if that is not null.
+    // Returns the number of cells that the sorted scores y fall into, or `most` + 1 if there are more than `most`.
+    // Writes the cells to `cells` if that is not null. A segment is a run of documents without a gap of more than
+    // reach + 1 cells.
     static std::size_t lay_out(const double* y, std::size_t n, double sigma, std::size_t most, Cell* cells) {
         const double unit = half_cell(sigma), gap = 2 * (reach + 1) * unit;
         std::size_t count = 0;
@@ -59,10 +67,12 @@ struct GaussianCells {
         for (std::size_t first = 0, last; first < n; first = last + 1, ++segment) {
             last = first;
             while (last + 1 < n && y[last] - y[last + 1] <= gap) ++last;
-            // The cells are centered on the segment: with a single cell, odd terms then vanish exactly in the middle.
+            // The cells are centered on the segment. In a segment of one cell, a document in the middle then has the
+            // position a = 0, where all odd terms are exactly 0.
             const double origin = y[first], extent = (origin - y[last]) / (2 * unit);
-            if (!(extent < 1e15)) return most + 1;                           // the difference of the scores overflows
-            const double shift = double(std::int64_t(extent)) + 1 - extent;  // half-cells above the first document
+            if (!(extent < 1e15)) return most + 1;  // too many cells, or the difference of the scores overflowed
+            // distance of the first document from the top of its cell, in half-cells
+            const double shift = double(std::int64_t(extent)) + 1 - extent;
             for (std::size_t i = first; i <= last;) {
                 if (count == most) return most + 1;
                 const std::int64_t index = std::int64_t(((origin - y[i]) / unit + shift) / 2);
@@ -112,7 +122,7 @@ struct GaussianCells {
             for (std::size_t j = cells[c].begin + cells[c].count; j < cells[c].end; ++j) f(j);
     }
 
-    // M[r] += sum_j x_j a_j^r over `count` slots, terms r0 .. r0 + terms - 1
+    // Adds the moments sum_j x_j a_j^r of `count` slots j to M[r], for r = r0 .. r0 + terms - 1
     template <int r0, int terms>
     static SINKPROP_INLINE void add_moments(const double* x, const double* a, std::size_t count, double* M) {
         Lanes acc[terms];
@@ -140,10 +150,10 @@ struct GaussianCells {
         if constexpr (low < P) add_moments<low, P - low>(x, a, count, M);
     }
 
-    // L_c = sum_b T_(c-b) M_b over the cells b in [from, to)
+    // Writes the expansion of cell c, L_c[s] = sum_b sum_r T_(c-b)[r, s] M_b[r] over the cells b in [from, to), to L
     SINKPROP_INLINE void interact(std::size_t c, std::size_t from, std::size_t to, double* L) const {
         constexpr int registers = (P + W - 1) / W,
-                      sets = 4 * registers <= 12 ? 4 : 2;  // partial sums, to hide the latency of adding
+                      sets = 4 * registers <= 12 ? 4 : 2;  // independent sums, to hide the latency of additions
         static_assert(P % sets == 0, "terms are taken in sets");
         Lanes acc[sets][registers];
         for (int k = 0; k < sets; ++k)
@@ -171,7 +181,7 @@ struct GaussianCells {
         }
     }
 
-    // The expansions of A x, (n_cells, S), from the moments of x; sets the moments to 0 afterwards
+    // Writes the expansions of A x to L (n_cells, S), from the moments of x, and then sets the moments to 0
     SINKPROP_INLINE void expand(double* L) const {
         std::size_t from = 0, to = 0;
         for (std::size_t c = 0; c < n_cells; ++c) {
@@ -183,12 +193,13 @@ struct GaussianCells {
         for (std::size_t i = 0; i < n_cells * S; ++i) moments[i] = 0;
     }
 
-    // Calls lanes(i, mask, j) for every W slots of cell c. After every `stretch` slots it calls done(i, count), while
-    // the values written for them are in the cache; j counts slots from the last such call.
+    // Calls lanes(i, mask, j) for every W slots i .. i + W - 1 of cell c. After each stretch of at
+    // most `stretch` slots, calls done(i, count) for its `count` slots from i on, while the values that `lanes` wrote
+    // for them are in the cache. j is the position of slot i in its stretch.
     static constexpr std::size_t stretch = 512;
     template <class F, class Done>
     SINKPROP_INLINE void each_lanes(std::size_t c, F&& lanes, Done&& done) const {
-        const std::size_t last = cells[c].end - W;  // only these W slots may have padding
+        const std::size_t last = cells[c].end - W;  // only the last W slots of a cell may have padding
         for (std::size_t from = cells[c].begin; from <= last;) {
             const std::size_t to = last - from >= stretch ? from + stretch : last;
             for (std::size_t i = from; i < to; i += W) lanes(i, Lanes::all(1), i - from);
@@ -223,7 +234,8 @@ struct GaussianCells {
         }
     }
 
-    // Of the next vector to multiply by A, only the moments are needed: its elements are kept in `written` only.
+    // The vector that will be multiplied by A next is not stored as a whole, since only its moments are needed:
+    // `written` holds one stretch of it.
     template <class Finish>
     SINKPROP_INLINE void apply_rev(const double*, int t, const double* next, Finish&& finish) const {
         const double *remembered = memory + std::size_t(t) * n_cells * S, *L = expansions;
@@ -266,7 +278,8 @@ struct GaussianCells {
         }
     }
 
-    // Coefficients of a^(s-1) in the derivative with respect to the score, which decreases as a increases
+    // slope[s]: coefficient of a^(s-1) in the derivative of the expansion L with respect to the score, times `unit`.
+    // The sign changes because a decreases as the score increases.
     static SINKPROP_INLINE void differentiate(const double* L, double* slope) {
         for (int s = 1; s < P; ++s) slope[s] = -s * L[s];
     }

@@ -1,9 +1,12 @@
-// The interaction of two cells of a Gaussian sum, as polynomials: for |a|, |b| <= 1 and a whole number d,
+// The Gaussian kernel of two documents as a polynomial of their positions in their cells: docs/linear-time.md 3.3
+//
+// Cells have the width 2 h, in units of sqrt(2) sigma. For documents at positions a and b, from -1 to 1, in cells whose
+// indices differ by d,
 //
 //     exp(-h^2 (2 d + a - b)^2) = sum_sr T_d[r, s] a^s b^r
 //
-// by Chebyshev interpolation in both variables with P points: docs/linear-time.md 3.3. The numbers are constant. They
-// are computed once, when the batch driver first asks for them; the kernels only read them.
+// by Chebyshev interpolation with P points in each of the variables a and b. The coefficients T are constants. They are
+// computed once, when the batch driver first asks for them; the kernels only read them.
 #pragma once
 
 #include <cmath>
@@ -11,7 +14,8 @@
 
 namespace sinkprop {
 
-// P terms on cells of half-width h, in units of sqrt(2) sigma; pairs of cells more than `reach` apart are left out
+// Cells for polynomials of P terms. h is half the width of a cell, in units of sqrt(2) sigma. The kernel of documents
+// in cells whose indices differ by more than `reach` is negligible and is left out.
 template <int P>
 struct CellShape;
 
@@ -36,7 +40,7 @@ struct CellShape<16> {
 template <int P>
 constexpr int cell_stride = (P + 7) / 8 * 8;
 
-// (2 reach + 1, P, stride), the matrix of d = -reach first
+// Computes the coefficients T_d[r, s] for d = -reach .. reach, as an array (2 reach + 1, P, stride)
 template <int P>
 inline std::vector<double> make_cell_table() {
     constexpr int S = cell_stride<P>, reach = CellShape<P>::reach;
@@ -56,7 +60,7 @@ inline std::vector<double> make_cell_table() {
         }
     std::vector<double> table((2 * reach + 1) * P * S, 0.0);
     for (int d = -reach; d <= reach; ++d) {
-        double half[P][P];  // coefficients in a, values in b
+        double half[P][P];  // half[s][b]: coefficient of a^s if the second document is at point b
         for (int s = 0; s < P; ++s)
             for (int b = 0; b < P; ++b) {
                 half[s][b] = 0;
@@ -69,7 +73,8 @@ inline std::vector<double> make_cell_table() {
             for (int s = 0; s < P; ++s) {
                 double t = 0;
                 for (int b = 0; b < P; ++b) t += lagrange[r][b] * half[s][b];
-                // the interaction of a cell with itself is even: odd terms are rounding errors
+                // within a cell the kernel is the same if both positions change their signs, so terms of odd degree
+                // are rounding errors
                 table[((d + reach) * P + r) * S + s] = d == 0 && (r + s) % 2 ? 0 : t;
             }
     }

@@ -1,7 +1,8 @@
-// Products with the smoothed indicator's matrix, A_ij = K(y_i - y_j) for sorted y, and with its derivative.
+// Products with the smoothed indicator's matrix A_ij = K(y_i - y_j), for a kernel K and sorted scores y, and with its
+// derivative (dA)_ij = unit * d(A_ij) / dy_i, where unit is proportional to the kernel's width.
 //
-// Two operators (see scaling.hpp) that sweep the sorted scores, in linear time for any scores. LaplaceSums is
-// docs/linear-time.md 3.1, GaussianSums is docs/linear-time.md 3.2.
+// Both operators (see scaling.hpp) sweep over the sorted scores, and take linear time for any scores. LaplaceSums is
+// derived in docs/linear-time.md 3.1, GaussianSums in docs/linear-time.md 3.2.
 #pragma once
 
 #include "gauss_coefficients.hpp"
@@ -12,11 +13,13 @@ namespace SINKPROP_ISA {
 
 constexpr double sqrt2 = 1.41421356237309504880;
 
-// The interface of scaling.hpp's operators, for an operator that offers both(x, finish) with finish(i, A x, (dA) x).
-// Stores each (dA) x that must be remembered. Documents are in order in the vectors, unless the operator overrides it.
+// Base class that gives an operator the interface described in scaling.hpp. The operator must offer both(x, finish),
+// which calls finish(i, k, dk) with the lanes of k = A x and dk = (dA) x. The products (dA) x that must be remembered
+// are stored. The i-th document is element i of the vectors, unless the operator overrides each_document and
+// each_padding.
 template <class Operator>
 struct Remembering {
-    double* memory = nullptr;  // (T + 1, size)
+    double* memory = nullptr;  // (T + 1, size): row t is the vector remembered under the number t
 
     void prepare(const double*) const {}
     template <class Finish>
@@ -52,26 +55,29 @@ struct Remembering {
     const Operator& self() const { return static_cast<const Operator&>(*this); }
 };
 
-// K(y_i - y_j) = exp(-t^2/4) = 2 Re sum_m w_m exp(-s_m t), t = sqrt(2) |y_i - y_j| / sigma, with P conjugate pairs.
+// The Gaussian kernel as a sum of P pairs of complex conjugate exponentials:
+// K(y_i - y_j) = exp(-t^2/4) = 2 Re sum_m w_m exp(-s_m t) with t = sqrt(2) |y_i - y_j| / sigma and m = 1 .. P.
 //
-// H_i = e_i H_(i-1) + x_i from the top and G_i = e_(i+1) G_(i+1) + x_i from the bottom, one complex state per term,
-// where e_i = exp(-s t_i) is the decay between documents i - 1 and i. Then
-//   (A x)_i  = 2 Re sum_m w_m (H_i + G_i) - x_i,      (dA x)_i = 2 Re sum_m w_m s_m (H_i - G_i) sqrt(2) / sigma.
+// For each m there are two sweeps over the documents, each with one complex number as its state:
+//   H_i = e_i H_(i-1) + x_i from the top,      G_i = e_(i+1) G_(i+1) + x_i from the bottom,
+// where e_i = exp(-s_m t_i), and t_i is the t of documents i - 1 and i. With unit = sigma / sqrt(2),
+//   (A x)_i = 2 Re sum_m w_m (H_i + G_i) - x_i,      (dA x)_i = 2 Re sum_m w_m s_m (H_i - G_i).
 // Both sweeps advance in one loop, from opposite ends, so that the latency of one hides behind the other. Up to the
-// middle they only store their states. Beyond it, the two states of each document are combined before they are
-// weighted, which halves that work.
+// middle they only store their states. Beyond it, the two states of each document are added before they are multiplied
+// by the weights w_m, which halves the number of these multiplications.
 template <int P>
 struct GaussianSums : Remembering<GaussianSums<P>> {
-    static constexpr int lanes = P < W ? P : W;  // lanes of a state: one per pair
-    static constexpr int registers = P / lanes;  // registers for the real parts of a state
+    static constexpr int lanes = P < W ? P : W;  // lanes of a register: one per conjugate pair, at most W
+    static constexpr int registers = P / lanes;  // registers for the real parts of the P states of a sweep
     using V = Vec<lanes>;
     using Coefficients = GaussCoefficients<P>;
 
     std::size_t n, size;
-    double unit;  // dA carries this factor
+    double unit;
     double *mask, *decay, *states, *products;
 
-    // Beyond this t the kernel is below 1e-400; bounding it keeps sines in range and denormals away.
+    // At this t the kernel is below 1e-400. Larger t are replaced by it, which keeps the arguments of sine and cosine
+    // in range and avoids denormal numbers.
     static constexpr double t_max = 64;
 
     static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }
@@ -84,8 +90,8 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         this->memory = space;
         mask = space + (std::size_t(T) + 1) * size;
         products = mask + size;         // (2, size): A x and (dA) x
-        states = products + 2 * size;   // (size, 2 P): states of the sweep that reached the document first
-        decay = states + 2 * P * size;  // (size + 1, 2 P): real parts, then imaginary parts
+        states = products + 2 * size;   // (size, 2 P): at each document, the states of the sweep that reached it first
+        decay = states + 2 * P * size;  // (size + 1, 2 P): e_i of every m, real parts first
         for (std::size_t i = 0; i < size; ++i) mask[i] = i < n ? 1 : 0;
         for (int c = 0; c < 2 * P; ++c) {
             decay[c] = decay[2 * P * size + c] = 0;
@@ -135,7 +141,7 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         SINKPROP_INLINE State() {
             for (int r = 0; r < registers; ++r) re[r] = im[r] = V::all(0);
         }
-        // H = e H + x
+        // Advances the state by one document: H = e H + x
         SINKPROP_INLINE void step(const double* e, double x) {
             for (int r = 0; r < registers; ++r) {
                 const V a = V::load(e + r * lanes), b = V::load(e + P + r * lanes);
@@ -152,8 +158,9 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         }
     };
 
-    // Terms of A x and (dA) x at one document, one lane per pair, from the states of the two sweeps there: `here`, and
-    // the stored `other`. `sign` is 1 if `here` is that of the sweep from the top.
+    // The terms of A x and (dA) x at one document, whose sums over the lanes are the two products. `here` has the
+    // states of one sweep at this document, and `other` the stored states of the other sweep. `sign` is 1 if `here`
+    // belongs to the sweep from the top, otherwise -1.
     template <int sign>
     static SINKPROP_INLINE void join(const State& here, const double* other, const Weights& w, V& k, V& m) {
         for (int r = 0; r < registers; ++r) {
@@ -173,7 +180,7 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         const std::size_t N = size;
         const double *e_down = decay, *e_up = decay + 2 * P * N, *x_down = x, *x_up = x + N;
         double *s_down = states, *s_up = states + 2 * P * N, *k_out = products, *m_out = products + N;
-        // up to the middle, storing the states
+        // up to the middle, both sweeps store their states
         for (const double* const middle = x + N / 2; x_down != middle;) {
             h.step(e_down, *x_down++);
             g.step(e_up, *--x_up);
@@ -184,7 +191,7 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
             s_up -= 2 * P;
             g.store(s_up);
         }
-        // beyond the middle, using the stored states of the other sweep
+        // beyond the middle, each sweep uses the states that the other one stored
         for (std::size_t i = N / 2, j = N / 2 - 4; i < N; i += 4, j -= 4) {
             V k[4], m[4], l[4], o[4];
             for (int s = 0; s < 4; ++s) {
@@ -206,18 +213,22 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
     }
 };
 
-// K(y_i - y_j) = exp(-|y_i - y_j| / tau): one real exponential, (dA x)_i = (H_i - G_i) / tau.
+// The Laplace kernel K(y_i - y_j) = exp(-|y_i - y_j| / tau). With the real states H_i = e_i H_(i-1) + x_i from the top
+// and G_i = e_(i+1) G_(i+1) + x_i from the bottom, e_i = exp(-(y_(i-1) - y_i) / tau) and unit = tau,
+//   (A x)_i = H_i + G_i - x_i,      (dA x)_i = H_i - G_i.
 //
-// The list is cut into stretches that advance side by side, with document r of stretch c at r * stretches + c. In the
-// upward sweep each stretch starts from a zero state, stores its states, and sums what it passes to the stretch below.
-// Then the states that enter each stretch from above and from below are known. The downward sweep starts from the
-// former, and adds the latter, decayed, to the stored states of the upward sweep.
+// The list is cut into stretches of `rows` documents, which are swept side by side: the r-th document of stretch c is
+// element r * stretches + c of the vectors. The upward sweep starts each stretch with a zero state and stores its
+// states. It also computes the state with which a downward sweep, started with a zero state, would leave the stretch.
+// From these, the states that enter each stretch from above and from below follow. The downward sweep starts each
+// stretch with the state that enters from above. To the stored states of the upward sweep it adds the state that enters
+// from below, times the decay.
 struct LaplaceSums : Remembering<LaplaceSums> {
     static constexpr int stretches = W < 4 ? 8 : 2 * W;
     static constexpr int registers = stretches / W;  // registers for one document of every stretch
 
     std::size_t n, rows, size;
-    double unit;  // dA carries this factor
+    double unit;
     double *mask, *e, *to_end, *g;
 
     static constexpr std::size_t padded(std::size_t n) { return round_up(n, stretches); }
@@ -227,10 +238,9 @@ struct LaplaceSums : Remembering<LaplaceSums> {
         : n(n_), rows(padded(n_) / stretches), size(padded(n_)), unit(tau) {
         memory = space;
         mask = space + (std::size_t(T) + 1) * size;
-        to_end = mask + size;  // decay between a document and the last one of its stretch
+        to_end = mask + size;  // (rows, stretches): kernel of a document and the last document of its stretch
         g = to_end + size;
-        e = g +
-            size;  // (rows + 1, stretches): decay from the document before; the last row leads into the next stretch
+        e = g + size;  // (rows + 1, stretches): e_i; the last row has that of the first document of the next stretch
         for (std::size_t c = 0; c < stretches; ++c)
             for (std::size_t r = 0; r < rows; ++r) {
                 const std::size_t i = c * rows + r;
@@ -276,7 +286,8 @@ struct LaplaceSums : Remembering<LaplaceSums> {
                 state[l].store(up + j);
             }
         }
-        // states that enter stretch c: from above its first document, and from below its last
+        // from_above and from_below: states that enter each stretch. first and last: states with which the upward and
+        // the downward sweep, started with a zero state, leave it.
         double from_above[stretches], from_below[stretches], first[stretches], last[stretches];
         for (int l = 0; l < registers; ++l) {
             state[l].store(first + l * W);

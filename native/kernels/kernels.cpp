@@ -1,4 +1,4 @@
-// The kernels of one instruction set: compiled several times, with SINKPROP_ISA naming the set.
+// The kernels of one instruction set. This file is compiled once per instruction set, which SINKPROP_ISA names.
 #include "kernels.hpp"
 
 #include "cell_sums.hpp"
@@ -20,13 +20,14 @@ namespace {
 
 constexpr int fast_pairs = 4, exact_pairs = 8, fast_terms = 12, exact_terms = 16, fine_terms = 8;
 
-// Limits by which the fastest operator for a query is chosen (benchmarks/crossover.py) that, for the Gaussian kernel,
-// is also accurate enough. Sums of exponentials have the same small error at every distance. In a short or sparse list,
-// whose gradients may be nearly 0, this error would be visible, so the matrix is stored there, or a band of it.
+// Limits by which the operator for a query with the Gaussian kernel is chosen: the fastest one
+// (benchmarks/crossover.py) that is accurate enough. Sums of exponentials have the same small error at every distance
+// of two scores. In a short or sparse list, whose gradients may be nearly 0, this error would be visible. There, the
+// entries of the matrix are stored: all of them, or a band along the diagonal.
 struct Limits {
-    std::size_t direct;           // documents up to which the matrix is kept
-    std::size_t direct_at_worst;  // the same, if neither cells nor a band can be used
-    std::size_t band;             // widest band, for a list too long to keep the matrix
+    std::size_t direct;           // number of documents up to which storing the matrix is preferred to cells
+    std::size_t direct_at_worst;  // number up to which the matrix is stored if neither cells nor a band can be used
+    std::size_t band;             // widest band for more than `direct_at_worst` documents
     std::size_t fine;             // documents per cell from which smaller cells with fewer terms are faster; 0: never
     std::size_t band_for(std::size_t n) const { return n <= direct ? n / 8 : n <= direct_at_worst ? n / 4 : band; }
 };
@@ -37,7 +38,8 @@ constexpr std::size_t larger(std::size_t a, std::size_t b) {
     return a > b ? a : b;
 }
 
-// Puts the gain's arrays, in the operator's order, into `space`, followed by the scratch of the products
+// Returns the expected gain of a query with the operator A, and writes its gradient. `space` receives copies of the
+// gain's arrays, in the operator's order, and then serves as scratch of the products.
 template <class Operator>
 double smoothed_gain(const Operator& A, const Query& query, const Settings& s, double factor, double* space,
                      double* gradient) {
@@ -78,7 +80,8 @@ void smoothed_project(const Operator& A, const Query& query, const Settings& s, 
     }
 }
 
-// Memory needed after an operator with vectors of length N: the scratch of the products and the gain's arrays
+// Number of doubles that smoothed_gain needs besides the operator's own, for vectors of length N: the scratch of the
+// products and the gain's arrays
 constexpr std::size_t use_scratch(std::size_t N, int T, std::size_t n_classes) {
     return expected_gain_scratch(N, T, n_classes) + (n_classes + (n_classes > 1 ? 3 : 2)) * N;
 }
@@ -137,7 +140,7 @@ auto with_gaussian(const Query& query, const Settings& s, const Plan& plan, doub
     return use(A, space + A.scratch(n, T));
 }
 
-// Calls use(A, space) with the operator of the plan and the memory after it.
+// Makes the operator A of the plan at the beginning of `space`, and calls use(A, space after the operator).
 template <class Use>
 auto with_operator(const Query& query, const Settings& s, const Plan& plan, double* space, Use&& use) {
     const std::size_t n = query.n;
@@ -159,8 +162,8 @@ Family family(const Settings& s) {
                                               : Family::logit_logistic;
 }
 
-// The query's arrays, copied into consecutive memory for the partitioned measures: g (n), D (n_classes, n) and the
-// output, which a gradient (n, 2) and a projection (n_classes, n) share
+// Number of doubles for the arrays of a query with a partitioned measure: copies of the gains (n,) and of D
+// (n_classes, n), and the output, which is a gradient (n, 2) or a projection (n_classes, n)
 constexpr std::size_t partitioned_arrays(std::size_t n, std::size_t n_classes) {
     return round_up(n + n_classes * n + larger(2, n_classes) * n, 8);
 }
@@ -216,7 +219,8 @@ void project_query(const Query& query, const Settings& s, const Plan& p, double*
     with_operator(query, s, p, space, [&](const auto& A, double* rest) { smoothed_project(A, query, s, rest, out); });
 }
 
-// Memory after an operator of ties: the gain's arrays, the slopes and the scratch of the products
+// Number of doubles that tied_gain_by needs: those of the operator, the gain's arrays, the slopes and the scratch of
+// the products
 template <class Sums>
 std::size_t tied_scratch_of(const Ties& ties, const Settings& s) {
     const std::size_t N = Sums::padded(ties.n), C = ties.n_classes;

@@ -1,15 +1,16 @@
-// ListNet's loss of one query: the cross entropy between the Plackett-Luce models of two lists of scores over the first
-// k places, and its gradient in the model's scores. docs/baselines.md
+// ListNet's loss of one query: the cross entropy between the Plackett-Luce models of two lists of scores, over the
+// first k ranks, and its gradient with respect to the model's scores. docs/baselines.md
 //
-// y are the scores of the target, z those of the model. A stage draws one of the documents that are left, j with
-// probability P_j = e^(y_j) / sum e^y under the target and Q_j = e^(z_j) / sum e^z under the model, and
+// Let y be the target's scores and z the model's scores. A Plackett-Luce model draws the document of each rank from
+// those that are left: document j with probability P_j = e^(y_j) / sum e^y under the target, and with probability
+// Q_j = e^(z_j) / sum e^z under the model. The loss over k ranks is
 //
 //   L_1 = sum_j P_j (log sum e^z - z_j),     L_k = L_1 + sum_j P_j L_(k-1)(without j).
 //
-// L_1 and L_2 take linear time. L_2 needs every sum without one of its terms. Any term but the largest can be
-// subtracted, since at least half of the sum remains. So the document with the largest score is kept apart, and the
-// others are scaled by the second largest, which makes the sum without the first as accurate as the others. For any
-// scores, no exponential overflows and no logarithm of 0 is taken. Each further stage costs a factor of n.
+// L_1 and L_2 take linear time; each further rank costs a factor of n. L_2 needs the sum of the exponentials without j,
+// for every j. Any exponential but the largest can be subtracted from the sum, since at least half of the sum remains.
+// The largest one is not subtracted. Instead, the others are computed in units of the second largest, so that their sum
+// is as accurate as the other sums. For any scores, no exponential overflows and no logarithm of 0 is taken.
 #pragma once
 
 #include <cmath>
@@ -21,8 +22,8 @@ namespace sinkprop {
 namespace SINKPROP_ISA {
 namespace listnet {
 
-constexpr double farthest = 1e300;     // limit of differences of scores, which keeps sums of losses finite
-constexpr double nowhere = -INFINITY;  // the score of a missing document
+constexpr double farthest = 1e300;     // the limit of differences of scores, which keeps sums of losses finite
+constexpr double nowhere = -INFINITY;  // the score of a lane without a document: its exponential is 0
 
 SINKPROP_INLINE Lanes get(const double* p, std::size_t count, double fill) {
     if (count == W) return Lanes::load(p);
@@ -38,7 +39,7 @@ SINKPROP_INLINE void put(Lanes v, double* p, std::size_t count) {
     for (std::size_t l = 0; l < count; ++l) p[l] = x[l];
 }
 
-// body(i, count) for each vector of elements i, i + 1, ...
+// Calls body(i, count) for elements i .. i + count - 1 of n, where count is W, or less in the last call
 template <class Body>
 SINKPROP_INLINE void sweep(std::size_t n, Body&& body) {
     std::size_t i = 0;
@@ -46,7 +47,7 @@ SINKPROP_INLINE void sweep(std::size_t n, Body&& body) {
     if (i < n) body(i, n - i);
 }
 
-// Number of elements of a scratch array: whole vectors, so that only the caller's arrays need a check at their end
+// Length of a scratch array for n elements: whole vectors, so that only the caller's arrays need a check at their end
 constexpr std::size_t padded(std::size_t n) {
     return (n + 7) / 8 * 8;
 }
@@ -72,12 +73,12 @@ struct TwoLargest {
     }
 };
 
-// a - b >= 0, limited to `farthest`
+// a - b, limited to the range from 0 to `farthest`
 SINKPROP_INLINE Lanes distance(Lanes a, Lanes b) {
     return minimum(maximum(a - b, Lanes::all(0)), Lanes::all(farthest));
 }
 
-// -log(1 - q) for 0 <= q <= 1/2: 2 artanh(q / (2 - q)), whose series converges by a factor of 9 per term
+// -log(1 - q) = 2 artanh(q / (2 - q)) for 0 <= q <= 1/2, by a series whose terms decrease by a factor of at least 9
 SINKPROP_INLINE Lanes minus_log1m(Lanes q) {
     const Lanes s = q / (Lanes::all(2) - q), s2 = s * s;
     Lanes sum = Lanes::all(1.0 / 33);
@@ -85,12 +86,15 @@ SINKPROP_INLINE Lanes minus_log1m(Lanes q) {
     return (s + s) * sum;
 }
 
-// The exponentials of scores, the largest of which is kept apart: u_j = e^(x_j - second), but 0 for the largest. In
-// units of the largest one the others are `ratio` u_j, and the sum of all is `whole`.
+// The exponentials of scores x_j: u_j = e^(x_j - second), where `second` is the second largest score, but u_j = 0 for
+// the document with the largest score. In units of the largest exponential, e^most, the others are ratio * u_j.
+//   ratio = e^(second - most)
+//   rest = sum_j u_j, the sum of all exponentials but the largest, in units of e^second
+//   whole = 1 + ratio * rest, the sum of all exponentials, in units of e^most
 struct Exponentials {
-    std::size_t top;            // the document with the largest score
-    double most, second;        // the two largest scores
-    double ratio, rest, whole;  // e^(second - most), sum_j u_j, 1 + ratio * rest
+    std::size_t top;      // index of the document with the largest score
+    double most, second;  // the two largest scores
+    double ratio, rest, whole;
 
     Exponentials(const double* x, std::size_t n, double* SINKPROP_RESTRICT u) {
         const TwoLargest largest(x, n);
@@ -109,18 +113,19 @@ struct Exponentials {
         ratio = std::exp(second - most);
         whole = 1 + ratio * rest;
     }
-    // The sum without one of the other terms, in units of the largest
+    // The sum of all exponentials but one that is not the largest and has u_j = u, in units of e^most
     SINKPROP_INLINE Lanes without(Lanes u) const { return Lanes::all(whole) - Lanes::all(ratio) * u; }
     double without(double u) const { return whole - ratio * u; }
 };
 
-// Output of a gradient: g = scale * (...), or g += scale * (...)
+// Writes `count` elements v of a gradient to g, or adds them to g if `adds`
 template <bool adds>
 SINKPROP_INLINE void give(Lanes v, double* g, std::size_t count) {
     put(adds ? get(g, count, 0) + v : v, g, count);
 }
 
-// L_1, and scale * its gradient. `scratch` (2 padded(n)); `P`, if not null, receives the target's probabilities (n).
+// Returns L_1, and writes `scale` times its gradient to g, or adds it if `adds`. `scratch` has 2 padded(n) doubles.
+// `P`, if not null, receives the n probabilities P_j.
 template <bool adds>
 double top_one(const double* z, const double* y, std::size_t n, double scale, double* scratch,
                double* SINKPROP_RESTRICT g, double* P) {
@@ -146,7 +151,8 @@ double top_one(const double* z, const double* y, std::size_t n, double scale, do
     return std::log(s) + sum(away) / total;
 }
 
-// L_2 of n >= 3 documents, and scale * its gradient. `scratch` (4 padded(n)).
+// Returns L_2 of n >= 3 documents, and writes `scale` times its gradient to g, or adds it if `adds`. `scratch` has
+// 4 padded(n) doubles. `first` and `wanted` are the documents with the largest score of the model and of the target.
 template <bool adds>
 double top_two(const double* z, const double* y, std::size_t n, double scale, double* scratch,
                double* SINKPROP_RESTRICT g) {
@@ -158,9 +164,11 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     const double P_wanted = 1 / target.whole, P_first = first == wanted ? P_wanted : share * t[first];
     const bool apart = first != wanted;
 
-    // After document j is drawn first, probabilities of the others are divided by the sum without j: b_j = P_j / (the
-    // target's sum without j), a_j = P_j / (the model's sum without j). For the two documents that are kept apart they
-    // are set separately; a of `first` and b of `wanted`, which have other units, are 0 here.
+    // After a first draw of document j, the exponentials of the others are divided by their sum without j. The factors
+    // are a_j = P_j / (model's sum without j) and b_j = P_j / (target's sum without j). The sweep uses u = 0 for
+    // `first` and t = 0, so that P_j = 0, for `wanted`; the code after it corrects the sums. a of `first` and b of
+    // `wanted` are 0: the sums without these two documents have the second largest exponential as unit, and are used
+    // for N_shared and M_shared below.
     Lanes lanes_a = Lanes::all(0), lanes_b = Lanes::all(0), logs = Lanes::all(0), others = Lanes::all(0);
     const Lanes by_share = Lanes::all(share), odds = Lanes::all(model.ratio / model.whole);
     sweep(n, [&](std::size_t i, std::size_t) SINKPROP_LAMBDA {
@@ -186,12 +194,14 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     a[first] = 0;
     const double b_first = apart ? b[first] : 0;
 
-    // sum_j P_j (log sum without j) over j other than `first`, and that of `first`
+    // The logarithm of the model's sum for the first draw, and sum_j P_j log(model's sum without j) for the second
+    // draw; without `first` that sum is `rest`
     double value = std::log(model.whole);
     value += sum_others * std::log(model.whole) - sum_logs + P_first * std::log(model.rest);
 
-    // The probabilities of being drawn second, after a first draw from the target: M_i under the target and N_i under
-    // the model. Distances are from the largest score, but after a draw of `first` from the second largest.
+    // The probabilities that document i is drawn second, after a first draw from the target: M_i if the second draw is
+    // from the target, too, and N_i if it is from the model. The loss has the distances of the model's scores from the
+    // largest score or, after a first draw of `first`, from the second largest score.
     const double M_shared = P_wanted / target.rest, N_shared = P_first / model.rest;
     const Lanes z_most = Lanes::all(model.most), z_second = Lanes::all(model.second);
     const Lanes all_a = Lanes::all(sum_a), all_b = Lanes::all(sum_b), b_rest = Lanes::all(sum_b - b_first);
@@ -209,7 +219,7 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
         after = after + distance(z_second, score) * ti;
     });
     value += sum(away);
-    // corrects the two documents that are kept apart: the sweep used u = 0 or t = 0 for them
+    // adds the terms of `first` and `wanted` that the sweep left out by using u = 0 and t = 0 for them
     g[first] += scale * (1 / model.whole + sum_a);
     g[wanted] -= scale * (P_wanted + sum_b);
     if (apart) {
@@ -223,8 +233,9 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     return value;
 }
 
-// L_k, and g += scale * its gradient, by recursion over the documents that remain after each first draw. The arrays may
-// have any order, and have the same one afterwards. `scratch` (4 padded(n)), `levels` (k - 2, n).
+// Returns L_k, and adds `scale` times its gradient to g, by recursion: for each document that may be drawn first, it
+// calls itself for the others. It exchanges elements of z, y and g, and restores their order. `scratch` has 4 padded(n)
+// doubles, and `levels` has (k - 2) n.
 inline double top_k(double* z, double* y, std::size_t n, int k, double scale, double* scratch, double* levels,
                     double* g) {
     if (n < 2) return 0;
@@ -248,7 +259,7 @@ inline double top_k(double* z, double* y, std::size_t n, int k, double scale, do
     return value;
 }
 
-// L_k of n documents, and scale * its gradient, in listnet_scratch(n, k) doubles
+// Returns L_k of n documents, and writes `scale` times its gradient to g. `scratch` has listnet_scratch(n, k) doubles.
 inline double loss(const double* z, const double* y, std::size_t n, int k, double scale, double* scratch, double* g) {
     if (n < 2) {
         for (std::size_t i = 0; i < n; ++i) g[i] = 0;

@@ -1,6 +1,7 @@
-// Products with the smoothed indicator's matrix, whose entries are stored: all of them for a short query, or those near
-// the diagonal if the scores lie far apart. Exact up to rounding. The matrix and the band of docs/linear-time.md 3.4,
-// with the entries of docs/linear-time.md 2.
+// Products with the smoothed indicator's matrix A_ij = K(y_i - y_j), whose entries are stored: all of them for a short
+// query, or those near the diagonal if the scores y lie far apart. The products are exact up to rounding. These are the
+// methods "matrix" and "band" of docs/linear-time.md 3.4, with the entries of docs/linear-time.md 2. The derivative of
+// A is (dA)_ij = unit * d(A_ij) / dy_i, with the kernel's width sigma as unit.
 #pragma once
 
 #include "exponential_sums.hpp"
@@ -8,9 +9,9 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-// K((y_i - y_j) / sigma) and -(sign) K', its derivative by y_i times sigma, for z = (y_i - y_j) / sigma
+// k = exp(-z^2 / 2), the Gaussian kernel for z = (y_i - y_j) / sigma, and dk = -z k, sigma times its derivative by y_i
 SINKPROP_INLINE void gaussian_entry(Lanes z, Lanes& k, Lanes& dk) {
-    // Beyond this many widths the kernel is 0 in double precision, and the square must stay finite.
+    // Beyond 1000 widths the kernel is 0 in double precision; the limit keeps the square finite.
     const Lanes far = Lanes::all(1e3), t = maximum(minimum(z, far), -far);
     k = exp(t * t * Lanes::all(-0.5));
     dk = -(t * k);
@@ -18,11 +19,12 @@ SINKPROP_INLINE void gaussian_entry(Lanes z, Lanes& k, Lanes& dk) {
 
 struct DirectSums : Remembering<DirectSums> {
     std::size_t n, size;
-    double unit;            // dA carries this factor
-    double *mask, *K, *dK;  // (n, size): column j of A and of dA, padded
+    double unit;
+    double *mask, *K, *dK;  // K, dK (n, stride): row j has column j of A or dA, padded
 
     static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }
-    // An odd number of cache lines, so that columns do not compete for the same lines of the cache
+    // Distance of two columns in memory: an odd number of cache lines, so that they do not compete for the same places
+    // in the cache
     static constexpr std::size_t stride(std::size_t n) { return padded(n) | 8; }
     static constexpr std::size_t scratch(std::size_t n, int T) {
         return padded(n) * (3 + std::size_t(T)) + 2 * n * stride(n);
@@ -49,7 +51,7 @@ struct DirectSums : Remembering<DirectSums> {
                 if (gaussian) {
                     gaussian_entry(z, k, dk);
                 } else {
-                    // a document above j in the order counts as above it even when the scores are tied
+                    // a document before j in the order counts as above j even if their scores are equal
                     double sign[W];
                     for (std::size_t l = 0; l < W; ++l) sign[l] = i + l < j ? -1 : i + l > j ? 1 : 0;
                     k = exp(-absolute(z));
@@ -67,7 +69,7 @@ struct DirectSums : Remembering<DirectSums> {
 
     template <class Finish>
     SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
-        constexpr std::size_t registers = 8 / W;  // a cache line of rows at a time
+        constexpr std::size_t registers = 8 / W;  // for 8 rows at a time, which are one cache line of a column
         const std::size_t step = stride(n);
         for (std::size_t i = 0; i < size; i += 8) {
             Lanes k[registers], d[registers];
@@ -85,22 +87,26 @@ struct DirectSums : Remembering<DirectSums> {
     }
 };
 
-// Only pairs of documents at most `band` ranks apart; the kernel of all other pairs must be 0 in double precision.
+// Products with the entries of A for documents at most `band` ranks apart. All other entries must be negligible in
+// double precision.
 struct BandedSums : Remembering<BandedSums> {
-    static constexpr double cut = 8.7;  // exp(-cut^2 / 2) < 1e-16
+    static constexpr double cut = 8.7;  // entries of documents farther apart than cut * sigma are below 1e-16
 
     std::size_t n, size, band;
-    double unit;                   // dA carries this factor
-    double *mask, *K, *dK, *copy;  // row o of K: K(y_i - y_(i+o)) at `front` + i, 0 where there is no such pair
+    double unit;
+    // K, dK (band, row(n)): element `front` + i of row o - 1 is the entry of documents i and i + o, or 0 if there is no
+    // document i + o. copy (row(n),): the vector x, with zeros around it.
+    double *mask, *K, *dK, *copy;
 
     static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }
-    static constexpr std::size_t front = 64;  // zeros before and after a row: no band is wider
+    static constexpr std::size_t front = 64;  // zeros before and after each row; no band is wider
     static constexpr std::size_t row(std::size_t n) { return padded(n) + 2 * front; }
     static constexpr std::size_t scratch(std::size_t n, int T, std::size_t band) {
         return padded(n) * (2 + std::size_t(T)) + (2 * band + 1) * row(n);
     }
 
-    // The band that these scores need, or `most` + 1 if that is wider
+    // The smallest band that has all entries of documents less than cut * sigma apart, or `most` + 1 if it would be
+    // wider than `most`
     static std::size_t needed(const double* y, std::size_t n, double sigma, std::size_t most) {
         std::size_t band = 0;
         for (std::size_t i = 0; i + band < n; ++i)
@@ -143,7 +149,7 @@ struct BandedSums : Remembering<BandedSums> {
         for (std::size_t i = 0; i < size; i += W) load(x, i).store(y + i);
         const std::size_t step = row(n), bands = band;
         for (std::size_t i = 0; i < size; i += W) {
-            // the diagonal is 1; in the padding it makes the product 1 where x is 0
+            // The diagonal of A is 1. In the padding, where x is 0, 1 is added, since products must be positive there.
             Lanes k0 = load(y, i) + (Lanes::all(1) - load(mask, i)), k1 = Lanes::all(0), d0 = k1, d1 = k1;
             const double *k = K + front + i, *d = dK + front + i;
             for (std::size_t o = 1; o <= bands; ++o, k += step, d += step) {

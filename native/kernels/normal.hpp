@@ -9,14 +9,15 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-// Phi(-t) for t >= 0, to about 1e-15 relative until it underflows, and phi(t) = exp(-t^2 / 2) / sqrt(2 pi).
-// Phi(-t) = exp(-t^2 / 2) R(t), with R a rational function fitted on [0, 39]: relative error 5e-17. All its
-// coefficients are positive, so nothing cancels.
+// Returns the normal tail probability Phi(-t) for t >= 0, with a relative error of about 1e-15 until it underflows, and
+// sets `density` to phi(t) = exp(-t^2 / 2) / sqrt(2 pi). Phi(-t) = exp(-t^2 / 2) R(t), where R is a rational function
+// fitted on [0, 39] with a relative error of 5e-17. All coefficients of R are positive, so nothing cancels.
 template <int W>
 SINKPROP_INLINE Vec<W> normal_tail(Vec<W> t, Vec<W>& density) {
     using V = Vec<W>;
     t = minimum(t, V::all(39.0));
-    // h is a multiple of 2^-20, so that h^2 is exact: exp(-t^2 / 2) = exp(-h^2 / 2) exp(-(t - h)(t + h) / 2)
+    // h is t rounded to a multiple of 2^-20, so that h^2 is exact in
+    // exp(-t^2 / 2) = exp(-h^2 / 2) exp(-(t - h)(t + h) / 2)
     const V magic = V::all(round_magic / 1048576.0);
     const V h = (t + magic) - magic;
     const V d = (t - h) * (t + h) * V::all(-0.5);
@@ -47,7 +48,8 @@ SINKPROP_INLINE Vec<W> normal_tail(Vec<W> t, Vec<W>& density) {
     return bell * (p / q);
 }
 
-// Phi^-1(u) for 0 < u < 1: Abramowitz and Stegun 26.2.23, then two steps of Halley's method.
+// Quantile Phi^-1(u) of the normal distribution for 0 < u < 1: formula 26.2.23 of Abramowitz and Stegun, improved by
+// two steps of Halley's method
 inline double normal_quantile(double u) {
     const bool upper = u > 0.5;
     const double tail = upper ? 1.0 - u : u;

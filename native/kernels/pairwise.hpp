@@ -1,6 +1,6 @@
-// The pairwise logistic loss of one query: of all pairs in which document i has the larger label,
-// sum_ij w_i w_j log(1 + exp(s_j - s_i)), with its gradient and the diagonal of its Hessian. The trees of
-// docs/baselines.md are grown on it.
+// The pairwise logistic loss of one query, its gradient and the diagonal of its Hessian. The loss is
+// sum_ij w_i w_j log(1 + exp(s_j - s_i)) over all pairs in which document i has the larger label, for scores s and
+// weights w. The trees of docs/baselines.md are grown on it.
 #pragma once
 
 #include "kernels.hpp"
@@ -9,7 +9,7 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-// log(1 + t) for 0 <= t <= 1: 2 atanh(z) with z = t / (2 + t) <= 1/3, by its series to 2e-18
+// log(1 + t) for 0 <= t <= 1: 2 atanh(z) with z = t / (2 + t) <= 1/3, by its series, accurate to 2e-18
 SINKPROP_INLINE Lanes log_of_one_plus(Lanes t) {
     const Lanes z = t / (Lanes::all(2.0) + t), z2 = z * z;
     Lanes series = Lanes::all(1.0 / 35.0);
@@ -17,9 +17,11 @@ SINKPROP_INLINE Lanes log_of_one_plus(Lanes t) {
     return Lanes::all(2.0) * z * series;
 }
 
-// p = 1 / (1 + exp(s_i - s_j)), the probability that the lower document is ranked first, and 1 - p, each to rounding.
+// FromPowers and FromScores compute p = 1 / (1 + exp(s_i - s_j)), the probability that document j, which has the lower
+// label, is ranked above document i, and rest = 1 - p. Both are exact up to rounding.
 //
-// If the scores lie close enough together, exp(s_i) and exp(s_j) are computed once, and a pair costs only a division.
+// FromPowers takes exp(s_i) and exp(s_j), up to a common factor. It is used if the scores lie close enough together:
+// then one exponential per document suffices, and a pair costs only a division.
 struct FromPowers {
     Lanes at_i;
     SINKPROP_INLINE void operator()(Lanes at_j, Lanes& p, Lanes& rest) const {
@@ -39,8 +41,10 @@ struct FromScores {
     }
 };
 
-// g and h (n + slack): the derivatives divided by w_i, that is, the sums over pairs of w_j p and w_j p (1 - p); g has
-// the sign of the loss's gradient.
+// Adds the first derivatives of the loss to g and the second derivatives to h, both (n + slack) and still to be
+// multiplied by the document's own weight: for each document, the sums over its pairs of the other document's weight
+// times p, with the sign of the derivative, and times p (1 - p). `at` has the argument of Probability for each
+// document.
 template <class Probability>
 SINKPROP_INLINE void add_pairs(const PairQuery& query, const double* at, double* SINKPROP_RESTRICT g,
                                double* SINKPROP_RESTRICT h) {
@@ -78,7 +82,8 @@ inline double pairwise_loss(const PairQuery& query) {
     return total;
 }
 
-// scratch, gradient, hessian: (n + slack)
+// Computes the gradient of the loss and the diagonal of its Hessian. scratch, gradient and hessian have n + slack
+// elements.
 inline void pairwise_derivatives(const PairQuery& query, double* scratch, double* gradient, double* hessian) {
     const std::size_t n = query.n, padded = n + PairQuery::slack;
     double least = query.scores[0], most = query.scores[0];
@@ -87,7 +92,7 @@ inline void pairwise_derivatives(const PairQuery& query, double* scratch, double
         most = query.scores[i] > most ? query.scores[i] : most;
     }
     for (std::size_t i = 0; i < padded; ++i) gradient[i] = hessian[i] = 0;
-    if (most - least <= 600) {  // so that p >= exp(-600) is not denormal
+    if (most - least <= 600) {  // then p, which is at least about exp(-600), is not denormal
         const Lanes middle = Lanes::all(least + (most - least) / 2);
         for (std::size_t i = 0; i < n; i += W) exp(Lanes::load(query.scores + i) - middle).store(scratch + i);
         for (std::size_t i = n; i < padded; ++i) scratch[i] = 1;

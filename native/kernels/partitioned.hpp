@@ -1,20 +1,22 @@
-// Partitioned measures: the expected gain of one query, its gradient, and the products of Pi. Dense, O(n^2).
-// docs/linear-time.md 7, by the scalings and adjoints of docs/linear-time.md 1.3
+// Partitioned measures (docs/linear-time.md 7): the expected gain of one query, its gradient, and products of the
+// matrix Pi of rank probabilities with a vector. The scalings and adjoints are those of docs/linear-time.md 1.3. The
+// matrices are dense, so that a query of n documents takes O(n^2) time and memory.
 //
-// Document j has a distribution F on (0, 1), and A_jk = F(k/n; theta_j) - F((k-1)/n; theta_j) + epsilon:
-//   logit_logistic  F(u) = sigmoid((logit(u) - mu) / s)   theta = (mu, log s)
-//   probit          F(u) = Phi((Phi^-1(u) - mu) / s)      theta = (mu, log s)
-//   beta            F(u) = I_u(a, b)                      theta = (log a, log b)
-// With q_0 = 1, q_1 = 1 / (A' q_0), q_2 = 1 / (A q_1), ... T half iterations give Pi = diag(u) A diag(v), where u is
-// the last q of the documents and v the last q of the ranks. A row or column whose sum is 0, which needs epsilon = 0,
-// gets q = 0.
+// Document j has a distribution on (0, 1), with the distribution function F and two parameters theta_j. The n ranks are
+// equal bins of (0, 1), and the matrix A has the masses of the bins: A_jk = F(k/n) - F((k-1)/n) + epsilon, with
+//   logit_logistic  F(u) = sigmoid((logit(u) - mu) / s)              theta = (mu, log s)
+//   probit          F(u) = Phi((Phi^-1(u) - mu) / s), normal Phi     theta = (mu, log s)
+//   beta            F(u) = I_u(a, b), incomplete beta function       theta = (log a, log b)
+// T half iterations of Sinkhorn's normalization compute q_0 = 1, q_1 = 1 / (A' q_0), q_2 = 1 / (A q_1), ..., q_T, where
+// A' is the transpose. They give Pi = diag(u) A diag(v), where u is the last q of the documents (even index) and v the
+// last q of the ranks (odd index). A row or column whose sum is 0, which is possible only if epsilon = 0, gets q = 0.
 //
 // A parameter beyond its limits is replaced by the limit, and its gradient is 0: |mu| <= 1e30, |log s| <= 50, a and b
 // from 1e-4 to 1e5. For a and b from 0.05 to 500 the beta distribution function is within 1e-12 and its derivatives
 // within 1e-11 of their values; the other two families keep the relative accuracy of both tails.
 //
 // A is read four rows at a time, and all work on these rows is done while they are in the first-level cache: a product
-// with A gives four elements of the next vector, which at once enter the product with A'.
+// with A gives four elements of the next vector, which are immediately used in the product with A'.
 #pragma once
 
 #include <cmath>
@@ -29,7 +31,8 @@ enum class Family { logit_logistic, probit, beta };
 
 constexpr double mu_limit = 1e30, log_scale_limit = 50;
 
-// Logit-logistic and probit: z_k = (e_k - mu) / s at the edges e_k = logit((k+1)/n) or Phi^-1((k+1)/n), k = 0 .. n-2.
+// Parameters of a logit-logistic or probit distribution. The edge between bins k and k + 1, for k = 0 .. n-2, is
+// e_k = logit((k+1)/n) or Phi^-1((k+1)/n). The standard distribution function at z_k = (e_k - mu) / s gives F there.
 struct LocationScale {
     double mu = 0, inv_s = 1;
     LocationScale() = default;
@@ -38,10 +41,11 @@ struct LocationScale {
           inv_s(std::exp(-bounded(theta[1], -log_scale_limit, log_scale_limit))) {}
     SINKPROP_INLINE Lanes z(Lanes edge) const { return (edge - Lanes::all(mu)) * Lanes::all(inv_s); }
 };
-constexpr double last_edge = 1e200;  // e_k for k >= n-1: above every distribution
+constexpr double last_edge = 1e200;  // e_k for k >= n-1, where F is 1 for all parameters
 
-// Row of A, and the density f(z_k) at the edges. Of each F_k the smaller tail is kept: h_k = F_k where e_k < mu and
-// F_k - 1 elsewhere, h = 0 at both ends. Then A_k = h_k - h_(k-1), plus 1 in the one bin where the tail changes.
+// Computes one row of A, and the standard density f(z_k) at the edges. For accuracy, the smaller tail at edge k is used
+// instead of F_k: h_k = F_k if e_k < mu, otherwise h_k = F_k - 1, and h = 0 at both ends of (0, 1). Then
+// A_k = h_k - h_(k-1), plus 1 in the bin of mu, where the tail changes, plus epsilon.
 template <bool normal>
 inline void location_scale_row(const double* theta, const double* edges, std::size_t n, std::size_t N, double epsilon,
                                double* h, double* SINKPROP_RESTRICT A, double* SINKPROP_RESTRICT f) {
@@ -60,7 +64,7 @@ inline void location_scale_row(const double* theta, const double* edges, std::si
         density.store(f + k);
     }
     h[7] = 0;
-    std::size_t below = 0, above = n - 1;  // the bin of mu: the number of edges below it
+    std::size_t below = 0, above = n - 1;  // finds the bin of mu, which is the number of edges below mu
     while (below < above) {
         const std::size_t middle = (below + above) / 2;
         if (edges[middle] < d.mu)
@@ -73,8 +77,8 @@ inline void location_scale_row(const double* theta, const double* edges, std::si
         (maximum(load(h, 8 + k) - load(h, 7 + k), Lanes::all(0)) + Lanes::all(epsilon)).store(A + k);
     A[below] = (split > 0 ? split : 0) + epsilon;
     if (d.inv_s < 0.01) {
-        // For a distribution this wide h_k - h_(k-1) loses digits by cancellation. Instead, integrate the density over
-        // the bin by the trapezoidal rule, corrected by the slopes f' at its ends (error below 1e-10 of A_k).
+        // If s > 100, h_k - h_(k-1) loses digits by cancellation. Instead, the density is integrated over the bin by
+        // the trapezoidal rule, corrected by the slopes f' at the bin's ends (error below 1e-10 of A_k).
         const auto slope = [&](std::size_t k) {
             if constexpr (normal) return -(edges[k] - d.mu) * d.inv_s * f[k];
             return f[k] * (edges[k] < d.mu ? 1 - 2 * h[8 + k] : -1 - 2 * h[8 + k]);
@@ -87,19 +91,19 @@ inline void location_scale_row(const double* theta, const double* edges, std::si
     for (std::size_t k = n; k < N; ++k) A[k] = 0;
 }
 
-// The arrays of one evaluation, in the caller's scratch. A includes epsilon, except in its padding.
+// The arrays of one evaluation, in the caller's scratch. Epsilon is added to the entries of A, except in the padding.
 struct Partitioned {
-    std::size_t n, N, rows;  // documents; columns and rows, padded by zeros
+    std::size_t n, N, rows;  // number of documents; numbers of columns and of rows of A, padded by zeros
     Family family;
-    double *A, *dA1, *dA2;  // (rows, N): A, and the densities at the edges or, for beta, dA / dlog a and dA / dlog b
-    double *q, *p;          // (T + 1, N), (T, N): the scalings, and the adjoints p_t of the sums w_t = 1 / q_(t+1)
-    double* x;              // (n_classes, N): v times the discount
-    double* sums;           // (N,): sums over the rows
-    double *z_bar, *u_bar;  // (rows,)
-    double* left;           // (T, 4): the left sides of the rank-one terms, for four rows
-    double *edges, *h;      // (N + 8,): see location_scale_row; for beta, BetaBins' corners and n_groups
-    double* nodes;
-    std::size_t used;  // doubles, without the nodes
+    double *A, *dA1, *dA2;  // (rows, N): A; densities at the edges or, for beta, dA / dlog a; for beta, dA / dlog b
+    double *q, *p;          // (T + 1, N), (T, N): scalings q_t, and adjoints p_t of the row or column sums 1 / q_(t+1)
+    double* x;              // (n_classes, N): v times the discounts of each class
+    double* sums;           // (N,): for each column of A, a weighted sum of its entries over all rows
+    double *z_bar, *u_bar;  // (rows,): adjoints of the products z_j = A_j . x, and of u
+    double* left;           // (T, 4): left factors of the terms t of A's adjoint, for four rows (see partitioned_rev)
+    double *edges, *h;  // (N + 8,): e_k and h_k of location_scale_row; for beta, `corners` and `n_groups` of BetaBins
+    double* nodes;      // groups of nodes of beta_nodes, for beta only
+    std::size_t used;   // number of doubles in these arrays, without the nodes
 
     Partitioned(std::size_t n_, int T_, std::size_t n_classes, Family family_, double* scratch)
         : n(n_), N(round_up(n_, 8)), rows(round_up(n_, 4)), family(family_), used(0) {
@@ -127,7 +131,7 @@ struct Partitioned {
     double* p_at(int t) const { return p + std::size_t(t) * N; }
 };
 
-// Size of the scratch in doubles. partitioned_project needs that of one class.
+// Size of the scratch in doubles. For partitioned_project, n_classes = 1 suffices.
 inline std::size_t partitioned_scratch(std::size_t n, int T, std::size_t n_classes, Family family) {
     const std::size_t groups = family == Family::beta && n > 1 ? beta_nodes(n, 2 * beta_limit, nullptr, nullptr) : 0;
     return Partitioned(n, T, n_classes, family, nullptr).used + 24 * groups;
@@ -135,7 +139,7 @@ inline std::size_t partitioned_scratch(std::size_t n, int T, std::size_t n_class
 
 constexpr std::size_t unroll = W == 8 ? 1 : 2;  // loops advance by unroll * W elements of a row
 
-// A_j . x for the four rows from `row` on
+// out[i] = A_i . x[i], the product of row i of A with x[i], for the four rows that begin at `row`
 SINKPROP_INLINE void four_products(const double* row, std::size_t N, const double* const x[4], double out[4]) {
     Lanes s[4][unroll] = {};
     for (std::size_t k = 0; k < N; k += unroll * W)
@@ -145,7 +149,7 @@ SINKPROP_INLINE void four_products(const double* row, std::size_t N, const doubl
     for (std::size_t i = 0; i < 4; ++i) out[i] = sum(unroll == 2 ? s[i][0] + s[i][unroll - 1] : s[i][0]);
 }
 
-// sums += c_j A_j over the four rows from `row` on
+// sums += sum_i c[i] A_i over the four rows A_i that begin at `row`
 SINKPROP_INLINE void add_four_rows(const double* row, std::size_t N, const double c[4], double* sums) {
     const Lanes c0 = Lanes::all(c[0]), c1 = Lanes::all(c[1]), c2 = Lanes::all(c[2]), c3 = Lanes::all(c[3]);
     for (std::size_t k = 0; k < N; k += W) {
@@ -158,7 +162,7 @@ inline void set_zero(double* x, std::size_t size) {
     for (std::size_t k = 0; k < size; k += W) Lanes::all(0).store(x + k);
 }
 
-// sums = A' c, where c_j = finish(j, (A x)_j)
+// Computes sums = A' c, where c_j = finish(j, (A x)_j), while reading A only once
 template <class Finish>
 inline void fused_products(const Partitioned& m, const double* x, Finish finish) {
     set_zero(m.sums, m.N);
@@ -172,12 +176,12 @@ inline void fused_products(const Partitioned& m, const double* x, Finish finish)
     }
 }
 
-// 1 / w, or 0 if w is 0, the sum of an empty row or column
+// 1 / w for a row or column sum w, or 0 if w is at most 1e-250, as in an empty row or column
 inline double reciprocal(double w) {
     return w > 1e-250 ? 1 / w : 0;
 }
 
-// A, the matrices of its derivative, and the column sums
+// Computes A, the matrices of its derivative, and its column sums, which are written to `sums`
 inline void form_matrix(const Partitioned& m, const double* theta, double epsilon) {
     const std::size_t n = m.n, N = m.N;
     BetaBins bins = {m.h, m.nodes, m.edges, -708};
@@ -192,7 +196,7 @@ inline void form_matrix(const Partitioned& m, const double* theta, double epsilo
             m.edges[k / 4] = std::log(double(k) / double(n));
             m.edges[k / 4 + 1] = std::log(double(n - k) / double(n));
         }
-        // numbers below e^-50 epsilon vanish when epsilon is added
+        // masses below e^-50 epsilon vanish when epsilon is added to them
         if (epsilon > 0) bins.threshold = bounded(std::log(epsilon) - 50, -708, -50);
     } else {
         for (std::size_t k = 0; k < N; ++k) {
@@ -225,7 +229,7 @@ inline void form_matrix(const Partitioned& m, const double* theta, double epsilo
     }
 }
 
-// q_0 .. q_r, where r is the last odd number up to T, the last scaling of the ranks
+// Computes the scalings q_0 .. q_r, where q_r is the last scaling of the ranks: r is the largest odd number up to T
 inline void scale_ranks(const Partitioned& m, int T) {
     for (std::size_t j = 0; j < m.N; ++j) m.q[j] = j < m.n ? 1 : 0;
     const auto columns = [&](double* v) {
@@ -239,15 +243,16 @@ inline void scale_ranks(const Partitioned& m, int T) {
     }
 }
 
-// The adjoint of A is the sum of its rank-one terms left_t right_t': p_t q_t' for each product w_t = A q_t, which has
-// an odd t, q_t p_t' for w_t = A' q_t, and z_bar x_c' for the documents of class c. Its rows are kept in registers
-// only.
+// Computes the gradient (n, 2) with respect to theta. The adjoint of A is a sum of rank-one matrices left_t right_t':
+// p_t q_t' for each product w_t = A q_t (odd t), q_t p_t' for each product w_t = A' q_t (even t), and z_bar x_c' for
+// the documents of class c. It is not stored: its rows exist in registers only.
 template <bool is_beta>
 inline void partitioned_rev(const Partitioned& m, const double* theta, const std::int32_t* classes,
                             std::size_t n_classes, int T, double* gradient) {
     const std::size_t N = m.N;
     if constexpr (!is_beta) {
-        // A_k has the term F_k and A_(k+1) the term -F_k: differences of the right vectors give the adjoint of F
+        // F_k occurs in A_k with the factor 1 and in A_(k+1) with the factor -1, so the adjoint of F follows from the
+        // differences of neighboring elements of the right factors
         const auto difference = [&](double* x) {
             for (std::size_t k = 0; k + 1 < N; ++k) x[k] -= x[k + 1];
         };
@@ -292,7 +297,7 @@ inline void partitioned_rev(const Partitioned& m, const double* theta, const std
                 out[0] = s0 * inside(in[0], log_beta_lower, log_beta_upper);
                 out[1] = s1 * inside(in[1], log_beta_lower, log_beta_upper);
             } else {
-                // dF/dmu = -f(z) / s, dF/dlog s = -z f(z)
+                // dF/dmu = -f(z) / s and dF/dlog s = -z f(z), for the standard density f
                 out[0] = -d[i].inv_s * s0 * inside(in[0], -mu_limit, mu_limit);
                 out[1] = -s1 * inside(in[1], -log_scale_limit, log_scale_limit);
             }
@@ -300,8 +305,9 @@ inline void partitioned_rev(const Partitioned& m, const double* theta, const std
     }
 }
 
-// The value sum_jk g_j D[c_j, k] Pi_jk and its gradient (n, 2). D is (n_classes, stride); classes (n,) is read only if
-// there are several of them. The scratch is aligned to 64 bytes.
+// Returns the expected gain sum_jk g_j D[c_j, k] Pi_jk, and writes its gradient (n, 2) with respect to theta. g (n,)
+// are the gains, D (n_classes, stride) the discounts of each class, and classes (n,) the class c_j of each document,
+// which is read only if there are several. The scratch must be aligned to 64 bytes.
 inline double partitioned_gain(const double* theta, std::size_t n, Family family, const double* g, const double* D,
                                std::size_t stride, const std::int32_t* classes, std::size_t n_classes, int T,
                                double epsilon, double* scratch, double* gradient) {
@@ -314,8 +320,9 @@ inline double partitioned_gain(const double* theta, std::size_t n, Family family
     for (std::size_t c = 0; c < n_classes; ++c)
         for (std::size_t k = 0; k < N; ++k) m.x[c * N + k] = k < n ? v[k] * D[c * stride + k] : 0;
 
-    // f = sum_j g_j u_j z_j, z_j = A_j . x_c(j). In the same pass u = 1 / (A v), if that is the last half iteration,
-    // its adjoint p, and sums = v * v_bar = sum_j A_j * (z_bar_j x_c(j) + p_j v).
+    // The value is sum_j g_j u_j z_j, where z_j = A_j . x_c is the product of row j of A with x of the document's
+    // class. The same pass over A computes u = 1 / (A v) and the adjoint p of A v, if that is the last half iteration,
+    // and sums = v * v_bar = sum_j A_j * (z_bar_j x_c + p_j v), which gives the adjoint of v.
     double value = 0;
     set_zero(m.sums, N);
     for (std::size_t j = 0; j < m.rows; j += 4) {
@@ -343,7 +350,8 @@ inline double partitioned_gain(const double* theta, std::size_t n, Family family
         }
     }
 
-    // q = 1 / w gives w_bar = -q_bar q^2; q_(T-1) of an odd T is u, which the gain uses too
+    // The adjoint of w in q = 1 / w is w_bar = -q_bar q^2. For an odd T, q_(T-1) is u, whose adjoint q_bar also has the
+    // term u_bar of the gain.
     const int last = T - (rows_last ? 2 : 1);
     if (T > 0)
         for (std::size_t k = 0; k < N; ++k) m.p_at(last)[k] = -m.sums[k] * v[k];
@@ -363,7 +371,7 @@ inline double partitioned_gain(const double* theta, std::size_t n, Family family
     return value;
 }
 
-// out[c, j] = sum_k Pi_jk X[c, k], for X (n_columns, stride) and out (n_columns, n)
+// Multiplies Pi by several vectors: out[c, j] = sum_k Pi_jk X[c, k], for X (n_columns, stride) and out (n_columns, n)
 inline void partitioned_project(const double* theta, std::size_t n, Family family, const double* X, std::size_t stride,
                                 std::size_t n_columns, int T, double epsilon, double* scratch, double* out) {
     const Partitioned m(n, T, 1, family, scratch);

@@ -1,17 +1,19 @@
 // SoftRank's rank-binomial distribution (Taylor, Guiver, Robertson and Minka 2008): the expected gain of one query, its
-// gradient, and the products of the distribution. docs/baselines.md
+// gradient, and sums of the rank probabilities with given weights. docs/baselines.md
 //
-// Scores carry independent normal noise of standard deviation sigma, so that document i beats document j with
-// probability pi_i = Phi((s_i - s_j) / (sqrt(2) sigma)). The number of documents that beat j is treated as a sum of
-// independent events: from p(0) = 1, each of the other documents adds a step
-//   p'(r) = (1 - pi_i) p(r) + pi_i p(r - 1),
-// and in the end p(r) is the probability that j is at rank r + 1. The adjoint of the steps, from l(r) = D(r + 1), is
+// The scores s carry independent normal noise of standard deviation sigma, so that document i beats document j with
+// probability pi_i = Phi((s_i - s_j) / (sqrt(2) sigma)). The number r of documents that beat j is treated as a sum of
+// independent events. Its distribution, the state p, starts as p(0) = 1, and each other document i adds a step
+//   p'(r) = (1 - pi_i) p(r) + pi_i p(r - 1)
+// from p to the next state p'. After all steps, p(r) is the probability that j has rank r + 1. The gradient is computed
+// by going through the steps backward, from l(r) = D(r + 1), the discount of rank r + 1:
 //   pi_i_bar = sum_r p(r) (l'(r + 1) - l'(r)),       l(r) = (1 - pi_i) l'(r) + pi_i l'(r + 1),
-// where l'(r) is the expected discount of a document beaten r times so far. A document takes O(n K) for K ranks with a
-// discount, a query O(n^2 K).
+// where l is the adjoint of p, l' that of p', and pi_i_bar that of pi_i. l(r) is the expected discount of j if r of the
+// documents of the earlier steps beat it. For K ranks with a discount, a document takes O(n K) time and a query
+// O(n^2 K).
 //
-// Documents are in score order. Documents that are above or below j with near certainty are counted without a step. Of
-// p only a window is kept, outside of which it is negligible: p is log-concave, so it decreases on both sides of its
+// Documents are in score order. Documents that are above or below j with near certainty are counted without a step.
+// Only a window of p is kept, outside of which p is negligible: p is log-concave, so it decreases on both sides of its
 // mode. Negligible means below 1e-40 for gains and gradients, in which no digit changes, and below 1e-299 if the
 // probabilities themselves are requested. All sums for p have positive terms, so p is accurate to the last digits even
 // if it is very small.
@@ -27,14 +29,14 @@ namespace sinkprop {
 namespace SINKPROP_ISA {
 namespace rank_binomial {
 
-// A probability below `nothing` counts as 0, and so does Phi(-surely), which is just below it.
+// A probability below `nothing` counts as 0. Phi(-surely) is just below `nothing`.
 struct Cut {
     double surely, nothing;
 };
 constexpr Cut of_gains = {13.4, 1e-40}, of_probabilities = {37, 1e-299};
 
-// The window of a state p, in units of W ranks: units lo .. hi - 1 are kept. Unit hi is zero, and so is the number
-// before unit lo.
+// The part of a state p that is kept, in units of W ranks: units lo .. hi - 1. The units lo - 1 and hi are stored as
+// zeros, since a step reads beyond both ends.
 struct Window {
     std::size_t lo, hi;
     bool empty() const { return lo == hi; }
@@ -42,19 +44,22 @@ struct Window {
 
 // The arrays of one query, in the caller's scratch.
 struct Workspace {
-    std::size_t n, N;             // documents, and padded
-    std::size_t units;            // units of W ranks that have a discount
-    std::size_t stride;           // of a state in memory
+    std::size_t n, N;             // number of documents, and the same rounded up to a multiple of 8
+    std::size_t units;            // number of units of W ranks up to the last rank with a discount
+    std::size_t stride;           // number of doubles that a state takes in memory
     std::size_t length;           // steps per segment: all states of one segment are kept, and the first of each other
     double* s;                    // (N,) half the scores
-    double *pi, *rest, *density;  // (N,) pi_i, 1 - pi_i and phi, for the present document j
-    double* dots;                 // (N, W) the sums of pi_i_bar, lane by lane
-    double *l, *slope;            // (stride,), (N,): the adjoint of the state, and the gradient
-    double *starts, *states;      // (segments + 1, stride), (length, stride)
-    Window *start_windows, *windows;
-    std::size_t used;  // doubles
+    double *pi, *rest, *density;  // (N,) pi_i, 1 - pi_i and the normal density phi, for the present document j
+    double* dots;                 // (N, W) pi_i_bar as W partial sums, one per lane
+    // l (stride,): the adjoint of the present state; slope (N,): the gradient, still to be divided by sqrt(2) sigma
+    double *l, *slope;
+    // starts (segments + 1, stride): the first state of each segment, and the last state; states (length, stride): the
+    // states of one segment
+    double *starts, *states;
+    Window *start_windows, *windows;  // the windows of `starts` and of `states`
+    std::size_t used;                 // number of doubles in all arrays
 
-    // `columns`: the largest number of ranks with a discount
+    // `columns` is the number of ranks up to the last one with a discount
     Workspace(std::size_t n_, std::size_t columns, double* scratch) : n(n_), N(round_up(n_, 8)), used(0) {
         units = round_up(columns, 8) / W;
         stride = round_up(columns, 8) + 16;
@@ -84,7 +89,7 @@ struct Workspace {
         start_windows = reinterpret_cast<Window*>(take(2 * (segments + 1)));
         windows = reinterpret_cast<Window*>(take(2 * length));
     }
-    static constexpr std::size_t kept = std::size_t(1) << 17;  // doubles that the second-level cache holds
+    static constexpr std::size_t kept = std::size_t(1) << 17;  // number of doubles that a second-level cache holds
 
     // The state before step t of segment g; for t = steps, the state after the segment
     double* state(std::size_t g, std::size_t t, std::size_t steps) const {
@@ -106,7 +111,7 @@ SINKPROP_INLINE void close(double* p, Window w) {
     Lanes::all(0).store(p + w.lo * W - W);
 }
 
-// One step from the state p with window w to the state `next`; returns its window
+// Takes one step from the state p with window w to the state `next`, and returns the window of `next`
 SINKPROP_INLINE Window step(const double* p, Window w, double pi, double rest, std::size_t units, double nothing,
                             double* next) {
     if (w.hi < units && p[w.hi * W - 1] * pi > nothing) ++w.hi;
@@ -117,7 +122,7 @@ SINKPROP_INLINE Window step(const double* p, Window w, double pi, double rest, s
                            SINKPROP_LAMBDA { return next[edge] < nothing && next[edge] < next[inner]; };
     while (w.hi - w.lo > 1 && fades(w.lo * W + W - 1, w.lo * W + W)) ++w.lo;
     while (w.hi - w.lo > 1 && fades(w.hi * W - W, w.hi * W - W - 1)) --w.hi;
-    // all of p may have moved beyond the last rank with a discount
+    // the window is empty if all of p has moved beyond the last rank with a discount
     if (w.hi == units && w.hi - w.lo == 1) {
         bool left = false;
         for (std::size_t r = w.lo * W; r < w.hi * W; ++r) left |= next[r] >= nothing;
@@ -127,7 +132,8 @@ SINKPROP_INLINE Window step(const double* p, Window w, double pi, double rest, s
     return w;
 }
 
-// Compares document j with the others: pi, rest and density of those that are not certainly above or below it
+// Compares document j with the others: finds the documents c that are not certainly above or below j, and computes
+// `pi`, `rest` and `density` for them
 inline void compare(const Workspace& m, std::size_t j, double half_width, double surely, Contest& c) {
     const double sj = m.s[j];
     const auto z = [&](std::size_t i) SINKPROP_LAMBDA { return (m.s[i] - sj) / half_width; };
@@ -148,8 +154,8 @@ inline void compare(const Workspace& m, std::size_t j, double half_width, double
     m.density[j] = 0;
 }
 
-// The `steps` steps of segment g, from document `first` on; its first state is known. Returns false if nothing is left
-// of p.
+// Takes the steps of segment g, for the `steps` documents from `first` on. The segment's first state must be known.
+// Returns false if the window becomes empty.
 SINKPROP_INLINE bool forward(const Workspace& m, std::size_t g, std::size_t first, std::size_t steps,
                              std::size_t units) {
     for (std::size_t t = 0; t < steps; ++t) {
@@ -162,7 +168,8 @@ SINKPROP_INLINE bool forward(const Workspace& m, std::size_t g, std::size_t firs
     return true;
 }
 
-// The adjoint of these steps: l becomes the adjoint of the segment's first state
+// Goes through the steps of `forward` backward. On entry l is the adjoint of the state after the segment, on return
+// that of the segment's first state. Writes pi_i_bar of the documents i to `dots`.
 SINKPROP_INLINE void forward_rev(const Workspace& m, std::size_t g, std::size_t first, std::size_t steps) {
     for (std::size_t t = steps; t-- > 0;) {
         const double* p = m.state(g, t, steps);
@@ -176,7 +183,7 @@ SINKPROP_INLINE void forward_rev(const Workspace& m, std::size_t g, std::size_t 
             fma(up, change, here).store(l + b * W);
         };
         std::size_t b = w.lo;
-        for (; b + 4 <= w.hi; b += 4)  // independent sums, to hide latency
+        for (; b + 4 <= w.hi; b += 4)  // independent sums, to hide the latency of additions
             for (std::size_t k = 0; k < 4; ++k) one(b + k, dot[k]);
         for (; b < w.hi; ++b) one(b, dot[0]);
         ((dot[0] + dot[1]) + (dot[2] + dot[3])).store(m.dots + (first + t) * W);
@@ -192,16 +199,16 @@ inline void start(const Workspace& m) {
 }
 
 inline void half_scores(const Workspace& m, const double* scores) {
-    // differences of half the scores do not overflow
+    // halves of the scores, because their differences cannot overflow
     for (std::size_t i = 0; i < m.N; ++i) m.s[i] = 0.5 * scores[i < m.n ? i : m.n - 1];
 }
 
-// s_i - s_j in units of sqrt(2) sigma, from halves
+// Divisor for differences of half the scores: (s_i / 2 - s_j / 2) / half_width(sigma) = (s_i - s_j) / (sqrt(2) sigma)
 inline double half_width(double sigma) {
     return sigma * 0.70710678118654752440;
 }
 
-// One past the last rank that has a weight
+// Number of ranks up to the last one whose weight is not 0
 inline std::size_t last_column(const double* D, std::size_t n) {
     while (n > 0 && D[n - 1] == 0) --n;
     return n;
@@ -217,11 +224,11 @@ inline std::size_t last_column(const Query& query) {
 }
 
 inline std::size_t scratch_size(const Query& query) {
-    // a projection also needs where each of its columns begins and ends
+    // `project` also stores the first and the last rank with a weight, for each class
     return Workspace(query.n, last_column(query), nullptr).used + 2 * query.n_classes;
 }
 
-// The value; gradient (rows) = factor * its gradient
+// Returns the expected gain, and writes `factor` times its gradient to gradient (rows,)
 inline double gain(const Query& query, double sigma, double factor, double* scratch, double* gradient) {
     const std::size_t n = query.n;
     const Workspace m(n, last_column(query), scratch);
@@ -234,7 +241,7 @@ inline double gain(const Query& query, double sigma, double factor, double* scra
         const double* D = query.discount(query.n_classes > 1 ? std::size_t(query.classes[j]) : 0);
         compare(m, j, half_width(sigma), of_gains.surely, c);
         const std::size_t steps = c.last - c.first, end = last_column(D, c.last);
-        if (end <= c.first) continue;  // surely beyond the ranks that count
+        if (end <= c.first) continue;  // document j is surely below all ranks with a discount
         const std::size_t units = round_up(end - c.first, W) / W;
 
         start(m);
@@ -273,12 +280,12 @@ inline double gain(const Query& query, double sigma, double factor, double* scra
     return value;
 }
 
-// out (rows, n_classes) = sum_k p_j(k) D[c, k]
+// out (rows, n_classes): out[j, c] = sum_k p_j(k) D[c, k], where p_j(k) is the probability that document j has rank k
 inline void project(const Query& query, double sigma, double* scratch, double* out) {
     const std::size_t n = query.n, C = query.n_classes;
     const Workspace m(n, last_column(query), scratch);
     std::size_t *first = reinterpret_cast<std::size_t*>(scratch + m.used), *last = first + C;
-    for (std::size_t k = 0; k < C; ++k) {  // a column is often a single rank
+    for (std::size_t k = 0; k < C; ++k) {  // often the weights of a class are nonzero for a single rank
         const double* D = query.discount(k);
         last[k] = last_column(D, n);
         for (first[k] = 0; first[k] < last[k] && D[first[k]] == 0;) ++first[k];

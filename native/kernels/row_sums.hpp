@@ -1,9 +1,9 @@
-// Rows of features times weights, and sums over queries that do not depend on the order in which they are added: see
-// "Reproducibility" in docs/cluster.md.
+// Products of rows of features with weights, and sums over queries whose results do not depend on the order of
+// addition: see "Reproducibility" in docs/cluster.md.
 //
 // A query's contribution to a sum is computed from its own rows alone, scaled into (-1, 1) by a power of two, and cut
-// into three words of 31 bits, which are added as integers. So however the queries are cut into blocks, and whichever
-// thread or machine adds them up, the words of the sum are the same.
+// into three words of 31 bits, which are added as integers. So the words of the sum are the same for any division of
+// the queries into blocks, and for any threads or machines that add them.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-constexpr double word = 2147483648.0;                 // 2^31
+constexpr double word = 2147483648.0;                 // 2^31, the range of a word
 constexpr double rounder = 1.5 * 4503599627370496.0;  // adding it rounds a number of at most 51 bits to a whole number
 
 SINKPROP_INLINE std::int64_t bits(double x) {
@@ -22,8 +22,8 @@ SINKPROP_INLINE std::int64_t bits(double x) {
     return b;
 }
 
-// words (3, m) += values (m,) times scale (m,), powers of two. Returns false if a product is not within (-1, 1); the
-// words are then invalid.
+// Adds values[j] * scale[j] for j < m to the sums that are held in words (3, m). The elements of `scale` are powers of
+// two. Returns false if a product is not within (-1, 1); the words are then invalid.
 inline bool add_words(const double* SINKPROP_RESTRICT values, const double* SINKPROP_RESTRICT scale, std::size_t m,
                       std::int64_t* SINKPROP_RESTRICT words) {
     std::int64_t outside = 0;
@@ -45,7 +45,7 @@ inline bool add_words(const double* SINKPROP_RESTRICT values, const double* SINK
     return !outside;
 }
 
-// words (3, m) += each row of values (n, m)
+// Adds the n rows of values (n, m), times scale (m,), to the sums that are held in words (3, m); see add_words
 inline bool add_rows(const double* values, std::size_t n, const double* scale, std::size_t m, std::int64_t* words) {
     bool fine = true;
     for (std::size_t i = 0; i < n; ++i) fine &= add_words(values + i * m, scale, m, words);
@@ -67,7 +67,8 @@ SINKPROP_INLINE Lanes load_row(const float* p) {
 #endif
 }
 
-// Products of `rows` consecutive rows with v; the sum of each row has the same order of addition for any `rows`.
+// Products of `rows` consecutive rows of d features with the weights v. The terms of each product are added in the same
+// order for any number of rows.
 template <int rows, class Feature>
 SINKPROP_INLINE void dots(const Feature* x, const double* v, std::size_t d, double* out, std::size_t stride) {
     Lanes even[rows], odd[rows];
@@ -94,7 +95,7 @@ SINKPROP_INLINE void dots(const Feature* x, const double* v, std::size_t d, doub
     }
 }
 
-// out (n, k) = X (n, d) times V (k, d) transposed
+// out (n, k) = X V', for features X (n, d) and weights V (k, d)
 template <class Feature>
 void row_scores(const Feature* X, std::size_t n, std::size_t d, const double* V, std::size_t k, double* out) {
     for (std::size_t o = 0; o < k; ++o) {
@@ -104,7 +105,9 @@ void row_scores(const Feature* X, std::size_t n, std::size_t d, const double* V,
     }
 }
 
-// words (3, k, d) += for each query, g (n, k) transposed times X (n, d), scaled. A query whose g are all 0 is not read.
+// Adds g' X, times scale (k, d), of each query to the sums that are held in words (3, k, d); see add_words. X (n, d)
+// are the features of the query's n documents, and g (n, k) their derivatives. Rows of X whose query has only zeros in
+// g are not read. `sums` (k, d) is scratch.
 template <class Feature>
 bool add_products(const Feature* X, std::size_t d, const double* g, std::size_t k, const std::int64_t* offsets,
                   std::size_t n_queries, const double* scale, double* SINKPROP_RESTRICT sums, std::int64_t* words) {

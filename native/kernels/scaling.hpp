@@ -3,30 +3,36 @@
 //   gain                    docs/linear-time.md 1.2
 //   gain_rev, scale_rev     docs/linear-time.md 1.3, with the gradient of docs/linear-time.md 2
 //
-// In score order the matrix A is symmetric and is known only through its products. With q_0 = 1 and
-// q_(t+1) = 1 / (A q_t + epsilon sum(q_t)), T half iterations (columns, rows, columns, ...) give
-// Pi = diag(u) (A + epsilon) diag(v), where u and v are the two last q: u = q_T and v = q_(T-1) for an even T.
+// The matrix A is the smoothed indicator's, A_ij = K(y_i - y_j) for a kernel K and scores y. With the documents in
+// score order it is symmetric. Its entries are not used here: an operator computes its products with vectors. T half
+// iterations of Sinkhorn's normalization (columns, rows, columns, ...) compute the scaling vectors q_0 = 1 and q_(t+1)
+// = 1 / (A q_t + epsilon sum(q_t)). They give the matrix of rank probabilities, Pi = diag(u) (A + epsilon) diag(v),
+// where u and v are the last two q: u = q_T and v = q_(T-1) for an even T, the other way around for an odd T. In names,
+// _bar is an adjoint: the derivative of the expected gain with respect to a vector. p_t is the adjoint of the sums w_t
+// = 1 / q_(t+1). In formulas, * multiplies vectors elementwise.
 //
 // An operator offers
 //   size                    padded length of every vector, a multiple of W
 //   mask                    1 where a vector's element belongs to a document, 0 in the padding
-//   unit                    a length: with it, (dA)_ij = unit * dA_ij / dy_i
+//   unit                    the length that makes derivatives dimensionless: (dA)_ij = unit * d(A_ij) / dy_i
 //   prepare(x)              must be called before a product with x, unless x was the `next` of the previous product
 //   apply(x, t, next, finish)
-//                           calls finish(i, k, mask) with the lanes i .. i + W - 1 of k = A x, for every such i;
-//                           remembers (dA) x under the number t. `next`, if not null, is the vector that finish
-//                           writes and that will be multiplied by A next
+//                           calls finish(i, k, mask) with elements i .. i + W - 1 (the lanes of a register) of
+//                           k = A x and of the mask, for i = 0, W, 2 W, ...; remembers (dA) x under the number t.
+//                           `next`, if not null, is the vector that finish writes and that will be multiplied by A
+//                           next
 //   apply_rev(p, t, next, finish)
-//                           calls finish(i, k, dk, m, out) with the lanes of k = A p, dk = (dA) p and the m remembered
-//                           under t. `next`, if not null, says that finish writes to `out` the lanes of the vector
-//                           that will be multiplied by A next; they may or may not be stored in `next`
-//   each_remembered(t, f)   calls f(i, m) with the lanes of the vector remembered under t
-//   each_document(f)        calls f(i, slot): the position in the vectors of the i-th document by score
-//   each_padding(f)         calls f(slot) for all other positions
-// For a positive x the products are positive in the padding too, so that mask / k is 0 there.
+//                           calls finish(i, k, dk, m, out) with the lanes of k = A p, of dk = (dA) p and of the
+//                           vector m that is remembered under t. If `next` is not null, finish must write to `out`
+//                           the lanes of the vector that will be multiplied by A next. The operator may store this
+//                           vector in `next`, but need not
+//   each_remembered(t, f)   calls f(i, m) with the lanes of the vector m that is remembered under t
+//   each_document(f)        calls f(i, slot) for the i-th document by score, which is element `slot` of the vectors
+//   each_padding(f)         calls f(slot) for the elements of the vectors that belong to no document
+// For a positive x the products are positive in the padding, too, so that mask / k is 0 there.
 //
-// The product is never stored as a vector. Instead, the operator calls the function `finish` with W of its elements at
-// a time, while they are in a register. To write q_1 = 1 / (A q_0), and then q_2 = 1 / (A q_1):
+// A product A x is never stored as a vector. Instead, the operator calls the function `finish` with W of its elements
+// at a time, while they are in a register. This code computes q_1 = 1 / (A q_0), and then q_2 = 1 / (A q_1):
 //
 //     A.prepare(q_0);
 //     A.apply(q_0, 0, q_1, [&](std::size_t i, Lanes k, Lanes mask) SINKPROP_LAMBDA {
@@ -37,20 +43,22 @@
 //     });
 //
 // Afterwards (dA) q_0 is remembered under 0 and (dA) q_1 under 1. The argument `next` lets GaussianCells compute the
-// moments of q_1 in the call that makes it, while it is in the cache. In the reverse pass the operator need not even
-// store it. This computes p_0 = -(A p_1) * q_1^2 from p_1, and the terms of the gradient that belong to both:
+// moments of q_1 in the call that computes q_1, while it is in the cache. In the reverse pass the operator need not
+// even store the vector. This code computes p_0 = -(A p_1) * q_1^2 from p_1, and adds two terms to the gradient,
+// p_0 * (dA) q_0 and q_1 * (dA) p_1:
 //
 //     A.prepare(p_1);
 //     A.apply_rev(p_1, 0, p_0, [&](std::size_t i, Lanes k, Lanes dk, Lanes m, double* out) SINKPROP_LAMBDA {
 //         const Lanes q = load(q_1, i), p = -(k * q * q);
 //         p.store(out);                                                // not to p_0, which need not be written
-//         (load(gradient, i) + (p * m + q * dk)).store(gradient + i);  // p_0 * (dA) q_0 + q_1 * (dA) p_1
+//         (load(gradient, i) + (p * m + q * dk)).store(gradient + i);  // the two terms
 //     });
 //
-// An operator of ties, each of several documents with the same score (see ties.hpp), has the number of documents of
-// each tie in its mask, so that every vector holds sums over ties. It also offers
-//   inverse                 1 / mask, 0 in the padding
-//   note(c, i, z, u, v)     must be called with the lanes of z = (A + epsilon) x, x = v * D[c], for every i
+// In an operator of ties (see ties.hpp), an element of a vector belongs to all documents with one score, and is the sum
+// over these documents. The mask has the number of documents of each tie. The operator also offers
+//   inverse                 1 / mask, or 0 in the padding
+//   note(c, i, z, u, v)     must be called for each class c and each i with the lanes of u, v and z = (A + epsilon) x,
+//                           where x = v * D[c]; computes the slopes that ties.hpp describes
 #pragma once
 
 #include "simd.hpp"
@@ -69,16 +77,17 @@ SINKPROP_INLINE Lanes load(const double* p, std::size_t i) {
 template <class Operator>
 constexpr bool has_ties = false;
 
-// A gain sum_jk g_j D[c_j, k] Pi_jk. A separable gain has one class of documents, and D is its discount.
-// The arrays are in the operator's order, padded like its vectors.
+// The expected gain sum_jk g_j D[c_j, k] Pi_jk: document j has the gain g_j and the class c_j, and D[c, k] is the
+// discount of rank k for class c. Often there is only one class. The arrays are in the operator's order, padded like
+// its vectors.
 struct GainView {
-    const double* g;              // (size,); (n_classes, size) for ties, the mean of each class's documents
-    const double* D;              // (n_classes, size); for ties, the mean of their ranks
+    const double* g;  // (size,); for ties (n_classes, size), a class's sum of gains divided by the tie's count
+    const double* D;  // (n_classes, size); for ties, the mean discount of the tie's ranks
     const std::int32_t* classes;  // (size,); read only if there are several classes, and not for ties
     std::size_t n_classes;
 };
 
-// q_0 .. q_T (T + 1, size)
+// Computes the scaling vectors q_0 .. q_T and writes them to q (T + 1, size)
 template <class Operator>
 inline void scale(const Operator& A, int T, double epsilon, double* q) {
     const std::size_t N = A.size;
@@ -101,7 +110,7 @@ inline void scale(const Operator& A, int T, double epsilon, double* q) {
     }
 }
 
-// The two last q, as factors of Pi's rows and columns
+// The last two scaling vectors q: u, the factors of Pi's rows, and v, the factors of its columns
 struct Factors {
     const double *u, *v;
     Factors(const double* q, int T, std::size_t N) {
@@ -111,11 +120,11 @@ struct Factors {
     }
 };
 
-// The vectors (size,) of one evaluation besides q, in the caller's scratch
+// The vectors of one evaluation besides q, each (size,), in the caller's scratch
 struct Adjoints {
-    double *u_bar, *v_bar;     // the adjoints of u and v as the gain uses them, summed over classes
-    double *x, *z_bar;         // v * d of the present class, and the adjoint of z = (A + epsilon) x
-    double *p_next, *g_class;  // scratch of scale_rev; the gains of one class, if there are several
+    double *u_bar, *v_bar;     // adjoints of u and v in the gain, summed over classes
+    double *x, *z_bar;         // x = v * d for the discounts d of one class, and the adjoint of z = (A + epsilon) x
+    double *p_next, *g_class;  // p_next: scratch of scale_rev; g_class: gains of one class, used if there are several
     explicit Adjoints(double* space, std::size_t N)
         : u_bar(space), v_bar(u_bar + N), x(v_bar + N), z_bar(x + N), p_next(z_bar + N), g_class(p_next + N) {}
 };
@@ -124,8 +133,9 @@ constexpr std::size_t expected_gain_scratch(std::size_t size, int T, std::size_t
     return (std::size_t(T) + (n_classes > 1 ? 7 : 6)) * size;
 }
 
-// f = g' (u * z), z = (A + epsilon) x, x = v * d, for the documents of class c. Since z is not kept, u_bar += g * z,
-// which belongs to the reverse pass, is computed here.
+// Returns the part of the expected gain from the documents of class c, with gains g and discounts d: g' (u * z), where
+// z = (A + epsilon) x and x = v * d. Also computes u_bar += g * z, which belongs to the reverse pass, because z is not
+// stored.
 template <class Operator>
 SINKPROP_INLINE double gain(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
                             const Factors& pi, const Adjoints& a) {
@@ -146,7 +156,8 @@ SINKPROP_INLINE double gain(const Operator& A, std::size_t c, const double* g, c
     return sum(f);
 }
 
-// z_bar = g * u; v_bar += d * x_bar, x_bar = (A + epsilon) z_bar; and the term z_bar x' of the adjoint of A
+// The reverse pass of `gain`: z_bar = g * u, x_bar = (A + epsilon) z_bar and v_bar += d * x_bar. Adds the contribution
+// of z_bar x', a term of the adjoint of A, to the gradient; for class 0, the gradient is overwritten.
 template <class Operator>
 SINKPROP_INLINE void gain_rev(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
                               const Factors& pi, const Adjoints& a, double* SINKPROP_RESTRICT gradient) {
@@ -165,16 +176,17 @@ SINKPROP_INLINE void gain_rev(const Operator& A, std::size_t c, const double* g,
     });
 }
 
-// The derivative of r = mask / w with respect to w: -r^2 / mask
+// r^2 / mask, which is minus the derivative of r = mask / w with respect to w
 template <class Operator>
 SINKPROP_INLINE Lanes squared(const Operator& A, Lanes r, std::size_t i) {
     if constexpr (has_ties<Operator>) return r * r * load(A.inverse, i);
     return r * r;
 }
 
-// q_(t+1) = 1 / w_t, so p_t = w_bar = -q_bar q_(t+1)^2, with q_bar = (A + epsilon) p_(t+1); q_T and q_(T-1) are u and
-// v, which the gain uses too. A term p_t * (dA) q_t is added when p_t is computed, and q_t * (dA) p_t with the product
-// that gives p_(t-1). T > 0.
+// The reverse pass of `scale`, for T > 0. Since q_(t+1) = 1 / w_t, the adjoint of w_t is p_t = -q_bar * q_(t+1)^2,
+// where q_bar = (A + epsilon) p_(t+1) is the adjoint of q_(t+1). The adjoints of q_T and q_(T-1), which are u and v,
+// also have the terms u_bar and v_bar of the gain. To the gradient, p_t * (dA) q_t is added when p_t is computed, and
+// q_t * (dA) p_t during the product that gives p_(t-1).
 template <class Operator>
 SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const double* q, const Adjoints& a,
                                double* SINKPROP_RESTRICT gradient) {
@@ -212,10 +224,12 @@ SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const d
     });
 }
 
-// The value; its gradient with respect to the sorted scores, times the operator's unit, is written to `gradient`.
+// Returns the expected gain, and writes its gradient with respect to the sorted scores, times the operator's unit, to
+// `gradient`.
 //
-// Every product w = A q contributes the rank-one term p q' to the adjoint of A, p = w_bar, and so
-// p * (dA) q + q * (dA) p to the gradient: A is symmetric, and y_i changes both its row and its column.
+// Every product w = A q contributes the rank-one matrix p q' to the adjoint of A, where p is the adjoint of w. So it
+// contributes p * (dA) q + q * (dA) p to the gradient: A is symmetric, and the score y_i changes both row i and
+// column i of A.
 template <class Operator>
 inline double expected_gain(const Operator& A, const GainView& view, int T, double epsilon, double* scratch,
                             double* SINKPROP_RESTRICT gradient) {
@@ -241,7 +255,8 @@ inline double expected_gain(const Operator& A, const GainView& view, int T, doub
     return value;
 }
 
-// Pi x = u * ((A + epsilon) (v * x)), from the q that scale() left at `q`; `y` is scratch.
+// Computes out = Pi x = u * ((A + epsilon) (v * x)). `q` must hold the result of scale(), whose last two vectors are u
+// and v. `y` (size,) is scratch.
 template <class Operator>
 inline void project(const Operator& A, const double* x, int T, double epsilon, const double* q, double* y,
                     double* out) {

@@ -37,7 +37,7 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-#if defined(SINKPROP_WIDTH)  // any width works on any instruction set, if slowly: tests use the widest everywhere
+#if defined(SINKPROP_WIDTH)  // any width works on any instruction set, if slowly; tests use the widest one everywhere
 constexpr int native_width = SINKPROP_WIDTH;
 #elif defined(__AVX512F__)
 constexpr int native_width = 8;
@@ -53,7 +53,7 @@ template <int W>
 struct Raw {
     typedef double doubles __attribute__((vector_size(W * 8)));
     typedef std::int64_t ints __attribute__((vector_size(W * 8)));
-    // in memory: at any address of a double (a memcpy of a vector is sometimes compiled to scalar moves)
+    // a vector in memory, at any address that a double may have (memcpy is sometimes compiled to scalar moves instead)
     typedef double stored __attribute__((vector_size(W * 8), aligned(8), may_alias));
 };
 
@@ -74,7 +74,7 @@ struct Vec {
     friend SINKPROP_INLINE Vec operator/(Vec a, Vec b) { return {a.v / b.v}; }
     friend SINKPROP_INLINE Vec operator-(Vec a) { return {-a.v}; }
 
-    // 2^k for the k that round_to_int left in the low bits of `magic`; -1022 <= k <= 1023.
+    // 2^k, where `magic` is k + round_magic, so that k is in its low bits; -1022 <= k <= 1023
     static SINKPROP_INLINE Vec power_of_two(Vec magic) {
         Ints k = (Ints)magic.v;
         k = (k + 1023) << 52;
@@ -82,14 +82,14 @@ struct Vec {
     }
     // a where x < y, else b
     static SINKPROP_INLINE Vec where_less(Vec x, Vec y, Vec a, Vec b) { return {x.v < y.v ? a.v : b.v}; }
-    // Bit `bit` of the integer that round_to_int left in `magic`, as a mask: a where it is set, else b.
+    // a where bit `bit` of k is set, else b, where `magic` is k + round_magic, so that k is in its low bits
     static SINKPROP_INLINE Vec where_bit(Vec magic, int bit, Vec a, Vec b) {
         Ints k = ((Ints)magic.v >> bit) & 1;
         return {k != 0 ? a.v : b.v};
     }
 };
 
-#else  // a compiler without vector extensions: plain loops, which it may vectorise as it likes
+#else  // for a compiler without vector extensions: plain loops, which it may vectorize itself
 
 template <int W>
 struct Vec {
@@ -148,7 +148,8 @@ struct Vec {
 
 #endif
 
-// a * b + c, fused where the instruction set has it (contraction is switched on for these files)
+// a * b + c, as one fused operation where the instruction set has it (the compiler may contract expressions in these
+// files)
 template <int W>
 SINKPROP_INLINE Vec<W> fma(Vec<W> a, Vec<W> b, Vec<W> c) {
     return a * b + c;
@@ -169,7 +170,7 @@ SINKPROP_INLINE Vec<W> absolute(Vec<W> a) {
     return maximum(a, -a);
 }
 
-// Lanes added pairwise: a fixed order, so that a sum has the same bits on every run.
+// Sum of the lanes, added pairwise in a fixed order, so that a sum has the same bits on every run
 template <int W>
 SINKPROP_INLINE double sum(Vec<W> a) {
     double x[W];
@@ -205,7 +206,7 @@ SINKPROP_INLINE void store_sums(Vec<W> a, Vec<W> b, Vec<W> c, Vec<W> d, double* 
 #endif
 }
 
-constexpr double round_magic = 6755399441055744.0;  // 1.5 * 2^52: adding it leaves round(x) in the low bits
+constexpr double round_magic = 6755399441055744.0;  // 1.5 * 2^52: the low bits of x + round_magic are round(x)
 
 // exp(x) to 1 ulp for x <= 709; 0 below -708, so that no denormal is ever made.
 template <int W>
@@ -217,7 +218,8 @@ SINKPROP_INLINE Vec<W> exp(Vec<W> x) {
     const V k = magic - V::all(round_magic);
     V r = fma(k, V::all(-6.93147180369123816490e-01), y);
     r = fma(k, V::all(-1.90821492927058770002e-10), r);
-    // Taylor's polynomial of degree 13 on |r| <= ln(2)/2: truncation 4e-18. Two interleaved chains halve its latency.
+    // exp(x) = 2^k exp(r) with |r| <= ln(2)/2. Taylor's polynomial of degree 13 for exp(r) has a truncation error of
+    // 4e-18. Its even and odd terms are evaluated side by side, which halves the latency.
     const V r2 = r * r;
     V odd = V::all(1.0 / 6227020800.0), even = V::all(1.0 / 479001600.0);
     odd = fma(odd, r2, V::all(1.0 / 39916800.0));
@@ -230,19 +232,19 @@ SINKPROP_INLINE Vec<W> exp(Vec<W> x) {
     even = fma(even, r2, V::all(1.0 / 24.0));
     odd = fma(odd, r2, V::all(1.0 / 6.0));
     even = fma(even, r2, V::all(0.5));
-    // 1 + r + r^2 (even + r odd)
+    // exp(r) = 1 + r + r^2 (even + r odd)
     const V tail = fma(r2, fma(r, odd, even), r);
     const V result = (tail + V::all(1.0)) * V::power_of_two(magic);
     return V::where_less(x, floor, V::all(0.0), result);
 }
 
-// sin(x) and cos(x) for 0 <= x < 2^15, to about 1.5 ulp of 1.
+// sin(x) and cos(x) for 0 <= x < 2^15, with an absolute error of about 1.5 ulp of 1
 template <int W>
 SINKPROP_INLINE void sincos(Vec<W> x, Vec<W>& sin_x, Vec<W>& cos_x) {
     using V = Vec<W>;
     const V magic = fma(x, V::all(0.63661977236758134308), V::all(round_magic));
     const V k = magic - V::all(round_magic);
-    // pi/2 in three parts whose products with k are exact
+    // r = x - k pi/2, with pi/2 in three parts whose products with k are exact
     V r = fma(k, V::all(-1.57079632673412561417e+00), x);
     r = fma(k, V::all(-6.07710050630396597660e-11), r);
     r = fma(k, V::all(-2.02226624879595063154e-21), r);
@@ -266,12 +268,12 @@ SINKPROP_INLINE void sincos(Vec<W> x, Vec<W>& sin_x, Vec<W>& cos_x) {
     c = fma(c, r2, V::all(1.0));
     const V s1 = V::where_bit(magic, 0, c, s), c1 = V::where_bit(magic, 0, s, c);
     sin_x = V::where_bit(magic, 1, -s1, s1);
-    // cos changes sign in the second and third quadrants: where the two low bits differ
+    // cos is negative in the second and third quadrants, where the two low bits of k differ
     const V flipped = V::where_bit(magic, 1, c1, -c1), kept = V::where_bit(magic, 1, -c1, c1);
     cos_x = V::where_bit(magic, 0, flipped, kept);
 }
 
-// W elements of an array, side by side in one register: kernels advance by this number
+// Number of doubles in one register, the lanes. Kernels process W elements of an array at a time.
 constexpr int W = native_width;
 using Lanes = Vec<W>;
 

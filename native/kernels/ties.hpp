@@ -1,13 +1,17 @@
-// Tied documents treated as one: the gradient of the expected gain as a mean over all orders of tied documents.
+// The gradient of the expected gain as a mean over all orders of tied documents, computed with each tie as one element.
 // docs/linear-time.md 5
 //
-// Documents with the same score have the same row of Pi in any order, and the columns of their ranks are equal: the
-// value does not depend on how ties are broken. The one-sided derivatives of the Laplace kernel do depend on it. Of the
-// terms between two documents of a tie, all but g_j u_j v_k d_k, with j and k at two of its ranks, change sign when the
-// two are exchanged, and cancel in the mean over all orders. What remains is
-//     (1 / 2 tau) sum_k (g_j - g_k) u v * (mean over pairs of the tie's ranks of the upper's discount less the
-//     lower's)
-// and all other terms are those of the mean discount. The derivative of a document is then linear in its gain.
+// A tie is the set of all documents with one score. In any order, they have the same row of the matrix Pi of rank
+// probabilities, and the columns of their ranks are equal. So the expected gain does not depend on how ties are broken.
+// But the one-sided derivatives of the Laplace kernel, whose width is tau, do depend on it.
+//
+// Let g be the gains of the documents, d the discounts of the ranks, and Pi = diag(u) (A + epsilon) diag(v). The
+// derivative has terms that belong to two documents j and k of a tie. When j and k exchange their ranks, all of these
+// terms but g_j u_j v_k d_k change sign, so that they cancel in the mean over all orders. For document j there remains
+//     (1 / (2 tau)) sum_k (g_j - g_k) u v * spread,
+// where u and v are equal for all documents of the tie, and spread is the mean, over all pairs of the tie's ranks, of
+// the upper rank's discount less the lower rank's. In all other terms, every rank of the tie has the mean discount of
+// the tie. So the derivative of a document is a linear function of its gain.
 #pragma once
 
 #include "exponential_sums.hpp"
@@ -16,7 +20,8 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-// An operator of scaling.hpp for ties, made from one for documents
+// The operator for ties that scaling.hpp describes, made from an operator `Sums` for documents. own[c] is the slope of
+// a document's derivative as a function of its gain, for documents of class c; spread[c] is described above.
 template <class Sums>
 struct TiedSums : Sums {
     double *inverse, *own, *spread;  // (size,), (n_classes, size), (n_classes, size)
@@ -42,8 +47,8 @@ struct TiedSums : Sums {
                                     SINKPROP_LAMBDA { spread[c * N + slot] = ties.spread[c * ties.n + i]; });
     }
 
-    // The slope of a document's derivative, times the unit, in its gain: through g u (A x), and through the half
-    // iteration that made u.
+    // Computes `own`, times the unit, for W ties. A document's gain affects its derivative through g u (A x), and
+    // through the half iteration that computed u.
     SINKPROP_INLINE void note(std::size_t c, std::size_t i, Lanes z, Lanes u, Lanes v) const {
         const std::size_t N = Sums::size;
         const int made = T % 2 ? T - 2 : T - 1;

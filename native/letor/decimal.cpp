@@ -51,7 +51,7 @@ Wide multiply(std::uint64_t a, std::uint64_t b) {
 #endif
 }
 
-int leading_zeros(std::uint64_t x) {  // x != 0
+int leading_zeros(std::uint64_t x) {  // for x != 0
 #if defined(_MSC_VER)
     unsigned long i;
     _BitScanReverse64(&i, x);
@@ -66,7 +66,7 @@ int log2_of_power(int q) {
     return (q * 1741647) >> 19;
 }
 
-// The first 128 bits of 10^q, truncated (those of 5^q are the same): exact for 0 <= q <= 55
+// The first 128 bits of 10^q, truncated, which are also those of 5^q. They are exact for 0 <= q <= 55.
 class Powers {
   public:
     static constexpr int least = -342, most = 324;
@@ -83,7 +83,7 @@ class Powers {
                 carry = std::uint32_t(x >> 32);
             }
         }
-        Number down{};  // floor(2^n / 5^-q); dividing a floor and taking the floor loses nothing
+        Number down{};  // floor(2^1023 / 5^-q); taking the floor after each division by 5 gives the same
         down[words - 1] = 0x80000000u;
         for (int q = -1; q >= least; --q) {
             std::uint64_t rest = 0;
@@ -104,7 +104,7 @@ class Powers {
     }
 
   private:
-    static constexpr std::size_t words = 32;  // 2^1023 / 5^342 still has 229 bits
+    static constexpr std::size_t words = 32;  // of 32 bits; 2^1023 / 5^342 still has 229 bits
     using Number = std::array<std::uint32_t, words>;
 
     void top(const Number& x, int q) {
@@ -131,8 +131,8 @@ double from_bits(std::uint64_t bits) {
     return x;
 }
 
-// The double nearest to w 10^q, w != 0, or NaN if 128 bits of the power do not decide it or it is not a normal number.
-// D. Lemire, "Number parsing at a gigabyte per second", 2021.
+// The double nearest to w 10^q for w != 0, or NaN if the double is not a normal number or if 128 bits of 10^q do not
+// decide which double it is. D. Lemire, "Number parsing at a gigabyte per second", 2021.
 double nearest(std::uint64_t w, std::int64_t q) {
     const double undecided = std::numeric_limits<double>::quiet_NaN();
     if (q > 308) return std::numeric_limits<double>::infinity();
@@ -148,10 +148,10 @@ double nearest(std::uint64_t w, std::int64_t q) {
     }
     if (product.low == ~std::uint64_t(0) && (q < -27 || q > 55)) return undecided;
     const int upper = int(product.high >> 63);
-    std::uint64_t m = product.high >> (upper + 9);  // 54 bits: one more than the significand
+    std::uint64_t m = product.high >> (upper + 9);  // 54 bits: one more than a significand has
     int exponent = log2_of_power(int(q)) + 63 + upper - zeros + 1023;
     if (exponent <= 0) return undecided;
-    // Halfway between two doubles, which is possible only for these powers: round to the even one
+    // a number halfway between two doubles, which is possible only for these q, is rounded to the even one
     if (product.low <= 1 && q >= -4 && q <= 23 && (m & 3) == 1 && m << (upper + 9) == product.high)
         m &= ~std::uint64_t(1);
     m = (m + (m & 1)) >> 1;
@@ -163,7 +163,7 @@ double nearest(std::uint64_t w, std::int64_t q) {
     return from_bits(std::uint64_t(exponent) << 52 | (m & ((std::uint64_t(1) << 52) - 1)));
 }
 
-// The C library's conversion, which is exact; the decimal point is a point in any locale
+// The C library's conversion, which is exact. It uses the locale "C", in which the decimal point is always a point.
 double by_library(const char* begin, const char* end) {
     const std::string text(begin, end);
 #if defined(_MSC_VER)
@@ -182,7 +182,7 @@ double by_library(const char* begin, const char* end) {
 const char* read_long_number(const char* const begin, double& value) {
     const char* p = begin;
     std::uint64_t w = 0;
-    int kept = 0;            // digits in w, without zeros in front; at most 19, so that w fits
+    int kept = 0;            // number of digits in w, without leading zeros; at most 19, so that w does not overflow
     std::int64_t shift = 0;  // the number is w 10^shift, and a little more if digits were cut off
     bool any = false, cut = false;
     auto digit = [&](int fractional) {
@@ -241,13 +241,15 @@ struct Decimal {
     int exponent;
 };
 
-// The shortest decimal in the interval that rounds to c 2^q, and of several the closest. The lower neighbor of a power
-// of two is only half as far away as the upper one. R. Giulietti, "The Schubfach way to render doubles", 2020.
+// The shortest decimal that rounds to the double c 2^q; of several, the one closest to it. lower_is_closer: whether the
+// next smaller double is only half as far away as the next larger one, as it is for a power of two. R. Giulietti, "The
+// Schubfach way to render doubles", 2020.
 Decimal shortest(std::uint64_t c, int q, bool lower_is_closer) {
-    const int k = (q * 1262611 - (lower_is_closer ? 524031 : 0)) >> 22;  // floor(log10(width of the interval))
+    // floor(log10(width of the interval of numbers that round to c 2^q))
+    const int k = (q * 1262611 - (lower_is_closer ? 524031 : 0)) >> 22;
     const int h = q + log2_of_power(-k) + 1;
     const Wide power = powers().ceiling(-k);
-    auto scaled = [&](std::uint64_t x) {  // x 10^-k; a 1 in the last bit if lower bits were lost
+    auto scaled = [&](std::uint64_t x) {  // x 2^q 10^-k; the last bit is set if lower bits were lost
         const Wide high = multiply(power.high, x << h);
         const std::uint64_t carry = multiply(power.low, x << h).high, low = high.low + carry;
         return (high.high + (low < carry)) | (low > 1);
@@ -265,8 +267,9 @@ Decimal shortest(std::uint64_t c, int q, bool lower_is_closer) {
     return {s + (value > 4 * s + 2 || (value == 4 * s + 2 && (s & 1))), k};
 }
 
-Decimal shortest(double x) {  // x > 0
-    // At most one decimal of up to 15 digits reads as x: one trial finds the numbers that people write.
+Decimal shortest(double x) {  // for x > 0
+    // At most one decimal of up to 15 digits reads as x. This trial finds those with up to 6 decimal places, such as
+    // people write.
     const double scaled = x * 1e6;
     if (scaled < 1e15) {
         const std::int64_t digits = std::int64_t(scaled + 0.5);
@@ -280,7 +283,7 @@ Decimal shortest(double x) {  // x > 0
     return shortest(fraction | std::uint64_t(1) << 52, exponent - 1075, !fraction && exponent > 1);
 }
 
-Decimal shortest(float x) {  // x > 0
+Decimal shortest(float x) {  // for x > 0
     std::uint32_t bits;
     std::memcpy(&bits, &x, 4);
     const std::uint32_t fraction = bits & 0x7FFFFFu;
@@ -289,7 +292,7 @@ Decimal shortest(float x) {  // x > 0
                     : shortest(fraction, -149, false);
 }
 
-// As Python writes a float, without ".0": 0.0001, 1e-05, 1234567890123456, 1e+16
+// Writes x in the form that Python gives a float, without ".0": 0.0001, 1e-05, 1234567890123456, 1e+16
 char* write_decimal(Decimal x, char* out) {
     while (x.digits % 10 == 0) {
         x.digits /= 10;
@@ -348,9 +351,9 @@ char* write_number(double x, char* out) {
 
 char* write_number(float x, char* out) {
     char* end = write_signed(x, out);
-    // A reader rounds twice, to a double and then to a float. If that gives another float, the text of the double does
-    // not.
-    char copy[48] = {};  // followed by readable bytes, as read_number requires
+    // A reader rounds twice, to a double and then to a float. If that gives a float other than x, the text of double(x)
+    // is written instead, which is read as x.
+    char copy[48] = {};  // longer than the text, because read_number reads ahead
     double back;
     std::memcpy(copy, out, std::size_t(end - out));
     read_number(copy, back);

@@ -1,5 +1,5 @@
-// Decimal text to the nearest double, and a double to the shortest decimal text that reads back to it. Both are
-// independent of the locale and of the standard library.
+// Conversions from decimal text to the nearest double, and from a double to the shortest decimal text that is read as
+// the same double. Their results do not depend on the locale or the standard library.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ constexpr double powers_of_ten[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e
                                     1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 constexpr std::uint64_t whole_powers_of_ten[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
 
-// Eight characters, the first in the lowest byte
+// The eight characters at p as one integer, the first character in the lowest byte
 inline std::uint64_t load_eight(const char* p) {
     std::uint64_t x;
     std::memcpy(&x, p, 8);
@@ -26,7 +26,7 @@ inline std::uint64_t load_eight(const char* p) {
     return x;
 }
 
-inline int trailing_zeros(std::uint64_t x) {  // x != 0
+inline int trailing_zeros(std::uint64_t x) {  // for x != 0
 #if defined(_MSC_VER)
     unsigned long i;
     _BitScanForward64(&i, x);
@@ -44,17 +44,17 @@ inline bool is_digit(char c) {
 // readable. The work does not depend on the number of digits, so that numbers of mixed lengths cause no mispredicted
 // branches.
 inline int read_digits(const char* p, std::uint64_t& value) {
-    std::uint64_t x = load_eight(p) - 0x3030303030303030u;  // borrows affect only bytes after the first non-digit
+    std::uint64_t x = load_eight(p) - 0x3030303030303030u;  // a borrow affects only bytes after a non-digit
     const std::uint64_t other = (x | (x + 0x7676767676767676u)) & 0x8080808080808080u;
     const int n = other ? trailing_zeros(other) >> 3 : 8;
-    x = n ? x << (64 - 8 * n) : 0;  // zeros in front of the digits
-    x = x * 10 + (x >> 8);          // pairs of digits in every second byte
+    x = n ? x << (64 - 8 * n) : 0;  // puts zeros in front of the n digits
+    x = x * 10 + (x >> 8);          // every second byte is the value of a pair of digits
     value =
         ((x & 0x000000FF000000FFu) * 0x000F424000000064u + (x >> 16 & 0x000000FF000000FFu) * 0x0000271000000001u) >> 32;
     return n;
 }
 
-// Reads the number at p, after its sign, in any of the forms of read_number.
+// Reads a number from p, after its sign, in any of the forms that read_number accepts. Called by read_number.
 const char* read_long_number(const char* p, double& value);
 
 // Reads [+-] digits [. digits] [e [+-] digits] as the nearest double, or infinity beyond the largest one; digits may be
@@ -76,7 +76,7 @@ inline const char* read_number(const char* p, double& value) {
         w = w * whole_powers_of_ten[places] + fraction;
     }
     const unsigned char next = static_cast<unsigned char>(*p);
-    // Below 2^53 both w and the power of ten are exact, and one division rounds once.
+    // Up to 2^53, w and the power of ten are exact doubles, so that their quotient is rounded only once.
     if (digits < 8 && unsigned(next - '0') > 9 && (next | 32) != 'e' && w <= std::uint64_t(1) << 53) {
         value = double(std::int64_t(w)) / powers_of_ten[places];
         if (digits + places == 0) return nullptr;
@@ -87,11 +87,12 @@ inline const char* read_number(const char* p, double& value) {
     return p;
 }
 
-// Writes the digits of a whole number, at most 20. Returns their end.
+// Writes the digits of an integer, at most 20, to `out`. Returns the end of the text.
 char* write_digits(std::uint64_t x, char* out);
 
-// Writes the shortest text that read_number reads as x, a finite number, to `out`, which must have 32 bytes. Returns
-// its end. For a float: the shortest text that is read as a double that rounds to x.
+// Writes the shortest text that read_number reads as the finite number x to `out`, which must have 32 bytes. Returns
+// the end of the text. The text of a float is the shortest one that rounds to it, unless reading that text as a double
+// and rounding the double gives another float; then it is the text of double(x).
 char* write_number(double x, char* out);
 char* write_number(float x, char* out);
 

@@ -18,8 +18,9 @@ namespace {
 
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
 
-// Calls work(i) for i = 0, 1, ... n - 1 on threads that end with this call, until one call returns false; all smaller i
-// are worked on even then. Rethrows the first exception.
+// Calls work(i) for i = 0, 1, ..., n - 1 on up to `n_threads` threads, which end before this function returns. If
+// work(i) returns false, no new calls are started, but work is called for all indices below i. Rethrows the first
+// exception.
 template <class Work>
 void in_order(std::size_t n, int n_threads, Work work) {
     std::atomic<std::size_t> next{0};
@@ -65,13 +66,13 @@ const char* find(const char* p, char c, const char* end) {
     return found ? static_cast<const char*>(found) : end;
 }
 
-// The end of a line without its carriage return
+// The end of a line, without the carriage returns that precede its newline
 const char* cut_return(const char* line, const char* end) {
     while (end != line && end[-1] == '\r') --end;
     return end;
 }
 
-// The text of a line up to its comment
+// The text of a line up to its comment; whether the line has a comment, and whether it has a document
 struct Body {
     const char *begin, *end;
     bool comment, document;
@@ -104,7 +105,8 @@ std::int64_t last_id(const char* begin, const char* end) {
     return id;
 }
 
-// Calls work(line, end) for every line that begins in the chunk; `end` points to its newline or to the end of the text
+// Calls work(line, end) for every line that begins at an offset in [begin, end), until one call returns false. The
+// second argument points to the line's newline or to the end of the text.
 template <class Work>
 void each_line(Text text, std::size_t begin, std::size_t end, Work work) {
     const char* const last = text.data + text.size;
@@ -222,7 +224,8 @@ class LineReader {
             if (table_.docids) read_docid(p, row);
             ++row;
         }
-        // The rest is a comment. A carriage return in it is the line end of another system: documents follow it.
+        // Only a comment can be left. A carriage return in it is a fault: in some texts it ends a line, so that
+        // documents may follow it.
         const char* lone = find(p, '\r', end_);
         if (lone != end_) return fail(LetorFault::lone_return, lone, lone + 1);
         const char* zero = find(p, '\0', end_);
@@ -303,7 +306,7 @@ class LineReader {
     const char* read_features(const char* p, std::size_t row) {
         const std::uint64_t columns = table_.columns, from = options_.zero_based ? 0 : 1;
         T* const x = table_.X ? table_.X + row * columns : nullptr;
-        std::uint64_t next = 0;  // the first column that is not filled yet
+        std::uint64_t next = 0;  // the first column of the row that is not filled yet
         for (;;) {
             while (is_space(*p)) ++p;
             if (at_end(p)) break;
@@ -326,7 +329,8 @@ class LineReader {
                 if (!after) return fail_value(token, p);
             }
             p = after;
-            if (std::fabs(value) > options_.largest) return fail(LetorFault::value_overflow, token);  // NULL may be NaN
+            // the comparison is false for NaN, which NULL may be read as
+            if (std::fabs(value) > options_.largest) return fail(LetorFault::value_overflow, token);
             if (x && column < columns) {
                 for (; next < column; ++next) x[next] = 0;
                 x[column] = T(value);
@@ -364,7 +368,8 @@ class LineReader {
         return fail(null ? LetorFault::value_null : LetorFault::value, token);
     }
 
-    // The first word of the comment, or the word after `docid =`, `docid:` or `docid` in it
+    // Stores the docid of a line: the word after `docid =`, `docid:` or `docid` if its comment starts so, otherwise the
+    // comment's first word
     void read_docid(const char* p, std::size_t row) const {
         auto blank = [](char c) { return static_cast<unsigned char>(c) <= ' '; };
         auto skip = [&] {
