@@ -218,7 +218,7 @@ void bind_objectives(nb::module_& m) {
           nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert());
 }
 
-void bind_losses_of_rivals(nb::module_& m) {
+void bind_baseline_losses(nb::module_& m) {
     m.def("listnet", &listnet, "scores"_a, "offsets"_a, nb::arg("rows").none(), "target"_a, "k"_a, "n_threads"_a,
           nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert());
     m.def("pairwise_loss", &pairwise_loss, "scores"_a, "offsets"_a, "rows"_a, "lower"_a,
@@ -243,7 +243,7 @@ NB_MODULE(_native, m) {
     sinkprop::instruction_set();  // makes the import fail, not a later call, if SINKPROP_ISA is invalid
     bind_labels_and_queries(m);
     bind_objectives(m);
-    bind_losses_of_rivals(m);
+    bind_baseline_losses(m);
     bind_row_sums(m);
     bind_letor(m);
     bind_dispatch(m);

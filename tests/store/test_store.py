@@ -528,7 +528,7 @@ def test_a_damaged_or_unfit_set_is_one_line_of_the_command(
     assert "--n-features applies only to files" in error
     status, out, error = program(capsys, "evaluate", tmp_path, "--model", model)
     assert status == 2
-    assert "is a folder, and not a stored set" in error
+    assert "is a folder but not a stored set" in error
     (tmp_path / "bare.csv").write_text("qid,a\n1,2\n")
     convert(tmp_path / "bare.csv", tmp_path / "bare.queries", label=None)
     status, out, error = program(capsys, "evaluate", tmp_path / "bare.queries", "--feature", 1)

@@ -18,7 +18,7 @@ from sinkprop.estimator.selection import Selection, mean_over_queries
 from sinkprop.metrics.conventions import Convention, as_convention
 from sinkprop.metrics.evaluation import values_by_query
 from sinkprop.metrics.measures import parse_metrics
-from sinkprop.metrics.ranking import as_one_score_a_row, ranks_of
+from sinkprop.metrics.ranking import one_score_per_row, ranks_of
 from sinkprop.objective.expected_gain import grouped_gain
 from sinkprop.objective.gains import NDCG, Gain, RankLinear
 from sinkprop.objective.native_terms import native_settings
@@ -66,7 +66,7 @@ def gain_criterion(
         def gain_itself(part: TrainingSet, scores: Floats) -> Floats:
             # The scores are integers, twenty sigmas apart. So the matrix of rank probabilities is exactly the
             # permutation matrix of the ranking, and the expected gain is the gain of the ranking.
-            apart = -ranks_of(as_one_score_a_row(scores), part.groups).astype(np.float64)
+            apart = -ranks_of(one_score_per_row(scores), part.groups).astype(np.float64)
             return grouped_gain(apart, part.y, part.groups, gain, settings, part.sample_weight, None)[0]
 
         return gain_itself, "gain" if isinstance(gain, RankLinear) else str(gain)

@@ -37,7 +37,7 @@ from sinkprop.data.queries import Groups, Queries, group_rows
 from sinkprop.metrics.conventions import Convention, Empty, as_convention, listed
 from sinkprop.metrics.measures import ExpectedReciprocalRank, Metric, parse_metric, parse_metrics
 from sinkprop.metrics.ranked_labels import Ranked, Ties
-from sinkprop.metrics.ranking import as_one_score_a_row
+from sinkprop.metrics.ranking import one_score_per_row
 
 __all__ = ["Evaluation", "check_metric", "evaluate", "evaluate_blocks", "values_by_query"]
 
@@ -165,7 +165,7 @@ def evaluate(
     """
     chosen = parse_metrics(metrics)
     convention = _with_options(convention, empty=empty, ties=ties, threshold=threshold, max_grade=max_grade)
-    x = as_one_score_a_row(scores)
+    x = one_score_per_row(scores)
     if isinstance(labels, Queries):
         if qid is not None:
             raise ValueError("evaluate: do not pass qid with Queries, which include the query ids.")
@@ -215,7 +215,7 @@ def values_by_query(
     y: Floats, scores: Floats, groups: Groups, metrics: tuple[Metric, ...], convention: Convention
 ) -> dict[str, Floats]:
     """Values per query of each metric, {name: (Q,)}, for labels and groups that have been checked."""
-    return _per_query(metrics, Ranked.of(y, as_one_score_a_row(scores), groups, convention.ties), convention)
+    return _per_query(metrics, Ranked.of(y, one_score_per_row(scores), groups, convention.ties), convention)
 
 
 def check_metric(metric: str | Metric, convention: str | Convention) -> None:

@@ -15,7 +15,7 @@ from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_scores
 from sinkprop.data.queries import Groups, group_rows
 
-__all__ = ["Ranking", "as_one_score_a_row", "ranking", "ranks_in_order", "ranks_of", "sorted_order"]
+__all__ = ["Ranking", "one_score_per_row", "ranking", "ranks_in_order", "ranks_of", "sorted_order"]
 
 
 _LOOP_SIZE = 16  # mean documents per query from which one sort per query is faster than two sorts of all rows
@@ -81,12 +81,12 @@ def ranking(scores: ArrayLike, qid: ArrayLike | Sequence[Hashable] | None) -> Ra
     >>> r.ranks, r[1]
     (array([2, 1, 1, 2]), array([1, 3]))
     """
-    x = as_one_score_a_row(scores)
+    x = one_score_per_row(scores)
     groups = group_rows(qid, len(x))
     return Ranking(sorted_order(x, groups), groups.offsets, groups.queries)
 
 
-def as_one_score_a_row(scores: ArrayLike) -> Floats:
+def one_score_per_row(scores: ArrayLike) -> Floats:
     """Scores as float64 of shape (N,); every value is finite."""
     shape = np.shape(scores)
     if len(shape) > 1:

@@ -364,10 +364,10 @@ class CsvInputs(_TableInputs):
                 ) from None
             if text:
                 raise ValueError(f"lines from {piece.line + 1} on: {error}") from None
-            self._raise_no_number(path, piece, error)
+            self._raise_not_a_number(path, piece, error)
             raise
 
-    def _raise_no_number(self, path: str, piece: TextChunk, error: Exception) -> None:
+    def _raise_not_a_number(self, path: str, piece: TextChunk, error: Exception) -> None:
         """Raise a ValueError for the first value that is not a number."""
         table = self._read(path, piece, text=True)
         found: tuple[int, str, str] | None = None

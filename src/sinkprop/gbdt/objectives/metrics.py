@@ -23,7 +23,7 @@ from sinkprop.metrics.conventions import Convention, as_convention
 from sinkprop.metrics.evaluation import evaluate
 from sinkprop.metrics.measures import Metric, parse_metrics
 from sinkprop.metrics.ranked_labels import Ranked, Ties
-from sinkprop.metrics.ranking import as_one_score_a_row
+from sinkprop.metrics.ranking import one_score_per_row
 from sinkprop.objective.gains import NDCG, Gain, Precision, RankLinear
 
 __all__ = [
@@ -284,7 +284,7 @@ class RankingMetrics:
 
         query_weight  Weights (Q,) of the queries, or (N,) of the rows, equal within a query.
         """
-        x = as_one_score_a_row(scores)
+        x = one_score_per_row(scores)
         y = as_labels(labels, len(x))
         weights = None if query_weight is None else as_query_weight(query_weight, groups, len(x))
         found: dict[str, float] = {}
