@@ -1,8 +1,8 @@
 """Build the documentation, with every warning an error: `python docs/build.py [OUTPUT]`.
 
-OUTPUT is docs/_build/html unless it is given. The tutorials are run; then what was made is looked through: no
-page may load a script, style, font or picture from elsewhere, and every link within the site must lead to a
-page, and a place on it, that is there.
+OUTPUT is docs/_build/html by default. The build executes the tutorials. Then it checks all pages: none may load a
+script, style, font or picture from another host, and every link within the site must lead to an existing page
+and anchor.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
+import shutil
 import sys
 import time
 from html.parser import HTMLParser
@@ -22,7 +23,7 @@ LINK_TYPES = {"stylesheet", "preload", "icon", "modulepreload", "preconnect", "d
 
 
 class Page(HTMLParser):
-    """What a page loads, where its links go, and what they can go to."""
+    """The files that a page loads, the targets of its links, and its anchors."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -43,7 +44,7 @@ class Page(HTMLParser):
 
 
 def faults(site: Path) -> list[str]:
-    """What is wrong with the built site, a sentence each."""
+    """Faults of the built site, one sentence each."""
     pages = {
         path: Page(path.read_text(encoding="utf-8"))
         for path in sorted(site.rglob("*.html"))
@@ -76,7 +77,7 @@ def faults(site: Path) -> list[str]:
 
 
 def changed_files(folder: Path) -> list[str]:
-    """Files whose checksum is not that of SHA256SUMS beside them."""
+    """Files whose checksum differs from the one in SHA256SUMS beside them."""
     found = []
     for line in (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         digest, name = line.split()
@@ -86,7 +87,7 @@ def changed_files(folder: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Build and check; 0 if all is well."""
+    """Build and check the site; the exit code is 0 if there is no fault."""
     parser = argparse.ArgumentParser(
         description="Build the documentation, run its tutorials, check its links."
     )
@@ -94,6 +95,8 @@ def main(arguments: list[str]) -> int:
     site = parser.parse_args(arguments).output.resolve()
     from sphinx.cmd.build import build_main
 
+    if (site / "objects.inv").exists():  # an earlier build, which may have pages that no longer exist
+        shutil.rmtree(site)
     begun = time.perf_counter()
     status = build_main(
         [
