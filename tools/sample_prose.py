@@ -53,7 +53,7 @@ def comments() -> Iterator[Text]:
 def _joined(path: Path, lines: list[str], words: dict[int, str], is_alone: dict[int, bool]) -> Iterator[Text]:
     done: set[int] = set()
     for number in sorted(words):
-        if number in done or re.match("noqa|type: ignore|fmt: ", words[number]):
+        if number in done or re.match("noqa|type: ignore|fmt: |namespace", words[number]):
             continue
         end = number
         while is_alone[number] and is_alone.get(end + 1):
