@@ -1,8 +1,8 @@
 """Build the documentation, with every warning an error: `python docs/build.py [OUTPUT]`.
 
 OUTPUT is docs/_build/html by default. The build executes the tutorials. Then it checks all pages: none may
-load a script, style, font or picture from another host, and every link within the site must lead to a page and
-an anchor that exist.
+load a script, style, font or picture from another host, and every link within the site must lead to a page
+and an anchor that exist.
 """
 
 from __future__ import annotations

@@ -34,7 +34,9 @@ PRIVATE = {
     "_current_level": "the same",
     "_inheriting": "multiprocessing's mark of a process that is being spawned",
 }
-OPENINGS = r"(Of|Those|That|Both|These|Such|Whatever)\b"
+OPENINGS = r"(Of|Those|That|Both|These|Such|What|Whatever|Who|Which|How|Where|As)\b"
+# the field says validation, label and baseline
+FOREIGN = r"(?i)judg|\brivals?\b|\bone's own\b|\bwhatever\b|\bwhoever\b"
 
 
 def is_private(name):
@@ -128,5 +130,16 @@ def test_docstrings_begin_with_what_they_are_about():
         for path, tree in TREES.items()
         for node in ast.walk(tree)
         if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)) and re.match(OPENINGS, text)
+    ]
+    assert found == []
+
+
+def test_the_source_uses_the_words_of_the_field():
+    native = (path for path in (ROOT / "native").rglob("*") if path.is_file())
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in [*(ROOT / "src").rglob("*.py"), *native]
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(FOREIGN, line)
     ]
     assert found == []
