@@ -37,7 +37,7 @@ def _options(command: click.Command, context: click.Context) -> nodes.definition
     items = []
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record:
+        if record and record[1]:  # the text above describes arguments
             items.append(
                 nodes.definition_list_item(
                     "",
