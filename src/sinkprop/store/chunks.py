@@ -24,7 +24,13 @@ PIECE = 8 << 20  # bytes of text per read
 
 @dataclass(frozen=True)
 class Place:
-    """Start of a chunk: index of the file, offset in its text, line and row in the file, all from 0."""
+    """Start of a chunk in the input; all fields count from 0.
+
+    file  Index of the input file.
+    at    Offset, in bytes of decompressed text, in the file. For inputs that are not text, the row.
+    line  Line in the file. For inputs that are not text, the row.
+    row   Row in the file, that is, the number of documents before the chunk.
+    """
 
     file: int
     at: int
@@ -36,8 +42,8 @@ class Place:
 class Chunk:
     """Consecutive, checked rows of one file.
 
-    place  Place of the first row.
-    done   Number of bytes of all files that have been read so far.
+    place  Place of the first row in the input.
+    done   Number of bytes read so far, summed over all input files. For queries in memory, a number of rows.
     X      (n, D) features, float32.
     y      (n,) labels, float64, finite and not below 0.
     qid    (n,) query ids, int64 or string.
@@ -52,7 +58,7 @@ class Chunk:
     docid: pa.Array | None
 
     def rows(self, first: int, last: int) -> Chunk:
-        """Rows [first, last) as a chunk; its `place` stays that of the whole chunk."""
+        """Return the rows [first, last) as a chunk. Its `place` is still the start of this whole chunk."""
         docid = None if self.docid is None else self.docid.slice(first, last - first)
         return Chunk(
             self.place, self.done, self.X[first:last], self.y[first:last],
@@ -63,10 +69,13 @@ class Chunk:
 class Inputs(Protocol):
     """Files of one kind, which are read in order.
 
-    prepare  Finds the properties that must be known before the first row, such as the number of features.
-             `known` is its result in an earlier run that is being resumed, or None.
-    chunks   Yields all rows from `start` on, which is the place of an earlier chunk, or None for all rows.
-    locate   Describes the place of a row for a message, such as "a.csv:12"; file and row count from 0.
+    prepare  Finds and returns the properties that must be known before the first row is read, such as the
+             number of features. If an earlier run is being resumed, `known` is what `prepare` returned in
+             that run; otherwise it is None.
+    chunks   Yields the rows from the place `start` on, in chunks. `start` is the place of a chunk of an
+             earlier run; None yields all rows.
+    locate   Describes the place of a row for an error message, such as "a.csv:12". The arguments `file` and
+             `row` count from 0.
     """
 
     paths: tuple[str, ...]
@@ -84,10 +93,10 @@ class Inputs(Protocol):
 class TextChunk:
     """Whole lines of a text.
 
-    at    Offset in the text at which the first line begins.
+    at    Offset of the first line, in bytes of decompressed text.
     line  Number of the first line, from 0.
     data  Bytes of the lines.
-    read  Number of bytes of the file that have been read so far.
+    read  Number of bytes of the file that have been read so far; compressed bytes, if it is compressed.
     """
 
     at: int
@@ -99,8 +108,8 @@ class TextChunk:
 def text_chunks(path: str, at: int = 0, line: int = 0, *, size: int | None = None) -> Iterator[TextChunk]:
     """Read the lines of a text file, plain or compressed, in chunks of about `size` bytes.
 
-    Reading starts at the offset `at` of the decompressed text, which is line number `line`. A line longer
-    than `size` is returned as one chunk.
+    Reading starts at the offset `at` of the decompressed text, where line number `line` (from 0) begins. Each
+    chunk consists of whole lines, so a line longer than `size` makes its chunk longer.
     """
     size = PIECE if size is None else size
     with open(path, "rb", buffering=0) as file:
@@ -136,7 +145,11 @@ def text_chunks(path: str, at: int = 0, line: int = 0, *, size: int | None = Non
 
 
 def text_places(text: NDArray[np.uint8], places: Integers) -> pa.Array:
-    """Words of a UTF-8 text as Arrow strings; `places` (n, 2) holds the begin and end of each word."""
+    """Copy n words out of a UTF-8 text, as Arrow strings.
+
+    `places` (n, 2) holds the byte offsets at which each word begins and ends. Raises UnicodeDecodeError if a
+    word is not valid UTF-8.
+    """
     import pyarrow as pa
 
     lengths = places[:, 1] - places[:, 0]

@@ -79,10 +79,11 @@ def convert(
         Kind of the files. By default their names decide: .csv and .tsv (also compressed by gzip, xz or
         bzip2), .parquet, and LETOR text for all others.
     n_features : int, optional
-        LETOR text: number of features. By default it is the largest feature id; to find it, the whole text is
-        read before the conversion.
+        LETOR text: number of features. By default it is the largest feature id, plus 1 if `zero_based`; to
+        find it, the whole text is read before the conversion.
     null : float, optional
-        LETOR text: number to use for values written NULL. By default they are an error.
+        LETOR text: number to use for values written NULL. By default such a value is an error, or becomes
+        NaN if `allow_nan` is True.
     zero_based : bool, default False
         LETOR text: whether feature ids count from 0.
     group : path or sequence of int, optional
@@ -109,9 +110,11 @@ def convert(
     n_threads : int, optional
         LETOR text: number of threads. The default is SINKPROP_NUM_THREADS if set, or the number of CPU cores.
     overwrite : bool, default False
-        Whether to replace an existing set, and to discard unfinished work of other files or options.
+        Whether to replace an existing set at `out`, and to delete an unfinished conversion to `out` that had
+        other input files or options.
     resume : bool, default True
-        Whether to continue unfinished work of the same files and options.
+        Whether to continue an unfinished conversion to `out` that had the same input files and options. If
+        False, an unfinished conversion is deleted.
     progress : callable, optional
         Called as progress(bytes done, total bytes, text).
 
@@ -123,12 +126,13 @@ def convert(
     Raises
     ------
     ValueError
-        If the input is malformed, or a feature is too large for float32; the message names the file and the
-        line or row.
+        If an argument is invalid, if the input is malformed, or if a feature is too large for float32. For
+        errors in the input, the message names the file and the line or row.
     FileExistsError
-        If `out` exists and may not be replaced.
+        If `out` exists and is a file or a folder of other files, or is a stored set and `overwrite` is False.
     StoreError
-        If there is unfinished work of other files or options, or another process is converting to `out`.
+        If another process is converting to `out`. Also if an unfinished conversion to `out` had other input
+        files or options, unless `overwrite` is True or `resume` is False.
 
     Examples
     --------
@@ -304,7 +308,10 @@ def _described(group: StrPath | Sequence[int] | NDArray[Any]) -> Any:
 
 
 def _fingerprint(source: Inputs, options: dict[str, Any]) -> dict[str, Any]:
-    """Files, options and versions that a run must share with the unfinished run that it resumes."""
+    """Return the input files, options and versions of a conversion, as a dict for the journal.
+
+    An unfinished conversion can be resumed only by a call with an equal fingerprint.
+    """
     files = []
     for path in source.paths:
         found = os.stat(path)
@@ -318,7 +325,7 @@ def _fingerprint(source: Inputs, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_done(folder: Path, target: Path, fingerprint: dict[str, Any]) -> bool:
-    """Whether this conversion was killed after the set was in place, so that only cleaning up is left."""
+    """Whether an earlier run of this conversion moved the set to `target` but did not delete `folder`."""
     journal = read_journal(folder)
     if journal is None or (folder / SET).exists() or not is_stored(target):
         return False
@@ -342,7 +349,10 @@ def _check_target(target: Path, out: StrPath, *, overwrite: bool) -> None:
 
 @contextmanager
 def _working_folder(folder: Path, out: StrPath) -> Iterator[None]:
-    """Create and lock the folder of unfinished work; the lock ends with the process."""
+    """Create the folder of an unfinished conversion, and lock it during a `with` block.
+
+    Raises StoreError if another process has locked the folder. A killed process loses its lock.
+    """
     try:
         folder.mkdir(exist_ok=True)
         (folder / SET).mkdir(exist_ok=True)
@@ -371,7 +381,11 @@ def _convert(
     resume: bool,
     again: bool,
 ) -> None:
-    """Fill the folder `set` in the working folder, complete with its manifest."""
+    """Write all files of the new set to the subfolder `set` of `folder`, with the manifest last.
+
+    If `resume` is True, continue after the last part in the journal of `folder`. If that journal is from a
+    conversion of other files or options, start again if `again` is True; otherwise raise StoreError.
+    """
     journal = read_journal(folder) if resume else None
     if journal is not None and journal["fingerprint"] != fingerprint:
         if not again:
@@ -423,7 +437,8 @@ def _convert(
         finally:
             writer.abandon()
     except BaseException as error:
-        # An error in the input must be corrected there, and work on the old input cannot then be resumed.
+        # A ValueError is an error in the input. After the user corrects the file, the conversion cannot be
+        # resumed, because the file has changed. Nor can one without input files. So the folder is deleted.
         if isinstance(error, ValueError) or not source.paths:
             shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -467,7 +482,10 @@ def _put_in_place(made: Path, target: Path) -> None:
 
 
 def _remove_replaced(target: Path) -> Path:
-    """Remove a replaced set, if there is one, and return the path at which a replaced set is kept."""
+    """Delete the stored set at `target` + ".replaced", if there is one, and return that path.
+
+    A set that is about to be replaced is moved to that path until the new set is in place.
+    """
     old = target.with_name(f"{target.name}.replaced")
     if is_stored(old):
         shutil.rmtree(old)

@@ -1,4 +1,4 @@
-"""The folder of a stored set: its manifest, its schema, and the errors of an invalid one.
+"""Format of the folder of a stored set: its manifest, its Arrow schemas, and the error for an invalid set.
 
 A set has these files::
 
@@ -7,8 +7,9 @@ A set has these files::
       queries.arrow      one row per query: its id and its number of documents
       part-00000.arrow   rows of documents, one record batch per block of whole queries
 
-The Arrow files use the IPC file format without compression. A manifest is JSON text whose last entry
-is the SHA-256 of all bytes before it. It is written last: a folder without a complete manifest is not a set.
+The part files, of which a large set has several, hold the rows. The Arrow files use the IPC file format
+without compression. A manifest is JSON text whose last entry is the SHA-256 of all bytes before that entry.
+The manifest is written last, so a folder without a complete manifest is not a set.
 """
 
 from __future__ import annotations
@@ -62,9 +63,10 @@ class Part:
     file     Name of the file.
     rows     Number of rows in it.
     queries  Number of queries in it.
-    bytes    Size of the file.
-    sha256   Checksum of the file.
-    blocks   Indices, in the set, of the first query and the first row of each record batch.
+    bytes    Size of the file in bytes.
+    sha256   SHA-256 of the file, in hexadecimal.
+    blocks   For each block (one record batch): index of its first query and index of its first row. Both
+             count from the start of the set.
     """
 
     file: str
@@ -75,7 +77,7 @@ class Part:
     blocks: tuple[tuple[int, int], ...]
 
     def record(self) -> dict[str, Any]:
-        """The part as plain data."""
+        """Return the fields as a dict that JSON can hold; `of` is the inverse."""
         return {
             "file": self.file,
             "rows": self.rows,
@@ -87,7 +89,10 @@ class Part:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Part:
-        """Part from plain data; a KeyError, TypeError or ValueError if the data are invalid."""
+        """Create a part from a dict that `record` returned.
+
+        Raises KeyError, TypeError or ValueError if the dict is invalid.
+        """
         blocks = tuple((int(query), int(row)) for query, row in record["blocks"])
         if not blocks:
             raise ValueError("a part without blocks")
@@ -110,11 +115,12 @@ class Manifest:
     rows           Number of documents.
     queries        Number of queries.
     longest        Number of documents of the largest query.
-    label          Kind of labels: "whole" or "real" numbers, or "none" for an unlabeled set (read as 0).
+    label          "whole" if all labels are whole numbers, "real" if not. "none" if the documents have no
+                   labels; then every label is read as 0.
     qid            Type of the query ids, "int64" or "string".
     docid          Whether documents have names.
     has_nan        Whether any feature value is NaN, that is, missing.
-    sources        Name and size of each file that was converted.
+    sources        Name and size of each input file; empty if the set was written from memory.
     index          Name, size and SHA-256 of the file that lists the queries.
     parts          The files that hold the rows.
     """
@@ -138,7 +144,7 @@ class Manifest:
         return [self.index, *((part.file, part.bytes, part.sha256) for part in self.parts)]
 
     def to_bytes(self) -> bytes:
-        """Content of manifest.json; equal sets give equal bytes."""
+        """Return the content of manifest.json. In one sinkprop version, equal manifests give equal bytes."""
         record = {
             "library": sinkprop.__version__,
             "n_features": self.n_features,
@@ -185,7 +191,11 @@ def is_stored(path: StrPath) -> bool:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a set; a StoreError if it is missing, damaged, or from a newer version."""
+    """Read the manifest of a set.
+
+    Raises StoreError if the manifest is missing, damaged, or has a newer format version, and
+    FileNotFoundError if there is no such folder.
+    """
     path = folder / MANIFEST
     try:
         data = path.read_bytes()
@@ -269,7 +279,10 @@ def _no_set(folder: Path) -> Exception:
 
 
 def need_pyarrow(what: str) -> None:
-    """Raise an ImportError if pyarrow, which `what` needs, is not installed; it says how to install it."""
+    """Raise ImportError if pyarrow is not installed.
+
+    The message says that `what` (the name of a function) needs pyarrow, and how to install it.
+    """
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:

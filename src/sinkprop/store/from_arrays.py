@@ -56,7 +56,7 @@ class QueriesInputs:
         )
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
-        """Yield all rows, with the rows of each query together."""
+        """Yield one chunk per `Queries`, in which the rows of each query are consecutive."""
         row, queries = 0, self._first
         while queries is not None:
             self._check(queries)
@@ -93,7 +93,7 @@ class QueriesInputs:
             raise ValueError("either all queries or none of them must have docid.")
 
     def locate(self, file: int, row: int) -> str:
-        """Name of the row for messages."""
+        """Return the name of a row for error messages, such as "row 3"."""
         return f"row {row}"
 
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["LetorInputs"]
 
 _THREAD_CHUNK = 1 << 18  # bytes of text per task of a thread
-_LARGEST_X = 64 << 20  # most bytes of a chunk's features: a short sparse text can need a large matrix
-_NONE, _NUMBERS, _NAMES = 0, 1, 2  # LetorIds in native/letor/letor.hpp
+# Limit, in bytes, of a chunk's feature matrix. A short text with few features per line can need a large one.
+_LARGEST_X = 64 << 20
+_NONE, _NUMBERS, _NAMES = 0, 1, 2  # values of the enum LetorIds in native/letor/letor.hpp
 _FIRST_LINES = {_NONE: b"0\n", _NUMBERS: b"0 qid:0\n", _NAMES: b"0 qid:a\n"}
 _KINDS = {_NONE: "no query ids", _NUMBERS: "whole numbers", _NAMES: "names"}
 _SINGLE = np.dtype(np.float32)
@@ -34,7 +35,10 @@ _LARGEST = LARGEST[_SINGLE]
 
 
 class LetorInputs:
-    """Files of LETOR text, with the options of `load_letor`; with `allow_nan`, NULL becomes NaN."""
+    """Input from files of LETOR text, with the options of `load_letor`.
+
+    With `allow_nan`, a value written NULL becomes NaN, unless `null` is given.
+    """
 
     def __init__(
         self,
@@ -60,7 +64,12 @@ class LetorInputs:
         self._before = [0, *np.cumsum(sizes_of(self.paths)).tolist()]
 
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
-        """Find the kind of query ids and, unless it is given, the number of features from all of the text."""
+        """Find the type of the query ids and the number of features.
+
+        The first document of each file determines the type of the ids: whole numbers, names, or no ids.
+        Raises ValueError if the files differ in this. The whole text is read to find the number of features,
+        unless that number is an option or is known from an earlier run.
+        """
         kinds = [self._kind_of_ids(path) for path in self.paths]
         if len(set(kinds)) > 1:
             other = next(i for i, kind in enumerate(kinds) if kind != kinds[0])
@@ -93,7 +102,10 @@ class LetorInputs:
         raise ValueError(f"{path}: the file {what}; expected one line per document, such as `2 qid:7 1:0.5`.")
 
     def _scan(self, notify: Notify) -> int:
-        """Number of features by the largest feature id; an error if the matrix would be nearly empty."""
+        """Read all files, and return the number of features that follows from the largest feature id.
+
+        Raises ValueError if no line has a feature, or if the feature matrix would be large but nearly empty.
+        """
         rows = filled = 0
         largest, where = -1, ("", 0)
         for file, path in enumerate(self.paths):
@@ -144,7 +156,10 @@ class LetorInputs:
             sizes.check(row)
 
     def _bounded(self, piece: TextChunk) -> Iterator[tuple[TextChunk, _native.LetorLayout]]:
-        """Split a chunk of text, if necessary, so that the matrix of each part is not too large."""
+        """Split a chunk of text into pieces whose feature matrices have about `_LARGEST_X` bytes or less.
+
+        Yields each piece, or the whole chunk if it is small enough, with its layout from the native scan.
+        """
         threads = _threads(self._n_threads, len(piece.data) >> 8)
         layout = _native.letor_scan(piece.data, _THREAD_CHUNK, threads)
         parts = math.ceil(layout.rows * self.n_features * _SINGLE.itemsize / _LARGEST_X)
@@ -165,9 +180,10 @@ class LetorInputs:
     def _parsed(self, piece: TextChunk, layout: _native.LetorLayout, place: Place, path: str) -> Chunk:
         """Parse the rows of a chunk of text.
 
-        The parser takes the kind of query ids from the first line. If that differs from the kind in the file,
-        or if the chunk begins with a byte order mark but is not the start of the file, a line with the file's
-        kind of id is put before the chunk, so that the parser reports the error.
+        The parser takes the type of the query ids from the first line that it gets, and accepts a byte order
+        mark before that line. So it would miss two errors at the start of a chunk: ids of another type than
+        in the lines before, and a byte order mark that is not at the start of the file. In these two cases,
+        a line with an id of the file's type is put before the chunk, so that the parser reports the error.
         """
         import pyarrow as pa
 
@@ -266,7 +282,11 @@ class _Sizes:
         self.ends = np.cumsum(np.minimum(sizes, 1 << 40))
 
     def numbered(self, chunk: Chunk, before: int) -> Chunk:
-        """Chunk with query ids 1, 2, ..., which continue after the `before` queries of earlier files."""
+        """Return the chunk with query ids that number the queries.
+
+        The first query of this file gets the id `before` + 1, where `before` is the number of queries in
+        earlier files.
+        """
         import pyarrow as pa
 
         rows = np.arange(chunk.place.row, chunk.place.row + len(chunk.y))

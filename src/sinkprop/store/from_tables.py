@@ -41,7 +41,10 @@ def _named(path: str) -> Iterator[None]:
 
 
 def column_names(path: str, kind: str, delimiter: str | None = None) -> list[str]:
-    """Names of a file's columns; an empty list if the file cannot be read, which a later read reports."""
+    """Return the names of a file's columns, or an empty list if the file cannot be read.
+
+    It raises no error, because the conversion reads the file again and reports the error then.
+    """
     with suppress(ImportError, OSError, ValueError):
         if kind == "csv":
             options = {"qid": "", "label": None, "docid": None, "features": None, "allow_nan": False}
@@ -83,7 +86,10 @@ class _TableInputs:
         return [*(name for name in self._roles.values() if name is not None), *self._chosen]
 
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
-        """Take the feature columns from the first file, and check that every other file has the same."""
+        """Take the feature columns from the first file, and find the type of the query ids.
+
+        Raises ValueError if another file does not have the same feature columns.
+        """
         with _named(self.paths[0]):
             self._chosen = self._names_in(self.paths[0])
         for path in self.paths[1:]:
@@ -115,7 +121,10 @@ class _TableInputs:
     def _chunk(
         self, batch: pa.Table | pa.RecordBatch, place: Place, done: int, where: Callable[[int], str]
     ) -> Chunk:
-        """Chunk from the rows of a batch; `where` gives the name of a row (from 0) for messages."""
+        """Check the rows of an Arrow batch, and return them as a chunk.
+
+        where(i) describes row i of the batch, from 0, for error messages, such as "line 3".
+        """
         n = batch.num_rows
         X = np.empty((n, self.n_features), np.float32)
 
@@ -135,7 +144,11 @@ class _TableInputs:
         return Chunk(place, done, X, y, qid, docid)
 
     def _feature(self, column: Any, name: str, where: Callable[[int], str]) -> NDArray[Any]:
-        """Values of a feature column as float32: finite, or NaN if allowed. Too large values are an error."""
+        """Return the values of a feature column as float32.
+
+        Raises ValueError if a value is not a number, is infinite, is too large for float32, or is missing
+        although `allow_nan` is False.
+        """
         if self._allow_nan and _is_number(column.type):
             values = column.to_numpy(zero_copy_only=False)  # missing values become NaN
             if np.isinf(values).any():
@@ -160,7 +173,10 @@ class _TableInputs:
         return single
 
     def _ids(self, batch: Any, where: Callable[[int], str]) -> pa.Array:
-        """Query ids of a batch, converted to the type of ids of the set."""
+        """Return the query ids of a batch, converted to the set's type of ids.
+
+        Raises ValueError if an id is missing or cannot be converted.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -318,7 +334,11 @@ class CsvInputs(_TableInputs):
             return "int64"
 
     def _pieces(self, path: str, at: int, line: int) -> Iterator[TextChunk]:
-        """Chunks of the text after the header, without those that have only blank lines."""
+        """Yield the text of a file in chunks of whole lines, except chunks that have only blank lines.
+
+        Reading starts at the offset `at`, where line number `line` (from 0) begins. If `at` is 0, reading
+        starts after the line of column names.
+        """
         if not at:
             at, line = self._header(path)[1], 1
         for piece in text_chunks(path, at, line):
@@ -326,10 +346,10 @@ class CsvInputs(_TableInputs):
                 yield piece
 
     def _read(self, path: str, piece: TextChunk, *, ids_only: bool = False, text: bool = False) -> pa.Table:
-        """Parse a chunk of text.
+        """Parse a chunk of CSV text to an Arrow table, in which query ids and document names are strings.
 
-        ids_only  Read only the column of query ids, not all columns of the set.
-        text      Read the features and labels as strings, too.
+        ids_only  Whether to read only the column of query ids.
+        text      Whether to read features and labels as strings. By default they are read as numbers.
         """
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
@@ -368,7 +388,10 @@ class CsvInputs(_TableInputs):
             raise
 
     def _raise_not_a_number(self, path: str, piece: TextChunk, error: Exception) -> None:
-        """Raise a ValueError for the first value that is not a number."""
+        """Raise ValueError for the first feature or label in a chunk that is not a number.
+
+        `error` is the error of the parser. Its message is used if no such value is found.
+        """
         table = self._read(path, piece, text=True)
         found: tuple[int, str, str] | None = None
         for name in [self._roles["label"], *self._chosen]:
@@ -435,7 +458,10 @@ def _line_name(piece: TextChunk, row: int) -> str:
 
 
 def _line_of(piece: TextChunk, row: int) -> int:
-    """Line number, from 1, of a row of a chunk; blank lines are not rows."""
+    """Return the number of the line, from 1 in the file, that holds a row of a chunk, from 0.
+
+    Blank lines are not rows.
+    """
     for number, line in enumerate(piece.data.tobytes().split(b"\n"), piece.line + 1):
         if line.strip(b"\r"):
             if not row:

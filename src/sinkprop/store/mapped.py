@@ -1,4 +1,4 @@
-"""One part of a stored set, memory-mapped: arrays that are views of the file."""
+"""Memory-mapped access to one part of a stored set: arrays that are views of the part's file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ __all__ = ["MappedPart", "text_column"]
 
 
 class MappedPart:
-    """A memory-mapped Arrow file. Its pages count as memory of this process from first use until released.
+    """One part of a stored set, that is, one Arrow file with rows of documents, mapped into memory.
 
-    The argument `local` of the methods is the index of a block in this part.
+    A page of the file takes memory from its first use until it is released. The pages of a block are released
+    when neither its array of features nor a view of it is referenced, if the operating system supports that.
+    `labels` reads only the pages of the labels, which are released with the array of labels.
+    The argument `local` of the methods is the index of a block among the blocks of this part.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, number: int) -> None:
@@ -74,9 +77,10 @@ class MappedPart:
         return batch
 
     def rows(self, local: int, *, read: bool = False) -> tuple[Singles, Floats, NDArray[Any] | None]:
-        """Features and labels of a block as views, and the names of its documents.
+        """Return the features, the labels and the document names of a block.
 
-        With `read`, the whole block is read into memory first.
+        Features and labels are views of the file. The names are a copy, or None if documents have no names.
+        If `read` is True, the whole block is read from the disk before the method returns.
         """
         batch = self._batch(local)
         pages = self._range(batch)
@@ -103,13 +107,20 @@ class MappedPart:
         return text_column(self._batch(local).column(3))
 
     def _read(self, start: int, size: int) -> None:
-        """Read pages into memory by touching a byte of each, without holding Python's lock."""
+        """Read `size` bytes of the file, from the offset `start` on, into memory.
+
+        One byte of each page is used, in a NumPy function that lets other Python threads run meanwhile.
+        """
         with suppress(AttributeError, OSError, ValueError):  # not every system supports this hint
             self._map.madvise(mmap.MADV_WILLNEED, start, size)
         np.frombuffer(self._map, np.uint8, size, start)[:: mmap.PAGESIZE].max(initial=0)
 
     def is_cached(self, local: int) -> bool:
-        """Whether a block is in the system's file cache, as far as three of its bytes can tell."""
+        """Whether a block is probably in the operating system's file cache.
+
+        Only the first, the middle and the last byte of the block are tested. The result is False on systems
+        that cannot tell.
+        """
         if not hasattr(os, "RWF_NOWAIT"):
             return False
         start, size = self._range(self._batch(local))
@@ -122,7 +133,10 @@ class MappedPart:
             return False
 
     def _range(self, batch: pa.RecordBatch) -> tuple[int, int]:
-        """Offset and size of the pages that hold a block's buffers."""
+        """Return the offset and the size, in bytes, of the part of the file that holds a block.
+
+        The offset is rounded down to the start of a page.
+        """
         return self._pages(
             [b for column in batch.columns for b in column.buffers() if b is not None and b.size]
         )
@@ -134,7 +148,10 @@ class MappedPart:
         return start, last - start
 
     def _give_back_after(self, array: NDArray[Any], start: int, size: int) -> None:
-        """Release the pages when neither the array nor a view of it is referenced."""
+        """Arrange that memory is released when neither `array` nor a view of it is referenced.
+
+        That memory holds `size` bytes of the file from the offset `start` on.
+        """
         if hasattr(mmap, "MADV_DONTNEED"):
             weakref.finalize(array, _give_back, self._map, start, size).atexit = False
 

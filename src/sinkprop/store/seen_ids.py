@@ -16,7 +16,7 @@ __all__ = ["SeenIds"]
 
 
 class SeenIds:
-    """Set of the ids seen so far: whole numbers themselves, text as a hash of 64 bits.
+    """Set of the query ids seen so far. It holds whole numbers themselves, and a 64-bit hash of each text id.
 
     >>> import pyarrow as pa
     >>> seen = SeenIds("string")
@@ -33,10 +33,11 @@ class SeenIds:
         self._put(self._codes(ids))
 
     def repeated(self, ids: pa.Array) -> list[Any]:
-        """Ids that occurred earlier or occur twice in `ids`. Records all of `ids` as seen.
+        """Return the ids that were seen before or occur earlier in `ids`, and record all of `ids` as seen.
 
-        Different text ids may share a hash: of sets of 10^7 ids, about one in 10^5 has such a pair. So the
-        caller must compare the ids themselves.
+        Text ids are compared by their hashes, so the result can contain an id that is new. The probability
+        that 10^7 different ids include two with the same hash is about 3 in 10^6. The caller must therefore
+        compare the returned ids themselves.
         """
         codes = self._codes(ids)
         again = np.ones(len(codes), bool)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["StoredQueries", "open_queries"]
 
 
-_OPEN_PARTS = 16  # a mapped file needs a descriptor, and a process has only about a thousand
+_OPEN_PARTS = 16  # limit, because each open part uses a file descriptor, and a process may have about 1000
 _HASHED = 1 << 20
 
 
@@ -42,7 +42,7 @@ def open_queries(path: StrPath, *, verify: bool = False) -> StoredQueries:
     Parameters
     ----------
     path : path
-        Folder that `sinkprop.store.convert` made.
+        Folder that `sinkprop.store.convert` or `sinkprop.store.save_queries` made.
     verify : bool, default False
         Whether to read all files and compare them with the SHA-256 checksums of the manifest.
 
@@ -55,6 +55,8 @@ def open_queries(path: StrPath, *, verify: bool = False) -> StoredQueries:
     ------
     StoreError
         If the folder is not a complete stored set, or if it is damaged.
+    FileNotFoundError
+        If there is no such folder.
     """
     need_pyarrow("open_queries")
     folder = Path(path)
@@ -83,8 +85,10 @@ def open_queries(path: StrPath, *, verify: bool = False) -> StoredQueries:
 class StoredQueries:
     """Queries in a folder on disk, whose rows are read when they are used.
 
-    Create one with `open_queries` or `sinkprop.store.convert`. The object is small and is pickled by its
-    path. Rows of a query are consecutive. Features are float32, labels are float64.
+    Create one with `open_queries`, `sinkprop.store.convert` or `sinkprop.store.save_queries`. The rows are
+    divided into blocks of one or several whole queries. The rows of a query are consecutive. Features are
+    float32, labels are float64. A pickled object holds the path of the folder and a checksum, not the rows;
+    unpickling opens the folder again.
 
     Parameters
     ----------
@@ -159,7 +163,11 @@ class StoredQueries:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the checksums of all files: equal for sets of equal rows in equal blocks and parts."""
+        """Checksum (SHA-256) of the set: of its number of features, feature names and file checksums.
+
+        Two sets with the same feature names and the same rows, divided into the same blocks and files, have
+        the same digest.
+        """
         shapes = [str(self.n_features), repr(self.feature_names)]
         sums = [digest for _, _, digest in self.manifest.files]
         return hashlib.sha256("\n".join(shapes + sums).encode()).hexdigest()
@@ -190,7 +198,7 @@ class StoredQueries:
 
     @cached_property
     def offsets(self) -> Integers:
-        """Index of the first row of each query, and the number of rows at the end, of shape (Q + 1,)."""
+        """Index of the first row of each query, followed by the number of rows N: shape (Q + 1,)."""
         return offsets_of(self.sizes)
 
     @property
@@ -206,13 +214,13 @@ class StoredQueries:
 
     @cached_property
     def block_queries(self) -> Integers:
-        """Index of the first query of each block, and the number of queries at the end, of shape (B + 1,)."""
+        """Index of the first query of each of B blocks, followed by the number of queries: shape (B + 1,)."""
         starts = [query for part in self.manifest.parts for query, _ in part.blocks]
         return np.array([*starts, self.n_queries], np.int64)
 
     @cached_property
     def block_rows(self) -> Integers:
-        """Index of the first row of each block, and the number of rows at the end, of shape (B + 1,)."""
+        """Index of the first row of each of B blocks, followed by the number of rows: shape (B + 1,)."""
         starts = [row for part in self.manifest.parts for _, row in part.blocks]
         return np.array([*starts, self.n_rows], np.int64)
 
@@ -223,12 +231,12 @@ class StoredQueries:
 
     @cached_property
     def _part_blocks(self) -> Integers:
-        """(P + 1,) index of the first block of each of P parts, and the number of blocks at the end."""
+        """Index of the first block of each of P parts (files), followed by the number of blocks: (P + 1,)."""
         counts = [len(part.blocks) for part in self.manifest.parts]
         return offsets_of(counts)
 
     def _part(self, number: int) -> MappedPart:
-        """Mapped part with this index; the most recently used parts stay open."""
+        """Return the memory-mapped part (file) with this index. The parts used most recently stay open."""
         with self._lock:
             found = self._parts.get(number)
             if found is None:
@@ -317,7 +325,10 @@ class StoredQueries:
                         future.cancel()
 
     def _asked_for(self, b: int, reader: ThreadPoolExecutor) -> Future[Queries] | None:
-        """Future of a block that is being read; None if it is in the file cache and needs no thread."""
+        """Let the thread of `reader` read block b, and return the future of its queries.
+
+        Returns None, and reads nothing, if the block is in the operating system's file cache already.
+        """
         part, local = self._place(b)
         if part.is_cached(local):
             return None
@@ -385,23 +396,23 @@ class StoredQueries:
             raise ValueError(f"{self.path}: the set was converted without labels, which {what} needs.")
 
     def columns_of(self, names: Sequence[str] | NDArray[Any] | None) -> list[int] | None:
-        """Find the columns that have the given feature names.
+        """Find the columns of X that have the given feature names.
 
         Parameters
         ----------
         names : sequence of str, optional
-            Feature names in the order in which a model needs them.
+            Feature names of a model, in its order. None if the model has no feature names.
 
         Returns
         -------
         list of int or None
-            Column of each name. None if the columns are in this order already, or if the set or the model has
-            no feature names.
+            Index of the column for each name. None if the columns are in the model's order already, or if the
+            set or the model has no feature names.
 
         Raises
         ------
         ValueError
-            If both have feature names, but not the same set of names.
+            If a feature name occurs only in the set or only in the model, and both have feature names.
         """
         return columns_of(self.feature_names, names, str(self.path))
 
@@ -488,7 +499,7 @@ class StoredQueries:
             Called as progress(bytes done, total bytes, text).
         n_threads : int, optional
             Number of threads, at most one per file. The default is SINKPROP_NUM_THREADS if set, or the number
-            of CPU cores; small sets use one.
+            of CPU cores; but 1 for a set of fewer than 4,000 documents.
 
         Raises
         ------
@@ -519,7 +530,10 @@ class StoredQueries:
 
 
 def _reopened(path: str, digest: str) -> StoredQueries:
-    """Open the set that was pickled; a StoreError if it has changed."""
+    """Open the set of a pickled `StoredQueries`.
+
+    Raises StoreError if the set's checksum is not `digest`, that is, if the set was replaced after pickling.
+    """
     stored = open_queries(path)
     if stored.digest != digest:
         raise StoreError(f"{path}: the set has changed since it was pickled; it was converted again.")

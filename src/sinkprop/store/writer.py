@@ -1,4 +1,4 @@
-"""Writer of the files of a stored set: blocks of whole queries, parts, and a journal of finished parts.
+"""Writer of a stored set: blocks of whole queries, parts (files of blocks), and a journal of finished parts.
 
 The writer works in a folder `NAME.queries.unfinished` beside the set::
 
@@ -42,7 +42,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """Properties shared by all parts of a set, and the sizes of blocks and parts.
+    """Properties that all parts (files) of a set share, and the limits at which blocks and parts end.
 
     n_features     Number of features.
     feature_names  Names of the features, or None.
@@ -50,8 +50,8 @@ class Layout:
     docid          Whether rows have document names.
     labeled        Whether rows have labels.
     allow_nan      Whether features may be NaN.
-    block_bytes    Largest size of a block of several queries.
-    part_bytes     Size after which a part ends.
+    block_bytes    Largest size of a block in bytes. A larger query gets its own block.
+    part_bytes     Size in bytes. A part ends with the first block that brings it to this size or above.
     """
 
     n_features: int
@@ -76,17 +76,17 @@ class Layout:
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress in the journal: the finished parts, and the properties of the rows in them.
+    """Progress of a conversion, as kept in its journal: the finished parts (files), and facts on their rows.
 
     parts     Finished parts.
-    next      Start of the next part: the place of a chunk, and the number of its rows to skip. None before
-              the first part and after the last.
+    next      Where the next part starts in the input: the place of a chunk, and the number of rows to skip
+              from there. None if no part is finished, or if all are.
     complete  Whether all rows are in finished parts.
     longest   Number of documents of the largest query.
     whole     Whether all labels are whole numbers.
     named     Whether any document has a name.
     has_nan   Whether any feature value is NaN.
-    first     For each input file that has been started, the index of its first row in the set.
+    first     For each input file of which rows have been read: index, in the set, of the file's first row.
     """
 
     parts: tuple[Part, ...] = ()
@@ -109,7 +109,7 @@ class Progress:
         return sum(part.queries for part in self.parts)
 
     def record(self) -> dict[str, Any]:
-        """The progress as plain data."""
+        """Return the fields as a dict that JSON can hold; `of` is the inverse."""
         found = asdict(self)
         found["parts"] = [part.record() for part in self.parts]
         found["next"] = None if self.next is None else [asdict(self.next[0]), self.next[1]]
@@ -117,7 +117,7 @@ class Progress:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Progress:
-        """Progress from plain data."""
+        """Create a progress from a dict that `record` returned."""
         after = record["next"]
         return cls(
             **{
@@ -131,12 +131,16 @@ class Progress:
 
 @dataclass
 class _Pending:
-    """Rows that are not in a block yet: ends of chunks, each with the number of chunk rows before it."""
+    """Queue of the rows that have been read but not written to a block yet.
+
+    pieces  Pairs (chunk, skipped). The first `skipped` rows of the original chunk were removed, and
+            `chunk` has the remaining rows.
+    """
 
     pieces: list[tuple[Chunk, int]] = field(default_factory=list)
 
     def add(self, chunk: Chunk, skipped: int) -> None:
-        """Append the rows of `chunk`, the end of a chunk, in which `skipped` other rows come before them."""
+        """Append the rows of `chunk`, from which the first `skipped` rows have been removed already."""
         self.pieces.append((chunk, skipped))
 
     def take(self, n: int) -> list[Chunk]:
@@ -154,18 +158,21 @@ class _Pending:
 
     @property
     def next(self) -> tuple[Place, int] | None:
-        """Place of the chunk of the first pending row, and the number of rows to skip in it."""
+        """Where the first row of the queue is in the input; None if the queue is empty.
+
+        A pair: the place of the chunk that holds the row, and the number of rows before it in that chunk.
+        """
         return (self.pieces[0][0].place, self.pieces[0][1]) if self.pieces else None
 
 
 class SetWriter:
-    """Writer of chunks to parts: `add` every chunk in order, then `finish`.
+    """Writer of chunks of rows to the files of a set. Call `add` for every chunk in order, then `finish`.
 
-    folder    Folder of unfinished work.
-    layout    Properties of the set.
-    progress  Progress in the journal, from which to continue.
-    save      Called with the new progress after every part.
-    locate    Describes the place of a row of a file, for messages.
+    folder    Folder of the unfinished conversion.
+    layout    Properties of the set, and the limits of its blocks and parts.
+    progress  Progress of the earlier run that is being resumed, or an empty `Progress`.
+    save      Function that writes the journal. Called with the new progress after every part.
+    locate    Function of a file's index and a row in it, from 0. Describes that place for error messages.
     """
 
     def __init__(
@@ -178,12 +185,12 @@ class SetWriter:
         locate: Callable[[int, int], str],
     ) -> None:
         self._folder, self._layout = folder, layout
-        self._progress = progress  # of the finished parts only
-        self._now = progress  # includes the part that is being written
+        self._progress = progress  # progress at the end of the last finished part
+        self._now = progress  # the same, updated with the rows of the part that is being written
         self._save, self._locate = save, locate
         self._schema = rows_schema(layout.n_features, layout.qid, layout.docid)
         self._pending = _Pending()
-        self._sizes: list[int] = []  # rows of each pending query; the last may continue in the next chunk
+        self._sizes: list[int] = []  # number of rows of each query in _pending; the last query may grow
         self._ids: list[Any] = []
         self._added = progress.rows
         self._file = -1
@@ -197,7 +204,10 @@ class SetWriter:
             self._seen.add(self._queries_of(number).column("id"))
 
     def add(self, chunk: Chunk, skipped: int = 0) -> None:
-        """Add the rows of a chunk, except the first `skipped`, which are in a finished part."""
+        """Add the rows of a chunk, and write the blocks that are complete.
+
+        The first `skipped` rows are left out, because an earlier run wrote them to a finished part.
+        """
         import pyarrow.compute as pc
 
         place = chunk.place
@@ -227,7 +237,11 @@ class SetWriter:
         self._write_blocks(last=False)
 
     def _write_blocks(self, *, last: bool) -> None:
-        """Write every block whose end is known: as many queries as fit, or one query larger than a block."""
+        """Divide the pending rows into blocks, and write every block to which no more rows can be added.
+
+        A block has as many queries as fit, or one query that is too large to fit. `last` says that all rows
+        have been read, so that the last block is complete, too.
+        """
         capacity = self._layout.block_rows
         done = 0
         while done < len(self._sizes):
@@ -357,7 +371,12 @@ class SetWriter:
             return pa.ipc.open_file(file).read_all()
 
     def _check_repeated(self, query: Any, ids: list[Any], sizes: list[int], row: int) -> None:
-        """Raise a ValueError if the query occurs twice; different ids with the same hash are not an error."""
+        """Raise ValueError if a query occurs in two places of the input.
+
+        `query` is an id that `SeenIds` reported, possibly only because another id has the same hash; that is
+        not an error. `ids` and `sizes` belong to the queries of the block that is about to be written, and
+        `row` is the index of its first row in the set.
+        """
         places = self._rows_of(query)
         for q, size in zip(ids, sizes, strict=True):
             if q == query:
@@ -424,8 +443,11 @@ class _PartFile:
         self._first_bytes, self._later_bytes = _metadata_bytes(schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write a record batch; padding in its metadata aligns its first buffer to 64 bytes."""
-        before = self._later_bytes if self._sink.size else self._first_bytes  # the first includes the schema
+        """Write a record batch so that its first buffer starts at a multiple of 64 bytes in the file.
+
+        Spaces in the metadata of the batch, which come before the buffer, fill the gap.
+        """
+        before = self._later_bytes if self._sink.size else self._first_bytes  # which includes the schema
         fill = -(self._sink.size + before) % _ALIGNMENT
         self._writer.write_batch(batch, custom_metadata={"fill": " " * fill})
 
@@ -465,16 +487,17 @@ class _HashingFile:
         return self.size
 
     def flush(self) -> None:
-        """Do nothing: the file is flushed at its end."""
+        """Do nothing, because `_PartFile.close` flushes the file."""
 
     def close(self) -> None:
         """Do nothing: `_PartFile.close` flushes the file to the disk before closing it."""
 
 
 def _metadata_bytes(schema: pa.Schema) -> tuple[int, int]:
-    """Two counts of bytes that Arrow writes before the first buffer of a record batch.
+    """Return how many bytes Arrow writes to a file before the first buffer of a record batch.
 
-    The first count is for the first batch of a file and includes the schema; the other is for later batches.
+    Returns two numbers: one for the first batch of a file, before which Arrow also writes the schema, and one
+    for every later batch.
     """
     import pyarrow as pa
 
