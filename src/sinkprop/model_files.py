@@ -20,7 +20,7 @@ are text, then "about" and "state", which are objects. In these two, in addition
     {"dtype": "float64", "shape": [2, 2], "data": [...]}    an array, its entries in C order
     {"float": "nan"}                                        a float that is not finite: nan, inf or -inf
     {"tuple": [...]}                                        a tuple
-    {"dict": {...}}                                         a dict that has the keys of one of these four
+    {"dict": {...}}                                         a dict with the same keys as one of these four
 
 Floats are written as the shortest text that reads back to the same bits. In an array, non-finite floats are
 strings.
@@ -75,7 +75,7 @@ _FLOATS = ("float16", "float32", "float64")
 _DTYPES = ("bool", *_INTEGERS, *_FLOATS, "str")
 
 _DEEPEST = 64
-_WIDEST_INT = 2048  # in bits: 617 digits, fewer than the lowest limit of digits that Python can be set to
+_WIDEST_INT = 2048  # bits; 617 digits, which Python can always read: its limit cannot be set below 640
 _WIDTH = 110
 # Array entries per line: a fixed count rather than a width, so that a changed weight changes one line.
 _PER_LINE = {"b": 10, "i": 10, "u": 10, "f": 5, "U": 1}
@@ -224,7 +224,10 @@ def _is_kind(kind: object) -> bool:
 
 
 def _layout(value: Any, where: str, depth: int) -> str:
-    """A value as JSON text: its first line without indent, the following lines at `depth` or deeper."""
+    """Return a value as JSON text. Lines after the first are indented by at least `depth` levels.
+
+    Raises a TypeError or ValueError that names the place `where` if a model file cannot hold the value.
+    """
     if depth > _DEEPEST:
         raise ValueError(f"{where} is nested more than {_DEEPEST} deep, or holds itself.")
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
@@ -337,9 +340,9 @@ def _item_texts(flat: NDArray[Any], name: str, where: str) -> list[str]:
 
 
 def _check_text_array(strings: list[str], where: str) -> None:
-    """Limit the size of an array of text, in which NumPy gives every entry the space of the longest.
+    """Raise a ValueError if an array of these strings would take more than `MAX_BYTES` of memory.
 
-    Otherwise a small file could take up all memory.
+    NumPy gives every entry the space of the longest, so a small file could take up all memory.
     """
     size = 4 * len(strings) * max(map(len, strings), default=0)
     if size > MAX_BYTES:
@@ -349,7 +352,11 @@ def _check_text_array(strings: list[str], where: str) -> None:
 
 
 def parse_model(data: bytes) -> Model:
-    """Model in the bytes of a file. A ModelFileError says what is wrong, without the file's name."""
+    """Return the model in the bytes of a file.
+
+    Raises a ModelFileError if they are not valid. Its message begins with a verb, such as "is damaged"; the
+    caller puts the name of the file before it.
+    """
     from sinkprop import __version__
 
     if not data:

@@ -26,7 +26,7 @@ Variant = Literal["paper", "ranklib"]
 # A weak ranker that is right on every query would get an infinite weight. So 1 - (its mean performance) is
 # taken to be at least this number, and no weight exceeds ln(2 / 1e-6) / 2 = 7.25.
 LEAST_ERROR = 1e-6
-MOST_REPEATS = 5  # RankLib's maxSelCount
+MOST_REPEATS = 5  # RankLib's maxSelCount; see `ranklib_rounds`
 
 
 class AdaRankRanker(LinearBaseline):
@@ -48,8 +48,8 @@ class AdaRankRanker(LinearBaseline):
     both_directions : bool, default False
         Whether a feature may also rank its smallest value first. In the paper, the largest is always first.
     n_rounds : int, optional
-        Number of rounds. The model after each round is a candidate. None means 100, or 500 for "ranklib", as
-        in RankLib.
+        Number of rounds. The model after each round is a candidate, and `selection` chooses one of them. None
+        means 100, or 500 for "ranklib", as in RankLib.
     tolerance : float, default 0.002
         For "ranklib": decrease of the mean measure on the training queries at which a round is undone and a
         phase of RankLib's search ends.
@@ -153,7 +153,7 @@ class AdaRankRanker(LinearBaseline):
 
         shares = np.ones(data.n_queries) if data.query_weight is None else data.query_weight
         shares = np.where(np.isnan(measured(np.zeros(len(data.y)))), 0.0, shares)
-        if shares.sum() == 0:  # all queries of a fold of cross-validation may have weight 0
+        if shares.sum() == 0:  # in cross-validation, all training queries may have weight 0
             shares = np.ones(data.n_queries)
 
         def performance(scores: Floats) -> Floats:
@@ -227,9 +227,10 @@ Combined = Callable[[Floats], Floats]
 def paper_rounds(
     E: Floats, combined: Combined, shares: Floats, n_rounds: int
 ) -> Iterator[tuple[Floats, float]]:
-    """Run AdaRank; yield the weak rankers' weights (H,) and the weighted sum's mean performance per round.
+    """Run AdaRank, and yield the result of each round.
 
-    The performance on a query is the measure of its ranking, between 0 and 1.
+    A result is the weights (H,) of the weak rankers, and the mean performance of their weighted sum. The
+    performance on a query is the measure of its ranking, between 0 and 1.
 
     E         (Q, H) performance of each weak ranker on each query.
     combined  Function from weights (H,) to the performance (Q,) of the weighted sum of weak rankers.
@@ -252,20 +253,26 @@ def ranklib_rounds(
 
     The results are the models among which RankLib would choose, one per round. If they are fewer than
     `n_rounds`, RankLib's last model is repeated. In each round, the distribution P over queries is multiplied
-    by exp(-alpha E), where alpha is the new weight and E the performance of the weighted sum. In the first
-    phase, a weak ranker that is best twice in a row is set aside, its first round is undone, and the models
-    found so far are forgotten. A phase ends when no weak ranker is left, or with a round that lowers the mean
-    performance by at least `tolerance`; this round is undone. Then the weak rankers that were set aside
-    return one by one, the last one first, and each return starts another phase. In these phases, a weak
-    ranker that is best five more times in a row without changing the mean performance is left out, until a
-    round changes it or another weak ranker is best.
+    by exp(-alpha E), where alpha is the weight of the weak ranker that the round adds, and E is the
+    performance of the weighted sum.
+
+    In the first phase, a weak ranker that is best twice in a row is set aside. Its first round is undone, and
+    the models found so far are forgotten: they are results only if no model is found later. A phase ends when
+    no weak ranker is left, or with a round that lowers the mean performance by at least `tolerance`. This
+    round is undone, but its model is one of the results.
+
+    After the first phase, the weak rankers that were set aside return one by one, the last one first, and
+    each return starts another phase. In these phases, a weak ranker that is best five more times in a row
+    without changing the mean performance is left out. It returns as soon as a round changes the mean
+    performance or another weak ranker is best.
     """
     run = _RankLib(E, combined, shares, n_rounds, tolerance)
     run.phase(setting_aside=True)
     while run.aside:
         run.aside.pop()
         run.phase(setting_aside=False)
-    # the forgotten models are used only if no model was found after the last weak ranker was set aside
+    # Setting a weak ranker aside moves the models found so far to `forgotten`. They are used only if no model
+    # was found after the last time that this happened.
     found = run.found or run.forgotten
     for number in range(n_rounds):
         yield found[number] if number < len(found) else run.last or found[-1]
@@ -316,6 +323,8 @@ class _RankLib:
         """Add the weak ranker `best` to the weighted sum; return whether this ends the phase.
 
         It does if the mean performance drops by at least the tolerance. Then the sum stays unchanged.
+
+        setting_aside  Whether this is the first phase, in which weak rankers are set aside.
         """
         if setting_aside:
             self._before = (self._v, self._P, self._value)
@@ -356,7 +365,10 @@ def _mean(performance: Floats, shares: Floats) -> float:
 
 
 def _between_0_and_1(values: Floats, measure: Any) -> Floats:
-    """The measure of each query, checked to lie in [0, 1]; NaN if the convention leaves the query out."""
+    """Return the measure of each query. Raises a ValueError if a value lies outside [0, 1].
+
+    The value is NaN for a query that the convention leaves out.
+    """
     least, most = np.nanmin(values), np.nanmax(values)
     if least < 0 or most > 1 + 1e-9:
         raise ValueError(

@@ -104,7 +104,7 @@ class TunedRanker(BaseRanker):
         self._set_model(model)
 
     def _criterion(self) -> str:
-        """Names of the metrics whose mean is the criterion, if the selection names none."""
+        """Names of the metrics whose mean is the criterion if `selection` does not name a criterion."""
         return self.criterion
 
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
@@ -152,7 +152,7 @@ class TunedRanker(BaseRanker):
         return self._model()
 
     def _model_from(self, state: Any) -> Any:
-        """Model from a state that `_model_state` returned; a ValueError if the state is not valid."""
+        """Return the model that `_model_state` described. Raises a ValueError if the state is not valid."""
         return state
 
 

@@ -80,14 +80,15 @@ def draw_rankings(y: Floats, n_rankings: int, rng: np.random.Generator) -> Integ
 
 @dataclass(frozen=True, eq=False)
 class BoltzmannValue:
-    """Value of BoltzRank's objective, with means over the queries.
+    """Value and gradient of BoltzRank's objective. The first three fields are means over the queries.
 
-    P is the Boltzmann distribution of the scores, and T the one that has the labels as scores.
+    P is the Boltzmann distribution that the scores define. T is the one that results if the labels are used
+    as scores.
 
     value          mixing * expected_gain - (1 - mixing) * divergence.
     expected_gain  Expected gain under P.
     divergence     KL(T || P).
-    gradient       (N,) gradient of `value` in the scores.
+    gradient       (N,) gradient of `value` with respect to the scores.
     """
 
     value: float
@@ -103,7 +104,7 @@ class _Batch:
     rows        (B, m) rows of each query.
     C           (B, K, m) coefficients c(r_j) of the energy of each ranking.
     gains       (B, K) gain of each ranking.
-    log_target  (B, K) log probability of each ranking under T, which has the labels as scores.
+    log_target  (B, K) log probability of each ranking under T, the distribution with the labels as scores.
     shares      (B,) weights of the queries in the mean; they sum to 1 over all batches.
     """
 

@@ -237,7 +237,7 @@ class BoltzRankRanker(TunedRanker):
 
 
 class _Training:
-    """Loss as a function of the parameters of a `Model` in one flat array: w, then U by rows, then v."""
+    """Training loss as a function of one flat array of a `Model`'s parameters: w, then U by rows, then v."""
 
     def __init__(self, problem: LinearProblem, objective: BoltzmannObjective, start: Model) -> None:
         self._problem, self._objective = problem, objective
@@ -278,9 +278,10 @@ class _Training:
 
 
 def _start(problem: LinearProblem, n_hidden: int, rng: np.random.Generator) -> Model:
-    """Starting point: zero weights, and hidden units in random directions.
+    """Starting point: zero weights, and hidden units of random directions and zero strengths.
 
-    The projections of documents on each direction have a standard deviation of 1 within queries.
+    Directions are scaled so that the projections of documents on each have a standard deviation of 1 within
+    queries.
     """
     n_features = problem.data.X.shape[1]
     U = rng.normal(size=(n_features, n_hidden))
@@ -311,9 +312,11 @@ def _rankings(data: TrainingSet, n_rankings: int, seed: int) -> Callable[[int], 
 
 
 def _keys(X: NDArray[Any], y: Floats) -> NDArray[np.uint64]:
-    """Hash (N,) of the contents of each row: sums modulo 2^64 of the bits of its values times odd numbers.
+    """Hash (N,) of the features and the label of each row.
 
-    Equal rows have equal hashes, also in single precision; different rows practically always differ.
+    The bits of each value, as a 64-bit integer, are multiplied by an odd number that depends on the column.
+    The hash is the sum of these products modulo 2^64. Equal rows have equal hashes, whether X is in single or
+    double precision; the hashes of different rows practically always differ.
     """
     odd = np.random.default_rng(0).integers(2**63, size=X.shape[1] + 1, dtype=np.uint64) * 2 + 1
     keys: NDArray[np.uint64] = (y + 0.0).view(np.uint64) * odd[-1]  # + 0.0 turns -0.0 into 0.0
@@ -323,5 +326,8 @@ def _keys(X: NDArray[Any], y: Floats) -> NDArray[np.uint64]:
 
 
 def _with_intercepts(U: Floats) -> Floats:
-    """Directions (D, H) as weights (D + 1, H) of several outputs, with a last row of zero intercepts."""
+    """Append a last row of zero intercepts to directions U (D, H).
+
+    The result, (D + 1, H), has the form of weights of H outputs, from which `linear_scores` computes u x.
+    """
     return np.concatenate([U, np.zeros((1, U.shape[1]))])

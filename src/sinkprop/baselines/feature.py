@@ -84,7 +84,8 @@ class FeatureRanker(BaseRanker):
                         query_weight=data.query_weight,
                     )
                     scores[signed] = next(iter(result.values()))
-            self.feature_ = max(scores, key=lambda signed: scores[signed])  # the first, if equally good
+            # of several equally good features, max takes the first
+            self.feature_ = max(scores, key=lambda signed: scores[signed])
         else:
             self.feature_ = self._number(data.X.shape[1])
 

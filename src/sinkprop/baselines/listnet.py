@@ -132,7 +132,8 @@ class ListNetRanker(LinearBaseline):
         check_steps(k, data.groups)
         target, n_threads = target_scores(data.y, self.gain), threads(self.n_threads, len(data.y))
         weight = data.query_weight
-        if weight is not None and weight.sum() == 0:  # the training queries of a fold may all have weight 0
+        # in cross-validation, all training queries may have weight 0; then they count the same
+        if weight is not None and weight.sum() == 0:
             weight = None
 
         def loss(w: Floats) -> tuple[float, Floats]:

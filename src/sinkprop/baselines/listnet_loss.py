@@ -22,7 +22,9 @@ __all__ = ["ListNetLoss", "listnet_loss"]
 
 LabelGain = Literal["linear", "exponential"]
 
-MOST_STEPS = 1e8  # take about a second; a slower evaluation is hardly intended
+# An evaluation of this many steps takes about a second. A slower one is probably a mistake, so `check_steps`
+# raises an error.
+MOST_STEPS = 1e8
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def listnet_loss(
     query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
     n_threads: int | None = None,
 ) -> ListNetLoss:
-    """Cross entropy of the labels' and the scores' top-k probabilities, and its gradient in the scores.
+    """Cross entropy of the labels' and the scores' top-k probabilities, and its gradient.
 
     A Plackett-Luce model draws documents one after another from those that are left, each with a probability
     proportional to the exponential of its score. The loss of a query is ::
@@ -66,8 +68,8 @@ def listnet_loss(
 
     (Cao, Qin, Liu, Tsai and Li 2007). If a query has fewer than k documents, all of them are drawn; a query
     of one document has no loss. The time is linear in the documents for k = 1 and k = 2, and each further k
-    multiplies it by a query's size. An evaluation of more than 10^8 steps is an error. Scores may have any
-    magnitude; differences beyond 1e300 count as 1e300.
+    multiplies it by a query's size. An evaluation of more than 10^8 steps raises a ValueError. Scores may
+    have any magnitude; differences beyond 1e300 count as 1e300.
 
     Parameters
     ----------
@@ -117,9 +119,9 @@ def target_scores(labels: Floats, gain: str) -> Floats:
 
 
 def check_steps(k: int, groups: Groups) -> None:
-    """Raise a ValueError if the loss would take too long.
+    """Raise a ValueError if an evaluation of the loss would take more than `MOST_STEPS` steps.
 
-    For k > 2, a query of n documents takes n (n - 1) ... (n - k + 2) steps.
+    For k > 2, a query of n documents takes n (n - 1) ... (n - k + 2) steps. Up to k = 2, the time is linear.
     """
     if k <= 2:
         return
@@ -138,7 +140,7 @@ def check_steps(k: int, groups: Groups) -> None:
 def evaluate_listnet(
     x: Floats, target: Floats, groups: Groups, k: int, n_threads: int
 ) -> tuple[Floats, Floats]:
-    """Loss of each query, (Q,), and the gradient of the mean loss in the scores x, (N,).
+    """Loss of each query, (Q,), and the gradient (N,) of the mean loss with respect to the scores x.
 
     The arguments must have been checked.
     """

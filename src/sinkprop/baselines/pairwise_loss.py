@@ -1,4 +1,4 @@
-"""The pairwise logistic loss of RankNet, with its first and second derivatives in the scores.
+"""The pairwise logistic loss of RankNet and its first and second derivatives with respect to the scores.
 
 With scores s and row weights w, the loss of a query is the sum
 
@@ -58,7 +58,7 @@ class PairwiseLogistic:
     def __post_init__(self) -> None:
         sizes = np.diff(self.offsets)
         codes = np.repeat(np.arange(len(sizes)), sizes)
-        rows = np.lexsort((-self.y, codes)).astype(np.int64)  # decreasing labels, in each query
+        rows = np.lexsort((-self.y, codes)).astype(np.int64)  # by query, then by decreasing label
         labels = self.y[rows]
         # A run is a sequence of rows of one query with equal labels. The query's documents with lower labels
         # begin where the run ends.
@@ -82,7 +82,7 @@ class PairwiseLogistic:
         return out
 
     def derivatives(self, scores: Floats, *, n_threads: int = 1) -> tuple[Floats, Floats]:
-        """First and second derivatives, (N,) and (N,), of the sum of `values` in each score."""
+        """First and second derivatives, (N,) and (N,), of the sum of `values` with respect to each score."""
         gradient, hessian = np.empty(len(self.y)), np.empty(len(self.y))
         _native.pairwise_derivatives(
             **self._arguments(scores), n_threads=n_threads, gradient=gradient, hessian=hessian

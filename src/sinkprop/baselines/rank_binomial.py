@@ -49,7 +49,7 @@ def soft_gain(
     query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
     n_threads: int | None = None,
 ) -> ExpectedGain:
-    """Expected gain under the rank-binomial distribution, and its exact gradient in the scores.
+    """Expected gain under the rank-binomial distribution, and its exact gradient with respect to the scores.
 
     The value is the mean over queries of sum_jk l(r_j, k) P[j, k], where l(r_j, k) is the gain of label r_j
     at rank k and P[j, k] the probability that document j has rank k. For a normalized gain it is divided by
@@ -127,7 +127,10 @@ def soft_rank_distribution(scores: ArrayLike, sigma: float = 1.0) -> Floats:
 
 
 def checked_sigma(sigma: float) -> float:
-    """The sigma as a float, checked to be from 1e-300 to 1e300."""
+    """Return sigma as a float.
+
+    Raises a TypeError if it is not a number, and a ValueError if it does not lie between 1e-300 and 1e300.
+    """
     if not isinstance(sigma, Real) or isinstance(sigma, bool):
         raise TypeError(f"sigma must be a number above 0; got {sigma!r}.")
     if not 0 < sigma < inf:

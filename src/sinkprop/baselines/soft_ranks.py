@@ -32,11 +32,12 @@ __all__ = ["SoftRanks"]
 class _Sorted:
     """State that `SoftRanks.forward` leaves for `SoftRanks.reverse`, for N documents and H units.
 
-    For each unit, the queries follow one another, and the documents of a query are sorted by decreasing a.
+    For each unit with direction u, the queries follow one another, and the documents of a query are sorted by
+    decreasing a = u x, where x are the features.
 
     rows         (N, H) original row of each sorted document.
     decays       (N, 2 H) factors exp(a_i - a_(i-1)) of the sweep from the top, then exp(a_(i+1) - a_i) of the
-                 sweep from the bottom, in the packed order of `SoftRanks`.
+                 sweep from the bottom. Rows are in the packed order that `SoftRanks.__init__` explains.
     kernel_sums  (N, H) sum_k exp(-|a_i - a_k|) over the documents k of the query of document i.
     """
 
@@ -50,8 +51,8 @@ class SoftRanks:
 
     offsets  (Q + 1,) first row of each query; rows are sorted by query.
 
-    A sweep handles the documents at the same place of all queries, for all units, in one step. So the number
-    of steps is the size of the longest query.
+    Each step of a sweep handles one document of every query, for all units: the first documents, then the
+    second ones, and so on. So the number of steps is the size of the longest query.
 
     >>> F, _ = SoftRanks(np.array([0, 3])).forward(np.array([[0.0], [50.0], [100.0]]))
     >>> F.ravel()
@@ -67,8 +68,8 @@ class SoftRanks:
         self._share = 1 / np.maximum(others, 1).astype(np.float64)[:, None]
         self._first = offsets[:-1]
         # Packed order: the first documents of all queries, then the second ones, and so on, each time with
-        # the largest queries first. So the queries that have a document at one place are the first of those
-        # that have one at the place before.
+        # the largest queries first. So the queries with an i-th document are the first few of those with an
+        # (i - 1)-th document, in the same order.
         longest_first = np.argsort(-sizes, kind="stable")
         number = np.empty_like(longest_first)
         number[longest_first] = np.arange(len(sizes))
@@ -86,7 +87,8 @@ class SoftRanks:
         H = A.shape[1]
         rows = np.stack([ranking(column, self._codes).rows for column in A.T], axis=1)
         a = np.take_along_axis(A, rows, axis=0)
-        # The minimum matters only between two queries, where the next line replaces the result.
+        # Within a query, the differences are at most 0. The minimum prevents overflow where two queries meet;
+        # there, the next line replaces the result.
         e = np.exp(np.minimum(np.diff(a, axis=0, prepend=a[:1]), 0.0))
         e[self._first] = 0
         from_below = np.concatenate([e[1:], np.zeros((1, H))])
@@ -105,7 +107,7 @@ class SoftRanks:
     def reverse(self, state: _Sorted, F_bar: Floats) -> Floats:
         """Chain rule through `forward`: F_bar = df/dF (N, H) in, df/da (N, H) out.
 
-        Since d phi(a_j - a_k) = e^(-|a_j - a_k|) (da_j - da_k), the gradient in a_j is
+        Since d phi(a_j - a_k) = e^(-|a_j - a_k|) (da_j - da_k), df/da_j is
         sum_k e^(-|a_j - a_k|) (F_bar_j - F_bar_k) / (m - 1) for a query of m documents.
         """
         weights = np.take_along_axis(F_bar, state.rows, axis=0) * self._share
@@ -116,7 +118,10 @@ class SoftRanks:
         return out
 
     def _swept(self, decays: Floats, weights: Floats) -> tuple[Floats, Floats]:
-        """Sums of w_k exp(-|a_i - a_k|) over documents k from the top to i, and from the bottom to i.
+        """Two sums of w_k exp(-|a_i - a_k|) for each document i, over documents k of its query including i.
+
+        The first sum, (N, H), runs over the documents k from the top down to i, and the second, (N, H), over
+        those from the bottom up to i.
 
         decays   `_Sorted.decays`.
         weights  (N, H) w of the sorted documents.

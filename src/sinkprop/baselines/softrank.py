@@ -37,7 +37,10 @@ _LEAST = 1e-300  # added to rank probabilities so that no column is all zeros; n
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Weights (D,) and sigma, scaled to scores with a standard deviation of 1 within training queries."""
+    """Weights (D,) and sigma of a model.
+
+    Both are scaled so that the scores have a standard deviation of 1 within training queries.
+    """
 
     weights: Floats
     sigma: float
@@ -205,7 +208,7 @@ class SoftRankRanker(LinearBaseline):
         return balanced_distribution(scores, sigma, self.balance)
 
     def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
-        if self.balance is False:  # the likeliest assignment is the sorted order
+        if self.balance is False:  # then the likeliest assignment is the order of the scores
             return super()._ranks(X, groups)
         scores, top = self._score_rows(X, groups), whole("top", self.top, 1)
         ranks = np.empty(len(scores), dtype=np.int64)

@@ -204,7 +204,7 @@ class LightGBMRanker(TreeRanker):
         return len(self._grid()) * len(self._sizes())
 
     def _grid(self) -> list[dict[str, Any]]:
-        """Combinations of hyperparameters; those with few leaves of many documents come first."""
+        """Combinations of hyperparameters, simplest trees first: few leaves, with many documents per leaf."""
         return grid(
             num_leaves=leaves(self.num_leaves),
             min_child_samples=one_or_more(
@@ -227,7 +227,10 @@ class LightGBMRanker(TreeRanker):
         return TreeLoss(**{"seed": seed, **given})
 
     def _further(self) -> dict[str, Any]:
-        """The user's further parameters of LightGBM, with aliases replaced by LightGBM's main names."""
+        """The user's further parameters of LightGBM, with aliases replaced by LightGBM's main names.
+
+        Raises a ValueError for a parameter that LightGBM does not know or that this ranker sets itself.
+        """
         if not self.params:
             return {}
         first = first_names()
@@ -265,13 +268,14 @@ class LightGBMRanker(TreeRanker):
         rows = lightgbm.Dataset(
             data.X,
             labels,
-            # sinkprop's own objectives hold the queries themselves and do not limit their size
+            # With sinkprop's own objectives, LightGBM needs neither queries nor weights: sinkprop uses them
+            # to compute the derivatives, and does not limit the size of queries.
             group=None if self.objective in _OURS else data.groups.sizes,
             weight=None if self.objective in _OURS else data.row_weight,
             params=shared,
         ).construct()
         # False if LightGBM treats all features as constant. Then no tree is grown, because LightGBM would
-        # fail to change its objective.
+        # raise an error when it is given the derivatives.
         splittable = any(rows.feature_num_bin(feature) for feature in range(data.X.shape[1]))
         derivatives, value = self._functions(data, seed)
         for number, setting in enumerate(self._grid()):
@@ -316,10 +320,11 @@ class LightGBMRanker(TreeRanker):
     def _functions(
         self, data: TrainingSet, seed: int
     ) -> tuple[Callable[..., tuple[Any, Any]] | None, Callable[..., tuple[str, float, bool]]]:
-        """Two functions that LightGBM calls: for the derivatives, and for a candidate's value in training.
+        """Return two functions for LightGBM to call during training.
 
-        The first is None for LightGBM's own objectives. The value is the mean loss per pair for "ranknet",
-        the mean expected gain for "sinkprop", and NDCG for the other objectives.
+        The first computes the derivatives of the objective; it is None for LightGBM's own objectives. The
+        second computes a candidate's value on the training queries: the mean loss per pair for "ranknet", the
+        mean expected gain for "sinkprop", and NDCG for the other objectives.
         """
         if self.objective not in _OURS:
 
@@ -414,14 +419,17 @@ def check_normalization(name: str) -> None:
 
 
 def grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
-    """Every combination of the values; those of the last name change fastest."""
+    """Every combination of the values, as {name: value}. The values of the last name change fastest."""
     return [
         dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())
     ]
 
 
 def one_or_more(name: str, given: Any, check: Callable[[Any], Any]) -> list[Any]:
-    """The given value or values, checked, without duplicates and in increasing order."""
+    """Return the given value or values as a list without duplicates, in increasing order.
+
+    `check` checks and returns a single value. Raises a ValueError if there are no values.
+    """
     found = sorted({check(value) for value in _several(given)})
     if not found:
         raise ValueError(f"{name} must be a number, or several; got none.")

@@ -127,7 +127,7 @@ class XGBoostRanker(TreeRanker):
         return len(self._grid()) * len(self._sizes())
 
     def _grid(self) -> list[dict[str, Any]]:
-        """Combinations of hyperparameters; those with few leaves and a large minimum weight come first."""
+        """Combinations of hyperparameters, from few to many leaves, then by decreasing `min_child_weight`."""
         return grid(
             num_leaves=leaves(self.num_leaves),
             min_child_weight=one_or_more(
@@ -206,7 +206,10 @@ class XGBoostRanker(TreeRanker):
 
 
 def _labels(data: TrainingSet) -> tuple[Floats, bool]:
-    """Labels r and True, or gains and False. XGBoost turns labels into gains 2^r - 1 itself."""
+    """Return the labels to give to XGBoost, and whether XGBoost is to turn them into gains 2^r - 1.
+
+    The result is (labels, True) if XGBoost accepts all labels r, and otherwise (gains, False).
+    """
     gains = NDCG().gains(data.y)
     if data.y.max() <= _LARGEST_LABEL and np.array_equal(data.y, np.floor(data.y)):
         return data.y, True

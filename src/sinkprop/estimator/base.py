@@ -127,9 +127,9 @@ class BaseRanker(RankerInputs):
 
     @abstractmethod
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
-        """Scores (N,) of rows that `_by_query` returned.
+        """Scores (N,) of rows X, to which `_by_query` has been applied.
 
-        `groups` holds their queries, or None if the caller gave none.
+        `groups` holds the queries of the rows; it is None if the caller did not give them.
         """
 
     def predict(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
@@ -161,7 +161,7 @@ class BaseRanker(RankerInputs):
         return self._score_rows(self._by_query(X, groups), groups)
 
     def outputs(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
-        """Compute the outputs of the model: its scores, or two numbers per row with a partitioned measure.
+        """Compute the outputs of the model: scores, or two numbers per row for a partitioned measure.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class BaseRanker(RankerInputs):
         return self._theta(self._by_query(X, groups), groups)
 
     def _theta(self, X: NDArray[Any], groups: Groups | None) -> Floats:
-        """Outputs of the model, (N,) or (N, 2), for rows that `_by_query` returned; see `outputs`."""
+        """Outputs of the model, (N,) or (N, 2), for rows X after `_by_query`; see `outputs`."""
         return self._score_rows(X, groups)
 
     def rank(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Integers:
@@ -275,7 +275,7 @@ class BaseRanker(RankerInputs):
             first += len(block)
 
     def _stored_rows(self, stored: StoredQueries) -> Iterator[tuple[NDArray[Any], Queries]]:
-        """Yield the features of each block of a stored set, ready for `_score_rows`, and the block."""
+        """Yield (X, block) for each block of a stored set; X are its features, ready for `_score_rows`."""
         columns = stored.columns_of(getattr(self, "feature_names_in_", None))
         for block in stored.blocks():
             X = block.X if columns is None else np.ascontiguousarray(block.X[:, columns])
@@ -359,7 +359,10 @@ class BaseRanker(RankerInputs):
     def _from_record(
         cls: type[R], path: str | os.PathLike[str], state: dict[str, Any], **parameters: Any
     ) -> R:
-        """Rebuild the ranker that `_record` described; `parameters` override those in the record."""
+        """Rebuild the ranker that `_record` described; `parameters` override those in the record.
+
+        Raises a ModelFileError that names the file `path` if the record is not valid.
+        """
         try:
             ranker = cls(**{**cls._parameters_from_saved(state["parameters"]), **parameters})
             ranker.n_features_in_ = int(state["n_features"])
@@ -385,13 +388,13 @@ class BaseRanker(RankerInputs):
 
     @abstractmethod
     def _fitted_state(self) -> dict[str, Any]:
-        """Fitted state that `_restore` takes, as plain data."""
+        """Return the fitted model as plain data, from which `_restore` sets the fitted attributes."""
 
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None: ...
 
     def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
-        """Rank (N,) in its query of each row that `_by_query` returned."""
+        """Rank (N,) of each row of X within its query. `_by_query` has been applied to X."""
         return ranking(self._score_rows(X, groups), groups.codes).ranks
 
 

@@ -9,7 +9,7 @@ __all__ = ["cloned", "portable"]
 
 
 def cloned(ranker: Any, clone: Any) -> Any:
-    """Clone a ranker by the function `clone`. Both share the cluster client, since it cannot be copied."""
+    """Clone a ranker with the function `clone`. Both share the cluster client, which cannot be copied."""
     bare = copy.copy(ranker)
     bare.cluster = None
     made = clone(bare)
@@ -18,7 +18,7 @@ def cloned(ranker: Any, clone: Any) -> Any:
 
 
 def portable(state: dict[str, Any]) -> dict[str, Any]:
-    """State of a ranker to pickle: the address of its cluster replaces the connection to the cluster."""
+    """Return the state of a ranker to pickle, with a cluster or client replaced by its address."""
     cluster = state.get("cluster")
     if cluster is None or isinstance(cluster, str | int):
         return state

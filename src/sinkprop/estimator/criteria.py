@@ -30,7 +30,10 @@ Criterion = Callable[[TrainingSet, Floats], Floats]
 
 
 def mean_criterion(criterion_of: Criterion, part: TrainingSet, scores: Floats) -> float:
-    """Mean criterion of scores over the queries of `part`, weighted by the query weights."""
+    """Mean of the criterion over the queries `part`, whose documents have the given scores.
+
+    The mean is weighted by the query weights, unless all of them are 0.
+    """
     weight = part.query_weight
     return float(
         mean_over_queries(criterion_of(part, scores), None if weight is None or not weight.any() else weight)
@@ -38,13 +41,13 @@ def mean_criterion(criterion_of: Criterion, part: TrainingSet, scores: Floats) -
 
 
 def metric_criterion(names: str | Sequence[str], convention: str | Convention) -> tuple[Criterion, str]:
-    """Criterion that is the mean of the metrics `names` on each query, and the criterion's name."""
+    """Return a criterion, which is the mean of the metrics `names` on each query, and its name."""
     metrics, stated = parse_metrics(names), as_convention(convention)
 
     def criterion_of(part: TrainingSet, scores: Floats) -> Floats:
         values = list(values_by_query(part.y, scores, part.groups, metrics, stated).values())
-        # Added one after another: np.mean would add the values of a single query in a different order than
-        # those of many queries.
+        # The metrics are added one after another, because np.mean would add the values of a single query in a
+        # different order than those of many queries.
         return reduce(np.add, values) / len(values)
 
     return criterion_of, names if isinstance(names, str) else ",".join(map(str, names))
@@ -53,10 +56,10 @@ def metric_criterion(names: str | Sequence[str], convention: str | Convention) -
 def gain_criterion(
     gain: Gain, selection: Selection, convention: str, *, weighted: bool
 ) -> tuple[Criterion, str]:
-    """Criterion of a ranker that maximizes an expected gain, and the criterion's name.
+    """Return the criterion of a ranker that maximizes an expected gain, and the criterion's name.
 
-    If the selection names no criterion, it follows from the gain: the mean of NDCG@1 to NDCG@10 if the gain
-    is NDCG and rows have no weights, otherwise the gain itself.
+    If the selection does not name a criterion, the gain determines it: the criterion is the mean of NDCG@1 to
+    NDCG@10 if the gain is NDCG and rows have no weights, and otherwise the gain itself.
 
     weighted  Whether rows have weights.
     """

@@ -18,7 +18,7 @@ __all__ = ["as_stored", "in_memory", "no_arrays", "nothing_beside"]
 
 
 def as_stored(X: Any) -> StoredQueries | None:
-    """The stored set X, opened if X is its path; None if X is neither."""
+    """Return X if it is a stored set, or open it if it is the path of one. None for any other X."""
     if isinstance(X, str | os.PathLike):
         from sinkprop.store import open_queries
 
@@ -40,7 +40,7 @@ def no_arrays(X: Any, *, y: Any, qid: Any, group: Any, sample_weight: Any, clust
         del given["sample_weight"]
     elif is_frame_of_cluster(X):
         what = "a Dask DataFrame"
-        del given["y"], given["qid"]  # allowed, since they may be names of its columns
+        del given["y"], given["qid"]  # these are allowed, since they may name columns of X
     for name, value in given.items():
         if value is not None:
             because = "which has no row weights: give query_weight" if name == "sample_weight" else has
@@ -77,7 +77,10 @@ def in_memory(X: Any) -> Queries:
 
 
 def _read(paths: Sequence[Any]) -> Queries:
-    """Load the queries of several files of LETOR text. A query may not occur in two files."""
+    """Load the queries of several files of LETOR text.
+
+    Raises a ValueError if a query occurs in two files, or if the files differ in their number of features.
+    """
     from sinkprop.data.letor import load_letor
 
     parts = [load_letor(path) for path in paths]

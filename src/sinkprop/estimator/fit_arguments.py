@@ -26,7 +26,10 @@ __all__ = [
 
 
 def ids_of_sizes(sizes: ArrayLike, n: int) -> Integers:
-    """Index of the query of each of n rows, from the sizes of consecutive queries."""
+    """Index of the query of each of n rows, from the sizes of consecutive queries.
+
+    Raises a ValueError if the sizes are not whole numbers of at least 1 that sum to n.
+    """
     array = np.asarray(sizes)
     if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.all(array == np.floor(array)):
         raise ValueError("group must be a sequence of whole numbers: the sizes of consecutive queries.")
@@ -90,7 +93,7 @@ def warn_of_what_is_no_feature(X: NDArray[Any], names: Any, labels: Floats, qid:
                     f"fit: the column {str(names[column])!r} of X holds {what}, but is used as a feature. "
                     f"Leave it out, for example with X.drop(columns=[{str(names[column])!r}]).",
                     UserWarning,
-                    stacklevel=4,  # the line that called fit
+                    stacklevel=4,  # shows the line that called fit
                 )
 
 

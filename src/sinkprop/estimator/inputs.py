@@ -48,10 +48,11 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             del self.feature_names_in_
 
     def _given_stored(self, X: Any, **given: Any) -> StoredQueries | None:
-        """The stored set X, opened if X is its path; None if X is neither.
+        """Return X if it is a stored set, or open it if it is the path of one. None for any other X.
 
-        Raises a ValueError if the set does not have the model's number of features, or if a value of `given`,
-        such as y, is not None, since the set holds its own.
+        Raises a ValueError if the set does not have the model's number of features, if it has missing values
+        that the ranker does not accept, or if a value of `given`, such as y, is not None, since the set holds
+        its own.
         """
         stored = as_stored(X)
         if stored is None:
@@ -70,7 +71,10 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
     def _rows(
         self, X: Any, qid: Ids | None, group: ArrayLike | None, **given: Any
     ) -> tuple[NDArray[Any], Groups | None]:
-        """Checked features of the rows, and their queries or None if those are not known."""
+        """Return the checked features of the rows X, and their queries, or None if no queries are given.
+
+        given  Further arguments, such as y, that must be None if X is `Queries`, which hold their own.
+        """
         if isinstance(X, Queries):
             nothing_beside("the Queries", qid=qid, group=group, **given)
             return self._features_of(X), X.groups
@@ -80,14 +84,17 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
     def _rows_in_queries(
         self, X: Any, qid: Ids | None, group: ArrayLike | None, what: str, **given: Any
     ) -> tuple[NDArray[Any], Groups]:
-        """Checked features of the rows and their queries, for the method `what`, which needs queries."""
+        """Return the checked features of the rows X, and their queries.
+
+        Raises a ValueError that names the method `what` if no queries are given.
+        """
         features, groups = self._rows(X, qid, group, **given)
         return features, self._required(groups, len(features), what)
 
     def _rows_of_one_query(self, X: Any, qid: Ids | None, what: str) -> tuple[NDArray[Any], Groups]:
-        """Features of one query, as `_by_query` returns them, and the query as a group.
+        """Return the features of the rows of one query, after `_by_query`, and a `Groups` of this query.
 
-        `qid` may be None. Raises a ValueError if it has several queries; `what` is the method to name.
+        `qid` may be None. Raises a ValueError that names the method `what` if `qid` holds several queries.
         """
         features, groups = self._rows(X, qid, None)
         if groups is not None and len(groups.queries) > 1:
@@ -110,7 +117,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
         name: str = "",
     ) -> TrainingSet:
-        """Checked rows, sorted by query.
+        """Check arguments of `fit` and return them as a `TrainingSet`, whose rows are sorted by query.
 
         name  Prefix of argument names in errors: "eval_set " for an evaluation set, empty for training data.
         """
@@ -134,7 +141,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             warnings.warn(
                 f"fit: no qid was given, so all {n} rows count as one query. Pass qid=, one id per row.",
                 UserWarning,
-                stacklevel=3,  # the line that called fit
+                stacklevel=3,  # shows the line that called fit
             )
             groups = group_rows(None, n)
         else:
@@ -188,17 +195,22 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         return found
 
     def _stored_eval_set(self, item: Any) -> Any:
-        """A stored validation set, its features matched to those of the training set by name.
+        """Load a stored validation set, and match its features to those of the training set by name.
 
-        This method loads the set. Rankers that stream stored sets override it.
+        Rankers that read stored sets block by block override this method.
         """
         return self._training_set(self._given_stored(item), name="eval_set ")
 
     def _features_of(self, queries: Queries, *, reset: bool = False, name: str = "X") -> NDArray[Any]:
-        """Checked features of `Queries`, in the order of the features of the fit if both have names."""
+        """Return the checked features of `Queries`.
+
+        If both the fit and `Queries` have feature names, the columns are put in the order of the fit. `reset`
+        is True during the fit itself, which then takes over the names.
+        """
         columns = None if reset else queries.columns_of(getattr(self, "feature_names_in_", None))
         X = queries.X if columns is None else np.ascontiguousarray(queries.X[:, columns])
-        # `Queries` hold the names of the features. scikit-learn finds names only in frames, and would warn.
+        # `Queries` hold the names of the features. scikit-learn finds names only in frames, and would
+        # warn that they are missing.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             features = self._features(X, reset=reset, name=name)
@@ -247,7 +259,10 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         return None if qid is None else group_rows(qid, n)
 
     def _by_query(self, X: NDArray[Any], groups: Groups | None) -> NDArray[Any]:
-        """X, scaled within each query if `normalization` is "query", and otherwise unchanged."""
+        """Return X, with features scaled within each query if `normalization` is "query".
+
+        Raises a ValueError if these queries, `groups`, are needed but None.
+        """
         if getattr(self, "normalization", "none") != "query":
             return X
         if groups is None:

@@ -124,7 +124,7 @@ class Selection:
 
 
 def as_selection(selection: str | Selection) -> Selection:
-    """The selection; the name of a method becomes a `Selection` with that method."""
+    """Return a `Selection`; the name of a method becomes a `Selection` with that method."""
     if isinstance(selection, str):
         return Selection(selection)  # type: ignore[arg-type]
     if not isinstance(selection, Selection):
@@ -153,7 +153,8 @@ class Choice:
 
     taken   Index of the chosen candidate.
     means   (C,) mean criterion of each candidate, averaged with its neighbors under the rule "smoothest".
-    errors  (C,) standard error of each candidate's difference to the best, so 0 for the best itself.
+    errors  (C,) standard error of the difference between the means of each candidate and of the best one; 0
+            for the best one itself.
     """
 
     taken: int
@@ -164,7 +165,7 @@ class Choice:
 def choose(values: Floats, positions: Integers, weight: Floats | None = None, *, smoothest: bool) -> Choice:
     """Choose one of C candidates by their criterion on the validation queries.
 
-    values     (C, Q) criterion of each candidate on each query; the smoothest candidate comes first.
+    values     (C, Q) criterion of each candidate on each query. Smoother candidates come first.
     positions  (C, 2) position of each candidate on the grid of penalties and sigmas.
     weight     (Q,) query weights.
     smoothest  True averages neighbors on the grid, with weights 4 : 2 : 1 for the candidate, its direct and
@@ -205,7 +206,10 @@ def mean_over_queries(values: Floats, weight: Floats | None = None) -> Floats:
 
 
 def _shares(values: Floats, weight: Floats | None) -> Floats:
-    """(Q,) share of each query in a mean. The shares sum to 1, or are all 0 if no query counts."""
+    """(Q,) share of each query in a mean. The shares sum to 1, or are all 0 if no query counts.
+
+    A query counts if its weight is above 0 and none of its values is NaN.
+    """
     counted = ~np.isnan(values).reshape(-1, values.shape[-1]).any(axis=0)
     shares = counted * (np.ones(values.shape[-1]) if weight is None else weight)
     total = shares.sum()

@@ -84,7 +84,10 @@ class Division:
 
     @property
     def weight(self) -> Floats | None:
-        """(Q,) weights of the validation queries, in the order of `validation`; None if all are equal."""
+        """(Q,) weights of the validation queries, in the order of `validation`.
+
+        None if no query has a weight or all weights are 0; then all queries count the same.
+        """
         if all(part.query_weight is None for _, part in self.validation):
             return None
         weight = np.concatenate(

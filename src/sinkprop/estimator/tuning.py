@@ -62,7 +62,8 @@ class Trial:
     value : float
         Value of the training objective.
     criterion : float, default nan
-        Mean criterion over the validation queries, averaged with its neighbors under the rule "smoothest".
+        Mean criterion over the validation queries. Under the rule "smoothest", it is averaged with that of
+        neighboring candidates.
     standard_error : float, default nan
         Standard error of the difference between its criterion and the best candidate's, over these queries.
     chosen : bool, default False

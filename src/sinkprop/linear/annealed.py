@@ -172,7 +172,10 @@ class AnnealedRanker(BaseRanker):
         )
 
     def _recipe(self, *, weighted: bool) -> Recipe:
-        """The parameters of the ranker as a checked `Recipe`; `weighted` if rows have weights."""
+        """Check the parameters of the ranker and return them as a `Recipe`.
+
+        weighted  Whether rows have weights.
+        """
         gain = as_gain(self.gain)
         relaxation = as_relaxation(self.relaxation)
         selection = as_selection(self.selection)
@@ -203,7 +206,11 @@ class AnnealedRanker(BaseRanker):
     def _checkpointing(
         self, data: Source, validation: Source | None, recipe: Recipe
     ) -> tuple[list[Finished], Callable[[Sequence[Finished]], None] | None]:
-        """Stages in the checkpoint of an unfinished fit, and the function that writes a checkpoint."""
+        """Return the stages that an unfinished fit left in its checkpoint, and a function that writes one.
+
+        Without a parameter `checkpoint`, there are no stages, and the function is None. Raises a
+        ModelFileError if the checkpoint belongs to a fit with other data or parameters.
+        """
         if self.checkpoint is None:
             return [], None
         path, kind = self.checkpoint, f"{type(self).__name__}Checkpoint"
@@ -288,7 +295,11 @@ class AnnealedRanker(BaseRanker):
 
 
 def least_squares_of(ranker: AnnealedRanker) -> AnnealedRanker:
-    """Ranker with the least-squares weights from which the fit of `ranker` started; it ranks by score."""
+    """Return a copy of `ranker` with the least-squares weights from which its fit started.
+
+    The copy ranks by score. Raises a ValueError if `ranker` was loaded from a file, which does not hold these
+    weights.
+    """
     weights = ranker.fit_result_.start
     if weights is None:
         raise ValueError("a model loaded from a file does not have the weights that its fit started from.")
@@ -299,7 +310,7 @@ def least_squares_of(ranker: AnnealedRanker) -> AnnealedRanker:
 
 
 def _fingerprint(data: Source, validation: Source | None, recipe: Recipe, convention: str) -> str:
-    """Digest of everything on which the stages of a fit depend."""
+    """Digest of everything on which the stages of a fit depend, to check that a checkpoint belongs to it."""
     # `criterion_of` is left out: the criterion and the convention determine it, and the repr of a function
     # holds its address, which differs between processes.
     settings = [

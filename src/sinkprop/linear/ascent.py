@@ -26,10 +26,12 @@ __all__ = ["Moments", "Objective", "Path", "moments_of", "over", "scorer", "star
 
 P = TypeVar("P")
 
-# Scale of the start of a partitioned measure, which places documents in (0, 1): logits per standard deviation
-# of the least-squares scores, such that the documents spread over the whole interval.
+# A partitioned measure places each document in (0, 1). At the start of a fit, one standard deviation of the
+# least-squares scores changes the logit of this place by `_LOCATION`, so that documents spread over the whole
+# interval.
 _LOCATION = 1.5
-_SMALLEST = 1e-12  # eigenvalues of a correlation matrix below this multiple of the largest are rounding
+# Eigenvalues of a correlation matrix below this multiple of the largest are rounding errors.
+_SMALLEST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +73,11 @@ def moments_of(source: Source) -> Moments:
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Training queries of one path of a fit: the queries of each source whose code is not the path's index.
+    """Training queries of one path of a fit.
 
-    A path trains all candidates on one set of queries; `estimator.splits.Split` defines paths and codes.
+    A path is the training of all candidates on one set of queries. The path trains on those queries of its
+    sources whose code differs from the path's index; `estimator.splits.Split` defines paths and codes. The
+    numbers below count training queries and their rows only.
 
     number          Index of the path; path 0 trains the final model.
     sources         Sources that hold the queries.
@@ -99,7 +103,7 @@ def over(sources: Sequence[Source], task: Task[P]) -> P:
 
 
 def scorer(W: Floats, scaling: Scaling) -> Linear:
-    """Scorer of raw features from weights W of normalized features."""
+    """Return the scorer of raw features that corresponds to weights W of normalized features."""
     return Linear(*unscaled(W, scaling))
 
 
@@ -112,10 +116,10 @@ class Start:
 
 
 def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[Start]:
-    """Least-squares regression of each path, all from one pass over the queries.
+    """Least-squares weights of each path, all from one pass over the queries.
 
-    The Gram matrices of the columns are exact sums over queries, so the weights do not depend on how the
-    queries are distributed over blocks and machines.
+    The Gram matrices of features and labels are exact sums over queries. So the weights do not depend on how
+    the queries are distributed over blocks and machines.
     """
     every: list[Source] = []
     for path in paths:
@@ -151,7 +155,10 @@ def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[St
 
 
 def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
-    """Minimum-norm least squares, with features in units of equal spread, from the Gram matrix G.
+    """Solve the least-squares problem of a path, given its Gram matrix G.
+
+    If several weights are optimal, those of least norm are taken, where features are scaled to equal spread.
+    Raises a ValueError if all row weights are 0.
 
     G  (D + 2, D + 2) products of the columns of `tasks.Gram`, summed over the training rows of a path.
     """
@@ -162,11 +169,12 @@ def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
     rest = G - np.outer(center, G[0])
     A, b = rest[1:-1, 1:-1], rest[1:-1, -1]
     norms = np.sqrt(A.diagonal().clip(0))
-    norms[norms <= 1e-6 * np.sqrt(G.diagonal()[1:-1])] = 0  # constant in these queries, except for rounding
+    # these features are constant in the queries of the path, except for rounding
+    norms[norms <= 1e-6 * np.sqrt(G.diagonal()[1:-1])] = 0
     deviation = math.sqrt(max(0.0, rest[-1, -1]) / total)
     mean = moments.mean + moments.deviation * center[1:-1]
     mean = (mean - scaling.shift) * scaling.factor
-    if deviation <= 1e-13 * abs(moments.label) or not norms.any():  # constant labels or features
+    if deviation <= 1e-13 * abs(moments.label) or not norms.any():  # labels or features are constant
         return Start(np.zeros(len(norms)), mean)
     used = norms > 0
     units = np.where(used, norms, 1.0)
@@ -179,10 +187,11 @@ def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
 
 
 class Objective:
-    """Objective of one path, to be maximized in the weights W: expected gain - penalty / 2 |W - W_0|^2.
+    """Objective of one path, a function of the weights W: expected gain - penalty / 2 |W - W_0|^2.
 
     W_0, the attribute `start`, are the least-squares weights, scaled so that their scores have a standard
-    deviation of 1 within queries, or weights of two outputs derived from these. Intercepts are not penalized.
+    deviation of 1 within queries. For a partitioned measure, W_0 are weights of two outputs that are derived
+    from these, and intercepts are not penalized.
     """
 
     def __init__(
@@ -211,7 +220,10 @@ class Objective:
         self.start = w if relaxation.width == 1 else _partitioned_start(w, start.mean, relaxation)
 
     def spread(self, W: Floats) -> float:
-        """Standard deviation within queries of the scores of weights (D,), weighted by query weights."""
+        """Standard deviation, within queries, of the scores that weights W (D,) give.
+
+        Query weights weight the mean of the squares.
+        """
         own = scorer(W, self.scaling)
 
         def run(extra: int) -> tuple[ExactSum, float]:
@@ -223,7 +235,7 @@ class Objective:
         return width if width > 1e-12 * largest else 0.0
 
     def value(self, W: Floats, relaxation: Relaxation) -> tuple[float, Floats]:
-        """Expected gain and its gradient in W."""
+        """Expected gain at weights W, and its gradient with respect to W."""
         if relaxation is not self._relaxation:  # at the beginning of a stage
             self._settings = native_settings(relaxation, self._n_iter, self._epsilon)
             self._relaxation = relaxation
@@ -231,7 +243,8 @@ class Objective:
         path, own = self.path, scorer(W, self.scaling)
         sigma = relaxation.sigma if isinstance(relaxation, SmoothedIndicator) else 1.0
         share = path.largest_weight / (path.total_weight or path.n_queries)
-        steep = exponent(share / min(1.0, sigma)) + 8  # 2^steep bounds usual gradients in one score
+        # 2^steep bounds the usual derivatives with respect to one score
+        steep = exponent(share / min(1.0, sigma)) + 8
 
         def run(extra: int) -> Evaluated:
             task = Evaluate(
@@ -253,8 +266,8 @@ class Objective:
         value = float(found.value.value()) / (path.n_queries * max(1, self._resample))
         by_feature, factor = found.products.value(), self.scaling.factor
         if found.totals is None:
-            # The shifts of the features drop out: the gradient in the scores sums to 0 over each query, since
-            # adding a constant to all scores of a query changes nothing.
+            # The shifts of the features drop out: the derivatives with respect to the scores sum to 0 over
+            # each query, since adding a constant to all scores of a query changes nothing.
             return value, by_feature * factor
         total = found.totals.value()
         offset = np.outer(self.scaling.shift * factor, total)

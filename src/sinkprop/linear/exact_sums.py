@@ -103,12 +103,17 @@ def add_products(X: NDArray[Any], g: Floats, offsets: Integers, exponent: Intege
 
 
 def until_it_fits(run: Callable[[int], S], fits: Callable[[S], bool]) -> S:
-    """Call run(extra) with increasing `extra`, a number added to the exponents, until the result fits."""
+    """Call run(extra) with increasing `extra` until fits(result) is true; return this result.
+
+    `run` computes exact sums and adds `extra` to their exponents, so that larger contributions fit. Raises a
+    FloatingPointError if the contributions are too large for any exponent.
+    """
     extra = 0
     while not fits(result := run(extra)):
         if extra > 2 * _MOST:
             raise FloatingPointError("a sum over the queries overflows: features or scores are too large.")
-        extra += 24 if extra < 240 else extra  # in small steps, so that few of the 93 bits stay unused
+        # small steps at first, so that few of the 93 bits of a sum stay unused
+        extra += 24 if extra < 240 else extra
     return result
 
 

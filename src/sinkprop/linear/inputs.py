@@ -18,9 +18,11 @@ __all__ = ["Sources"]
 
 
 class Sources:
-    """Builder of the sources of a fit's queries, which stay open as long as the stack does.
+    """Builder of the sources of a fit: of its training queries, and of its validation queries.
 
-    stack      Context stack that closes the sources.
+    A source gives access to queries in memory, on disk or on a cluster, block by block.
+
+    stack      Context stack that closes the sources when it is closed itself.
     cluster    Parameter `cluster` of the ranker; None to train in this process.
     by_query   Whether features are scaled within their query.
     n_threads  Number of threads.
@@ -71,7 +73,7 @@ class Sources:
 
 
 def _check_trainable(stored: StoredQueries) -> None:
-    """Raise a ValueError if a linear ranker cannot be trained on the set."""
+    """Raise a ValueError if a stored set has no labels or has missing values."""
     if not stored.labeled:
         raise ValueError(f"{stored.path}: the documents have no labels, which training needs.")
     if stored.has_nan:

@@ -37,7 +37,8 @@ def least_squares(
 ) -> tuple[Floats, float]:
     """Weights w and intercept c that minimize the mean of (y - X w - c)^2 + penalty |w|^2.
 
-    If several w attain the minimum, the one of least norm is returned.
+    If several w attain the minimum, the one of least norm is returned, where features are scaled to equal
+    spread.
 
     X              (N, D) features.
     y              (N,) labels.
@@ -63,7 +64,7 @@ def ridge_path(
     """Minimize the mean over rows of (y - z w - c)^2, plus penalty |w|^2, for each penalty.
 
     z are the features after scaling by `scaling`. The intercept c is not penalized. Several w can be optimal
-    only if the penalty is 0; then the one of least norm is taken, with features in units of equal spread.
+    only if the penalty is 0; then the one of least norm is taken, where features are scaled to equal spread.
 
     Orthogonal transformations reduce the rows to a triangular matrix, one chunk of rows at a time. This takes
     time linear in the number of rows and the memory of one chunk, and is as accurate as a factorization of
@@ -129,7 +130,8 @@ def _solve(R: Floats, penalties: Floats, scaling: Scaling) -> RidgePath:
 def _penalized(A: Floats, b: Floats, penalties: Floats) -> Floats:
     """Weights (P, D) that minimize |A w - b|^2 + penalty |w|^2, for each penalty."""
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
-    kept = s > np.finfo(np.float64).eps * max(A.shape) * s.max(initial=0.0)  # the others are rounding
+    # smaller singular values are rounding errors
+    kept = s > np.finfo(np.float64).eps * max(A.shape) * s.max(initial=0.0)
     U, s, Vt = U[:, kept], s[kept], Vt[kept]
     # `shrunk` is s / (s^2 + penalty), written without s^2, which may overflow.
     with np.errstate(over="ignore"):

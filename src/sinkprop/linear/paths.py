@@ -25,14 +25,15 @@ __all__ = ["Arrangement", "arrange"]
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """Paths of a fit, and the sources of their validation queries.
+    """Paths of a fit (see the module's docstring), and the sources of their validation queries.
 
     paths         Training queries of each path; the first path trains the final model.
-    validation    Pairs of a source and the indices of the paths that have validation queries in it, if any.
-                  Each source is read once for all of its paths.
+    validation    Pairs of a source and the indices of the paths that have validation queries in this source.
+                  There are no indices for a source of training queries only. Each source is read once for all
+                  of its paths.
     validated_on  Description, such as "5-fold cross-validation over 84 queries".
     weight        (Q,) weights of the validation queries: path by path, and within a path in the order of the
-                  sources; None if all count the same.
+                  sources. None if all count the same.
     """
 
     paths: tuple[Path, ...]
@@ -44,7 +45,10 @@ class Arrangement:
 def arrange(
     data: Source, validation: Source | None, selection: Selection, rng: np.random.Generator
 ) -> Arrangement:
-    """Arrange training queries and the validation set as the selection asks."""
+    """Assign the training queries, and those of a validation set, to the paths of a fit.
+
+    `selection` decides between cross-validation, the validation set, and queries held out at random.
+    """
     sources = [data] if validation is None else [data, validation]
     split = split_queries(data.n_queries, sum(s.n_queries for s in sources[1:]), selection, rng)
     if split.codes is None:
@@ -65,7 +69,10 @@ def arrange(
 
 
 def _weights(sources: list[Source]) -> Floats | None:
-    """(Q,) query weights of all sources, 1 for a source without weights; None if no source has weights."""
+    """(Q,) query weights of all sources; queries of a source without weights have weight 1.
+
+    None if no source has weights or all weights are 0.
+    """
     if all(source.query_weight is None for source in sources):
         return None
     together = np.concatenate([_weight(source) for source in sources])

@@ -20,7 +20,7 @@ __all__ = ["LinearProblem", "linear_scores", "row_scores", "spread", "unscaled"]
 
 
 class LinearProblem:
-    """Scores of a linear scorer on training queries, and gradients in its weights."""
+    """Scores of a linear scorer on training queries, and gradients with respect to its weights."""
 
     def __init__(self, data: TrainingSet, scaling: Scaling, multiply: Products) -> None:
         self.data, self.scaling, self._multiply = data, scaling, multiply
@@ -50,7 +50,7 @@ class LinearProblem:
 
 
 def linear_scores(X: NDArray[Any], W: Floats, scaling: Scaling, multiply: Products | None = None) -> Floats:
-    """Normalized features times weights W.
+    """Scores of rows X: their normalized features times weights W.
 
     With two outputs, the last row of W holds the intercepts. Features that are scaled within queries (kind
     "query") must already be scaled: here, such a `scaling` changes nothing. Without `multiply`, the score of

@@ -88,8 +88,8 @@ class Finished:
     validation   (Q,) criterion of each validation query.
     evaluations  Number of evaluations of the expected gain and its gradient, over all paths.
     seconds      Wall-clock time of the stage.
-    training     Mean criterion of the training queries of path 0; None for a partitioned measure, and in
-                 checkpoints that do not hold it.
+    training     Mean criterion of the training queries of path 0; None for a partitioned measure, or if
+                 the stage comes from a checkpoint without this field.
     """
 
     penalty: int
@@ -237,6 +237,8 @@ def _assessed(
 ) -> tuple[Floats, float | None]:
     """Criterion of every validation query, and the mean criterion of the training queries of path 0.
 
+    The mean is None for a partitioned measure.
+
     weights  Weights of each path after a stage. Path 0 trains the final model.
     """
     scorers = [scorer(W, path.scaling) for path, W in zip(paths, weights, strict=True)]
@@ -301,7 +303,7 @@ def _result(
         )
     taken = finished[order[choice.taken]]
     weights, sigma = taken.weights[0], recipe.sigmas[taken.stage]
-    if sigma is not None:  # rescaled so that the scores have standard deviation 1 within queries
+    if sigma is not None:  # rescale, so that scores have standard deviation 1 within queries
         width = model.spread(weights) or 1.0
         weights, sigma = weights / width, sigma / width
     summary = (status, recipe.criterion, validated_on)

@@ -64,7 +64,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Extent:
-    """Task that finds the largest absolute value of each feature, then the largest label: (D + 1,)."""
+    """Task that finds the largest absolute value of each feature and, as last entry, the largest label."""
 
     def __call__(self, block: Block) -> Floats:
         X = block.data.X
@@ -79,7 +79,7 @@ class Extent:
 class Sums:
     """Task that sums the features, (D,), and the labels, (1,), over all rows.
 
-    exponent  (D + 1,) exponents of the exact sums.
+    exponent  (D + 1,) exponents of the exact sums: of the features, then of the labels; see `ExactSum`.
     """
 
     exponent: Integers
@@ -98,7 +98,11 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class Squares:
-    """Task that sums (feature - mean)^2 over all rows, (D,)."""
+    """Task that sums (feature - mean)^2 over all rows, (D,).
+
+    mean      (D,) means of the features.
+    exponent  (D,) exponents of the exact sums; see `ExactSum`.
+    """
 
     mean: Floats
     exponent: Integers
@@ -114,10 +118,11 @@ class Squares:
 
 @dataclass(frozen=True, eq=False)
 class Gram:
-    """Task that sums products of the columns [1, z, y - label] over rows, (D + 2, D + 2).
+    """Task that sums the products of each two of the columns [1, z, y - label] over rows, (D + 2, D + 2).
 
-    There is one sum for each code of queries. For a row with features x and label y, z = (x - mean) * factor.
-    The weight of a row is its own weight times the weight of its query.
+    For a row with features x and label y, z = (x - mean) * factor. The weight of a row is its own weight
+    times the weight of its query. The result maps each code to the sum over the rows of the queries with this
+    code.
 
     mean      (D,) means of the features.
     factor    (D,) 1 / standard deviation of the features.
@@ -194,8 +199,10 @@ class Spread:
 class Evaluated:
     """Sums over the training queries of a path.
 
-    value     () sum of the queries' expected gains, times their weights.
-    products  X' g for the gradient g in the scores: (D,) with one score per document, (2, D) with two.
+    g is the gradient, with respect to the scores, of the mean expected gain of all training queries.
+
+    value     () sum of the queries' expected gains times their weights, where weights are scaled to mean 1.
+    products  X' g: (D,) with one score per document, (2, D) with two.
     totals    (2,) sum of g over the rows if documents have two scores; None if they have one.
     """
 
@@ -216,7 +223,7 @@ class Evaluated:
 
 @dataclass(frozen=True, eq=False)
 class Evaluate:
-    """Task that evaluates the expected gain of a path's queries, and X' g for its gradient g in the scores.
+    """Task that computes the expected gain of a path's training queries, and X' g; see `Evaluated`.
 
     path          Index of the path.
     scorer        Scorer with the current weights.
@@ -224,7 +231,7 @@ class Evaluate:
     settings      Settings of the relaxation, for the native layer.
     n_queries     Number of training queries of the path, over all blocks.
     total_weight  Sum of the weights of these queries; None if all count the same.
-    exponent      (D,) exponents of the exact sums X' g.
+    exponent      (D,) exponents of the exact sums X' g; see `ExactSum`.
     of_values     Exponent of the exact sum of expected gains.
     of_totals     Exponent of the exact sums of g over rows.
     resample      Number of copies of each query with documents drawn at random; 0 uses the original queries.
@@ -296,9 +303,9 @@ class Evaluate:
 class Assessed:
     """Criterion of a stage on the queries of a block.
 
-    validation  For each index of a path: (q,) criterion of the validation queries of that path.
-    training    (2,) sums of weight times criterion and of weight, over the training queries of path 0; None
-                if they were skipped.
+    validation  {index of a path: (q,) criterion of the block's validation queries of this path}.
+    training    (2,) two sums over the training queries of path 0: of weight times criterion, and of weight.
+                None if the training queries were skipped.
     """
 
     validation: dict[int, Floats]
@@ -310,7 +317,7 @@ class Assess:
     """Task that computes the criterion of a stage on validation queries and, if asked, training queries.
 
     criterion_of  Function that computes the criterion of each query.
-    scorers       For the index of each path that has validation queries in the source: scorer of the path.
+    scorers       {index of a path: its scorer}, for the paths with validation queries in the source.
     training      Scorer of path 0, to compute the criterion of its training queries; None to skip them.
     relaxation, n_iter, epsilon, top
                   Settings for ranking with a partitioned measure.
@@ -370,7 +377,7 @@ class Assess:
 
 
 def _numbers(block: Block, path: int) -> Integers:
-    """(q,) indices in the block of the queries that the path trains on."""
+    """(q,) positions, within the block, of the queries that the path trains on."""
     if block.codes is None:
         return np.arange(block.data.n_queries)
     return np.flatnonzero(block.codes != path)
@@ -386,7 +393,9 @@ _RESAMPLED_SIZE = 200  # the paper's bound on the number of documents of a resam
 
 
 def resampled(groups: Groups, numbers: Integers, times: int, seed: Sequence[int]) -> tuple[Integers, Groups]:
-    """Rows of `times` copies of each query, with documents drawn with replacement, and the copies' groups.
+    """Make `times` random copies of each query, with documents drawn from the query with replacement.
+
+    Returns the row of each drawn document, and the copies as `Groups`.
 
     The size of a copy is Poisson-distributed with the original's size as mean, limited to 1 ... 200. The
     draws for a query depend only on the seed, the query's size and the query's index in the whole set, which
