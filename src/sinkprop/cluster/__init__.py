@@ -1,7 +1,7 @@
 """Tasks on the Dask workers that hold the queries, with their results combined; independent of any model.
 
-You need it only to write your own tasks: to train on a cluster, pass `cluster=` to a ranker, which uses this
-package. It needs Dask: pip install "sinkprop[dask]".
+You need this package only to write your own tasks. To train on a cluster, pass `cluster=` to a ranker, which
+uses this package itself. Needs Dask: pip install "sinkprop[dask]".
 """
 
 from typing import TYPE_CHECKING

@@ -35,7 +35,7 @@ def call(
     import dask
 
     keys = [f"{name}-{uuid4().hex}-{i}" for i in range(len(places))]
-    # one message to the scheduler for all calls; each runs on its worker and nowhere else
+    # all calls go to the scheduler in one message; each call may run only on its own worker
     with dask.annotate(workers=dict(zip(keys, places, strict=True)).get):
         futures = client.map(function, *map(list, arguments), key=keys, pure=False)
     try:
@@ -60,7 +60,7 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
             if not gathered.done():
                 there = await _there(client)
                 gone = {i for i in waiting if places[i] not in there}
-        # the result is not awaited if a worker is gone: the scheduler would wait forever for its task
+        # if a worker is gone, do not wait for `gathered`: the lost worker's task would never finish
         if not gone:
             try:
                 return dict(zip(waiting, gathered.result(), strict=True))
@@ -70,7 +70,7 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
                 }
                 gone = ended or set(waiting)
         lost = [waiting.pop(i) for i in gone]
-        if client.status == "running":  # if the connection is closed, the next request reports it
+        if client.status == "running":  # otherwise the next request reports the loss
             with suppress(OSError):
                 await client.cancel(lost)
     return {}

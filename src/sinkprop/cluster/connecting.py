@@ -119,7 +119,7 @@ def _local_cluster(n: int, distributed: Any) -> Any:
     import dask
 
     process = multiprocessing.current_process()
-    # true in a new worker process while it runs the script of its parent from the top
+    # `_inheriting` is true while a new worker process runs the user's script from the top
     if getattr(process, "_inheriting", False):
         raise RuntimeError(
             "cluster= was given a number of processes in a script without a guard: each process runs the "
@@ -148,7 +148,7 @@ def _local_cluster(n: int, distributed: Any) -> Any:
 
 @contextmanager
 def while_connected(client: Client) -> Iterator[None]:
-    """Context in which errors of Dask become `ClusterLost` if the connection to the scheduler was lost."""
+    """Context that raises `ClusterLost` in place of any error if the connection to the scheduler was lost."""
     try:
         yield
     except ClusterLost:
@@ -166,7 +166,7 @@ def patience() -> float:
 
 
 def setting(name: str, default: str) -> float:
-    """Value of a Dask setting that is a time, in seconds."""
+    """Return a Dask setting that is a length of time, such as "2s", as a number of seconds."""
     import dask
     from dask.utils import parse_timedelta
 
@@ -174,9 +174,10 @@ def setting(name: str, default: str) -> float:
 
 
 def workers_of(client: Client) -> dict[str, int]:
-    """Number of threads of each worker, by address.
+    """Return the number of threads of each worker, by address.
 
-    Waits for `patience` seconds if there is no worker, and then raises `ClusterLost`.
+    If the cluster has no worker, waits for one. Raises `ClusterLost` if none has come after `patience`
+    seconds, or if the scheduler does not answer.
     """
     give_up = time.monotonic() + patience()
     while True:
@@ -196,15 +197,16 @@ def workers_of(client: Client) -> dict[str, int]:
 
 
 def _complete(cluster: Any, there: int) -> None:
-    """Start workers in place of lost ones if the cluster was started here and has fewer than at its start.
+    """Replace the lost workers of a cluster that sinkprop started; other clusters stay as they are.
 
-    Dask's nanny process replaces a worker that dies, but gives up if the new worker dies during its start.
+    Dask's nanny, a process that watches one worker, starts a new worker if its own dies. It gives up if the
+    new worker dies during its start.
 
     there  Number of workers that are connected to the scheduler.
     """
     wanted = 0 if cluster is None else _OWN.get(cluster, 0)
     if there < wanted:
-        cluster.scale(wanted)  # no effect if a nanny is already replacing the worker
+        cluster.scale(wanted)  # does nothing if nannies are already starting the missing workers
 
 
 def check_workers(client: Client) -> dict[str, int]:
@@ -223,7 +225,7 @@ def check_workers(client: Client) -> dict[str, int]:
     Raises
     ------
     ValueError
-        If a worker runs other versions; the message names the worker.
+        If a worker runs other versions, lacks a package or does not answer. The message names the worker.
     ClusterLost
         If the scheduler is gone, or there is no worker.
     """
@@ -237,7 +239,7 @@ def check_workers(client: Client) -> dict[str, int]:
 
 
 def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
-    """Reasons why workers cannot take part in a fit, by address; empty if all workers can."""
+    """Return the reason why a worker cannot take part in a fit, by address, for each worker that cannot."""
     answers = ask(client, _probe(), workers=workers)
     found = {}
     for address in sorted(answers):
@@ -260,7 +262,10 @@ def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
 def ask(
     client: Client, function: Callable[..., Any], *arguments: Any, workers: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Call a short function on each worker; returns results or errors by address, without lost workers."""
+    """Call a short function on each worker, and return its result or its error, by the worker's address.
+
+    Workers that were lost meanwhile are not in the result.
+    """
     from distributed.comm import CommClosedError
 
     asked = set(workers_of(client) if workers is None else workers)
@@ -278,7 +283,7 @@ def ask(
 
 
 def _probe() -> Callable[[], tuple[str, str, str]]:
-    """Function that returns the worker's versions of sinkprop and Python, and its instruction set."""
+    """Make a function that returns a worker's versions of sinkprop and Python, and its instruction set."""
 
     # Dask sends the code of an inner function, so that a worker can call it even if it has no sinkprop; the
     # imports below then fail, and Dask returns their error.

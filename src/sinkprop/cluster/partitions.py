@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 _BLOCK = 1 << 22  # bytes of features per block; a thread works on one block at a time
-_FEW = 16  # least number of partitions' results to collect in memory before they are combined
+_FEW = 16  # a worker combines the results of its partitions only when more than this many are in memory
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,10 +80,12 @@ Partition: TypeAlias = Held | Stored
 class FitPartition:
     """Index of a partition, with the weights and codes that a fit gives to its queries.
 
+    A code is an integer that tells tasks how to use a query, such as its fold of cross-validation.
+
     number        Index of the partition.
     first         Index of its first query in the whole data set.
     query_weight  Weights of its queries, or None.
-    codes         One code per query, see `ClusterSource.with_codes`, or None.
+    codes         Codes of its queries, or None. See `ClusterSource.with_codes`.
     """
 
     number: int
@@ -94,11 +96,11 @@ class FitPartition:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Share:
-    """Partitions of one worker, in order.
+    """Share of one worker: the partitions that it works on, in order.
 
-    pieces      Index, weights and codes of each partition.
+    pieces      Index, query weights and codes of each partition.
     partitions  Data of each partition.
-    held        Blocks of each partition in memory, by the partition's index.
+    held        Blocks of the partitions that are in memory, by the partition's index.
     """
 
     pieces: tuple[FitPartition, ...]
@@ -124,10 +126,10 @@ class Summary:
 
 
 def share(pieces: Sequence[FitPartition], *partitions: Partition) -> Share:
-    """Make the share of one worker.
+    """Make the share of one worker from its partitions.
 
-    The blocks of partitions in memory live as long as the share, so that later tasks can use results that an
-    earlier task stored in a block, see `Block.keep`.
+    Blocks of partitions in memory live as long as the share, so that later tasks can use results that an
+    earlier task stored in a block; see `Block.keep`.
     """
     held = {
         piece.number: _held_blocks(piece, partition)
@@ -140,7 +142,8 @@ def share(pieces: Sequence[FitPartition], *partitions: Partition) -> Share:
 def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
     """Run a pickled task on all blocks of a worker's share.
 
-    Returns nodes of the reduction tree of n partitions: results that are combined as far as the tree allows.
+    Returns the results as nodes of the reduction tree over all n partitions of the data set. They are
+    combined as far as the tree allows; see `sinkprop.cluster.reduction`.
     """
     from distributed import get_worker
 
@@ -158,7 +161,7 @@ def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
 
 
 def blocks(own: Share) -> Iterator[tuple[int, Block]]:
-    """Blocks of a share, each with the index of its partition."""
+    """Iterate over the blocks of a share, each with the index of its partition."""
     at = 0
     while at < len(own.pieces):
         partition = own.partitions[at]
@@ -222,7 +225,10 @@ def _by_query(block: Block) -> Block:
 
 
 def _block(data: TrainingSet, piece: FitPartition, first: int, stop: int, number: int) -> Block:
-    """Block of the queries first:stop of `data`, as views. In the whole set, the first has index `number`."""
+    """Make a block of the queries first:stop of `data`, without copying rows.
+
+    number  Index of the first of these queries in the whole data set.
+    """
     own = slice(number - piece.first, number - piece.first + stop - first)
     weight = None if piece.query_weight is None else piece.query_weight[own]
     codes = None if piece.codes is None else piece.codes[own]
@@ -230,7 +236,7 @@ def _block(data: TrainingSet, piece: FitPartition, first: int, stop: int, number
 
 
 def queries_of(data: TrainingSet, first: int, stop: int, weight: Floats | None) -> TrainingSet:
-    """Queries first:stop of `data`, as views, with the query weights `weight` of shape (stop - first,)."""
+    """Return the queries first:stop of `data`, as views of its arrays, with the query weights `weight`."""
     return replace(consecutive(data, first, stop), query_weight=weight)
 
 
@@ -269,7 +275,7 @@ def load_frame_partition(
     for role, given in (("label", label), ("qid", qid)):
         if isinstance(given, str):
             named[role] = given
-            # the column has become the frame's index through set_index
+            # set_index has made this column the frame's index: make it a column again
             if given not in frame.columns and given == frame.index.name:
                 frame = frame.reset_index()
         else:
@@ -289,7 +295,7 @@ def load_frame_partition(
 
 
 def summarize(held: Held | None) -> Summary | None:
-    """Describe a partition for the client; None if it is empty."""
+    """Describe a partition for the client; returns None if the partition is empty."""
     if held is None:
         return None
     data = held.data

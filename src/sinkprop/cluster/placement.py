@@ -28,7 +28,7 @@ logger = logging.getLogger("sinkprop.cluster")
 
 
 class Recipe(Protocol):
-    """Recipe of a partition: makes it, and makes it again if it is lost."""
+    """Instructions to make one partition. They are carried out again if the partition is lost."""
 
     @property
     def name(self) -> str:
@@ -39,7 +39,11 @@ class Recipe(Protocol):
         """Whether Dask chooses the partition's worker, and makes the partition again if it is lost."""
 
     def load(self, client: Client, worker: str) -> Any:
-        """Put the partition on a worker; returns a future of it, or a small value to send with each task."""
+        """Put the partition on a worker.
+
+        Returns a Dask future of the partition. If the partition stays on disk, returns a description of it,
+        which is sent with each task. Returns None if the worker was lost.
+        """
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ class Frame:
 class Placement:
     """Assignment of partitions to workers.
 
-    recipes  Recipes of the partitions.
+    recipes  Recipe of each partition.
     weights  Amount of work of each partition, such as its number of rows.
     workers  Number of threads of each worker, by address.
     where    Address of each partition's worker.
@@ -133,7 +137,8 @@ class Placement:
     def refresh(self, *, at_once: bool = False) -> None:
         """Move the partitions of lost workers to others, and give partitions to workers that have joined.
 
-        Does nothing within `_REFRESH` seconds after the last call, unless `at_once` is True.
+        Does nothing if less than `_REFRESH` seconds have passed since it last looked up the workers, unless
+        `at_once` is True.
         """
         if not at_once and time.monotonic() - self._looked < _REFRESH:
             return
@@ -160,7 +165,8 @@ class Placement:
     def _fit_workers(self) -> dict[str, int]:
         """Number of threads of each worker that can take part in the fit, by address.
 
-        Workers that have joined since the start are first asked for their versions.
+        Workers that have joined since the start are asked for their versions, and are left out, with a
+        warning, if these differ. Raises `ClusterLost` if no worker can take part.
         """
         found = workers_of(self.client)
         new = set(found) - set(self.workers) - self._unfit
@@ -203,7 +209,10 @@ class Placement:
         self.where = where
 
     def _follow(self, workers: dict[str, int]) -> None:
-        """Wait until Dask has made all partitions, again if some were lost, and look up their workers."""
+        """Wait until Dask has made all partitions, and look up which worker holds each of them.
+
+        Dask makes lost partitions again. Raises `ClusterLost` if it cannot.
+        """
         from distributed import KilledWorker, wait
 
         futures: list[Any] = [recipe.load(self.client, "") for recipe in self.recipes]
@@ -216,7 +225,7 @@ class Placement:
                 continue
             failed = [future for future in futures if future.status == "error"]
             killed = [future for future in failed if isinstance(future.exception(), KilledWorker)]
-            # Dask gives up a partition whose workers died too often; it is not the cause, so try it again
+            # Dask gives up a partition if its workers died too often, whatever the cause: try it again
             if killed:
                 self.client.retry(killed)
                 continue
@@ -232,7 +241,7 @@ class Placement:
         holders = self.client.who_has(futures)
         where = [next(iter(sorted(holders[future.key])), "") for future in futures]
         if "" in where:
-            self._follow(workers)  # a worker was lost between `wait` and `who_has`
+            self._follow(workers)  # a worker was lost between `wait` and `who_has`: start over
         elif where != self.where:
             self.loaded, self.where, self.version = futures, where, self.version + 1
 
@@ -264,10 +273,10 @@ def _runs(weights: Sequence[int], workers: dict[str, int]) -> list[str]:
 
 
 def _spread(weights: Sequence[int], workers: dict[str, int], before: Sequence[str]) -> list[str]:
-    """Assign a worker to each partition.
+    """Assign a worker to each partition, so that all threads get about the same work.
 
-    A partition keeps its worker in `before` if this worker is still connected and is not beyond its fair
-    share of the work; otherwise it gets the least busy worker.
+    A partition keeps its earlier worker, given in `before`, if that worker is still connected and does not
+    already have its fair share of the work. Otherwise the partition goes to the least busy worker.
     """
     fair = sum(weights) / sum(workers.values())
     busy = dict.fromkeys(workers, 0.0)

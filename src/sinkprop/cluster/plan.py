@@ -51,15 +51,15 @@ _LEAST, _MOST, _BYTES = 64, 4096, 8 << 20
 class Plan:
     """Partitions of a data set, and the metadata of its queries.
 
-    recipes        Recipes of the partitions.
+    recipes        Instructions to make each partition, see `Recipe`.
     first          Index of the first query of each partition; the last entry is the number of queries.
     rows           Number of rows of each partition.
     sizes          Number of documents of each query (Q,).
     query_ids      Query ids (Q,).
     n_features     Number of features.
     feature_names  Names of the features, or None.
-    digest         Checksum of the rows. A fit resumes from a checkpoint only if the checksums are equal.
-    placement      Placement of the partitions if workers have already loaded them for the checks, or None.
+    digest         Checksum of the rows. A fit resumes from a checkpoint only if this checksum is the same.
+    placement      Workers of the partitions, if workers already had to load them for the checks, or None.
     query_weight   Query weights (Q,), if the data has them.
     weighted_rows  Whether rows have weights.
     """
@@ -90,9 +90,9 @@ class Plan:
             self.placement.release()
 
     def weights_of_queries(self, weight: ArrayLike | Mapping[Hashable, float] | None) -> Floats | None:
-        """Query weights (Q,) from the argument `weight`, checked.
+        """Check the argument `weight`, and return it as query weights of shape (Q,).
 
-        If it is None, returns the query weights of the data, or None if the data has none.
+        If `weight` is None, returns the query weights of the data, or None if the data has none.
         """
         if weight is None:
             return self.query_weight
@@ -102,7 +102,7 @@ class Plan:
 def plan_of(
     client: Client, X: Any, y: Any, qid: Any, *, by_query: bool, n_features: int | None, name: str
 ) -> Plan:
-    """Plan of data of any kind; the arguments are those of `cluster_source`."""
+    """Make a plan for data of any kind; the arguments are those of `cluster_source`."""
     if is_frame_of_cluster(X):
         return _frames(client, X, y, qid, by_query=by_query, name=name)
     if isinstance(X, str | os.PathLike):
@@ -166,7 +166,7 @@ def _check_stored(client: Client, stored: StoredQueries, path: str) -> None:
     try:
         client.gather(checks)
     except ValueError as error:
-        raise type(error)(*error.args) from None  # without the worker's traceback, which adds nothing
+        raise type(error)(*error.args) from None  # leave out the worker's traceback, which adds nothing
 
 
 def _files(client: Client, paths: Sequence[Any], *, by_query: bool, n_features: int | None) -> Plan:
@@ -259,7 +259,10 @@ _FILES_HINT = (
 
 
 def _held(client: Client, recipes: list[Recipe], placement: Placement, *, hint: str) -> Plan:
-    """Plan of partitions that the workers load; if a check of them fails, they are freed."""
+    """Plan of partitions that the workers load before the fit; they are freed if a check fails.
+
+    hint  Advice at the end of the error message if a query is in two partitions.
+    """
     try:
         return _compared(client, recipes, placement, hint)
     except BaseException:  # free the partitions now: the traceback would keep them alive
@@ -268,9 +271,10 @@ def _held(client: Client, recipes: list[Recipe], placement: Placement, *, hint: 
 
 
 def _compared(client: Client, recipes: list[Recipe], placement: Placement, hint: str) -> Plan:
-    """Plan of partitions, after checking that all have the same features and that no query is in two of them.
+    """Load the partitions and make their plan, without the empty ones.
 
-    Empty partitions are left out.
+    Raises a ValueError if partitions differ in their features, if a query is in two partitions, or if all
+    partitions are empty.
     """
     found: dict[int, Summary | None] = {}
     while len(found) < len(recipes):
@@ -342,7 +346,7 @@ def _check_queries(summaries: Sequence[Summary], names: Sequence[str], hint: str
     ids = _joined([summary.queries for summary in summaries])
     part = np.repeat(np.arange(len(summaries)), [len(summary.queries) for summary in summaries])
     seen: dict[Hashable, int] = {}
-    if ids.dtype.kind in "iu":  # sorted: a dictionary of ten million ids would take a gigabyte
+    if ids.dtype.kind in "iu":  # compare sorted ids: a dictionary of ten million ids takes a gigabyte
         order = np.argsort(ids, kind="stable")
         again = np.flatnonzero(ids[order][1:] == ids[order][:-1])
         if not len(again):
@@ -360,9 +364,9 @@ def _raise_split(query: Hashable, one: str, other: str, hint: str) -> None:
 
 
 def _joined(ids: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """One array with the query ids of all partitions, each id with its own type.
+    """Join the query ids of all partitions into one array, in which each id keeps its own type.
 
-    If some ids are text and others are numbers, NumPy alone would convert the numbers to text.
+    `np.concatenate` alone would convert numbers to text if other ids are text.
     """
     kinds = {"i" if array.dtype.kind in "iu" else array.dtype.kind for array in ids}
     if kinds <= {"i"} or kinds <= {"U"}:

@@ -20,6 +20,9 @@ Node: TypeAlias = tuple[int, int]
 def reduced(nodes: Mapping[Node, P], n: int, combine: Callable[[Sequence[P]], P]) -> dict[Node, P]:
     """Combine nodes of a tree of n leaves wherever both children of a node are present, level by level.
 
+    Returns the nodes that remain. In the example, leaf 1 is missing, so leaf 0 stays as it is; leaf 4 has no
+    sibling on its level nor on the next, so it moves up twice.
+
     >>> reduced({(0, 0): "a", (0, 2): "c", (0, 3): "d", (0, 4): "e"}, 5, "".join)
     {(0, 0): 'a', (1, 1): 'cd', (2, 1): 'e'}
     """

@@ -28,7 +28,8 @@ __all__ = ["ClusterSource", "cluster_source"]
 
 P = TypeVar("P")
 
-_ROUNDS = 30  # rounds per task; after a loss of workers, the next round computes the missing results
+# Maximum number of rounds per task. After the loss of a worker, the next round computes the missing results.
+_ROUNDS = 30
 
 
 @contextlib.contextmanager
@@ -98,7 +99,8 @@ class ClusterSource:
     query_weight : array of shape (Q,), optional
         Query weights.
     codes : array of shape (Q,), optional
-        One code per query, which tasks read from the `codes` of their blocks; see `with_codes`.
+        Integer per query that tells tasks how to use the query; see `with_codes`. Tasks read the codes of
+        their block as `block.codes`.
     placement : Placement, optional
         Placement of the partitions on workers, if the source shares it with another source.
 
@@ -146,18 +148,18 @@ class ClusterSource:
         self._views: list[ClusterSource] = []
 
     def with_codes(self, codes: NDArray[np.int16]) -> ClusterSource:
-        """Attach a code to each query, such as its fold of cross-validation.
+        """Attach a code to each query: an integer for the tasks, such as its fold of cross-validation.
 
         Parameters
         ----------
         codes : array of shape (Q,)
-            Code of each query, an integer of 16 bits.
+            Code of each query, a 16-bit integer.
 
         Returns
         -------
         ClusterSource
-            The same queries with these codes. It shares the partitions on the workers with this source, and
-            closes with it.
+            The same queries with these codes. Both sources use the same partitions on the workers, and
+            `close` of this source also closes the new one.
         """
         given = np.asarray(codes, dtype=np.int16)
         if given.shape != (self.n_queries,):
@@ -223,7 +225,7 @@ class ClusterSource:
         self._placement.release()
 
     def _round(self, payload: bytes, n: int, missing: set[int]) -> tuple[dict[Node, Any], bool]:
-        """Run the pickled task on the missing ones of n partitions.
+        """Run the pickled task on the partitions with the indices `missing`, out of n.
 
         Returns the combined results as nodes of the reduction tree, and whether a worker was lost.
         """
@@ -249,7 +251,10 @@ class ClusterSource:
         self._shares = {}
 
     def _all_shares(self) -> dict[str, Future]:
-        """Share of each worker, by address, with all of its partitions; kept until the placement changes."""
+        """Return the share of each worker, by address, with all of its partitions.
+
+        The shares stay on the workers until a partition is made or moved.
+        """
         if self._shared_version != self._placement.version:
             self._forget_shares()
             self._shares = self._shared(set(range(len(self._plan.recipes))))
@@ -257,7 +262,7 @@ class ClusterSource:
         return self._shares
 
     def _shared(self, numbers: set[int]) -> dict[str, Future]:
-        """Share of each worker, by address: its partitions among those with the indices `numbers`."""
+        """Make the share of each worker, by address: those of the partitions `numbers` that it holds."""
         by_worker: dict[str, list[int]] = {}
         for number in sorted(numbers):
             by_worker.setdefault(self._placement.where[number], []).append(number)
@@ -274,7 +279,7 @@ class ClusterSource:
         }
 
     def _piece(self, number: int) -> FitPartition:
-        """Weights and codes (see `with_codes`) of the queries of the partition with the index `number`."""
+        """Return the query weights and codes (see `with_codes`) of the partition with the index `number`."""
         first, stop = self._plan.first[number], self._plan.first[number + 1]
         weight, codes = self.query_weight, self._codes
         return FitPartition(

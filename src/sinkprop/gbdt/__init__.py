@@ -31,7 +31,7 @@ __all__ = [
     "xgboost_objective",
 ]
 
-# names whose modules need scikit-learn
+# names that are imported on first use, and their modules; `sinkprop.gbdt.ranker` needs scikit-learn
 _LAZY = {
     "BoostedRanker": "sinkprop.gbdt.ranker",
     "BoostingFit": "sinkprop.gbdt.growing.loop",

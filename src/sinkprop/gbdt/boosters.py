@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 _PROCESS = os.getpid()
-# parameters in a model's text that depend on the machines it was trained on, and the values written instead
+# parameters whose values depend on the machines that trained the model, and the values to write instead
 _ALONE = {"num_threads": "0", "num_machines": "1", "tree_learner": "serial"}
 
 
@@ -33,7 +33,10 @@ def lightgbm_module(needed_by: str = "BoostedRanker") -> Any:
 
 
 def booster_text(booster: Any, n_trees: int = -1) -> str:
-    """Text of a model as LightGBM writes it, with the same bytes for any number of threads and processes."""
+    """Write the first n_trees trees of a model as text, in LightGBM's format; -1 writes all trees.
+
+    The text does not depend on the number of threads and processes that trained the model.
+    """
     text: str = booster.model_to_string(num_iteration=n_trees)
     trees, parameters, lines = text.rpartition("\nparameters:")
     for name, value in _ALONE.items():
@@ -50,7 +53,7 @@ def booster_of(text: str, needed_by: str = "BoostedRanker") -> Any:
 
 
 def as_booster(model: Any) -> Any:
-    """Booster from the argument `init_model` of `fit`, or None if the argument is None."""
+    """Return the LightGBM booster of the argument `init_model` of `fit`, or None if the argument is None."""
     if model is None:
         return None
     booster = getattr(model, "booster_", model)

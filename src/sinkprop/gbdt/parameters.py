@@ -37,7 +37,7 @@ class Defaults:
 
 DEFAULTS = Defaults()
 
-# parameters that appear in the ranker's signature: LightGBM's name and the ranker's
+# LightGBM parameters in the signature of `BoostedRanker`: LightGBM's main name, and the ranker's name
 OWN = {
     "num_iterations": "n_estimators",
     "learning_rate": "learning_rate",
@@ -112,14 +112,19 @@ def canonical(name: str) -> str | None:
     >>> canonical("reg_lambda"), canonical("min_child_samples"), canonical("num_leafs")
     ('lambda_l2', 'min_data_in_leaf', None)
     """
-    if name == "class_weight":  # a parameter of LightGBM's scikit-learn estimators only
+    if name == "class_weight":  # only LightGBM's scikit-learn estimators have this one
         return name
     lightgbm_module()
     return first_names().get(name)
 
 
 def check_names(names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise a TypeError for a name that neither the ranker nor LightGBM has, with the closest known name."""
+    """Raise a TypeError if LightGBM has no parameter with one of these names.
+
+    The message suggests the most similar name.
+
+    known  Names of the ranker's own parameters, for the suggestion.
+    """
     for name in names:
         if canonical(name) is None:
             names = first_names()
@@ -135,11 +140,15 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
 def resolved(
     given: Mapping[str, Any], own: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Resolve aliases; returns the ranker's own parameters, and all others by LightGBM's main names.
+    """Resolve the aliases of LightGBM's parameters.
 
-    given     Parameters for LightGBM, by any of its names. A value of None keeps LightGBM's default.
-    own       The ranker's own parameters, by the ranker's names. An alias in `given` overrides a parameter
-              that has its default value; otherwise the two values must be equal.
+    Returns two dictionaries: the ranker's own parameters, and all other parameters by LightGBM's main names.
+    Raises a ValueError for a parameter that `BoostedRanker` does not take, or for two different values of one
+    parameter.
+
+    given     Parameters for LightGBM, by any of their names. A value of None keeps LightGBM's default.
+    own       The ranker's own parameters, by the ranker's names. If `given` has another name for one of them,
+              its value is used; the value in `own` must then be the default or the same.
     defaults  Defaults of `own`.
     """
     mine, others = dict(own), {}
@@ -174,7 +183,11 @@ def resolved(
 def booster_parameters(
     own: Mapping[str, Any], others: Mapping[str, Any], *, seed: int, n_threads: int
 ) -> dict[str, Any]:
-    """Parameters of the LightGBM booster: the ranker's own, checked, and the others unchanged."""
+    """Return all parameters of the LightGBM booster.
+
+    own     The ranker's own parameters, which are checked here.
+    others  Other parameters, by LightGBM's main names, which are passed on unchanged.
+    """
     return {
         "objective": "none",
         "metric": "none",
@@ -193,7 +206,7 @@ def booster_parameters(
 
 
 def _processors(n_jobs: Any) -> Any:
-    """Number of threads for scikit-learn's n_jobs: -1 means all processors; 0 gives None for the default."""
+    """Convert `n_jobs` to a number of threads: -1 means all processors, -2 all but one; 0 gives None."""
     if not isinstance(n_jobs, int) or n_jobs > 0:
         return n_jobs
     return None if n_jobs == 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)

@@ -239,7 +239,7 @@ class BoostedRanker(BaseRanker):
         Parameters
         ----------
         deep : bool, default True
-            Also return the parameters of parameters that are estimators; there are none.
+            Has no effect, because no parameter of the ranker is an estimator.
 
         Returns
         -------
@@ -485,7 +485,10 @@ class BoostedRanker(BaseRanker):
         self._set_fitted(text, result)
 
     def _plan(self, seed: int, n_threads: int, **plan: Any) -> tuple[Boosting, dict[str, Any] | None]:
-        """Checked settings of a fit, and arguments of `QueryBagging`, or None without bagging by query."""
+        """Check the settings of a fit.
+
+        Returns the settings, and the arguments of `QueryBagging` (None without bagging by query).
+        """
         own, others = self._settings()
         patience = own["early_stopping_rounds"]
         min_delta = number("early_stopping_min_delta", others.pop("early_stopping_min_delta", 0.0))
@@ -510,12 +513,12 @@ class BoostedRanker(BaseRanker):
     def _set_fitted(self, text: str, result: BoostingFit) -> None:
         self.booster_, self.fit_result_ = booster_of(text), result
         if self._categories.values:
-            # with the categories, the booster itself also accepts data frames
+            # with its categories set, the booster's own `predict` accepts data frames, too
             self.booster_.pandas_categorical = list(self._categories.values.values())
         self.n_trees_, self.best_iteration_ = self.booster_.num_trees(), result.best
 
     def _settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The ranker's own parameters, and all other LightGBM parameters, with aliases resolved."""
+        """Return the ranker's own parameters and all other LightGBM parameters, see `resolved`."""
         defaults = {**dataclasses.asdict(DEFAULTS), "n_threads": None, "random_state": 0}
         own = {name: getattr(self, name) for name in defaults}
         return resolved({name: getattr(self, name) for name in self._others}, own, defaults)

@@ -65,7 +65,7 @@ _POLL = 0.1  # seconds between checks of the workers
 _LOOK = 0.5  # seconds between requests for the progress of the fit
 _KEEP = "2s"  # time between two copies of the trees, from which the fit resumes if a worker is lost
 _RETURN = 15.0  # seconds that a lost worker has to come back
-_LOSSES = 30  # attempts to run the fit, one more after each loss of a worker, before it fails
+_LOSSES = 30  # maximum number of attempts to run the fit; an attempt ends if a worker is lost
 
 logger = logging.getLogger("sinkprop.cluster")
 
@@ -87,8 +87,8 @@ def divided_codes(
 ) -> tuple[NDArray[np.int16], str]:
     """Divide the queries into training and validation queries, in the same way as a fit in one process.
 
-    Returns the use of each query, an array (Q,) like `codes` of `grow_on_cluster`, and the validation queries
-    in words, such as "21 validation queries"; empty without validation queries.
+    Returns two values. The first is the array `codes` (Q,) for `grow_on_cluster`. The second describes the
+    validation queries, such as "21 validation queries"; it is empty if there are none.
     """
     weight = data.query_weight
     counted = np.arange(data.n_queries) if weight is None else np.flatnonzero(weight)
@@ -135,7 +135,10 @@ def queries_on(
     query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
     name: str = "",
 ) -> Iterator[ClusterQueries]:
-    """Context with the checked queries of a user's data; the arguments are those of `cluster_source`."""
+    """Check a user's data, and yield its queries on the cluster; at the end of the context they are freed.
+
+    The arguments are those of `cluster_source`.
+    """
     plan = plan_of(client, X, y, qid, by_query=False, n_features=None, name=name)
     try:
         yield ClusterQueries(plan, plan.weights_of_queries(query_weight))
@@ -154,13 +157,14 @@ def grow_on_cluster(
 ) -> tuple[str, BoostingFit, ClusterRecord]:
     """Grow trees for queries on a cluster.
 
-    Returns the text of the model and the record of the fit, like `grow`, and the record of the cluster.
+    Returns the text of the model and the record of the fit, like `grow`, and the `ClusterRecord`.
 
-    eval_sets  Further queries, all for validation.
+    eval_sets  Evaluation sets, whose queries are all used for validation.
     codes      Use of each query (Q,): `TRAINING`, `VALIDATION`, their sum for both uses, or 0 for neither.
 
-    If a worker is lost, other workers load its queries, and the fit resumes from the last copy of the trees.
-    The trees are the same for any number of workers from two on, and for any number of losses.
+    If a worker is lost, other workers load its queries, and the fit resumes from the last copy of the trees
+    that the client has stored. The trees are the same for any number of workers from two on, and for any
+    number of losses.
     """
     driver = _Driver(client, data, eval_sets, codes, settings)
     try:
@@ -170,11 +174,11 @@ def grow_on_cluster(
 
 
 class _Lost(Exception):  # noqa: N818
-    """A worker of the current attempt was lost."""
+    """A worker was lost during an attempt to run the fit."""
 
 
 class _Driver:
-    """The client's side of a fit: starts attempts on the workers until one attempt finishes."""
+    """The client's side of a fit. If workers are lost, it starts the fit again from a copy of the trees."""
 
     def __init__(
         self,
@@ -217,9 +221,13 @@ class _Driver:
         self._placement.release()
 
     def run(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
-        """Run attempts until one finishes; returns the text of the model, and records of fit and cluster."""
+        """Start the fit, and start it again after each loss of a worker, until it finishes.
+
+        Returns the text of the model, the record of the fit and the record of the cluster. Raises
+        `ClusterLost` after `_LOSSES` losses.
+        """
         n_workers = len(workers_of(self._client))
-        # `several` is set at the start: the loss of a worker before the first tree must not change the trees
+        # `several` keeps its first value, so that later losses of workers do not change the trees
         self._fit = replace(self._fit, several=n_workers > 1)
         for losses in range(_LOSSES):
             self._await(n_workers)
@@ -237,16 +245,19 @@ class _Driver:
         raise ClusterLost(f"workers were lost {_LOSSES} times. If they run out of memory, use more workers.")
 
     def _await(self, n_workers: int) -> None:
-        """Wait up to `_RETURN` seconds until n_workers workers are connected: lost ones may come back."""
+        """Wait up to `_RETURN` seconds for lost workers to come back, until n_workers are connected."""
         deadline = time.monotonic() + min(_RETURN, patience())
         while len(workers_of(self._client)) < n_workers and time.monotonic() < deadline:
             time.sleep(_POLL)
 
     def _attempt(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
-        """Run the fit on the connected workers, from the last copy of the trees."""
+        """Run the fit once on the connected workers, starting from the last copy of the trees, if any.
+
+        Raises `_Lost` if a worker is lost.
+        """
         name = uuid4().hex
         assigned = self._assigned()
-        # two processes on the only worker left, so that derivatives are rounded as with several workers
+        # the only worker left runs two processes, as threads, to round derivatives like several workers
         if len(assigned) == 1 and self._fit.several:
             ((worker, own),) = assigned
             halves = _halves(own)
@@ -283,9 +294,9 @@ class _Driver:
             self._end(name, futures, set(where))
 
     def _assigned(self) -> list[tuple[str, list[tuple[TreePartition, Any]]]]:
-        """Partitions of each worker, with their loaded data.
+        """Return the partitions of each worker, with their loaded data.
 
-        Workers without a training document are left out; the first worker takes over their partitions.
+        A worker without training documents is left out, and the first worker takes over its partitions.
         Partitions of the evaluation sets are spread over the workers.
         """
         weight, plan = self._data.query_weight, self._data.plan
@@ -308,7 +319,7 @@ class _Driver:
         for worker in [worker for worker, n in rows.items() if n == 0]:
             idle += found.pop(worker)
         ordered = sorted(found.items(), key=lambda item: item[1][0][0].piece.number)
-        ordered[0][1].extend(idle)  # these have no training queries, but may have validation queries
+        ordered[0][1].extend(idle)  # the partitions in `idle` may have validation queries
         at = int(self._first_validation[-1])
         for part in self._eval_sets:
             for number, recipe in enumerate(part.plan.recipes):
@@ -325,7 +336,7 @@ class _Driver:
     def _result(
         self, fit: Fit, first: str, futures: dict[str, Future[Any]], notify: Notify
     ) -> tuple[str, BoostingFit, ClusterRecord]:
-        """Wait for all workers; returns the result of worker `first`, raises `_Lost` if a worker is lost."""
+        """Wait until all workers finish; returns the result of worker `first`. Raises `_Lost` on a loss."""
         looked = time.monotonic()
         while True:
             try:
@@ -355,7 +366,7 @@ class _Driver:
         return text, result, replace(record, sent=max(record.sent for _, _, record in found))
 
     def _raise(self, futures: dict[str, Future[Any]]) -> None:
-        """Raise a worker's own error, or `_Lost` if all errors are consequences of a lost worker."""
+        """Raise the error of a worker, if any; raises `_Lost` if all errors follow from a lost worker."""
         from distributed import KilledWorker
 
         lost = ""
@@ -372,7 +383,7 @@ class _Driver:
             raise _Lost(lost)
 
     def _look(self, name: str, worker: str, notify: Notify) -> None:
-        """Ask a worker for the progress of the fit, and store its copy of the trees if that is newer."""
+        """Ask a worker for the progress of the fit, and store its copy of the trees if it has more rounds."""
         have = 0 if self._kept is None else len(self._kept.trees)
         seen = self._ask_one(progress_of, name, worker, have)
         if seen is not None:
@@ -383,8 +394,11 @@ class _Driver:
                 self._kept = kept
 
     def _ask(self, function: Callable[..., Any], name: str, workers: Mapping[str, Any]) -> dict[str, Any]:
-        """Call function(name, argument) on each worker; returns results by address, None for lost workers.
+        """Call function(name, argument) on each worker.
 
+        Returns the results by address; the result of a lost worker is None.
+
+        name     Identifier of the attempt to run the fit.
         workers  Argument for each worker, by address.
         """
         return {worker: self._ask_one(function, name, worker, given) for worker, given in workers.items()}
@@ -393,11 +407,11 @@ class _Driver:
         try:
             answer = self._client.run(function, name, given, workers=[worker], on_error="ignore")
         except (OSError, ValueError, KeyError, TimeoutError):
-            return None  # the worker is gone; the caller or the next check of the workers notices
+            return None  # the worker is gone; the caller handles None, or the next check finds the loss
         return answer.get(worker)
 
     def _end(self, name: str, futures: dict[str, Future[Any]], workers: set[str]) -> None:
-        """End all processes of an attempt, and wait until they have ended on all connected workers."""
+        """End an attempt to run the fit, and wait until its tasks have ended on all connected workers."""
         unfinished = [future for future in futures.values() if future.status == "pending"]
         self._client.cancel(unfinished)
         deadline = time.monotonic() + patience()
@@ -409,9 +423,9 @@ class _Driver:
 
 
 def _halves(own: list[tuple[TreePartition, Any]]) -> list[list[tuple[TreePartition, Any]]]:
-    """Divide the partitions of one worker into two lists, one for each of two processes in it.
+    """Divide the partitions of the only worker left between two processes, which it runs as threads.
 
-    Returns a single list if fewer than two partitions have training queries.
+    Returns one list per process; a single list if fewer than two partitions have training queries.
     """
     rows = [int(np.count_nonzero(np.asarray(portion.piece.codes) & TRAINING)) for portion, _ in own]
     if sum(n > 0 for n in rows) < 2:
@@ -422,4 +436,5 @@ def _halves(own: list[tuple[TreePartition, Any]]) -> list[list[tuple[TreePartiti
 
 
 def _host(worker: str) -> str:
-    return urlparse(worker).hostname or "127.0.0.1"  # a worker in the client's process has no host
+    # the address of a worker in the client's process has no host
+    return urlparse(worker).hostname or "127.0.0.1"

@@ -20,14 +20,15 @@ __all__ = ["ClusterData", "check_features", "cluster_data"]
 
 
 class ClusterData:
-    """Queries that stay on the workers until the fit ends."""
+    """Connection to a cluster that keeps the data of one fit on the workers until the fit ends."""
 
     def __init__(self, client: Client, stack: ExitStack) -> None:
         self.client, self._stack = client, stack
 
     def queries(self, X: Any, *columns: Any, **options: Any) -> ClusterQueries:
-        """Queries on the workers; X holds checked rows, or is data that the workers read.
+        """Put queries on the workers.
 
+        X        Checked rows (a `TrainingSet`), or data that the workers read themselves.
         columns  y and qid, if X is a Dask DataFrame.
         options  Further arguments of `queries_on`.
         """
@@ -40,7 +41,10 @@ class ClusterData:
     def evaluation_sets(
         self, eval_set: Any, eval_qid: Any, eval_group: Any, checked: Callable[..., list[TrainingSet]]
     ) -> list[ClusterQueries]:
-        """Queries of each evaluation set; `checked` is a function that checks data and returns its rows."""
+        """Put each evaluation set on the workers.
+
+        checked  Function that checks evaluation sets in this process and returns their rows.
+        """
         return [
             self.queries(*item, name="eval_set ") for item in _items(eval_set, eval_qid, eval_group, checked)
         ]
@@ -70,15 +74,16 @@ def check_features(sets: Sequence[ClusterQueries], n_features: int, names: Seque
 def _items(
     eval_set: Any, eval_qid: Any, eval_group: Any, checked: Callable[..., list[TrainingSet]]
 ) -> Iterator[tuple[Any, ...]]:
-    """Arguments of `ClusterData.queries` for each evaluation set.
+    """Iterate over the evaluation sets, each as a tuple of arguments for `ClusterData.queries`.
 
-    They are (X, y, qid) for a Dask DataFrame; otherwise one argument, checked rows or data for the workers.
+    The tuple is (X, y, qid) for a Dask DataFrame. Otherwise it has one item: checked rows, or data that the
+    workers read themselves.
     """
     items = [] if eval_set is None else evaluation_items(eval_set)
     if not any(is_elsewhere(item) or _is_frame_pair(item) for item in items):
         yield from ((part,) for part in checked(eval_set, eval_qid, eval_group))
         return
-    ids = list(eval_qid or ())  # one item per pair (X, y); other kinds of items contain their query ids
+    ids = list(eval_qid or ())  # query ids of the pairs (X, y); other items of eval_set have their own
     for item in items:
         if is_elsewhere(item):
             yield (item,)

@@ -95,7 +95,7 @@ class Mesh:
         return Mesh(rank, links)
 
     def close(self) -> None:
-        """Close all connections, so that all pending transfers fail, here and in the other processes."""
+        """Close all connections. Pending transfers then fail, in this process and in the others."""
         with self._lock:
             for link in self._links.values():
                 with contextlib.suppress(OSError):
@@ -103,7 +103,10 @@ class Mesh:
                 link.close()
 
     def end(self) -> None:
-        """Shut the connections down: a thread that waits for a transfer then fails and closes them."""
+        """Shut down the connections without closing them; any thread may call it.
+
+        A thread that is waiting for a transfer then fails, and closes the connections itself.
+        """
         for link in self._links.values():
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
@@ -126,7 +129,7 @@ class Mesh:
         return [data if i == self.rank else bytes(item) for i, item in enumerate(found)]
 
     def gather_arrays(self, values: Floats) -> list[Floats]:
-        """Like `gather`, for an array (n,) of each process; n may differ between the processes."""
+        """Like `gather`, for arrays of floats; their lengths may differ between the processes."""
         return [
             np.frombuffer(item) for item in self.gather(np.ascontiguousarray(values, np.float64).tobytes())
         ]
@@ -225,7 +228,11 @@ class Mesh:
         output_size: int,
         reducer: Any,
     ) -> None:
-        """Sum the input's block number `rank` over all processes, in order of rank; LightGBM calls it."""
+        """Sum the inputs of all processes, and write this process's block of the sum to `output`.
+
+        LightGBM calls it. The input has one block per process. The processes' inputs are added in order of
+        rank.
+        """
         own, size = given + starts[self.rank], sizes[self.rank]
         if self._lost is None:
             blocks = {peer: _view(given + starts[peer], sizes[peer]) for peer in self._links}
@@ -246,8 +253,8 @@ class Mesh:
     def _allgather(
         self, given: int, given_size: int, starts: Any, sizes: Any, n: int, output: int, output_size: int
     ) -> None:
-        """Collect one block from each process, in order of rank; LightGBM calls it."""
-        own = ctypes.string_at(given, sizes[self.rank])  # a copy: the input may overlap the output
+        """Write one block from each process to `output`, in order of rank; LightGBM calls it."""
+        own = ctypes.string_at(given, sizes[self.rank])  # copy the input, because it may overlap the output
         ctypes.memmove(output + starts[self.rank], own, len(own))
         if self._lost is None:
             into = {peer: _view(output + starts[peer], sizes[peer]) for peer in self._links}
@@ -318,14 +325,15 @@ def _answer(
             given, peer = _GREETING.unpack(greeting)
             if given == token:
                 return link, peer
-        link.close()  # not a process of this fit
+        link.close()  # the connection is not from a process of this fit
 
 
 def on_a_grid(values: Singles, largest: float, n: int) -> Singles:
     """Round values to multiples of a power of 2 that makes sums of up to n of them exact in 64-bit floats.
 
-    So their sum is the same in any order and over any number of processes. `largest` is the largest absolute
-    value of all processes. Values near it do not change: as 32-bit floats they already are such multiples.
+    Their sum is then the same in any order and over any number of processes. `largest` is the largest
+    absolute value of all processes. For n below 2**28, values near it do not change, because 32-bit floats of
+    that size already are such multiples.
 
     >>> on_a_grid(np.array([1.0, 0.375, 2.0**-45], np.float32), 1.0, 1000)
     array([1.   , 0.375, 0.   ], dtype=float32)
@@ -340,7 +348,9 @@ def on_a_grid(values: Singles, largest: float, n: int) -> Singles:
 def rounded(
     derivatives: Callable[[Floats], tuple[Singles, Singles]], mesh: Mesh, n: int
 ) -> Callable[[Floats], tuple[Singles, Singles]]:
-    """Function that computes derivatives and rounds them by `on_a_grid`, to the same grid in all processes.
+    """Make a function that computes derivatives and rounds them by `on_a_grid`.
+
+    All processes round to multiples of the same number, so the sums do not depend on the number of processes.
 
     n  Number of documents of all processes.
     """

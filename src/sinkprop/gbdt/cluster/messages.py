@@ -13,7 +13,8 @@ from sinkprop.gbdt.growing.loop import Boosting, Grown
 __all__ = ["TRAINING", "VALIDATION", "ClusterRecord", "Fit", "Rank", "Settings", "TreePartition"]
 
 
-TRAINING, VALIDATION = 1, 2  # uses of a query; a query with both has their sum, one of weight 0 has 0
+# Uses of a query. Their sum means both uses; 0 means that the query is not used, because its weight is 0.
+TRAINING, VALIDATION = 1, 2
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,11 @@ class ClusterRecord:
 
     workers  Number of processes that grew the last trees.
     losses   Number of times that a worker was lost and the fit resumed.
-    rounds   Number of rounds since the last loss, not counting the first one, which includes preparations.
+    rounds   Number of rounds since the last loss of a worker, without the first of these rounds, which
+             includes preparations.
     seconds  Wall-clock time of these rounds.
     cpu      CPU time of the first process in these rounds, in seconds.
-    sent     Bytes that the process with the most traffic sent to the others in these rounds.
+    sent     Bytes that a process sent to the others in these rounds: the maximum over the workers.
     """
 
     workers: int
@@ -41,12 +43,12 @@ class Settings:
     """Settings of a fit on a cluster.
 
     loss          Settings of the loss.
-    plan          Settings of the boosting loop, without `init_model`.
-    first         Text of the model `init_model`, whose trees come first, or None.
+    plan          Settings of the boosting loop; its `init_model` is None.
+    first         Text of the user's `init_model`, whose trees come first, or None.
     drawing       Arguments of `QueryBagging`, or None without bagging by query.
-    criterion     Metrics of the criterion; None for the expected gain.
+    criterion     Metrics whose mean is the criterion; None if the criterion is the expected gain.
     convention    Convention of these metrics.
-    validated_on  Validation queries in words, such as "21 validation queries"; empty without them.
+    validated_on  Validation queries in words, such as "21 validation queries"; "" if there are none.
     n_threads     Number of threads per process; None divides the worker's Dask threads among its processes.
     """
 
@@ -66,16 +68,17 @@ class Fit:
 
     name               Identifier of this attempt to run the fit.
     settings           Settings of the fit.
-    resumed            State to continue from after the loss of a worker, or None.
-    n_queries, n_rows  Number of training queries, and of their documents.
+    resumed            State from which to resume after the loss of a worker, or None.
+    n_queries, n_rows  Number of training queries and number of their documents, respectively.
     n_features         Number of features.
     whole              Result of `whole_of` for the training queries.
     validation_weight  Weights (n_validation,) of the validation queries, or None.
     n_validation       Number of validation queries.
     several            Whether several processes grow the trees.
     weighted           Whether queries have weights.
-    keep               Seconds between two copies of the trees that are kept in case a worker is lost.
-    token              Secret by which the processes recognize each other.
+    keep               Minimum time between two copies of the trees, in seconds. The fit resumes from the
+                       last copy if a worker is lost.
+    token              Secret that a process shows when it connects to another one.
     """
 
     name: str
@@ -97,7 +100,8 @@ class Fit:
 class TreePartition:
     """A partition and the positions of its queries among those of the fit.
 
-    piece       Index of the partition, with the weights of its queries and, as codes, their uses.
+    piece       Index of the partition, with the weights of its queries. The codes are the uses of its
+                queries: `TRAINING`, `VALIDATION`, their sum or 0.
     query       Index of its first training query among all training queries of the fit.
     row         Index of its first training document among all training documents of the fit.
     validation  Index of its first validation query among all validation queries of the fit.

@@ -38,13 +38,13 @@ _ALIKE = 1 << 28
 class OwnQueries:
     """Queries of one process of a fit.
 
-    y, groups     Labels and queries of the training documents. `groups` has all training queries of the fit;
-                  those of other processes are empty.
-    query_weight  Weights of the queries in `groups`, 1 for those of other processes, or None.
+    y             Labels of this process's training documents.
+    groups        Training queries of the whole fit; those of other processes are empty here.
+    query_weight  Weights of the queries in `groups`, which are 1 for queries of other processes; or None.
     validation    Validation queries of this process, without their features.
     numbers       Indices of these validation queries among all validation queries of the fit.
-    sample        This process's rows of the sample from which bins are computed, as (positions in the
-                  sample, features); None if a single process grows the trees.
+    sample        Bins are computed from a sample of all processes' rows. This is the part of it that this
+                  process holds: positions in the sample, and features. None if there is only one process.
     """
 
     def __init__(self, fit: Fit, rank: Rank, partitions: Sequence[Any]) -> None:
@@ -98,13 +98,13 @@ class OwnQueries:
         self.sample = (np.concatenate(places), np.concatenate(sampled)) if wanted is not None else None
 
     def _blocks(self) -> Iterator[tuple[_Counted, Block]]:
-        """Blocks of this process's partitions, each with the running indices of its partition."""
+        """Iterate over the blocks of this process, each with the `_Counted` indices of its partition."""
         counted = [_Counted(portion.query, portion.row, portion.validation) for portion in self._assigned]
         for at, block in self._numbered():
             yield counted[at], block
 
     def _numbered(self) -> Iterator[tuple[int, Block]]:
-        """Blocks of this process's partitions, each with the index of its partition among them."""
+        """Iterate over the blocks of this process, each with the position of its partition in `_assigned`."""
         pieces = [replace(portion.piece, number=at) for at, portion in enumerate(self._assigned)]
         yield from blocks(share(pieces, *self._partitions))
 
@@ -122,7 +122,10 @@ class OwnQueries:
 
 @dataclass(eq=False)
 class _Counted:
-    """Indices of the next training query, training row and validation query: see `TreePartition`."""
+    """Indices, among those of the fit, of a partition's next training query and row and validation query.
+
+    They start from the values in `TreePartition`; the caller advances them from block to block.
+    """
 
     query: int
     row: int
@@ -130,7 +133,7 @@ class _Counted:
 
 
 def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
-    """Function that makes LightGBM Datasets with the same bins in all processes; called like `dataset`.
+    """Make a function that works like `dataset`, but gives the Datasets of all processes the same bins.
 
     The bins are computed from a sample of the documents of all processes.
     """
@@ -146,7 +149,7 @@ def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
     ) -> Any:
         if reference is not None:
             return dataset(X, parameters=parameters, reference=reference, init_score=init_score)
-        found = mesh.gather(b"")  # waits until all processes are here
+        found = mesh.gather(b"")  # waits until all processes have reached this line
         places, rows = own.sample or (np.empty(0, np.int64), np.empty((0, fit.n_features)))
         if mesh.rank == 0:
             numbers = sample_rows(parameters, fit.n_rows)
@@ -173,9 +176,10 @@ def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
 
 
 def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) -> Validation | None:
-    """Validation queries of this process, with the mean criterion over those of all processes.
+    """Return the validation queries of this process; None if the fit has no validation queries.
 
-    All processes compute the same mean. Returns None if the fit has no validation queries.
+    The function `mean` of the result computes the mean criterion over the validation queries of all
+    processes. All processes get the same mean.
     """
     settings = fit.settings
     if not fit.n_validation:
@@ -215,7 +219,7 @@ def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) 
 
 
 def _joined(parts: Sequence[TrainingSet]) -> TrainingSet:
-    """One set with the queries of all parts, without features."""
+    """Join sets of queries into one set, without features."""
     sizes = np.concatenate([part.groups.sizes for part in parts])
     weights = [part.sample_weight for part in parts if part.sample_weight is not None]
     y = np.concatenate([part.y for part in parts])

@@ -29,13 +29,13 @@ __all__ = ["forget", "listen", "progress_of", "stop_fit", "train"]
 class _Control:
     """State of a fit in a worker process, shared between its threads.
 
-    listeners  Sockets at which other processes of the fit connect.
-    meshes     Connections of the processes in this worker.
-    running    Number of tasks of the fit that run here.
+    listeners  Sockets to which the other processes of the fit connect.
+    meshes     Connections of each process of the fit that runs in this worker.
+    running    Number of tasks of the fit that run in this worker.
     ended      Whether `forget` has ended the fit.
-    stop       Whether an interrupt from the keyboard is to end the fit after the present round.
-    abandoned  Function that says whether the client has given up the task.
-    progress   Round, number of rounds, and text of the progress line.
+    stop       Whether to end the fit after the current round, because the user has interrupted it.
+    abandoned  Function that returns whether the client has given up the task.
+    progress   Number of the last round, maximum number of rounds, and text of the progress line.
     kept       Last copy of the trees, from which the fit can resume, or None.
     """
 
@@ -70,15 +70,16 @@ def _server() -> socket.socket:
 
 
 def stop_fit(name: str, _: None = None) -> None:
-    """End the fit after the present round."""
+    """Make the fit end after the current round."""
     if name in _FITS:
         _FITS[name].stop = True
 
 
 def progress_of(name: str, have: int) -> tuple[int, int, str, Grown | None] | None:
-    """Round, number of rounds and progress text of the fit, and the last copy of the trees.
+    """Return the progress of the fit; None if this worker does not run the fit.
 
-    The copy is None unless it has more than `have` rounds. Returns None if this worker does not run the fit.
+    The result is (number of the last round, maximum number of rounds, text of the progress line, copy of the
+    trees). The copy is None unless it has more than `have` rounds.
     """
     control = _FITS.get(name)
     if control is None:
@@ -104,9 +105,10 @@ def forget(name: str, _: None = None) -> bool:
 
 
 def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, BoostingFit | None, ClusterRecord]:
-    """Run the processes of this worker, which grow the trees together with those of the other workers.
+    """Grow the trees together with the other workers. Each `Rank` in `ranks` runs in its own thread.
 
-    Returns the text of the model, the record of the fit and the record of the cluster.
+    Returns the text of the model, the record of the fit and the record of the cluster. The record of the fit
+    is None if the fit was interrupted and has no model.
     """
     from distributed import get_worker
 
@@ -147,7 +149,7 @@ def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, Boost
             forget(fit.name)
     errors = [result for result in found.values() if isinstance(result, BaseException)]
     for error in sorted(errors, key=lambda error: isinstance(error, PeerLost)):
-        if isinstance(error, KeyboardInterrupt):  # an interrupted fit with dart has no model; not an error
+        if isinstance(error, KeyboardInterrupt):  # interrupted, and there is no model to keep
             return "", None, ClusterRecord(0, 0, 0, 0.0, 0.0, 0)
         raise error
     text, result, record = found[ranks[0].rank]
@@ -157,7 +159,7 @@ def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, Boost
 def _grow(
     fit: Fit, rank: Rank, partitions: Sequence[Any], control: _Control, n_threads: int
 ) -> tuple[str, BoostingFit, ClusterRecord]:
-    """Connect one process to the others, and grow the trees."""
+    """Connect one process of the fit to the others, and grow the trees."""
     mesh = None
     if fit.several:
         with _LOCK:
@@ -179,7 +181,7 @@ def _grow(
 def _grow_in(
     fit: Fit, own: OwnQueries, mesh: Mesh | None, control: _Control, rank: int, n_threads: int
 ) -> tuple[str, BoostingFit, ClusterRecord]:
-    """Grow the trees of one process; `mesh` is None if it is the only process of the fit."""
+    """Grow the trees in one process; `mesh` is None if it is the only process of the fit."""
     settings = fit.settings
     parameters = {**settings.plan.parameters, "num_threads": n_threads}
     derivatives = Derivatives(
@@ -226,7 +228,11 @@ def _grow_in(
 
 
 class _Keeping:
-    """Work after each round: check whether to end, store progress, copy the trees to resume after a loss."""
+    """Function that is called after each round.
+
+    It ends the fit if the user or the client has asked for it. In process 0 it also copies the trees from
+    time to time, so that the fit can resume after the loss of a worker.
+    """
 
     def __init__(self, control: _Control, mesh: Mesh | None, rank: int, plan: Boosting, every: float) -> None:
         self._control, self._mesh, self._rank, self._plan = control, mesh, rank, plan
@@ -235,7 +241,7 @@ class _Keeping:
         self._began = self._last = (0.0, 0.0)
 
     def record(self) -> ClusterRecord:
-        """Time and traffic of the rounds since the first."""
+        """Return time and traffic of the rounds after the first one."""
         mesh = self._mesh
         sent = 0 if mesh is None else mesh.sent - self._sent
         seconds, cpu = (last - began for last, began in zip(self._last, self._began, strict=True))
@@ -258,7 +264,7 @@ class _Keeping:
             raise PeerLost("the fit has ended")
         if stop:
             raise KeyboardInterrupt
-        # dart changes earlier trees, so a fit cannot resume from them
+        # dart changes earlier trees, so a fit cannot resume from a copy of them
         if self._rank == 0 and time.monotonic() > self._next and not self._plan.dart:
             began = time.monotonic()
             self._control.kept = growth.grown()
@@ -267,7 +273,10 @@ class _Keeping:
 
 
 def _summed(derivatives: Derivatives, mesh: Mesh) -> Callable[[Floats], float]:
-    """Function from the scores of this process's rows to the mean expected gain of all processes' queries."""
+    """Make a function from this process's scores to the mean expected gain over all training queries.
+
+    The function must be called in all processes at the same time.
+    """
 
     def value(scores: Floats) -> float:
         return math.fsum(np.concatenate(mesh.gather_arrays(derivatives.values(scores))))

@@ -35,7 +35,7 @@ class QueryBagging:
         self._out = np.zeros(0, dtype=bool)
 
     def skip(self, rounds: int) -> None:
-        """Continue with the sample that is due after this number of rounds."""
+        """Set the number of rounds already grown, so that a resumed fit draws the same samples."""
         self._round = rounds
 
     def __call__(self, scores: Floats) -> tuple[Any, Any]:
@@ -53,10 +53,10 @@ class QueryBagging:
 
 
 def query_bagging(others: dict[str, Any], seed: int) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Take the parameters of bagging by query out of LightGBM's parameters.
+    """Separate the parameters of bagging by query from LightGBM's other parameters.
 
-    Returns the arguments of `QueryBagging`, or None without bagging by query, and the parameters to pass to
-    LightGBM. Bagging by row is left to LightGBM.
+    Returns two values: the arguments of `QueryBagging` (None without bagging by query), and the parameters to
+    pass to LightGBM. LightGBM does bagging by row itself.
     """
     others, fraction = dict(others), others.get("bagging_fraction", 1.0)
     every = whole("bagging_freq", others.get("bagging_freq", 1), 0)

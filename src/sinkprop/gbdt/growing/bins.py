@@ -54,7 +54,12 @@ class Bins:
         return self._basic._c_str(self._basic._param_dict_to_str(self.parameters))
 
     def find(self, sample: Floats, n_rows: int, n_all: int) -> Bins:
-        """Compute the bounds from a sample (D, S) of S out of n_all rows, for a Dataset of n_rows rows."""
+        """Compute the bounds from a sample of rows.
+
+        sample  Features (D, S) of the sample: D features of S rows.
+        n_rows  Number of rows that the Dataset will hold.
+        n_all   Number of rows from which the sample was drawn.
+        """
         call, lib = self._basic._safe_call, self._basic._LIB
         values, places = [], []
         numbers = np.arange(sample.shape[1], dtype=np.int32)
@@ -80,7 +85,7 @@ class Bins:
         return self
 
     def serialized(self) -> bytes:
-        """Bounds without rows, as bytes for `load`. The Dataset is freed."""
+        """Return the bounds as bytes for `load`. Frees the Dataset, so this object cannot be used again."""
         call, lib = self._basic._safe_call, self._basic._LIB
         buffer, size, byte = ctypes.c_void_p(), ctypes.c_int32(), ctypes.c_uint8()
         call(
@@ -109,7 +114,10 @@ class Bins:
         return self
 
     def dataset(self, rows: StreamedRows, names: Sequence[str] | str) -> Any:
-        """LightGBM Dataset of rows in these bins; `find` or `load` must have got the number of these rows."""
+        """Put rows into these bins, and return the LightGBM Dataset.
+
+        The number of rows must be the `n_rows` that was passed to `find` or `load` before.
+        """
         made = lightgbm_module().Dataset(None, params=self.parameters)
         made._handle = self._handle
         _push(made, rows)
@@ -127,7 +135,7 @@ def dataset(
     reference: Any = None,
     init_score: Floats | None = None,
 ) -> Any:
-    """LightGBM Dataset of rows of any kind, in the bins of `reference` if there is one."""
+    """Make a LightGBM Dataset of rows of any kind, with the bins of the Dataset `reference` if given."""
     lightgbm = lightgbm_module()
     # LightGBM requires labels, but would round them: it gets zeros, and the derivatives use the real labels
     labels = np.zeros(len(X), np.float32)

@@ -177,7 +177,10 @@ class Growth:
         self.best = resumed.best if resumed else 0
 
     def _dataset(self, X: Any, **options: Any) -> Any:
-        """LightGBM Dataset of rows in bins, with the scores of `init_model` as initial scores."""
+        """Make a LightGBM Dataset of the rows X.
+
+        If the fit continues from earlier trees, the scores of these trees are the initial scores.
+        """
         scores = None if self._first is None else self._scores(self._first, X)
         return self._make(X, parameters=self._plan.parameters, init_score=scores, **options)
 
@@ -195,7 +198,7 @@ class Growth:
         patience = None if validation is None or plan.dart else plan.patience
         try:
             for number in range(len(self.trees), n_rounds):
-                # true only in a resumed fit that had already stopped early
+                # this is true only if the fit was resumed from a state in which it had already stopped early
                 if patience is not None and number - 1 - self.best >= patience:
                     break
                 if self.booster is None:
@@ -221,22 +224,22 @@ class Growth:
                     watch(self)
                 if patience is not None and number - self.best >= patience:
                     return "stopped early"
-            if self.booster is None:  # a resumed fit was already complete, so that no round was run
+            if self.booster is None:  # no round was run: the fit was resumed when complete
                 self.booster = self._first
         except self._lightgbm.callback.EarlyStopException as stop:
             self.best = min(int(stop.best_iteration), len(self.trees) - 1)
-        # LightGBM's early stopping callback raises in the last round, too, to name the best round
+        # LightGBM's early stopping callback raises `EarlyStopException` also after the last round
         return "finished" if len(self.trees) == n_rounds else "stopped early"
 
     def _keep(self, booster: Any) -> str:
-        """Make `booster` the result, without growing trees; returns the status."""
+        """Take `booster` as the result of the fit, without growing trees; returns the status."""
         self.booster, self.trees = booster, [booster.num_trees()]
         if self._validation is not None:
             self._values = [self._validation.mean(self._scores(booster, self._validation.X))]
         return "finished"
 
     def _begin(self) -> None:
-        """Make the booster, before its first round."""
+        """Make the LightGBM booster; called before the first round."""
         first, validation = self._first, self._validation_rows
         if first is not None:
             # `_predictor` tells LightGBM which model produced the initial scores; training continues from it
@@ -259,7 +262,7 @@ class Growth:
             # numbers of all later rounds are reproducible.
             self.booster.reset_parameter({"drop_seed": self._parameters["drop_seed"]})
         grown = len(self.trees)
-        if self._value is not None and grown and grown % EVERY == 0:  # `scores` are those after that round
+        if self._value is not None and grown and grown % EVERY == 0:  # `scores` include all grown trees
             self._training.append((grown, self._value(scores)))
         return self._derivatives(scores)
 

@@ -82,7 +82,7 @@ class StreamedRows:
         return self.shape[0]
 
     def __getitem__(self, rows: Mask) -> StreamedRows:
-        """Rows that a mask selects."""
+        """Select the rows where the mask is True."""
         if self._chosen is not None:
             chosen = self._chosen.copy()
             chosen[chosen] = rows
@@ -138,8 +138,8 @@ class Categories:
     """Categories of the categorical columns of a data frame.
 
     values     Categories of each column, by column number. A category's code is its position in the list.
-    unordered  Column numbers of the columns whose categories have no order: by default, the categorical
-               features.
+    unordered  Column numbers of the columns whose categories have no order. By default these columns are the
+               categorical features.
     """
 
     values: dict[int, list[Any]]

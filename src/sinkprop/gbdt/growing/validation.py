@@ -37,9 +37,9 @@ class Validation:
 
 
 def counting(data: TrainingSet) -> TrainingSet:
-    """Select the queries with a weight above 0.
+    """Select the queries with a weight above 0; all queries if every weight is 0.
 
-    Documents of queries with weight 0 would still count in the sizes of leaves and in the bins of features.
+    LightGBM would count the documents of queries with weight 0 when it computes bins and the sizes of leaves.
     """
     if data.query_weight is None or data.query_weight.all() or not data.query_weight.any():
         return data
@@ -57,8 +57,8 @@ def checked_criterion(
 ) -> tuple[Criterion, str] | None:
     """Check the criterion and the validation fraction.
 
-    Returns the function that computes the criterion per query, and the criterion's name; None if the
-    criterion is the expected gain.
+    Returns None if the criterion is the expected gain. Otherwise returns two values: the function that
+    computes the criterion of each query, and the criterion's name.
     """
     if fraction is not None and number("validation_fraction", fraction) >= 1:
         raise ValueError(f"validation_fraction must be below 1; got {fraction!r}.")
@@ -68,7 +68,7 @@ def checked_criterion(
 
 
 def expected_name(loss: TreeLoss) -> str:
-    """Name of the expected gain as a criterion."""
+    """Return the name of the expected gain as a criterion, such as "expected ndcg(discount=log2)"."""
     return "expected gain" if isinstance(loss.gain, RankLinear) else f"expected {loss.gain}"
 
 
@@ -83,10 +83,10 @@ def divided(
     seed: int,
     n_threads: int | None,
 ) -> tuple[TrainingSet, Validation | None]:
-    """Training queries, and the validation queries with their criterion.
+    """Divide the data into training queries and a `Validation`: validation queries with their criterion.
 
-    The validation queries are the set `validation` or, without it, a held-out fraction of `data`; None
-    without either.
+    The validation queries are the set `validation`. If it is None, they are a held-out fraction of `data`. If
+    `fraction` is None or 0 as well, the `Validation` is None.
     """
     named = checked_criterion(criterion, convention, fraction)
     if validation is None and not fraction:

@@ -167,7 +167,7 @@ class _Round:
         self._tolerance = _SAME * np.ptp(scores) + _SINGLE * np.abs(scores).max()
 
     def has(self, rows: Integers, scores: Floats) -> bool:
-        """Whether the rows have these scores, up to the tolerance."""
+        """Whether the rows with these indices have these scores, up to the tolerance."""
         return bool((np.abs(self.scores[rows] - scores) <= self._tolerance).all())
 
 
@@ -223,7 +223,7 @@ class CatBoostObjective:
         return [rows.target for rows in self.eval_rows]
 
     def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> list[tuple[float, float]]:
-        """First and second derivatives of the gain for some rows. CatBoost calls it from any thread."""
+        """First and second derivatives of the gain for some rows. CatBoost calls it from several threads."""
         rows = self.rows.find(targets)
         if rows is None:
             raise ValueError(
@@ -238,7 +238,10 @@ class CatBoostObjective:
         return list(zip(first[rows].tolist(), second[rows].tolist(), strict=True))
 
     def see(self, rows: CatBoostRows, order: Integers, scores: Floats) -> Floats:
-        """Put the scores that the metric received into row order, and keep those of the training set.
+        """Take the scores that CatBoost passed to the metric, and return them in row order.
+
+        Scores of the training set are kept: the derivatives of the next round are computed at them. Raises a
+        ValueError unless every row has exactly one score.
 
         order  Row index of each score.
         """
@@ -262,7 +265,7 @@ class CatBoostObjective:
         if not self._now.has(rows, scores):
             if not self._start.has(rows, scores):
                 _refuse(self._now is self._start)
-            self._now = self._start  # these are the initial scores: another training starts
+            self._now = self._start  # CatBoost passed the initial scores: another training starts
         if self._now.derivatives is None:
             gradient, hessian = self._derivatives(self._now.scores)
             self._now.derivatives = -gradient, -hessian  # minus, because CatBoost maximizes

@@ -92,7 +92,7 @@ class LightGBMObjective:
             object.__setattr__(self, "query_weight", kept(weights))
         threads(self.n_threads, 0)
 
-    # LightGBM counts the parameters: with four, LGBMRanker also passes the weights and the groups.
+    # LGBMRanker counts the parameters of this function: because there are four, it passes weights and groups.
     def __call__(
         self, y_true: Any, y_pred: Any, weight: Any = None, group: Any = None
     ) -> tuple[Singles, Singles]:
@@ -139,15 +139,19 @@ class LightGBMObjective:
 
 
 def rows_of(first: Any, second: Any, weight: Any, group: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Scores, labels, weights, query sizes and Dataset or None, from either form of LightGBM's call."""
+    """Read the arguments with which LightGBM calls an objective or a metric.
+
+    They are (labels, scores, weight, group) from `LGBMRanker`, and (scores, dataset) from `lightgbm.train`.
+    Returns scores, labels, weights, query sizes, and the Dataset or None.
+    """
     if hasattr(second, "get_group"):
-        second.construct()  # has an effect only the first time
+        second.construct()  # does nothing if the Dataset is already constructed
         return first, second.get_label(), second.get_weight(), second.get_group(), second
     return second, first, weight, group, None
 
 
 def groups_of(group: Any, n: int) -> Groups:
-    """Groups of n rows from `group`, LightGBM's sizes of the queries."""
+    """Divide n rows into queries, given the query sizes that LightGBM passes as `group`."""
     if group is None or not len(group):
         raise ValueError(
             "group must hold the number of documents of each query; the Dataset has none. Pass group= to "

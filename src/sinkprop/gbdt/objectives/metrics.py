@@ -95,7 +95,7 @@ class LightGBMMetric:
     def __init__(self, metrics: RankingMetrics, *, query_weight: Literal["dataset"] | None = None) -> None:
         self.metrics, self.query_weight = metrics, query_weight
 
-    # LightGBM counts the parameters: with fewer than four, LGBMRanker would not pass the groups.
+    # LGBMRanker counts the parameters of this function: with fewer than four, it would not pass the groups.
     def __call__(
         self, y_true: Any, y_pred: Any, weight: Any = None, group: Any = None
     ) -> list[tuple[str, float, bool]]:
@@ -105,7 +105,7 @@ class LightGBMMetric:
         """
         scores, labels, weight, group, _ = for_lightgbm.rows_of(y_true, y_pred, weight, group)
         groups = for_lightgbm.groups_of(group, len(labels))
-        # LightGBM drops weights that are all ones
+        # `weight` is None also if all weights are 1, because LightGBM then drops them
         weights = None if self.query_weight is None or weight is None else np.asarray(weight)
         found = self.metrics.values(labels, scores, groups, weights)
         return [(name, value, True) for name, value in found]
@@ -229,7 +229,10 @@ class CatBoostMetric:
         return True
 
     def evaluate(self, approxes: Any, target: Any, weight: Any) -> tuple[float, float]:
-        """Mean of the metric over the queries, and 1 as its weight. CatBoost passes whole data sets."""
+        """Compute the mean of the metric over the queries of a data set; CatBoost calls it.
+
+        Returns the mean, and 1 as the weight that CatBoost expects with it.
+        """
         for rows in (self.objective.rows, *self.objective.eval_rows):
             order = rows.find(target)
             if order is not None:
@@ -242,7 +245,7 @@ class CatBoostMetric:
         )
 
     def get_final_error(self, error: float, weight: float) -> float:
-        """Metric from the value and the weight that `evaluate` returned."""
+        """Return the metric, given the value and the weight that `evaluate` returned; CatBoost calls it."""
         return error / weight
 
     # CatBoost copies its parameters, but the metric must keep its objective, so a copy is the same object.
@@ -265,7 +268,7 @@ class RankingMetrics:
 
     @staticmethod
     def of(metrics: Metrics, convention: str | Convention, options: dict[str, Any]) -> RankingMetrics:
-        """Read metrics from names or values; `options` replace those of the convention."""
+        """Make the metrics from names, metrics or gains; `options` replace those of the convention."""
         chosen: dict[Metric | Gain, None] = {}
         for item in [metrics] if isinstance(metrics, str | Metric | Gain) else metrics:
             chosen.update(dict.fromkeys([item] if isinstance(item, Gain) else parse_metrics([item])))
@@ -282,7 +285,7 @@ class RankingMetrics:
     ) -> list[tuple[str, float]]:
         """Name of each metric and its mean over the queries, in the order of the metrics.
 
-        query_weight  Weights (Q,) of the queries, or (N,) of the rows, equal within a query.
+        query_weight  One weight per query (Q,), or one per row (N,), equal for all rows of a query.
         """
         x = one_score_per_row(scores)
         y = as_labels(labels, len(x))
@@ -308,9 +311,9 @@ def _name(metric: Metric | Gain) -> str:
 
 
 def gain_name(gain: Gain) -> str:
-    """Name of a gain as a metric, which states everything that a convention could change.
+    """Return the name under which a gain is reported as a metric.
 
-    It contains neither spaces nor colons.
+    The name states all settings that differ between conventions. It contains neither spaces nor colons.
 
     >>> gain_name(NDCG(10)), gain_name(Precision(5))
     ('ndcg(discount=letor,gain=exponential)@10', 'p(threshold=1)@5')
@@ -323,11 +326,15 @@ def gain_name(gain: Gain) -> str:
 
 
 def gain_values(gain: Gain, y: Floats, x: Floats, groups: Groups, *, ties: Ties = "file") -> Floats:
-    """Gain (Q,) of each query's documents ranked by decreasing score, without expectation or relaxation.
+    """Compute the gain of each query (Q,) when its documents are ranked by decreasing score.
 
-    A normalized gain is 0 for a query whose best ranking has gain 0. Ties are handled as in `Convention`. The
-    orders "best" and "worst" need the value of each label, which a gain with a table of labels and ranks does
-    not define.
+    This is the gain itself, not its expected value. A normalized gain is 0 for a query whose best ranking has
+    gain 0. Raises a ValueError for ties="best" or "worst" if the gain is a table over labels and ranks,
+    because such a gain does not define which of two labels is better.
+
+    y     Labels (N,).
+    x     Scores (N,).
+    ties  Rule for documents with equal scores, see `Convention`.
     """
     if not gain.separable:
         return _table_values(gain, y, x, groups, ties)

@@ -32,7 +32,7 @@ def tree_loss(function: str, gain: str | Gain, settings: dict[str, Any]) -> Tree
 
 
 def settings_text(loss: TreeLoss) -> str:
-    """Arguments of the loss that differ from their defaults, as text for a repr."""
+    """Text for a repr: the gain, and all other settings of the loss that differ from their defaults."""
     plain = TreeLoss(loss.gain)
     changed = {f.name: getattr(loss, f.name) for f in fields(loss)}
     kept = [f"{name}={x!r}" for name, x in changed.items() if name != "gain" and x != getattr(plain, name)]
@@ -41,10 +41,10 @@ def settings_text(loss: TreeLoss) -> str:
 
 
 def consecutive(sizes: NDArray[Any], n: int, *, owner: str) -> Groups:
-    """Groups of n rows in which the queries follow one another, with these sizes.
+    """Divide n rows into consecutive queries with these sizes.
 
     Empty queries are left out; `queries` of the result holds the positions of the others in `sizes`.
-    `owner` names the data set in error messages.
+    `owner` names the data set in error messages. Raises a ValueError if the sizes do not sum to n.
     """
     counts = np.asarray(sizes)
     if counts.ndim != 1 or counts.dtype.kind not in "iu":
@@ -66,25 +66,26 @@ def consecutive(sizes: NDArray[Any], n: int, *, owner: str) -> Groups:
 
 
 def kept(weights: ArrayLike) -> NDArray[Any]:
-    """Read-only copy of weights. Prepared derivatives depend on them, so they must not change."""
+    """Return a read-only copy of weights, which must not change: prepared derivatives depend on them."""
     array = np.array(weights)
     array.flags.writeable = False
     return array
 
 
 def present(query_weight: NDArray[Any], groups: Groups, n_sizes: int) -> NDArray[Any]:
-    """Weights of the queries that have documents.
+    """Select the weights of the queries that have documents.
 
-    query_weight  One weight for each of n_sizes queries, some of which may be empty. Any other number of
-                  weights is returned unchanged.
+    query_weight  One weight per query, including queries without documents. If the number of weights is not
+                  n_sizes, they are returned unchanged.
     groups        Queries that have documents.
+    n_sizes       Number of queries, including those without documents.
     """
     return np.asarray(query_weight[groups.queries] if query_weight.shape == (n_sizes,) else query_weight)
 
 
 @dataclass(frozen=True, eq=False)
 class _Layout(Generic[Prepared]):
-    """A prepared object, and copies of the arrays that it was prepared from."""
+    """An object prepared for a data set, and copies of the arrays from which it was prepared."""
 
     arrays: Arrays
     prepared: Prepared

@@ -105,7 +105,7 @@ class XGBoostObjective:
 
 
 def rows_of(matrix: Any) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any]]:
-    """Labels of a DMatrix, its weights or None, and the row offsets of its queries."""
+    """Read a DMatrix: returns its labels, its weights (or None), and the row offsets of its queries."""
     if not hasattr(matrix, "get_uint_info"):
         raise TypeError(
             f"the second argument must be an xgboost.DMatrix; got a {type(matrix).__name__!r}. Pass this as "
@@ -118,7 +118,7 @@ def rows_of(matrix: Any) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any
 
 
 def groups_of(pointers: NDArray[Any], n: int) -> Groups:
-    """Groups of n rows from `group_ptr`, XGBoost's row offsets of the queries."""
+    """Divide n rows into queries, given the row offsets of the queries: XGBoost's `group_ptr`."""
     if len(pointers) < 2:
         raise ValueError(
             "qid must hold the query of each row; the DMatrix has none. Pass qid= (sorted) or group= (the "
