@@ -10,7 +10,9 @@
 namespace sinkprop {
 namespace {
 
-// Calls work(q, query, settings, plan, scratch, kernels) for every query q of the batch
+// Calls work(q, query, settings, plan, scratch, kernels) for every query of the batch. q is the query's index, `query`
+// has its documents in the order that the kernels need, `plan` names the method that computes it, and `scratch` has
+// plan.scratch doubles.
 template <class Work>
 void each_query(const Batch& batch, Settings settings, int n_threads, Work&& work) {
     const Kernels& kernels = kernels_in_use();
@@ -24,8 +26,9 @@ void each_query(const Batch& batch, Settings settings, int n_threads, Work&& wor
     });
 }
 
-// Calls work(q, query, its weight, its rows, scratch) for every query q of the batch. The scratch of a query of n
-// documents has 3 (n + PairQuery::slack) doubles.
+// Calls work(q, query, weight, rows, scratch) for every query of the batch. q is the query's index, `weight` its
+// weight, and rows[i] the row of its i-th document in the caller's arrays. For a query of n documents, `scratch` has
+// 3 (n + PairQuery::slack) doubles.
 template <class Work>
 void each_pair_query(const PairBatch& batch, int n_threads, Work&& work) {
     const std::size_t total = batch.offsets[batch.n_queries];

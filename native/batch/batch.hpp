@@ -1,5 +1,5 @@
-// Functions that process many queries in one call: they group, sort, start threads and compute ideal gains. The
-// relaxations themselves are computed in kernels/.
+// Functions that process many queries in one call: they sort the documents of each query, start threads and compute
+// ideal gains. The relaxations themselves are computed in kernels/.
 #pragma once
 
 #include <cmath>
@@ -14,12 +14,12 @@ namespace sinkprop {
 // arrays; if `rows` is null, it is in row offsets[q] + i.
 struct Batch {
     const double* scores;         // (N, width); width is 2 for a partitioned measure, otherwise 1
-    const std::int64_t* offsets;  // (Q + 1,), from 0 to N
-    const std::int64_t* rows;     // (N,) or null
+    const std::int64_t* offsets;  // (Q + 1,) index of the first document of each query, followed by N
+    const std::int64_t* rows;     // (N,) row of each document in the caller's arrays, or null (see above)
     std::size_t n_queries;        // Q
-    const double* gains;          // (N,) gain g_j of each document, or its label r_j with g_j = 2^r_j - 1, or null
-    bool exponential;             // whether `gains` holds labels
-    const std::int32_t* classes;  // (N,) row of D for each document; null if there is one class, or for a projection
+    const double* gains;  // (N,) gain of each document, or its label if `exponential`; null if no gains are needed
+    bool exponential;     // whether `gains` holds labels r, which have the gains 2^r - 1
+    const std::int32_t* classes;  // (N,) class c of each document; null if there is one class, and for project()
     const double* D;              // (n_classes, stride) D[c, k]: weight of rank k for documents of class c
     std::size_t n_classes, stride;
 
@@ -43,8 +43,9 @@ struct TreeLoss {
     const double* widths;  // (n_widths,) widths of the Laplace kernel
     std::size_t n_widths;
     double blend;
-    double noise;        // standard deviation of the noise that is added to every score; 0 for none
-    std::uint64_t seed;  // of the noise, which also depends on the query's index and on all of its scores
+    double noise;  // standard deviation of the noise that is added to every score; 0 for none
+    // seed of the noise; the noise also depends on the query's index and on all scores of the query
+    std::uint64_t seed;
 };
 
 // per_query (Q,): as in expected_gain.

@@ -1,4 +1,5 @@
-// The choice of the instruction set whose kernels are used, and of the method by which they multiply by a matrix.
+// The choice of the instruction set whose kernels are used, and of the method by which the kernels multiply a vector by
+// the matrix A.
 #pragma once
 
 #include <string>
@@ -9,13 +10,16 @@
 namespace sinkprop {
 
 const Kernels& kernels_in_use();
-std::vector<std::string> instruction_sets();        // names of those that this processor supports, the most basic first
-std::string instruction_set();                      // name of the one in use
-bool use_instruction_set(const std::string& name);  // returns false if this processor does not support it
+// Names of the instruction sets that this processor supports, the most basic first
+std::vector<std::string> instruction_sets();
+// Name of the instruction set in use
+std::string instruction_set();
+// Makes all later calls use the named instruction set. Returns false if this processor does not support it.
+bool use_instruction_set(const std::string& name);
 
 Method method_in_use();
-// For tests and benchmarks: makes all later calls use this method for queries that it can handle. Returns false if the
-// name is unknown.
+// For tests and benchmarks: makes all later calls multiply by A with the named method, for the queries that this method
+// can handle. Returns false if the name is unknown.
 bool use_method(const std::string& name);
 
 }  // namespace sinkprop

@@ -19,8 +19,9 @@ class Ideal {
 
     // Ideal gain of n documents, whose gains may have any order
     double operator()(const double* gains, std::size_t n) const {
-        // Usually there are few distinct gains. Then the documents of each gain are counted, and the discounts of their
-        // ranks are one difference of cumulative sums. More than `most` distinct gains are sorted instead.
+        // Usually there are few distinct gains. Then the documents with each gain are counted, and the sum of the
+        // discounts of their ranks is a difference of two cumulative sums. If there are more than `most` distinct
+        // gains, they are sorted instead.
         constexpr std::size_t most = 32, slots = 4 * most;
         double values[most];
         std::size_t counts[most], distinct = 0;

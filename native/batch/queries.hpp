@@ -16,14 +16,15 @@ namespace sinkprop {
 struct Workspace {
     Buffer index, scores, gains, scratch, sorting, ties;
     std::vector<std::size_t> present;
-    std::vector<std::int32_t> classes, local;  // local: index in `present` of each class of the batch, -1 if absent
+    // local[c], while `arrange` runs: index of class c in `present`, or -1 if no document with class c was found yet
+    std::vector<std::int32_t> classes, local;
     void shrink() {
         for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &ties}) b->shrink();
     }
 };
 
-// Each thread keeps its buffers between calls, unless they are very large: fresh pages from the system cost as much as
-// a third of an evaluation.
+// Returns the buffers of the calling thread. A thread keeps its buffers between calls, unless they are very large:
+// getting fresh pages from the system takes up to a third of the time of an evaluation.
 inline Workspace& workspace() {
     static thread_local Workspace w;
     return w;
@@ -68,8 +69,8 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
             prefetch(batch.gains, rows, i + 16, n);
             gains[i] = batch.exponential ? exponential_gain(batch.gains[rows[i]]) : batch.gains[rows[i]];
         }
-    // If the weights of the ranks depend on a document's class, the kernels compute one matrix product per class that
-    // occurs in the query. A projection needs all classes.
+    // If the weights of the ranks depend on a document's class, the kernels compute one matrix product per class.
+    // `present` lists the classes that occur in the query or, if `batch.classes` is null as for project(), all classes.
     w.present.clear();
     if (batch.classes && batch.n_classes > 1) {
         w.local.resize(batch.n_classes, -1);
@@ -89,8 +90,8 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
     return {n, scores, rows, gains, 1, w.classes.data(), batch.D, w.present.data(), w.present.size(), batch.stride};
 }
 
-// Calls work(q, query, workspace) for every query q of the batch. noise_of(q)(i) is added to the score of its i-th
-// document.
+// Calls work(q, query, workspace) for every query q of the batch. noise_of(q)(i) is added to the score of the i-th
+// document of query q.
 template <class NoiseOf, class Work>
 void each_arranged(const Batch& batch, const Settings& settings, int n_threads, NoiseOf&& noise_of, Work&& work) {
     const bool cubic = settings.relaxation == Relaxation::rank_binomial;

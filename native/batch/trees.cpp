@@ -1,4 +1,5 @@
-// The derivatives that boosted trees are grown on: noise in the scores, tied documents, curvatures.
+// The derivatives that boosted trees are grown on. Noise is added to the scores, the derivatives of tied documents are
+// averaged over the orders of these documents, and curvatures take the place of second derivatives.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -26,7 +27,8 @@ class Noise {
         const std::size_t n = std::size_t(batch.offsets[q + 1] - batch.offsets[q]);
         for (std::size_t i = 0; i < n; ++i) {
             std::uint64_t bits;
-            const double score = batch.scores[batch.row(q, i)] + 0.0;  // turns -0 into 0: the bits are equal, too
+            // adding 0 turns -0 into 0, so that equal scores have equal bits
+            const double score = batch.scores[batch.row(q, i)] + 0.0;
             std::memcpy(&bits, &score, sizeof bits);
             key_ = (key_ ^ bits) * 0x9E3779B97F4A7C15u;
             key_ ^= key_ >> 29;
@@ -52,7 +54,8 @@ class Noise {
     std::uint64_t key_ = 0;
 };
 
-// The n ties of a query, and derivatives of its expected gain:
+// The n ties of a query (a tie is the set of all documents with one score), and derivatives of the query's expected
+// gain with respect to the scores:
 //   total  (n,)            sum of the derivatives of a tie's documents
 //   own    (n_classes, n)  slope of a document's derivative as a function of the document's gain
 //   slope  (documents,)    derivative of each document
@@ -96,9 +99,9 @@ TieSpace find_ties(const Query& query, Workspace& w) {
     return {{m, C, scores, count, gains, D, spread}, total, own, slope};
 }
 
-// Computes `slope`, the derivative of each document, from `total` and `own` of its tie. If all documents have the same
-// gain, their derivatives are set to 0: no order is better than another, and the small derivatives that an incomplete
-// Sinkhorn normalization leaves are errors.
+// Computes `slope`, the derivative of each document, from `total` and `own` of its tie. If there is one class and all
+// documents have the same gain, their derivatives are set to 0: no order is better than another, and the small
+// derivatives that an incomplete Sinkhorn normalization leaves are errors.
 void distribute(const Query& query, const TieSpace& s) {
     const std::size_t m = s.ties.n, C = query.n_classes;
     const double* last = query.gains + query.n;

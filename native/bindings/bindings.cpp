@@ -240,7 +240,8 @@ void bind_dispatch(nb::module_& m) {
 
 NB_MODULE(_native, m) {
     m.doc() = "Native kernels of sinkprop";
-    sinkprop::instruction_set();  // makes the import fail, not a later call, if SINKPROP_ISA is invalid
+    // If the environment variable SINKPROP_ISA is invalid, this call makes the import fail, instead of a later call.
+    sinkprop::instruction_set();
     bind_labels_and_queries(m);
     bind_objectives(m);
     bind_baseline_losses(m);

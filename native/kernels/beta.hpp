@@ -30,7 +30,7 @@ inline double beta_parameter(double theta) {
 struct GaussRule {
     std::size_t nodes;
     double reach;       // largest width of a panel, in units of 1 / sqrt(1 + (a + b) u (1 - u))
-    double x[6], w[6];  // |x| of the nodes x <= 0 in (-1, 1), and their weights; the other nodes are symmetric
+    double x[6], w[6];  // the nodes x <= 0 in (-1, 1), as |x|, and their weights; the nodes x > 0 mirror them
 };
 constexpr GaussRule gauss_rules[] = {
     {2, 0.0062, {0.577350269189625765}, {1.0}},
@@ -52,7 +52,7 @@ constexpr GaussRule gauss_rules[] = {
       0.249147045813402785}},
 };
 constexpr int n_gauss_rules = sizeof gauss_rules / sizeof gauss_rules[0];
-constexpr double beta_cut = 40;  // below z = -40 the density is e^(a z) / B(a, b) to rounding
+constexpr double beta_cut = 40;  // below z = -40 the density equals e^(a z) / B(a, b) up to rounding
 
 // Writes node i of a rule for the interval (lower, lower + 2 half) of z to position `lane` of a group
 inline void put_node(double* group, std::size_t lane, const GaussRule& rule, std::size_t i, double lower, double half) {
@@ -64,11 +64,12 @@ inline void put_node(double* group, std::size_t lane, const GaussRule& rule, std
     group[16 + lane] = half * rule.w[at];
 }
 
-// Returns the number of groups of nodes for n >= 2 bins and a + b <= total. If `nodes` is not null, writes the groups
-// to it, and to n_groups how many groups there are for bin 0, for bins 0 .. 7, for bins 8 .. 15 and so on, in this
-// order. The groups for bin 0 cover z from its upper edge down to -40, and hold 8 nodes of that bin each. The other
-// groups hold one node of each of their 8 bins. Bins 0 and n - 1 have weight 0 there: bin n - 1 is computed as bin 0
-// with a and b exchanged. Unused positions of a group have weight 0, too.
+// Returns the number of groups of 8 nodes (see GaussRule) for n >= 2 bins and a + b <= total. If `nodes` is not null,
+// writes the groups to `nodes` and counts them in n_groups: n_groups[0] is the number of groups for bin 0 alone, and
+// n_groups[1 + i] the number of groups for bins 8 i .. 8 i + 7. A group for bin 0 alone holds 8 nodes of that bin;
+// these groups cover z from the bin's upper edge down to -40. Every other group holds one node of each of its 8 bins,
+// with weight 0 for bins 0 and n - 1: bin n - 1 is computed as bin 0 with a and b exchanged. Unused positions of a
+// group have weight 0, too.
 inline std::size_t beta_nodes(std::size_t n, double total, double* n_groups, double* nodes) {
     const double count = double(n);
     const auto bend = [&](double u) { return std::sqrt(1 + total * u * (1 - u)); };
@@ -90,7 +91,8 @@ inline std::size_t beta_nodes(std::size_t n, double total, double* n_groups, dou
         for (std::size_t k = first ? first : 1; k < first + 8 && k + 1 < n; ++k) {
             const double lower = double(k), upper = lower + 1;
             const double steepest = 2 * upper < count ? upper : 2 * lower > count ? lower : 0.5 * count;
-            // n / (k (n - k - 1)) is a little more than the width of bin k in z
+            // In z = logit(u), bin k is a little narrower than n / (k (n - k - 1)), where n is `count` and k is
+            // `lower`.
             const double width = count / (lower * (count - upper)) * bend(steepest / count);
             if (width > widest) widest = width;
         }
@@ -115,7 +117,7 @@ inline std::size_t beta_nodes(std::size_t n, double total, double* n_groups, dou
 
 struct BetaBins {
     const double *n_groups, *nodes;
-    const double* corners;  // ln u and ln(1 - u) at u = 8 i / n, where every 8 bins end
+    const double* corners;  // elements 2 i, 2 i + 1: ln u, ln(1 - u) at u = 8 i / n, the lower edge of bin 8 i
     double threshold;       // bins where the density is below exp(threshold) times its maximum are left out
 };
 

@@ -2,17 +2,18 @@
 // docs/linear-time.md 3.3
 //
 // The operator multiplies a vector x by the matrix A_ij = exp(-(y_i - y_j)^2 / (2 sigma^2)) of the sorted scores y, and
-// by its derivative (dA)_ij = unit * d(A_ij) / dy_i. The scores fall into cells of equal width 2 unit = 2 sqrt(2) sigma
-// h. Document i has the position a_i in its cell, from -1 at the upper end to 1 at the lower end. A product takes three
-// steps, with polynomials of P terms:
+// by its derivative (dA)_ij = unit * d(A_ij) / dy_i. The scores fall into cells of equal width
+// 2 unit = 2 sqrt(2) sigma h, with the constant h of cell_tables.hpp. Document i has the position a_i in its cell, from
+// -1 at the upper end to 1 at the lower end. A product takes three steps, with polynomials of P terms:
 //   moments      M_b[r] = sum_(j in b) x_j a_j^r                     of every cell b,
 //   expansions   L_c[s] = sum_b sum_r T_(c-b)[r, s] M_b[r]           of every cell c, from the cells b at most `reach`
 //                                                                    cells away, with the table T of cell_tables.hpp,
 //   products     (A x)_i = sum_s L_c[s] a_i^s,  (dA x)_i = -sum_s s L_c[s] a_i^(s-1)   for the documents i of cell c.
 // The expansions are stored, so that (dA) x can be computed later without another product.
 //
-// A product costs about 3 P / W vector multiply-adds per document, and (2 reach + 1) P^2 multiply-adds per cell. Sums
-// of exponentials (exponential_sums.hpp) need a dozen vector multiply-adds per document, and read 64 bytes of decays.
+// With vectors of W doubles, a product costs about 3 P / W vector multiply-adds per document, and (2 reach + 1) P^2
+// multiply-adds per cell. Sums of exponentials (exponential_sums.hpp) need a dozen vector multiply-adds per document,
+// and read 64 bytes of decay factors per document.
 #pragma once
 
 #include "cell_tables.hpp"
@@ -22,10 +23,10 @@ namespace sinkprop {
 namespace SINKPROP_ISA {
 
 struct Cell {
-    std::size_t first, count;     // index of its first document, and number of its documents
-    std::size_t begin, end;       // its slots, the positions in the padded vectors; `end` is a multiple of W
-    std::int64_t segment, index;  // its segment of the list, and its place there; different segments do not interact
-    double origin, center;        // a document with score y has the position a = (origin - y) / unit - center
+    std::size_t first, count;  // index of the cell's first document, and number of documents in the cell
+    std::size_t begin, end;  // the cell has elements begin .. end - 1 of the padded vectors, its slots; W divides `end`
+    std::int64_t segment, index;  // the cell's segment (see lay_out), and its position in the segment, in cells
+    double origin, center;  // a document with score y has the position a = (origin - y) / unit - center in its cell
 };
 
 template <int P>
@@ -35,8 +36,9 @@ struct GaussianCells {
 
     std::size_t n, size = 0, n_cells;
     double unit;  // half the width of a cell
-    // place (size,): the positions a of the documents; moments and expansions (n_cells, S): those of one product;
-    // memory (T + 1, n_cells, S): the expansions of T + 1 products
+    // place (size,): position a of each document in its cell. moments, expansions (n_cells, S): M_b and L_c of one
+    // product, with P terms padded to S. memory (T + 1, n_cells, S): the expansions of the T + 1 products that are
+    // remembered.
     double *mask, *place, *moments, *expansions, *memory;
     Cell* cells;
     const double* table;
@@ -58,8 +60,8 @@ struct GaussianCells {
     }
 
     // Returns the number of cells that the sorted scores y fall into, or `most` + 1 if there are more than `most`.
-    // Writes the cells to `cells` if that is not null. A segment is a run of documents without a gap of more than
-    // reach + 1 cells.
+    // Writes the cells to `cells` if that is not null. The list is cut into segments at every gap of more than
+    // reach + 1 cells between neighboring scores, so that documents of different segments do not interact.
     static std::size_t lay_out(const double* y, std::size_t n, double sigma, std::size_t most, Cell* cells) {
         const double unit = half_cell(sigma), gap = 2 * (reach + 1) * unit;
         std::size_t count = 0;
@@ -150,10 +152,11 @@ struct GaussianCells {
         if constexpr (low < P) add_moments<low, P - low>(x, a, count, M);
     }
 
-    // Writes the expansion of cell c, L_c[s] = sum_b sum_r T_(c-b)[r, s] M_b[r] over the cells b in [from, to), to L
+    // Writes the expansion L_c of cell c to L: L_c[s] = sum_b sum_r T_(c-b)[r, s] M_b[r] over the cells b in
+    // [from, to), with the moments M and the table T that are described at the top of this file
     SINKPROP_INLINE void interact(std::size_t c, std::size_t from, std::size_t to, double* L) const {
-        constexpr int registers = (P + W - 1) / W,
-                      sets = 4 * registers <= 12 ? 4 : 2;  // independent sums, to hide the latency of additions
+        // sets: number of independent sums, which hide the latency of additions
+        constexpr int registers = (P + W - 1) / W, sets = 4 * registers <= 12 ? 4 : 2;
         static_assert(P % sets == 0, "terms are taken in sets");
         Lanes acc[sets][registers];
         for (int k = 0; k < sets; ++k)
@@ -193,9 +196,10 @@ struct GaussianCells {
         for (std::size_t i = 0; i < n_cells * S; ++i) moments[i] = 0;
     }
 
-    // Calls lanes(i, mask, j) for every W slots i .. i + W - 1 of cell c. After each stretch of at
-    // most `stretch` slots, calls done(i, count) for its `count` slots from i on, while the values that `lanes` wrote
-    // for them are in the cache. j is the position of slot i in its stretch.
+    // Goes through the slots of cell c in stretches, which are runs of at most `stretch` slots. Calls lanes(i, mask, j)
+    // for every W slots i .. i + W - 1, where j is the position of slot i in its stretch. After each stretch, calls
+    // done(i, count), where i is the first slot of the stretch and `count` its length, while the values that `lanes`
+    // wrote are in the cache.
     static constexpr std::size_t stretch = 512;
     template <class F, class Done>
     SINKPROP_INLINE void each_lanes(std::size_t c, F&& lanes, Done&& done) const {
@@ -234,8 +238,8 @@ struct GaussianCells {
         }
     }
 
-    // The vector that will be multiplied by A next is not stored as a whole, since only its moments are needed:
-    // `written` holds one stretch of it.
+    // `finish` writes the vector that will be multiplied by A next. Only its moments are needed, so it is not stored as
+    // a whole: `written` holds one stretch of it (see each_lanes).
     template <class Finish>
     SINKPROP_INLINE void apply_rev(const double*, int t, const double* next, Finish&& finish) const {
         const double *remembered = memory + std::size_t(t) * n_cells * S, *L = expansions;

@@ -40,12 +40,12 @@ struct CellShape<16> {
 template <int P>
 constexpr int cell_stride = (P + 7) / 8 * 8;
 
-// Computes the coefficients T_d[r, s] for d = -reach .. reach, as an array (2 reach + 1, P, stride)
+// Computes the coefficients T_d[r, s] for d = -reach .. reach, as an array (2 reach + 1, P, cell_stride)
 template <int P>
 inline std::vector<double> make_cell_table() {
     constexpr int S = cell_stride<P>, reach = CellShape<P>::reach;
     constexpr double h = CellShape<P>::h;
-    // lagrange[s][a]: coefficient of x^s in the polynomial that is 1 at point a and 0 at the others
+    // lagrange[s][a]: coefficient of x^s in the polynomial that is 1 at point[a] and 0 at the other points
     double point[P], lagrange[P][P] = {};
     for (int a = 0; a < P; ++a) point[a] = std::cos(std::acos(-1.0) * (2 * a + 1) / (2 * P));
     double chebyshev[P][P] = {};
@@ -60,7 +60,8 @@ inline std::vector<double> make_cell_table() {
         }
     std::vector<double> table((2 * reach + 1) * P * S, 0.0);
     for (int d = -reach; d <= reach; ++d) {
-        double half[P][P];  // half[s][b]: coefficient of a^s if the second document is at point b
+        // half[s][b]: coefficient of a^s in the kernel, if the second document is at position point[b]
+        double half[P][P];
         for (int s = 0; s < P; ++s)
             for (int b = 0; b < P; ++b) {
                 half[s][b] = 0;
@@ -73,8 +74,8 @@ inline std::vector<double> make_cell_table() {
             for (int s = 0; s < P; ++s) {
                 double t = 0;
                 for (int b = 0; b < P; ++b) t += lagrange[r][b] * half[s][b];
-                // within a cell the kernel is the same if both positions change their signs, so terms of odd degree
-                // are rounding errors
+                // within a cell the kernel is the same if both positions change their signs, so terms of odd degree are
+                // rounding errors and are replaced by 0
                 table[((d + reach) * P + r) * S + s] = d == 0 && (r + s) % 2 ? 0 : t;
             }
     }

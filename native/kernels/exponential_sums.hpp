@@ -13,10 +13,10 @@ namespace SINKPROP_ISA {
 
 constexpr double sqrt2 = 1.41421356237309504880;
 
-// Base class that gives an operator the interface described in scaling.hpp. The operator must offer both(x, finish),
-// which calls finish(i, k, dk) with the lanes of k = A x and dk = (dA) x. The products (dA) x that must be remembered
-// are stored. The i-th document is element i of the vectors, unless the operator overrides each_document and
-// each_padding.
+// Base class that implements the functions that scaling.hpp requires of an operator. The derived operator must offer
+// both(x, finish), which calls finish(i, k, dk) with elements i .. i + W - 1 of k = A x and of dk = (dA) x, for every
+// multiple i of W. The products (dA) x that `apply` must remember are stored in `memory`. The i-th document is element
+// i of the vectors, unless the operator overrides each_document and each_padding.
 template <class Operator>
 struct Remembering {
     double* memory = nullptr;  // (T + 1, size): row t is the vector remembered under the number t
@@ -67,8 +67,8 @@ struct Remembering {
 // by the weights w_m, which halves the number of these multiplications.
 template <int P>
 struct GaussianSums : Remembering<GaussianSums<P>> {
-    static constexpr int lanes = P < W ? P : W;  // lanes of a register: one per conjugate pair, at most W
-    static constexpr int registers = P / lanes;  // registers for the real parts of the P states of a sweep
+    static constexpr int lanes = P < W ? P : W;  // number of lanes per register: one per conjugate pair, at most W
+    static constexpr int registers = P / lanes;  // number of registers for the real parts of the P states of a sweep
     using V = Vec<lanes>;
     using Coefficients = GaussCoefficients<P>;
 
@@ -91,7 +91,7 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         mask = space + (std::size_t(T) + 1) * size;
         products = mask + size;         // (2, size): A x and (dA) x
         states = products + 2 * size;   // (size, 2 P): at each document, the states of the sweep that reached it first
-        decay = states + 2 * P * size;  // (size + 1, 2 P): e_i of every m, real parts first
+        decay = states + 2 * P * size;  // (size + 1, 2 P): e_i for m = 1 .. P; P real parts, then P imaginary parts
         for (std::size_t i = 0; i < size; ++i) mask[i] = i < n ? 1 : 0;
         for (int c = 0; c < 2 * P; ++c) {
             decay[c] = decay[2 * P * size + c] = 0;
@@ -225,7 +225,7 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
 // from below, times the decay.
 struct LaplaceSums : Remembering<LaplaceSums> {
     static constexpr int stretches = W < 4 ? 8 : 2 * W;
-    static constexpr int registers = stretches / W;  // registers for one document of every stretch
+    static constexpr int registers = stretches / W;  // number of registers that hold one element per stretch
 
     std::size_t n, rows, size;
     double unit;
@@ -238,9 +238,11 @@ struct LaplaceSums : Remembering<LaplaceSums> {
         : n(n_), rows(padded(n_) / stretches), size(padded(n_)), unit(tau) {
         memory = space;
         mask = space + (std::size_t(T) + 1) * size;
-        to_end = mask + size;  // (rows, stretches): kernel of a document and the last document of its stretch
+        to_end = mask + size;  // (rows, stretches): kernel between each document and the last document of its stretch
         g = to_end + size;
-        e = g + size;  // (rows + 1, stretches): e_i; the last row has that of the first document of the next stretch
+        // e (rows + 1, stretches): decay factors e_i; the last row repeats the factor of the next stretch's first
+        // document
+        e = g + size;
         for (std::size_t c = 0; c < stretches; ++c)
             for (std::size_t r = 0; r < rows; ++r) {
                 const std::size_t i = c * rows + r;
@@ -286,8 +288,10 @@ struct LaplaceSums : Remembering<LaplaceSums> {
                 state[l].store(up + j);
             }
         }
-        // from_above and from_below: states that enter each stretch. first and last: states with which the upward and
-        // the downward sweep, started with a zero state, leave it.
+        // from_above[c] is the state with which the downward sweep enters stretch c. from_below[c] is the state with
+        // which the upward sweep enters it, already multiplied by the decay factor up to its last document. last[c] and
+        // first[c] are the states with which the downward and the upward sweep, respectively, would leave stretch c if
+        // they entered it with a zero state.
         double from_above[stretches], from_below[stretches], first[stretches], last[stretches];
         for (int l = 0; l < registers; ++l) {
             state[l].store(first + l * W);

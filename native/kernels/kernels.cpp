@@ -22,13 +22,16 @@ constexpr int fast_pairs = 4, exact_pairs = 8, fast_terms = 12, exact_terms = 16
 
 // Limits by which the operator for a query with the Gaussian kernel is chosen: the fastest one
 // (benchmarks/crossover.py) that is accurate enough. Sums of exponentials have the same small error at every distance
-// of two scores. In a short or sparse list, whose gradients may be nearly 0, this error would be visible. There, the
-// entries of the matrix are stored: all of them, or a band along the diagonal.
+// of two scores. In a short or sparse list, whose gradients may be nearly 0, this error would be visible. For such a
+// list, the entries of the matrix are stored: all of them, or a band along the diagonal.
 struct Limits {
-    std::size_t direct;           // number of documents up to which storing the matrix is preferred to cells
-    std::size_t direct_at_worst;  // number up to which the matrix is stored if neither cells nor a band can be used
-    std::size_t band;             // widest band for more than `direct_at_worst` documents
-    std::size_t fine;             // documents per cell from which smaller cells with fewer terms are faster; 0: never
+    std::size_t direct;  // number of documents up to which storing the matrix is preferred to cells
+    // number of documents up to which the matrix is stored if neither cells nor a band can be used
+    std::size_t direct_at_worst;
+    std::size_t band;  // widest band for more than `direct_at_worst` documents
+    // number of documents per cell from which smaller cells with fewer terms (fine_terms) are faster; 0 if they never
+    // are
+    std::size_t fine;
     std::size_t band_for(std::size_t n) const { return n <= direct ? n / 8 : n <= direct_at_worst ? n / 4 : band; }
 };
 constexpr Limits fast_limits = {24, 48, 12, 200}, exact_limits = {32, 64, 24, 0};
@@ -38,8 +41,9 @@ constexpr std::size_t larger(std::size_t a, std::size_t b) {
     return a > b ? a : b;
 }
 
-// Returns the expected gain of a query with the operator A, and writes its gradient. `space` receives copies of the
-// gain's arrays, in the operator's order, and then serves as scratch of the products.
+// Returns the expected gain of a query, computed with the operator A, and writes `factor` times its gradient to the
+// query's rows of `gradient`. `space` is scratch: it holds copies of the gains, discounts and classes, padded and
+// ordered like the operator's vectors, and the vectors of the computation.
 template <class Operator>
 double smoothed_gain(const Operator& A, const Query& query, const Settings& s, double factor, double* space,
                      double* gradient) {
@@ -80,8 +84,8 @@ void smoothed_project(const Operator& A, const Query& query, const Settings& s, 
     }
 }
 
-// Number of doubles that smoothed_gain needs besides the operator's own, for vectors of length N: the scratch of the
-// products and the gain's arrays
+// Number of doubles that smoothed_gain needs in `space`, for vectors of length N and T half iterations. The arrays of
+// the operator are not included.
 constexpr std::size_t use_scratch(std::size_t N, int T, std::size_t n_classes) {
     return expected_gain_scratch(N, T, n_classes) + (n_classes + (n_classes > 1 ? 3 : 2)) * N;
 }
@@ -140,7 +144,8 @@ auto with_gaussian(const Query& query, const Settings& s, const Plan& plan, doub
     return use(A, space + A.scratch(n, T));
 }
 
-// Makes the operator A of the plan at the beginning of `space`, and calls use(A, space after the operator).
+// Makes the operator A that the plan names, with its arrays at the beginning of `space`. Then calls use(A, rest), where
+// `rest` points to the first double after these arrays, and returns the result.
 template <class Use>
 auto with_operator(const Query& query, const Settings& s, const Plan& plan, double* space, Use&& use) {
     const std::size_t n = query.n;
@@ -219,8 +224,8 @@ void project_query(const Query& query, const Settings& s, const Plan& p, double*
     with_operator(query, s, p, space, [&](const auto& A, double* rest) { smoothed_project(A, query, s, rest, out); });
 }
 
-// Number of doubles that tied_gain_by needs: those of the operator, the gain's arrays, the slopes and the scratch of
-// the products
+// Number of doubles that tied_gain_by needs in `space`: the arrays of the operator, the gains and discounts of each
+// class, the derivatives of the ties, and the scratch of expected_gain
 template <class Sums>
 std::size_t tied_scratch_of(const Ties& ties, const Settings& s) {
     const std::size_t N = Sums::padded(ties.n), C = ties.n_classes;

@@ -14,12 +14,13 @@ enum class Method : int { automatic, direct, banded, cells, sums, fine_cells, de
 
 struct Settings {
     Relaxation relaxation;
-    double sigma;    // width of the smoothed indicator, or of the rank-binomial distribution's noise
+    double sigma;    // width of the smoothed indicator, or standard deviation of the rank-binomial distribution's noise
     bool exact;      // whether sums with the Gaussian kernel use the accurate setting instead of the fast one
     int half_steps;  // T = 2 n_iter, the number of half iterations of the Sinkhorn normalization
     double epsilon;  // added to every entry of the matrix A that is normalized
-    Method method;   // automatic, or the method to use for queries that it can handle
-    // Tables of cell_tables.hpp: the one for this setting, and one with eight terms for long lists in the fast setting
+    Method method;   // `automatic`, or the method that is used for every query that it can handle
+    // Tables of cell_tables.hpp. cells: the table of the accurate or the fast setting, as `exact` says. fine_cells: a
+    // table with eight terms, which the fast setting uses for long lists.
     const double *cells, *fine_cells;
     bool smoothed() const { return relaxation <= Relaxation::laplace; }
     bool partitioned() const { return !smoothed() && relaxation <= Relaxation::beta; }
@@ -31,10 +32,10 @@ struct Settings {
 struct Query {
     std::size_t n;
     const double* scores;     // (n,) in decreasing order, or (n, 2) for a partitioned measure
-    const std::size_t* rows;  // (n,)
-    const double* gains;      // (n,) gains, which are still to be divided by `ideal`
+    const std::size_t* rows;  // (n,) row of each document in the caller's arrays
+    const double* gains;      // (n,) gain of each document, not yet divided by `ideal`
     double ideal;
-    const std::int32_t* classes;  // (n,) index of each document's class in `present`; read only if there are several
+    const std::int32_t* classes;  // (n,) index of each document's class in `present`; read only if n_classes > 1
     const double* D;              // (all classes, stride) D[c, k]: weight of rank k for documents of class c
     const std::size_t* present;   // (n_classes,) the classes that occur in the query, as rows of D
     std::size_t n_classes, stride;
@@ -45,17 +46,17 @@ struct Query {
 // (ties.hpp).
 struct Ties {
     std::size_t n, n_classes;
-    const double *scores, *count;  // (n,) score, and number of documents
+    const double *scores, *count;  // (n,) score of each tie, and number of its documents
     const double* gains;   // (n_classes, n) sum of the gains of the tie's documents of a class, divided by count
     const double* D;       // (n_classes, n) mean discount of the tie's ranks
     const double* spread;  // (n_classes, n) mean of D[upper rank] - D[lower rank] over all pairs of the tie's ranks
 };
 
-// The method by which a query is computed, and its memory
+// The method that is used for a query, and the size of the scratch memory that the method needs
 struct Plan {
     Method method;
     std::size_t extent;   // width of the band for `banded`, number of cells for `cells` and `fine_cells`
-    std::size_t scratch;  // size of the scratch memory, in doubles
+    std::size_t scratch;  // number of doubles of scratch memory
 };
 
 // One query for a loss over pairs of documents, in decreasing order of their labels. The scores and weights of the n
@@ -63,7 +64,7 @@ struct Plan {
 struct PairQuery {
     static constexpr std::size_t slack = 8;
     std::size_t n;
-    const double *scores, *weight;  // (n + slack)
+    const double *scores, *weight;  // (n + slack,)
     const std::int64_t* lower;      // (n,) index of the first document with a lower label; n if there is none
 };
 
@@ -89,7 +90,8 @@ struct Kernels {
                       double* gradient);
     double (*pairwise_loss)(const PairQuery&);
     void (*pairwise_derivatives)(const PairQuery&, double* scratch, double* gradient, double* hessian);
-    // The functions of row_sums.hpp: products with rows of features, and sums that are held in integer words
+    // The members from here on are the functions of row_sums.hpp: products of rows of features with weights, and sums
+    // that are held in integer words
     void (*row_scores)(const double* X, std::size_t n, std::size_t d, const double* V, std::size_t k, double* out);
     void (*row_scores_single)(const float* X, std::size_t n, std::size_t d, const double* V, std::size_t k,
                               double* out);

@@ -47,7 +47,8 @@ SINKPROP_INLINE void sweep(std::size_t n, Body&& body) {
     if (i < n) body(i, n - i);
 }
 
-// Length of a scratch array for n elements: whole vectors, so that only the caller's arrays need a check at their end
+// Length of a scratch array for n elements. It is a multiple of W, so that loops over whole vectors stay within scratch
+// arrays, and only the caller's arrays need a check at their end.
 constexpr std::size_t padded(std::size_t n) {
     return (n + 7) / 8 * 8;
 }
@@ -113,7 +114,8 @@ struct Exponentials {
         ratio = std::exp(second - most);
         whole = 1 + ratio * rest;
     }
-    // The sum of all exponentials but one that is not the largest and has u_j = u, in units of e^most
+    // The sum of all exponentials but one, in units of e^most. The one that is left out has u_j = u, and must not be
+    // the largest.
     SINKPROP_INLINE Lanes without(Lanes u) const { return Lanes::all(whole) - Lanes::all(ratio) * u; }
     double without(double u) const { return whole - ratio * u; }
 };
@@ -152,7 +154,8 @@ double top_one(const double* z, const double* y, std::size_t n, double scale, do
 }
 
 // Returns L_2 of n >= 3 documents, and writes `scale` times its gradient to g, or adds it if `adds`. `scratch` has
-// 4 padded(n) doubles. `first` and `wanted` are the documents with the largest score of the model and of the target.
+// 4 padded(n) doubles. `first` and `wanted` are the documents with the largest score of the model and of the target,
+// respectively.
 template <bool adds>
 double top_two(const double* z, const double* y, std::size_t n, double scale, double* scratch,
                double* SINKPROP_RESTRICT g) {
@@ -160,15 +163,17 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     double *u = scratch, *t = u + stride, *a = t + stride, *b = a + stride;
     const Exponentials model(z, n, u), target(y, n, t);
     const std::size_t first = model.top, wanted = target.top;
-    const double share = target.ratio / target.whole;  // P_j = share * t_j, except for `wanted`
+    // P_j = share * t_j for every document j but `wanted`; t_j is the exponential of the target's score in units of the
+    // second largest (see Exponentials)
+    const double share = target.ratio / target.whole;
     const double P_wanted = 1 / target.whole, P_first = first == wanted ? P_wanted : share * t[first];
     const bool apart = first != wanted;
 
-    // After a first draw of document j, the exponentials of the others are divided by their sum without j. The factors
-    // are a_j = P_j / (model's sum without j) and b_j = P_j / (target's sum without j). The sweep uses u = 0 for
-    // `first` and t = 0, so that P_j = 0, for `wanted`; the code after it corrects the sums. a of `first` and b of
-    // `wanted` are 0: the sums without these two documents have the second largest exponential as unit, and are used
-    // for N_shared and M_shared below.
+    // After a first draw of document j, the probabilities of the second draw are the exponentials of the other
+    // documents divided by their sum. a_j = P_j / (sum of the model's exponentials without j) and b_j = P_j / (sum of
+    // the target's exponentials without j). In the sweep, u is 0 for `first`, and t and therefore P_j are 0 for
+    // `wanted`; the code after the sweep corrects the sums. a of `first` and b of `wanted` are 0, because the sums
+    // without these documents are in units of the second largest exponential; N_shared and M_shared below replace them.
     Lanes lanes_a = Lanes::all(0), lanes_b = Lanes::all(0), logs = Lanes::all(0), others = Lanes::all(0);
     const Lanes by_share = Lanes::all(share), odds = Lanes::all(model.ratio / model.whole);
     sweep(n, [&](std::size_t i, std::size_t) SINKPROP_LAMBDA {
@@ -194,14 +199,16 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     a[first] = 0;
     const double b_first = apart ? b[first] : 0;
 
-    // The logarithm of the model's sum for the first draw, and sum_j P_j log(model's sum without j) for the second
-    // draw; without `first` that sum is `rest`
+    // The value begins with the logarithm of the sum of the model's exponentials, for the first draw, and with
+    // sum_j P_j log(that sum without j), for the second draw. Without `first`, the sum is `rest`.
     double value = std::log(model.whole);
     value += sum_others * std::log(model.whole) - sum_logs + P_first * std::log(model.rest);
 
-    // The probabilities that document i is drawn second, after a first draw from the target: M_i if the second draw is
-    // from the target, too, and N_i if it is from the model. The loss has the distances of the model's scores from the
-    // largest score or, after a first draw of `first`, from the second largest score.
+    // M_i and N_i are the probabilities that document i is drawn second, after a first draw from the target: M_i if the
+    // second draw is from the target, too, and N_i if it is from the model. M_shared and N_shared are their terms, up
+    // to the exponential of document i, for a first draw of `wanted` and of `first`, respectively. The value also has
+    // the distances of the model's scores from the largest score or, after a first draw of `first`, from the second
+    // largest score.
     const double M_shared = P_wanted / target.rest, N_shared = P_first / model.rest;
     const Lanes z_most = Lanes::all(model.most), z_second = Lanes::all(model.second);
     const Lanes all_a = Lanes::all(sum_a), all_b = Lanes::all(sum_b), b_rest = Lanes::all(sum_b - b_first);
@@ -219,7 +226,8 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
         after = after + distance(z_second, score) * ti;
     });
     value += sum(away);
-    // adds the terms of `first` and `wanted` that the sweep left out by using u = 0 and t = 0 for them
+    // The sweep left out the terms of `first` and `wanted`, because it used u = 0 and t = 0, respectively, for them.
+    // They are added here.
     g[first] += scale * (1 / model.whole + sum_a);
     g[wanted] -= scale * (P_wanted + sum_b);
     if (apart) {
@@ -234,8 +242,8 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
 }
 
 // Returns L_k, and adds `scale` times its gradient to g, by recursion: for each document that may be drawn first, it
-// calls itself for the others. It exchanges elements of z, y and g, and restores their order. `scratch` has 4 padded(n)
-// doubles, and `levels` has (k - 2) n.
+// calls itself for the others. It exchanges elements of z, y and g, and restores their order before it returns.
+// `scratch` has 4 padded(n) doubles, and `levels` has (k - 2) n doubles.
 inline double top_k(double* z, double* y, std::size_t n, int k, double scale, double* scratch, double* levels,
                     double* g) {
     if (n < 2) return 0;

@@ -9,7 +9,8 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-// k = exp(-z^2 / 2), the Gaussian kernel for z = (y_i - y_j) / sigma, and dk = -z k, sigma times its derivative by y_i
+// k = exp(-z^2 / 2), the Gaussian kernel for z = (y_i - y_j) / sigma, and dk = -z k, sigma times the derivative of k
+// with respect to y_i
 SINKPROP_INLINE void gaussian_entry(Lanes z, Lanes& k, Lanes& dk) {
     // Beyond 1000 widths the kernel is 0 in double precision; the limit keeps the square finite.
     const Lanes far = Lanes::all(1e3), t = maximum(minimum(z, far), -far);
@@ -51,7 +52,8 @@ struct DirectSums : Remembering<DirectSums> {
                 if (gaussian) {
                     gaussian_entry(z, k, dk);
                 } else {
-                    // a document before j in the order counts as above j even if their scores are equal
+                    // The sign of the Laplace kernel's derivative follows the order of the documents: a document before
+                    // j counts as above j even if their scores are equal.
                     double sign[W];
                     for (std::size_t l = 0; l < W; ++l) sign[l] = i + l < j ? -1 : i + l > j ? 1 : 0;
                     k = exp(-absolute(z));
@@ -69,7 +71,7 @@ struct DirectSums : Remembering<DirectSums> {
 
     template <class Finish>
     SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
-        constexpr std::size_t registers = 8 / W;  // for 8 rows at a time, which are one cache line of a column
+        constexpr std::size_t registers = 8 / W;  // number of registers for 8 elements of a column, one cache line
         const std::size_t step = stride(n);
         for (std::size_t i = 0; i < size; i += 8) {
             Lanes k[registers], d[registers];
@@ -99,14 +101,14 @@ struct BandedSums : Remembering<BandedSums> {
     double *mask, *K, *dK, *copy;
 
     static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }
-    static constexpr std::size_t front = 64;  // zeros before and after each row; no band is wider
+    static constexpr std::size_t front = 64;  // number of zeros before and after each row, and width of the widest band
     static constexpr std::size_t row(std::size_t n) { return padded(n) + 2 * front; }
     static constexpr std::size_t scratch(std::size_t n, int T, std::size_t band) {
         return padded(n) * (2 + std::size_t(T)) + (2 * band + 1) * row(n);
     }
 
-    // The smallest band that has all entries of documents less than cut * sigma apart, or `most` + 1 if it would be
-    // wider than `most`
+    // Returns the width of the smallest band that has the entries of all pairs of documents less than cut * sigma
+    // apart, or `most` + 1 if this band is wider than `most`
     static std::size_t needed(const double* y, std::size_t n, double sigma, std::size_t most) {
         std::size_t band = 0;
         for (std::size_t i = 0; i + band < n; ++i)

@@ -41,10 +41,12 @@ struct FromScores {
     }
 };
 
-// Adds the first derivatives of the loss to g and the second derivatives to h, both (n + slack) and still to be
-// multiplied by the document's own weight: for each document, the sums over its pairs of the other document's weight
-// times p, with the sign of the derivative, and times p (1 - p). `at` has the argument of Probability for each
-// document.
+// Adds the first derivatives of the loss to g and the second derivatives to h, both without the factor of the
+// document's own weight. g and h have n + slack elements. The first derivative of a document is the sum, over its
+// pairs, of the other document's weight times p, with a minus sign if the other document has the lower label. The
+// second derivative is the sum, over its pairs, of the other document's weight times p (1 - p). at[i] is the number
+// from which Probability computes p: document i's score for FromScores, and its exponential, up to a common factor, for
+// FromPowers.
 template <class Probability>
 SINKPROP_INLINE void add_pairs(const PairQuery& query, const double* at, double* SINKPROP_RESTRICT g,
                                double* SINKPROP_RESTRICT h) {
@@ -92,7 +94,7 @@ inline void pairwise_derivatives(const PairQuery& query, double* scratch, double
         most = query.scores[i] > most ? query.scores[i] : most;
     }
     for (std::size_t i = 0; i < padded; ++i) gradient[i] = hessian[i] = 0;
-    if (most - least <= 600) {  // then p, which is at least about exp(-600), is not denormal
+    if (most - least <= 600) {  // then every p is at least about exp(-600), so that none is denormal
         const Lanes middle = Lanes::all(least + (most - least) / 2);
         for (std::size_t i = 0; i < n; i += W) exp(Lanes::load(query.scores + i) - middle).store(scratch + i);
         for (std::size_t i = n; i < padded; ++i) scratch[i] = 1;

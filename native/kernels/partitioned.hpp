@@ -32,7 +32,8 @@ enum class Family { logit_logistic, probit, beta };
 constexpr double mu_limit = 1e30, log_scale_limit = 50;
 
 // Parameters of a logit-logistic or probit distribution. The edge between bins k and k + 1, for k = 0 .. n-2, is
-// e_k = logit((k+1)/n) or Phi^-1((k+1)/n). The standard distribution function at z_k = (e_k - mu) / s gives F there.
+// e_k = logit((k+1)/n) or Phi^-1((k+1)/n). At the edge, F is the standard distribution function of
+// z_k = (e_k - mu) / s.
 struct LocationScale {
     double mu = 0, inv_s = 1;
     LocationScale() = default;
@@ -64,7 +65,7 @@ inline void location_scale_row(const double* theta, const double* edges, std::si
         density.store(f + k);
     }
     h[7] = 0;
-    std::size_t below = 0, above = n - 1;  // finds the bin of mu, which is the number of edges below mu
+    std::size_t below = 0, above = n - 1;  // binary search for the bin of mu: its index is the number of edges below mu
     while (below < above) {
         const std::size_t middle = (below + above) / 2;
         if (edges[middle] < d.mu)
@@ -93,17 +94,24 @@ inline void location_scale_row(const double* theta, const double* edges, std::si
 
 // The arrays of one evaluation, in the caller's scratch. Epsilon is added to the entries of A, except in the padding.
 struct Partitioned {
-    std::size_t n, N, rows;  // number of documents; numbers of columns and of rows of A, padded by zeros
+    std::size_t n, N, rows;  // number of documents; number of columns and number of rows of A, both padded with zeros
     Family family;
-    double *A, *dA1, *dA2;  // (rows, N): A; densities at the edges or, for beta, dA / dlog a; for beta, dA / dlog b
-    double *q, *p;          // (T + 1, N), (T, N): scalings q_t, and adjoints p_t of the row or column sums 1 / q_(t+1)
-    double* x;              // (n_classes, N): v times the discounts of each class
-    double* sums;           // (N,): for each column of A, a weighted sum of its entries over all rows
-    double *z_bar, *u_bar;  // (rows,): adjoints of the products z_j = A_j . x, and of u
-    double* left;           // (T, 4): left factors of the terms t of A's adjoint, for four rows (see partitioned_rev)
-    double *edges, *h;  // (N + 8,): e_k and h_k of location_scale_row; for beta, `corners` and `n_groups` of BetaBins
-    double* nodes;      // groups of nodes of beta_nodes, for beta only
-    std::size_t used;   // number of doubles in these arrays, without the nodes
+    // A, dA1, dA2 (rows, N). For beta, dA1 is dA / dlog a and dA2 is dA / dlog b. For the other families, dA1 has the
+    // densities at the edges, and dA2 is not used.
+    double *A, *dA1, *dA2;
+    // q (T + 1, N): the scalings q_t. p (T, N): the adjoints p_t of the row or column sums w_t = 1 / q_(t+1).
+    double *q, *p;
+    double* x;     // (n_classes, N): v times the discounts of each class
+    double* sums;  // (N,): for each column of A, a weighted sum of its entries over all rows
+    // z_bar (rows,): adjoints of the products z_j = A_j . x of row j of A with x. u_bar (rows,): adjoint of u.
+    double *z_bar, *u_bar;
+    // (T, 4): elements of left_t, for t = 0 .. T - 1, that belong to four rows of A (see partitioned_rev)
+    double* left;
+    // edges, h (N + 8,): e_k and h_k of location_scale_row; for beta, `corners` and `n_groups` of BetaBins,
+    // respectively
+    double *edges, *h;
+    double* nodes;     // for beta only: the groups of nodes that beta_nodes writes
+    std::size_t used;  // number of doubles in these arrays, without the nodes
 
     Partitioned(std::size_t n_, int T_, std::size_t n_classes, Family family_, double* scratch)
         : n(n_), N(round_up(n_, 8)), rows(round_up(n_, 4)), family(family_), used(0) {
@@ -131,7 +139,7 @@ struct Partitioned {
     double* p_at(int t) const { return p + std::size_t(t) * N; }
 };
 
-// Size of the scratch in doubles. For partitioned_project, n_classes = 1 suffices.
+// Number of doubles of scratch that partitioned_gain needs. partitioned_project needs the number for n_classes = 1.
 inline std::size_t partitioned_scratch(std::size_t n, int T, std::size_t n_classes, Family family) {
     const std::size_t groups = family == Family::beta && n > 1 ? beta_nodes(n, 2 * beta_limit, nullptr, nullptr) : 0;
     return Partitioned(n, T, n_classes, family, nullptr).used + 24 * groups;
@@ -320,9 +328,10 @@ inline double partitioned_gain(const double* theta, std::size_t n, Family family
     for (std::size_t c = 0; c < n_classes; ++c)
         for (std::size_t k = 0; k < N; ++k) m.x[c * N + k] = k < n ? v[k] * D[c * stride + k] : 0;
 
-    // The value is sum_j g_j u_j z_j, where z_j = A_j . x_c is the product of row j of A with x of the document's
-    // class. The same pass over A computes u = 1 / (A v) and the adjoint p of A v, if that is the last half iteration,
-    // and sums = v * v_bar = sum_j A_j * (z_bar_j x_c + p_j v), which gives the adjoint of v.
+    // The value is sum_j g_j u_j z_j, where z_j = A_j . x_c, A_j is row j of A, and x_c is the row of m.x for the class
+    // c of document j. If the last half iteration is the one that updates u (`rows_last`), this loop also computes
+    // u = 1 / (A v), and p, the adjoint of A v; otherwise u is known and p is 0. The loop adds up
+    // sums = sum_j A_j * (z_bar_j x_c + p_j v), which equals v * v_bar, where v_bar is the adjoint of v.
     double value = 0;
     set_zero(m.sums, N);
     for (std::size_t j = 0; j < m.rows; j += 4) {
@@ -350,8 +359,8 @@ inline double partitioned_gain(const double* theta, std::size_t n, Family family
         }
     }
 
-    // The adjoint of w in q = 1 / w is w_bar = -q_bar q^2. For an odd T, q_(T-1) is u, whose adjoint q_bar also has the
-    // term u_bar of the gain.
+    // If q = 1 / w and q_bar is the adjoint of q, the adjoint of w is w_bar = -q_bar q^2. For an odd T, q_(T-1) is u,
+    // whose adjoint q_bar also has the term u_bar of the gain.
     const int last = T - (rows_last ? 2 : 1);
     if (T > 0)
         for (std::size_t k = 0; k < N; ++k) m.p_at(last)[k] = -m.sums[k] * v[k];

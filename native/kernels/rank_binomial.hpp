@@ -12,11 +12,11 @@
 // documents of the earlier steps beat it. For K ranks with a discount, a document takes O(n K) time and a query
 // O(n^2 K).
 //
-// Documents are in score order. Documents that are above or below j with near certainty are counted without a step.
-// Only a window of p is kept, outside of which p is negligible: p is log-concave, so it decreases on both sides of its
-// mode. Negligible means below 1e-40 for gains and gradients, in which no digit changes, and below 1e-299 if the
-// probabilities themselves are requested. All sums for p have positive terms, so p is accurate to the last digits even
-// if it is very small.
+// Documents are in score order. A document that is above or below j with near certainty does not take a step: it is
+// only counted. Only a window of p is kept, a range of r outside of which p is negligible: p is log-concave, so it
+// decreases on both sides of its mode. For gains and gradients, negligible means below 1e-40, which changes none of
+// their digits. If the probabilities themselves are requested, it means below 1e-299. All sums for p have positive
+// terms, so p is accurate to the last digits even if it is very small.
 #pragma once
 
 #include <cmath>
@@ -35,8 +35,8 @@ struct Cut {
 };
 constexpr Cut of_gains = {13.4, 1e-40}, of_probabilities = {37, 1e-299};
 
-// The part of a state p that is kept, in units of W ranks: units lo .. hi - 1. The units lo - 1 and hi are stored as
-// zeros, since a step reads beyond both ends.
+// The part of a state p that is kept. p is divided into units of W ranks, and units lo .. hi - 1 are kept. Units lo - 1
+// and hi are stored as zeros, since a step reads beyond both ends.
 struct Window {
     std::size_t lo, hi;
     bool empty() const { return lo == hi; }
@@ -44,19 +44,21 @@ struct Window {
 
 // The arrays of one query, in the caller's scratch.
 struct Workspace {
-    std::size_t n, N;             // number of documents, and the same rounded up to a multiple of 8
-    std::size_t units;            // number of units of W ranks up to the last rank with a discount
-    std::size_t stride;           // number of doubles that a state takes in memory
-    std::size_t length;           // steps per segment: all states of one segment are kept, and the first of each other
+    std::size_t n, N;    // number of documents, and the same rounded up to a multiple of 8
+    std::size_t units;   // number of units of W ranks that cover all ranks up to the last one with a discount
+    std::size_t stride;  // number of doubles that a state takes in memory
+    // number of steps per segment; memory holds all states of one segment, and only the first state of every other
+    // segment
+    std::size_t length;
     double* s;                    // (N,) half the scores
     double *pi, *rest, *density;  // (N,) pi_i, 1 - pi_i and the normal density phi, for the present document j
     double* dots;                 // (N, W) pi_i_bar as W partial sums, one per lane
     // l (stride,): the adjoint of the present state; slope (N,): the gradient, still to be divided by sqrt(2) sigma
     double *l, *slope;
-    // starts (segments + 1, stride): the first state of each segment, and the last state; states (length, stride): the
-    // states of one segment
+    // starts (segments + 1, stride): the first state of each segment, followed by the state after the last segment.
+    // states (length, stride): the states of one segment.
     double *starts, *states;
-    Window *start_windows, *windows;  // the windows of `starts` and of `states`
+    Window *start_windows, *windows;  // the windows of the states in `starts` and in `states`, respectively
     std::size_t used;                 // number of doubles in all arrays
 
     // `columns` is the number of ranks up to the last one with a discount
@@ -89,7 +91,8 @@ struct Workspace {
         start_windows = reinterpret_cast<Window*>(take(2 * (segments + 1)));
         windows = reinterpret_cast<Window*>(take(2 * length));
     }
-    static constexpr std::size_t kept = std::size_t(1) << 17;  // number of doubles that a second-level cache holds
+    // all states are stored if they have at most this many doubles, about as many as a second-level cache holds
+    static constexpr std::size_t kept = std::size_t(1) << 17;
 
     // The state before step t of segment g; for t = steps, the state after the segment
     double* state(std::size_t g, std::size_t t, std::size_t steps) const {
@@ -101,7 +104,8 @@ struct Workspace {
     }
 };
 
-// Documents first .. last - 1 may be above document j or below it; those before are surely above, those after below.
+// Documents first .. last - 1 may be above document j or below it. All documents before them are surely above j, and
+// all documents after them are surely below j.
 struct Contest {
     std::size_t first, last;
 };
@@ -132,8 +136,8 @@ SINKPROP_INLINE Window step(const double* p, Window w, double pi, double rest, s
     return w;
 }
 
-// Compares document j with the others: finds the documents c that are not certainly above or below j, and computes
-// `pi`, `rest` and `density` for them
+// Compares document j with the others: finds the range c of documents that are neither surely above j nor surely below
+// j, and computes `pi`, `rest` and `density` for them
 inline void compare(const Workspace& m, std::size_t j, double half_width, double surely, Contest& c) {
     const double sj = m.s[j];
     const auto z = [&](std::size_t i) SINKPROP_LAMBDA { return (m.s[i] - sj) / half_width; };
@@ -154,8 +158,8 @@ inline void compare(const Workspace& m, std::size_t j, double half_width, double
     m.density[j] = 0;
 }
 
-// Takes the steps of segment g, for the `steps` documents from `first` on. The segment's first state must be known.
-// Returns false if the window becomes empty.
+// Takes the steps of segment g: one step for each of the `steps` documents from `first` on. The segment's first state
+// must have been computed before. Returns false if the window becomes empty.
 SINKPROP_INLINE bool forward(const Workspace& m, std::size_t g, std::size_t first, std::size_t steps,
                              std::size_t units) {
     for (std::size_t t = 0; t < steps; ++t) {
@@ -183,7 +187,7 @@ SINKPROP_INLINE void forward_rev(const Workspace& m, std::size_t g, std::size_t 
             fma(up, change, here).store(l + b * W);
         };
         std::size_t b = w.lo;
-        for (; b + 4 <= w.hi; b += 4)  // independent sums, to hide the latency of additions
+        for (; b + 4 <= w.hi; b += 4)  // four independent sums hide the latency of additions
             for (std::size_t k = 0; k < 4; ++k) one(b + k, dot[k]);
         for (; b < w.hi; ++b) one(b, dot[0]);
         ((dot[0] + dot[1]) + (dot[2] + dot[3])).store(m.dots + (first + t) * W);
@@ -199,7 +203,7 @@ inline void start(const Workspace& m) {
 }
 
 inline void half_scores(const Workspace& m, const double* scores) {
-    // halves of the scores, because their differences cannot overflow
+    // The scores are halved, so that their differences cannot overflow.
     for (std::size_t i = 0; i < m.N; ++i) m.s[i] = 0.5 * scores[i < m.n ? i : m.n - 1];
 }
 
@@ -241,7 +245,8 @@ inline double gain(const Query& query, double sigma, double factor, double* scra
         const double* D = query.discount(query.n_classes > 1 ? std::size_t(query.classes[j]) : 0);
         compare(m, j, half_width(sigma), of_gains.surely, c);
         const std::size_t steps = c.last - c.first, end = last_column(D, c.last);
-        if (end <= c.first) continue;  // document j is surely below all ranks with a discount
+        // Document j surely has a rank after the last one with a discount, so it adds nothing to the gain.
+        if (end <= c.first) continue;
         const std::size_t units = round_up(end - c.first, W) / W;
 
         start(m);
@@ -285,7 +290,9 @@ inline void project(const Query& query, double sigma, double* scratch, double* o
     const std::size_t n = query.n, C = query.n_classes;
     const Workspace m(n, last_column(query), scratch);
     std::size_t *first = reinterpret_cast<std::size_t*>(scratch + m.used), *last = first + C;
-    for (std::size_t k = 0; k < C; ++k) {  // often the weights of a class are nonzero for a single rank
+    // Only ranks first[k] .. last[k] - 1, counted from 0, have a nonzero weight for class k. Often this is a single
+    // rank.
+    for (std::size_t k = 0; k < C; ++k) {
         const double* D = query.discount(k);
         last[k] = last_column(D, n);
         for (first[k] = 0; first[k] < last[k] && D[first[k]] == 0;) ++first[k];

@@ -13,8 +13,9 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-constexpr double word = 2147483648.0;                 // 2^31, the range of a word
-constexpr double rounder = 1.5 * 4503599627370496.0;  // adding it rounds a number of at most 51 bits to a whole number
+constexpr double word = 2147483648.0;  // 2^31, the range of a word
+// x + rounder - rounder is x rounded to a whole number, for |x| < 2^51
+constexpr double rounder = 1.5 * 4503599627370496.0;
 
 SINKPROP_INLINE std::int64_t bits(double x) {
     std::int64_t b;
@@ -67,8 +68,8 @@ SINKPROP_INLINE Lanes load_row(const float* p) {
 #endif
 }
 
-// Products of `rows` consecutive rows of d features with the weights v. The terms of each product are added in the same
-// order for any number of rows.
+// Computes the products of `rows` consecutive rows of features with the weights v; a row has d features. The terms of
+// each product are added in the same order for any number of rows.
 template <int rows, class Feature>
 SINKPROP_INLINE void dots(const Feature* x, const double* v, std::size_t d, double* out, std::size_t stride) {
     Lanes even[rows], odd[rows];
@@ -105,9 +106,10 @@ void row_scores(const Feature* X, std::size_t n, std::size_t d, const double* V,
     }
 }
 
-// Adds g' X, times scale (k, d), of each query to the sums that are held in words (3, k, d); see add_words. X (n, d)
-// are the features of the query's n documents, and g (n, k) their derivatives. Rows of X whose query has only zeros in
-// g are not read. `sums` (k, d) is scratch.
+// For each query, computes the product g' X over the query's rows, and adds it, times scale (k, d), to the sums that
+// are held in words (3, k, d). X (n, d) has the features of the n documents of all queries, and g (n, k) their
+// derivatives. Query q has the rows offsets[q] .. offsets[q + 1] - 1. Its rows of X are not read if its rows of g are
+// all 0. `sums` (k, d) is scratch. Returns false in the same case as add_words.
 template <class Feature>
 bool add_products(const Feature* X, std::size_t d, const double* g, std::size_t k, const std::int64_t* offsets,
                   std::size_t n_queries, const double* scale, double* SINKPROP_RESTRICT sums, std::int64_t* words) {

@@ -81,9 +81,11 @@ constexpr bool has_ties = false;
 // discount of rank k for class c. Often there is only one class. The arrays are in the operator's order, padded like
 // its vectors.
 struct GainView {
-    const double* g;  // (size,); for ties (n_classes, size), a class's sum of gains divided by the tie's count
-    const double* D;  // (n_classes, size); for ties, the mean discount of the tie's ranks
-    const std::int32_t* classes;  // (size,); read only if there are several classes, and not for ties
+    // (size,) gain of each document; for ties (n_classes, size), the sum of the gains of the tie's documents of a
+    // class, divided by the number of the tie's documents
+    const double* g;
+    const double* D;  // (n_classes, size) discount of each rank; for ties, the mean discount of the tie's ranks
+    const std::int32_t* classes;  // (size,) class of each document; read only if n_classes > 1, and not for ties
     std::size_t n_classes;
 };
 
@@ -122,8 +124,9 @@ struct Factors {
 
 // The vectors of one evaluation besides q, each (size,), in the caller's scratch
 struct Adjoints {
-    double *u_bar, *v_bar;     // adjoints of u and v in the gain, summed over classes
-    double *x, *z_bar;         // x = v * d for the discounts d of one class, and the adjoint of z = (A + epsilon) x
+    double *u_bar, *v_bar;  // the terms of the adjoints of u and v that come from the gain, summed over classes
+    // x = v * d, where d are the discounts of one class; z_bar: adjoint of z = (A + epsilon) x
+    double *x, *z_bar;
     double *p_next, *g_class;  // p_next: scratch of scale_rev; g_class: gains of one class, used if there are several
     explicit Adjoints(double* space, std::size_t N)
         : u_bar(space), v_bar(u_bar + N), x(v_bar + N), z_bar(x + N), p_next(z_bar + N), g_class(p_next + N) {}

@@ -37,7 +37,8 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-#if defined(SINKPROP_WIDTH)  // any width works on any instruction set, if slowly; tests use the widest one everywhere
+// SINKPROP_WIDTH replaces the width of the instruction set, for tests: any width works on any processor, if slowly.
+#if defined(SINKPROP_WIDTH)
 constexpr int native_width = SINKPROP_WIDTH;
 #elif defined(__AVX512F__)
 constexpr int native_width = 8;
@@ -53,7 +54,8 @@ template <int W>
 struct Raw {
     typedef double doubles __attribute__((vector_size(W * 8)));
     typedef std::int64_t ints __attribute__((vector_size(W * 8)));
-    // a vector in memory, at any address that a double may have (memcpy is sometimes compiled to scalar moves instead)
+    // a vector in memory, at any address that a double may have (memcpy is not used: it may be compiled to scalar
+    // moves)
     typedef double stored __attribute__((vector_size(W * 8), aligned(8), may_alias));
 };
 
@@ -148,8 +150,8 @@ struct Vec {
 
 #endif
 
-// a * b + c, as one fused operation where the instruction set has it (the compiler may contract expressions in these
-// files)
+// a * b + c. The compiler may make it one fused operation where the instruction set has one (-ffp-contract=fast in
+// CMakeLists.txt).
 template <int W>
 SINKPROP_INLINE Vec<W> fma(Vec<W> a, Vec<W> b, Vec<W> c) {
     return a * b + c;

@@ -24,7 +24,7 @@ namespace SINKPROP_ISA {
 // a document's derivative as a function of its gain, for documents of class c; spread[c] is described above.
 template <class Sums>
 struct TiedSums : Sums {
-    double *inverse, *own, *spread;  // (size,), (n_classes, size), (n_classes, size)
+    double *inverse, *own, *spread;  // inverse (size,), own (n_classes, size), spread (n_classes, size)
     int T;
 
     static constexpr std::size_t scratch(std::size_t n, int T, std::size_t n_classes) {

@@ -83,7 +83,9 @@ class Powers {
                 carry = std::uint32_t(x >> 32);
             }
         }
-        Number down{};  // floor(2^1023 / 5^-q); taking the floor after each division by 5 gives the same
+        // floor(2^1023 / 5^-q) for q < 0. It is divided by 5 once per q; taking the floor after each division gives the
+        // same.
+        Number down{};
         down[words - 1] = 0x80000000u;
         for (int q = -1; q >= least; --q) {
             std::uint64_t rest = 0;
@@ -104,7 +106,9 @@ class Powers {
     }
 
   private:
-    static constexpr std::size_t words = 32;  // of 32 bits; 2^1023 / 5^342 still has 229 bits
+    // Number of 32-bit words in a Number. The smallest number, 2^1023 / 5^342, still has 229 bits, of which 128 are
+    // needed.
+    static constexpr std::size_t words = 32;
     using Number = std::array<std::uint32_t, words>;
 
     void top(const Number& x, int q) {
@@ -131,8 +135,9 @@ double from_bits(std::uint64_t bits) {
     return x;
 }
 
-// The double nearest to w 10^q for w != 0, or NaN if the double is not a normal number or if 128 bits of 10^q do not
-// decide which double it is. D. Lemire, "Number parsing at a gigabyte per second", 2021.
+// The double nearest to w 10^q for w != 0, or infinity beyond the largest double. NaN if the double would be denormal
+// or 0, or if 128 bits of 10^q do not decide which double it is. D. Lemire, "Number parsing at a gigabyte per second",
+// 2021.
 double nearest(std::uint64_t w, std::int64_t q) {
     const double undecided = std::numeric_limits<double>::quiet_NaN();
     if (q > 308) return std::numeric_limits<double>::infinity();
@@ -163,7 +168,7 @@ double nearest(std::uint64_t w, std::int64_t q) {
     return from_bits(std::uint64_t(exponent) << 52 | (m & ((std::uint64_t(1) << 52) - 1)));
 }
 
-// The C library's conversion, which is exact. It uses the locale "C", in which the decimal point is always a point.
+// The C library's conversion, which is exact. It uses the locale "C", so that the decimal separator is always a point.
 double by_library(const char* begin, const char* end) {
     const std::string text(begin, end);
 #if defined(_MSC_VER)
@@ -218,7 +223,8 @@ const char* read_long_number(const char* const begin, double& value) {
         if (!is_digit(*p)) return nullptr;
         std::int64_t exponent = 0;
         for (; is_digit(*p); ++p)
-            if (exponent < std::int64_t(1) << 56) exponent = exponent * 10 + (*p - '0');  // no text is that long
+            // An exponent beyond 2^56 need not be exact: no text has enough digits to make up for it.
+            if (exponent < std::int64_t(1) << 56) exponent = exponent * 10 + (*p - '0');
         shift += negative ? -exponent : exponent;
     }
     if (w == 0) {
@@ -268,8 +274,8 @@ Decimal shortest(std::uint64_t c, int q, bool lower_is_closer) {
 }
 
 Decimal shortest(double x) {  // for x > 0
-    // At most one decimal of up to 15 digits reads as x. This trial finds those with up to 6 decimal places, such as
-    // people write.
+    // At most one decimal of up to 15 digits is read as x. This test finds it if it has at most 6 decimal places, as
+    // most numbers that people write.
     const double scaled = x * 1e6;
     if (scaled < 1e15) {
         const std::int64_t digits = std::int64_t(scaled + 0.5);
@@ -353,7 +359,7 @@ char* write_number(float x, char* out) {
     char* end = write_signed(x, out);
     // A reader rounds twice, to a double and then to a float. If that gives a float other than x, the text of double(x)
     // is written instead, which is read as x.
-    char copy[48] = {};  // longer than the text, because read_number reads ahead
+    char copy[48] = {};  // has zeros after the text, because read_number reads beyond its end
     double back;
     std::memcpy(copy, out, std::size_t(end - out));
     read_number(copy, back);

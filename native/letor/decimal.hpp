@@ -44,7 +44,8 @@ inline bool is_digit(char c) {
 // readable. The work does not depend on the number of digits, so that numbers of mixed lengths cause no mispredicted
 // branches.
 inline int read_digits(const char* p, std::uint64_t& value) {
-    std::uint64_t x = load_eight(p) - 0x3030303030303030u;  // a borrow affects only bytes after a non-digit
+    // This subtracts '0' from each byte. A borrow changes only bytes that follow a byte that is not a digit.
+    std::uint64_t x = load_eight(p) - 0x3030303030303030u;
     const std::uint64_t other = (x | (x + 0x7676767676767676u)) & 0x8080808080808080u;
     const int n = other ? trailing_zeros(other) >> 3 : 8;
     x = n ? x << (64 - 8 * n) : 0;  // puts zeros in front of the n digits
@@ -66,8 +67,8 @@ inline const char* read_number(const char* p, double& value) {
     const char* const first = p;
     std::uint64_t w = std::uint64_t(static_cast<unsigned char>(*p)) - '0', fraction = 0;
     int digits = 1, places = 0;
-    // Most numbers have one digit before the point; all others take the path whose cost does not depend on their
-    // length.
+    // Most numbers have one digit before the point; all others are read by read_digits, whose cost does not depend on
+    // their length.
     if (w > 9 || is_digit(p[1])) digits = read_digits(p, w);
     p += digits;
     if (*p == '.') {

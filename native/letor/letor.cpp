@@ -72,7 +72,8 @@ const char* cut_return(const char* line, const char* end) {
     return end;
 }
 
-// The text of a line up to its comment; whether the line has a comment, and whether it has a document
+// The text [begin, end) of a line up to its comment. `comment` says whether the line has a comment, and `document`
+// whether it has a document.
 struct Body {
     const char *begin, *end;
     bool comment, document;
@@ -329,7 +330,7 @@ class LineReader {
                 if (!after) return fail_value(token, p);
             }
             p = after;
-            // the comparison is false for NaN, which NULL may be read as
+            // The comparison is false for NaN, which is not a fault: NULL may be stored as NaN.
             if (std::fabs(value) > options_.largest) return fail(LetorFault::value_overflow, token);
             if (x && column < columns) {
                 for (; next < column; ++next) x[next] = 0;
@@ -368,8 +369,8 @@ class LineReader {
         return fail(null ? LetorFault::value_null : LetorFault::value, token);
     }
 
-    // Stores the docid of a line: the word after `docid =`, `docid:` or `docid` if its comment starts so, otherwise the
-    // comment's first word
+    // Stores the docid of a line. If the line's comment starts with `docid =`, `docid:` or `docid`, it is the next
+    // word, otherwise the comment's first word.
     void read_docid(const char* p, std::size_t row) const {
         auto blank = [](char c) { return static_cast<unsigned char>(c) <= ' '; };
         auto skip = [&] {
@@ -420,7 +421,9 @@ LetorFailure read_letor(Text text, const LetorLayout& layout, const LetorOptions
         std::string copy;
         each_line(text, layout.begin[c], layout.begin[c + 1], [&](const char* line, const char* end) {
             const std::size_t offset = std::size_t(line - text.data);
-            if (std::size_t(text.data + text.size - end) < 8) {  // the reader looks eight bytes ahead
+            // The reader looks eight bytes ahead, so a line that ends near the end of the text is copied to a longer
+            // buffer.
+            if (std::size_t(text.data + text.size - end) < 8) {
                 copy.assign(line, end);
                 copy.append("\n       ");
                 line = copy.data();

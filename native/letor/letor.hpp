@@ -47,7 +47,8 @@ enum class LetorFault {
     zero_byte,
 };
 
-// The first line that cannot be read, and where the fault in it begins and ends; all three are offsets into the text
+// The first line that cannot be read. `line` is the offset of the line in the text; `begin` and `end` are the offsets
+// in the text where the fault begins and ends.
 struct LetorFailure {
     LetorFault fault = LetorFault::none;
     std::size_t line = 0, begin = 0, end = 0;
