@@ -245,7 +245,7 @@ def header(chosen: Sequence[tuple[Complexes, Complexes]], clang_format: str) -> 
     text = HEADER_START
     for s, w in chosen:
         n, (kernel, derivative) = len(s), errors_in_double(s, w)
-        text += f"// {n} conjugate pairs: kernel to {kernel:.1e}, derivative to {derivative:.1e}\n"
+        text += f"// {n} conjugate pairs: kernel accurate to {kernel:.1e}, derivative to {derivative:.1e}\n"
         text += f"template <>\nstruct GaussCoefficients<{n}> {{\n"
         for name, x in {"s_re": s.real, "s_im": s.imag, "w_re": w.real, "w_im": w.imag}.items():
             numbers = ", ".join(f"{v:.17e}" for v in x)

@@ -9,7 +9,7 @@ namespace sinkprop {
 template <int P>
 struct GaussCoefficients;
 
-// 4 conjugate pairs: kernel to 3.1e-08, derivative to 3.7e-07
+// 4 conjugate pairs: kernel accurate to 3.1e-08, derivative to 3.7e-07
 template <>
 struct GaussCoefficients<4> {
     static constexpr double s_re[4] = {1.73789286816820088e+00, 1.72330844231933167e+00, 1.69166497447791575e+00,
@@ -22,7 +22,7 @@ struct GaussCoefficients<4> {
                                        1.21452352283013005e-02};
 };
 
-// 8 conjugate pairs: kernel to 7.8e-14, derivative to 2.0e-13
+// 8 conjugate pairs: kernel accurate to 7.8e-14, derivative to 2.0e-13
 template <>
 struct GaussCoefficients<8> {
     static constexpr double s_re[8] = {2.49224949273764018e+00, 2.48723597324724999e+00, 2.47701440975338016e+00,
