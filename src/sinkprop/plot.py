@@ -46,7 +46,7 @@ POSITIVE, NEGATIVE, BOX = "#0072B2", "#D55E00", "#F0F0F0"
 _LARGEST = 0.92  # side of the square for an entry of size `scale`, in cells; leaves a gap between neighbors
 _GAP = 0.3  # gap between the box and the sums, in cells
 _MARGIN = 0.15
-_MANY = 60  # if there are more documents, they are not named on the axis
+_MANY = 60  # maximum number of documents whose names are shown on the axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +60,11 @@ class Hinton:
     entries : matplotlib PolyCollection
         Squares of the entries, row by row.
     row_sums : matplotlib PolyCollection
-        Squares to the right of the box, from the top. Empty if drawn without sums.
+        Squares of the row sums, to the right of the box, from top to bottom. Empty if drawn without sums.
     column_sums : matplotlib PolyCollection
-        Squares below the box, from the left. Empty if drawn without sums.
+        Squares of the column sums, below the box, from left to right. Empty if drawn without sums.
     box : matplotlib Rectangle
-        The rectangle behind the entries.
+        The colored rectangle behind the squares of the entries.
     shape : (int, int)
         Numbers of rows and columns of the matrix.
     scale : float
@@ -72,7 +72,7 @@ class Hinton:
     sum_scale : float
         Absolute value of a sum whose square fills a cell.
     colors : (color, color)
-        Colors of values from 0 on, and of values below 0.
+        Color of nonnegative values and color of negative values.
     """
 
     ax: Axes
@@ -133,8 +133,9 @@ def hinton(
 ) -> Hinton:
     """Draw a Hinton diagram of a matrix: squares with areas proportional to the absolute values of entries.
 
-    The square of row i, column j has its center at x = j, y = i, with the first row at the top. Row sums
-    appear to the right of the box and column sums below it, as in the first figure of Adams and Zemel.
+    The square of row i, column j has its center at x = j, y = i, with the first row at the top. A box, which
+    is a colored rectangle, lies behind the entries. Row sums appear to the right of the box and column sums
+    below it, as in the first figure of Adams and Zemel.
 
     Parameters
     ----------
@@ -150,8 +151,8 @@ def hinton(
     sum_scale : float, optional
         Absolute value of a row or column sum whose square fills a cell. By default the largest absolute sum.
     colors : (color, color)
-        Colors of values from 0 on, and of values below 0, in any form that matplotlib takes. By default blue
-        and orange.
+        Color of nonnegative values and color of negative values, in any form that matplotlib accepts. By
+        default blue and orange.
     background : color
         Color of the box. By default light gray.
 
@@ -208,7 +209,10 @@ def _draw(
 
 
 def _squares(x: Any, y: Any, values: Floats, scale: float) -> Floats:
-    """Corners (N, 4, 2) of squares with centers (x, y) and areas proportional to |values|."""
+    """Corners (N, 4, 2) of N squares with centers (x, y) and areas proportional to |values|.
+
+    A value of size `scale` gets a square that fills a cell, up to a gap.
+    """
     half = _LARGEST / 2 * np.sqrt(np.abs(values) / scale)
     corners = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)])
     vertices: Floats = np.stack([x, y], axis=1)[:, None, :] + half[:, None, None] * corners
@@ -245,19 +249,20 @@ def sinkhorn_hinton(
     """Draw Hinton diagrams of a matrix before and after one, two, ... Sinkhorn iterations.
 
     This is the first figure of Adams and Zemel. Panel i shows ``sinkhorn(A, i, epsilon=epsilon)``. All panels
-    but the first have the same scale. The first is scaled as if A had the sum of a doubly-stochastic matrix,
-    since a constant factor of A does not change the other panels.
+    but the first have the same scale. The first panel shows A as if its entries were multiplied by a constant
+    that makes their sum n, which is the sum of a doubly-stochastic matrix. Such a constant does not change
+    the other panels.
 
     Parameters
     ----------
     A : array of shape (n, n)
-        Finite entries, not below 0, see `sinkprop.sinkhorn`.
+        Matrix of finite, nonnegative numbers; see `sinkprop.sinkhorn`.
     n_iter : int, default 3
         Number of iterations, which is the number of panels after the first.
     epsilon : float, default 0.0
-        Added to every entry of `A` first.
+        Number that is added to every entry of `A` before the first iteration.
     colors : (color, color)
-        Colors of values from 0 on, and of values below 0. By default blue and orange.
+        Color of nonnegative values and color of negative values. By default blue and orange.
     background : color
         Color of the boxes. By default light gray.
 
@@ -305,20 +310,20 @@ def sinkhorn_animation(
     Parameters
     ----------
     A : array of shape (n, n)
-        Finite entries, not below 0, see `sinkprop.sinkhorn`.
+        Matrix of finite, nonnegative numbers; see `sinkprop.sinkhorn`.
     n_iter : float, default 3
         Number of iterations. The last frames show ``sinkhorn(A, n_iter, epsilon=epsilon)``.
     ax : matplotlib Axes, optional
         Axes to draw on; their title names the current step. By default a new figure is made.
     epsilon : float, default 0.0
-        Added to every entry of `A` first.
+        Number that is added to every entry of `A` before the first iteration.
     frames_per_step : int, default 12
-        Number of frames of the transition from one normalization to the next. Before each transition, the
-        diagram does not move for the same number of frames.
+        Number of frames of the transition from one matrix to the next. Before each transition, the diagram
+        stands still for the same number of frames.
     interval : int, default 70
         Milliseconds per frame.
     colors : (color, color)
-        Colors of values from 0 on, and of values below 0. By default blue and orange.
+        Color of nonnegative values and color of negative values. By default blue and orange.
     background : color
         Color of the box. By default light gray.
 
@@ -333,7 +338,7 @@ def sinkhorn_animation(
     moving = whole("frames_per_step", frames_per_step, 1)
     interval = whole("interval", interval, 1)
     steps = [sinkhorn(A, t / 2, epsilon=epsilon) for t in range(halves + 1)]
-    steps[0] /= steps[0].sum() / len(steps[0])  # normalization removes this constant factor
+    steps[0] /= steps[0].sum() / len(steps[0])  # a constant factor does not change the normalized matrices
     scale, sum_scale = _common_scales(steps)
     axes = _axes(ax)
     drawn = _draw(steps[0], axes, True, scale, sum_scale, colors, background)

@@ -1,8 +1,8 @@
 """Details of a comparison that its report shows: training, weights, rank distributions, test queries.
 
-The details are plain data of limited size for data sets of any size. Numbers are rounded, but never so that
-two documents swap places or different scores become equal. The module `trace` describes the training of a
-ranker, and `weights` the weights of its features.
+The details are plain data. Their size is limited, however large the data set is: documents are kept for some
+test queries only. Numbers are rounded, but never so that two documents swap places or different scores become
+equal. The module `trace` describes the training of a ranker, and `weights` the weights of its features.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ __all__ = ["Budget", "Details", "FoldData", "details_of", "fold_data"]
 
 MAX_QUERIES = 200  # maximum number of queries per data set whose documents are kept
 MAX_VALUES = 160_000  # maximum number of scores, labels and names per comparison, for a page of a few MB
-LONGEST = 2_000  # most documents of a query to keep; larger rank distributions are never shown
+LONGEST = 2_000  # queries with more documents are not kept: their rank distributions are too large to show
 _MANY_LABELS = 32
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits on the test queries of a fold whose documents are kept.
+    """Limits on how many test queries of a fold are kept with all of their documents, for the report.
 
     queries    Maximum number of queries.
-    documents  Maximum number of documents in these queries together.
+    documents  Maximum number of documents in all of these queries together.
     """
 
     queries: int
@@ -77,13 +77,14 @@ class Budget:
 class FoldData:
     """Summary of a fold's queries, and the documents of some of its test queries.
 
-    parts          {"train", "vali" or "test": (number of queries, number of documents)}.
+    parts          {part: (number of queries, number of documents)}; the parts are "train", "vali", "test".
     n_features     Number of features.
     feature_names  Names of the features, or None.
     lengths        (Q,) number of documents of each test query.
     relevant       (Q,) number of relevant documents of each test query.
     labels         {label: (Q,) number of documents of each test query with that label}. If there are more
-                   than 32 different labels, they are rounded down to whole numbers.
+                   than 32 different labels, labels are first rounded down to whole numbers, and only the 32
+                   smallest of these are counted.
     shown          (S,) indices of the test queries whose documents are kept.
     shown_labels   For each of these S queries, the labels (n,) of its n documents, in file order.
     shown_docids   For each of these S queries, the ids of its documents; None if they have no ids.
@@ -136,12 +137,14 @@ class Details:
 
     scores        For each query in `FoldData.shown`, the scores of its documents. Sorting by them gives the
                   ranker's ranking.
-    parameters    For a partitioned measure, the two parameters of each document of these queries, (n, 2).
-    distribution  Distribution over ranks: {"kernel", "sigma", "n_iter", "epsilon"} for a smoothed indicator
-                  of the scores, {"family", "n_iter", "epsilon"} for a partitioned measure of the parameters,
-                  or {"family": "rank-binomial", "sigma", "balance"} for SoftRank.
+    parameters    For each of these queries, the two parameters per document, (n, 2), of a ranker that was
+                  trained with a `PartitionedMeasure`; None for other rankers.
+    distribution  Settings of the ranker's rank distributions. The keys are kernel, sigma, n_iter and epsilon
+                  for a `SmoothedIndicator`; family, n_iter and epsilon for a `PartitionedMeasure`; and
+                  family, which is "rank-binomial", sigma and balance for SoftRank.
     training      Record of the training, as `training_of` returns it.
-    weights       {"kind": "weight" or "importance", "explanation", "values" (D,)}.
+    weights       Weights of the features, as `weights_of` returns them: "kind" is "weight" or "importance",
+                  "explanation" describes them in words, and "values" (D,) has one number per feature.
     """
 
     scores: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
@@ -178,14 +181,17 @@ class Details:
 
 
 def _training_columns(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Record of the training with one list per field of its steps: a tenth of the lines in JSON."""
+    """Convert the steps of a training record, a list of mappings, to one list per key.
+
+    As JSON, the result has about a tenth of the lines.
+    """
     steps = training["steps"]
     names = list(dict.fromkeys(name for step in steps for name in step))
     return {**training, "steps": {name: [step.get(name) for step in steps] for name in names}}
 
 
 def _training_steps(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Record of the training with one mapping per step, from a result of `_training_columns`."""
+    """Undo `_training_columns`: convert the steps of a training record back to one mapping per step."""
     columns = training["steps"]
     rows = zip(*columns.values(), strict=True)
     return {**training, "steps": [dict(zip(columns, row, strict=True)) for row in rows]}
@@ -198,7 +204,7 @@ def fold_data(
 
     parts      Queries of the fold: {"train": ..., "vali": ..., "test": ...}.
     threshold  Smallest label of a relevant document.
-    budget     Limit on the test queries whose documents are kept; None keeps none.
+    budget     Limits on the test queries whose documents are kept; None keeps no documents.
     """
     test = parts["test"]
     if test is None:
@@ -289,7 +295,10 @@ def _document_scores(
 
 
 def distribution_of(ranker: Any) -> dict[str, Any] | None:
-    """Settings of the rank distributions with which the ranker was trained; None if it has none."""
+    """Settings of the rank distributions with which a ranker was trained, or None.
+
+    `Details` describes the keys under `distribution`. None means that the ranker has no rank distributions.
+    """
     relaxation = getattr(ranker, "relaxation_", None)
     settings = {"n_iter": getattr(ranker, "n_iter", None), "epsilon": getattr(ranker, "epsilon", None)}
     if isinstance(relaxation, SmoothedIndicator):

@@ -25,7 +25,7 @@ _USUAL = "SmoothRank"  # the strongest baseline in the paper's figure
 
 
 def levels(metrics: Sequence[str]) -> dict[int, str]:
-    """{k: name} of the metrics named ndcg@k, without options, in order of k.
+    """Return {k: name} for the metrics that are named ndcg@k and have no options, in order of k.
 
     >>> levels(["ndcg@10", "map", "ndcg@5", "ndcg(discount=log2)@3"])
     {5: 'ndcg@5', 10: 'ndcg@10'}
@@ -37,10 +37,14 @@ def levels(metrics: Sequence[str]) -> dict[int, str]:
 def plot(
     comparison: Comparison, path: str | os.PathLike[str], *, published: Sequence[str] | None = None
 ) -> None:
-    """Write the figure to a .png, .svg or .pdf file, which is replaced in one step.
+    """Write the figure to a .png, .svg or .pdf file.
 
-    published  Names of published methods to mark. None marks SmoothRank and the best method that is not an
-               outlier; an empty sequence marks none.
+    An existing file is replaced only when the new one is complete. Raises ValueError if the comparison has
+    NDCG at fewer than two truncation levels.
+
+    published  Names of published methods whose results are marked in the figure. None marks SmoothRank and
+               the published method with the highest NDCG@10, leaving out the irreproducible ones in
+               `OUTLIERS`. An empty sequence marks no method.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -58,7 +62,7 @@ def plot(
     rows = -(-n // columns)
     settings = {"font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "sinkprop", "pdf.fonttype": 42}
     with matplotlib.rc_context(settings):
-        # for many methods, the legend is a column beside the panel
+        # if a single panel has many methods, the legend is a column beside it
         many = n == 1 and len(comparison.methods) > len(_COLORS)
         size = (8.6, 6.2) if many else (6.4, 4.8) if n == 1 else (3.3 * columns, 3.0 * rows + 0.5)
         figure = Figure(figsize=size, layout="constrained")
@@ -71,7 +75,7 @@ def plot(
         for axes in grid[n:]:
             axes.set_axis_off()
         names = list(lines)
-        if many:  # sort by the right ends of the lines, so that each line is easy to find
+        if many:  # sort the legend like the right ends of the lines, so that each line is easy to find
             names.sort(key=lambda name: -float(lines[name].get_ydata()[-1]))
         handles = [lines[name] for name in names]
         if n < len(grid):  # the legend takes the place of an empty panel, as in the paper
@@ -87,7 +91,11 @@ def plot(
 
 
 def _chosen(comparison: Comparison, dataset: str, names: Sequence[str] | None) -> list[PublishedRow]:
-    """Published rows to mark: the named ones, or else SmoothRank and the best that is not an outlier."""
+    """Published results to mark in the figure: those of `names`, or the default if `names` is None.
+
+    The default is SmoothRank and the best published method that is not in `OUTLIERS`. The result is empty
+    unless the comparison uses the convention letor, as the published results do.
+    """
     if comparison.convention != "letor":
         return []
     shown = set(levels(comparison.metrics).values())

@@ -43,9 +43,9 @@ _PACKED = ("", ".gz", ".xz", ".bz2")
 _FOLD = re.compile(r"fold[-_ ]?(\d+)", re.IGNORECASE)
 _PREFIXED = re.compile(r"(set\d+)\.train\.(txt(\.gz|\.xz|\.bz2)?|queries)", re.IGNORECASE)
 _UNDIVIDED = "all"  # name of the single fold of data without folds
-_DEEPEST = 6  # levels of folders to search; the archives of data sets have three
+_DEEPEST = 6  # how many levels of subfolders to search; the archives of the data sets have three
 
-# Names of folders that name the version of a data set, not the data set itself.
+# Names of folders that tell the version of a data set and not its name.
 _VERSIONS = re.compile(
     r"data|folds?|original|full|sample|min|null|query_?level_?norm|feature_?(min|null)?",
     re.IGNORECASE,
@@ -87,8 +87,8 @@ class FoldFiles:
     test : Path
         Test queries.
     n_features : int, optional
-        Number of features, needed if a file does not contain the last ones. None uses the largest feature id
-        of each file, which must be the same for all files.
+        Number of features. Needed if some file of LETOR text never mentions the last features. None takes
+        the largest feature id of each file, which must then be the same in all files.
     """
 
     name: str
@@ -175,9 +175,9 @@ def find_data_sets(
     name: str | None = None,
     n_features: int | None = None,
 ) -> tuple[DataSet, ...]:
-    """Find the data sets in folders, each of which may be a data set or contain data sets.
+    """Find the data sets in folders. A folder may be a data set itself or contain data sets.
 
-    If a data set has several versions next to each other, LETOR's QueryLevelNorm is used.
+    If LETOR's version QueryLevelNorm of a data set is next to other versions, only QueryLevelNorm is used.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def find_data_sets(
     name : str, optional
         Name of the data set, in place of the one derived from its path. Allowed for a single data set only.
     n_features : int, optional
-        Number of features of every file, needed if a file does not contain the last ones.
+        Number of features of every file. Needed if some file of LETOR text never mentions the last features.
 
     Returns
     -------
@@ -266,12 +266,12 @@ def _named(path: Path) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class _Found:
-    """Data set whose files have not been searched for yet.
+    """Data set whose folders are known, but whose files have not been looked up yet.
 
     name        Name of the data set.
     path        Folder of the data set.
     folds       {name of a fold: folder of the fold}.
-    prefix      Prefix of the file names, such as "set1.".
+    prefix      Prefix of the names of its files, such as "set1."; may be empty.
     needs_vali  Whether a fold must have a validation set.
     left_out    Folders of other versions of the data set.
     """
@@ -285,7 +285,7 @@ class _Found:
 
 
 def _search(folder: Path, depth: int) -> list[_Found]:
-    """Data sets in a folder and its subfolders."""
+    """Find the data sets in a folder and its subfolders. `depth` is 0 for the folder that was given."""
     match = _FOLD.fullmatch(folder.name)
     if depth == 0 and match and _holds_data(folder):
         parent = folder.parent
@@ -323,7 +323,10 @@ def _search(folder: Path, depth: int) -> list[_Found]:
 
 
 def _read_names(data: _Found, numbers: Sequence[int] | None, n_features: int | None) -> DataSet:
-    """Data set with the files of all folds, or only of the folds with the given numbers."""
+    """Look up the files of a data set by their names, for all folds or only those with the given numbers.
+
+    Raises ValueError if a fold of `numbers` does not exist, and FileNotFoundError if a file is missing.
+    """
     wanted = sorted(data.folds, key=_fold_number)
     if numbers is not None:
         wanted = list(dict.fromkeys(f"Fold{number}" for number in numbers))
@@ -364,15 +367,16 @@ def _fold(folder: Path, name: str, *, prefix: str, needs_vali: bool) -> FoldFile
             + (f"there is only {listed(there)}." if there else "there is no data file in it.")
         )
     train, test = files["train"], files["test"]
-    if train is None or test is None:  # cannot happen after the check above, but type checkers do not know
+    if train is None or test is None:  # the check above excludes this; type checkers do not see it
         raise FileNotFoundError(str(folder))
     return FoldFiles(name, train, files["vali"], test)
 
 
 def _file(folder: Path, part: str, prefix: str = "") -> Path | None:
-    """File for the part "train", "vali" or "test" of a fold, under any usual name; None if there is none.
+    """Find the file with the part "train", "vali" or "test" of a fold; return None if there is none.
 
-    A stored set is preferred to text, and plain text to compressed text.
+    The file may have any of the usual names in `_STEMS`. A stored set is preferred to text, and plain text to
+    compressed text. Raises ValueError if text files exist under two of the names.
     """
     from sinkprop.store import is_stored
 
@@ -394,7 +398,11 @@ def _file(folder: Path, part: str, prefix: str = "") -> Path | None:
 
 
 def _told_apart(sets: Iterable[DataSet]) -> list[DataSet]:
-    """The data sets with distinct names: versions, or else paths, are added to names that occur twice."""
+    """Return the data sets with distinct names.
+
+    If several data sets have the same name, each one's version is appended to its name. If names are still
+    equal, the path of the parent folder is appended as well.
+    """
     sets = list(sets)
     names = [data.name for data in sets]
     longer = []

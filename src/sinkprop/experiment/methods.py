@@ -1,4 +1,4 @@
-"""The table of methods that can be compared by name, `METHODS`."""
+"""The table `METHODS` of ranking methods: `compare` looks them up here by their names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["METHODS", "Method", "parse_methods"]
 
 @dataclass(frozen=True)
 class Method:
-    """Method that can be compared by name.
+    """A ranking method that `compare` can run.
 
     Parameters
     ----------
@@ -24,8 +24,8 @@ class Method:
     make : callable
         Function without arguments that returns an estimator.
     cost : float, default 100.0
-        Rough time of a fit, relative to the other methods; the most expensive fits start first. Methods that
-        take almost no time have a cost below 10.
+        Rough time of a fit, relative to the other methods. `compare` starts the most expensive fits first.
+        Methods that take almost no time have a cost below 10.
     needs : str, optional
         Optional package that the method needs; it is also the name of the extra that installs it.
     """
@@ -62,7 +62,11 @@ _BEST = Selection(method="validation", rule="best")
 
 
 def _paper(**parameters: Any) -> Callable[[], Any]:
-    """SinkPropRanker that selects as in the paper, in a sixth of the time of cross-validation."""
+    """Return a function that makes a SinkPropRanker which selects its model as in the paper.
+
+    It takes the candidate with the best criterion on the validation set, which needs about a sixth of the
+    time of cross-validation.
+    """
     return _sinkprop(selection=_BEST, **parameters)
 
 
@@ -148,7 +152,7 @@ METHODS: dict[str, Method] = {
 }
 _NEURAL = tuple(name for name, method in METHODS.items() if method.needs == "torch")
 _OURS = ("sinkprop", "boosted")  # prefixes of the names of sinkprop's own methods
-# names for groups of methods
+# {name of a group: names of its methods}
 GROUPS: dict[str, tuple[str, ...]] = {
     "baselines": tuple(name for name in METHODS if not name.startswith(_OURS) and name not in _NEURAL),
     "trees": tuple(name for name, method in METHODS.items() if method.needs in ("lightgbm", "xgboost")),
@@ -168,7 +172,7 @@ def is_ours(name: str, estimator: Any = None) -> bool:
 
 
 def described() -> dict[str, str]:
-    """Every name of a method or a group of methods, with its description."""
+    """Return {name: description} of all methods and all groups of methods."""
     groups = {
         "baselines": "all baselines above except neural ones, if their package is installed",
         "trees": "all methods above that grow boosted trees",
@@ -186,8 +190,8 @@ def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str,
     ----------
     methods : str, iterable of str or mapping
         Names of methods or of groups of methods; a string may hold several names, separated by commas. Or a
-        mapping from names to your own estimators. A value of the mapping may also be the name of a method,
-        which then appears under its key.
+        mapping from names to your own estimators. A value of the mapping may also be the name of a method in
+        `METHODS`; the mapping's key is then the name under which the results list that method.
 
     Returns
     -------
@@ -197,8 +201,8 @@ def parse_methods(methods: str | Iterable[str] | Mapping[str, Any]) -> dict[str,
     Raises
     ------
     ImportError
-        If the package of a method is not installed; the message says how to install it. Names of groups leave
-        out such methods instead.
+        If a method is named whose package is not installed; the message says how to install it. The name of
+        a group does not raise: the group leaves out such methods.
 
     Examples
     --------

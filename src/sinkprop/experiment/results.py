@@ -47,7 +47,7 @@ class Result:
     queries : tuple
         Ids of the test queries.
     per_query : mapping
-        {metric: values of the queries, of shape (Q,)}; NaN if the convention leaves a query out.
+        {metric: values of the queries, of shape (Q,)}; NaN if the convention leaves a query out of the mean.
     means : mapping
         {metric: mean over the queries}.
     fit_seconds : float
@@ -161,7 +161,7 @@ class Comparison:
     results : tuple of Result
         One result per data set, method and fold.
     statements : mapping
-        {data set: convention and number of queries of its means, in words}.
+        {data set: sentence on how its means are computed, as `describe` returns it}.
     descriptions : mapping, default {}
         {method: one-line description}.
     ours : tuple of str, default ()
@@ -340,7 +340,7 @@ class Comparison:
         return self._tests[dataset]
 
     def describe(self, dataset: str) -> str:
-        """Convention and number of queries of the means of a data set, in one sentence.
+        """Describe how the means of a data set are computed: the metrics' convention, the number of queries.
 
         Parameters
         ----------
@@ -368,13 +368,13 @@ class Comparison:
             raise KeyError(f"{what} {name!r} was not compared; there is {listed(names)}")
 
     def _values(self, dataset: str, method: str) -> Floats:
-        """Values of all metrics on the test queries, (queries, metrics), one fold after another."""
+        """Values of all metrics, of shape (test queries, metrics), with the folds one after another."""
         folds = [np.stack([r.per_query[k] for k in self.metrics], axis=1) for r in self._of(dataset, method)]
         return np.concatenate(folds)
 
     @cached_property
     def _intervals(self) -> dict[str, tuple[dict[str, dict[str, Interval]], dict[str, dict[str, Interval]]]]:
-        """{data set: (intervals of the means, intervals of the differences to the reference)}.
+        """Confidence intervals as {data set: (of the means, of the differences to the reference method)}.
 
         Each of the two is {method: {metric: (low, high)}}.
         """
@@ -402,7 +402,7 @@ class Comparison:
         queries = [q for r in self._of(dataset, self.against) for q in r.queries]
         D = np.stack(
             [_once_a_query(self._values(dataset, m) - reference, queries) for m in others], axis=1
-        )  # (queries, methods other than the reference, metrics)
+        )  # shape (queries, methods other than the reference, metrics)
         n = len(D)
         p = np.empty((3, *D.shape[1:]))
         p[2] = randomization_test(D.reshape(n, -1)).reshape(D.shape[1:])
@@ -575,8 +575,8 @@ class Comparison:
     def to_csv(self) -> str:
         """Means as CSV text with the columns dataset, fold, method, metric, value.
 
-        The fold "mean" holds the means over the folds. Times appear as the metrics fit_seconds and
-        predict_seconds.
+        Rows whose fold is "mean" have the mean over the folds. The times of fitting and ranking appear as two
+        more metrics, fit_seconds and predict_seconds.
 
         Returns
         -------
@@ -597,9 +597,9 @@ class Comparison:
         return _csv(("dataset", "fold", "method", "metric", "value"), rows)
 
     def per_query_csv(self) -> str:
-        """Values of every query as CSV text, with the columns dataset, fold, method, query, metric, value.
+        """Metrics of every query as CSV text with the columns dataset, fold, method, query, metric, value.
 
-        The value is empty if the convention leaves the query out.
+        The value is empty if the convention leaves the query out of the mean.
 
         Returns
         -------
@@ -618,7 +618,10 @@ class Comparison:
 
 
 def _once_a_query(D: Floats, queries: list[Hashable]) -> Floats:
-    """Differences D, (rows, metrics), with the rows of a query that several folds test averaged into one."""
+    """Average the rows of D that belong to the same query, which happens if several folds test it.
+
+    D has shape (rows, metrics), and `queries` has the query id of each row. The result has one row per query.
+    """
     places: dict[Hashable, int] = {}
     codes = np.array([places.setdefault(q, len(places)) for q in queries])
     if len(places) == len(queries):
@@ -633,14 +636,17 @@ def _number(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """Plain data with None in place of non-finite numbers, such as the penalty inf of least squares."""
+    """Replace infinite and NaN numbers in plain data by None, such as the penalty inf of least squares."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else _number(value)
 
 
 def _lines(value: Any, line: str) -> Iterator[str]:
-    """JSON text with one line per item, except for lists of numbers and strings, which are on one line."""
+    """Yield pieces of JSON text with one item per line, but each list of numbers or strings on one line.
+
+    `line` is a line break followed by the indentation of `value`.
+    """
     if isinstance(value, dict) and value:
         opening = "{"
         for key, item in value.items():
@@ -660,7 +666,7 @@ def _lines(value: Any, line: str) -> Iterator[str]:
 
 
 def plain_id(query: Hashable) -> int | str:
-    """A query id as an integer or text."""
+    """Return a query id unchanged if it is an integer or text, and otherwise as text."""
     return query if isinstance(query, int | str) and not isinstance(query, bool) else str(query)
 
 

@@ -38,7 +38,8 @@ __all__ = ["DEFAULT_METHODS", "DEFAULT_METRICS", "MethodError", "compare"]
 DEFAULT_METHODS = "regression,sinkprop"
 DEFAULT_METRICS = "ndcg@1-10,p@1,p@3,p@5,p@10,map"
 _REFERENCE = "regression"
-_NEXT_TO_NOTHING = 10.0  # methods with a lower `cost` are not worth a job that reads the fold again
+# Methods with a lower `cost` do not get their own job, since reading the fold again would take longer.
+_NEXT_TO_NOTHING = 10.0
 
 AnyFold = Fold | FoldFiles
 Folds = Sequence[AnyFold]
@@ -50,7 +51,7 @@ class MethodError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """Methods to run on one fold, one after another, in one process."""
+    """A unit of work for one process: methods to run on one fold, one after another."""
 
     dataset: str
     fold: AnyFold
@@ -106,11 +107,11 @@ def compare(
     convention : str or Convention, default "letor"
         Convention of the metrics; see `evaluate`.
     against : str, optional
-        Reference method, against which the others are tested. None means "regression" if it is compared, and
-        else the first method.
+        Reference method, with which statistical tests compare the other methods. None means "regression" if
+        it is one of the methods, and otherwise the first method.
     selection : str or Selection, optional
-        How every method that has candidates selects one; see `Selection`. None keeps each method's own
-        selection.
+        How methods that train several candidate models select one of them; see `Selection`. None keeps each
+        method's own selection.
     n_jobs : int, optional
         Number of CPU cores to use; None uses all. Does not change the results.
     notify : callable, optional
@@ -215,7 +216,7 @@ def _verify(data_sets: Mapping[str, tuple[AnyFold, ...]], notify: Notify) -> Non
 
 def _processors(n_jobs: int | None) -> int:
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if n_jobs is None or n_jobs == -1:  # -1 means all in scikit-learn
+    if n_jobs is None or n_jobs == -1:  # -1 means all CPU cores, as in scikit-learn
         return there
     if not isinstance(n_jobs, int | np.integer) or isinstance(n_jobs, bool) or n_jobs < 1:
         raise ValueError(f"n_jobs must be a whole number, at least 1, or None for all; got {n_jobs!r}.")
@@ -230,7 +231,10 @@ def _plan(
     convention: Convention,
     processors: int,
 ) -> list[_Job]:
-    """Jobs, the most expensive first. Methods that take almost no time share a job with a longer one."""
+    """Divide the fits into jobs, and sort these by their cost, the most expensive first.
+
+    A method that takes almost no time does not get its own job, but shares one with a slower method.
+    """
     long = [name for name, method in methods.items() if method.cost >= _NEXT_TO_NOTHING]
     short = [name for name in methods if name not in long]
     bundles = [[name] for name in long] or [[]]
@@ -257,7 +261,10 @@ def _plan(
 
 
 def _selecting(estimator: Any, selection: str | Selection | None) -> Any:
-    """The estimator, or a copy with the given selection if the estimator has a parameter `selection`."""
+    """Return a copy of the estimator with the given selection.
+
+    Returns the estimator itself if `selection` is None or the estimator has no parameter `selection`.
+    """
     if selection is None or "selection" not in getattr(estimator, "get_params", dict)():
         return estimator
     from sklearn.base import clone
@@ -289,7 +296,7 @@ def _outcomes(jobs: Sequence[_Job], workers: int) -> Iterator[tuple[int, _Done]]
     options: dict[str, Any] = {"n_jobs": workers, "backend": "loky", "batch_size": 1, "pre_dispatch": "all"}
     try:
         parallel = Parallel(**options, return_as="generator_unordered")
-    except (TypeError, ValueError):  # joblib before 1.4 returns all results at the end
+    except (TypeError, ValueError):  # joblib before 1.4 can only return all results at the end
         parallel = Parallel(**options)
     try:
         yield from parallel(delayed(_run_numbered)(number, job) for number, job in enumerate(jobs))
@@ -301,12 +308,12 @@ def _outcomes(jobs: Sequence[_Job], workers: int) -> Iterator[tuple[int, _Done]]
 
 
 def _born() -> None:
-    """Do nothing; calling it makes a new process import this module, and so the package."""
+    """Do nothing. Calling this in a new process makes the process import this module and the package."""
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Context that delays Ctrl-C until its end; without effect on platforms that lack signal masks."""
+    """Context manager that delays Ctrl-C until its end. Has no effect on platforms without signal masks."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -397,14 +404,22 @@ def _measured(
 
 
 def _highest_grade(convention: Convention, parts: Fold | Parts) -> float:
-    """Highest grade for ERR: the largest label of the whole fold, not only of the test queries."""
+    """Highest possible label, which the metric ERR needs.
+
+    This is the convention's `max_grade`, or else the largest label of the whole fold, not only of its test
+    queries.
+    """
     if convention.max_grade is not None:
         return convention.max_grade
     return max(largest_label(part) for part in (parts.train, parts.vali, parts.test) if part is not None)
 
 
 def _prepared(estimator: Any, parts: Fold | Parts, n_threads: int) -> Any:
-    """Unfitted copy of the estimator, without progress output and with this number of threads."""
+    """Return an unfitted copy of the estimator that prints no progress and uses `n_threads` threads.
+
+    If the estimator has a parameter `feature_names` that is None, the copy gets the names of the fold's
+    features.
+    """
     if not hasattr(estimator, "get_params"):
         return copy.deepcopy(estimator)
     from sklearn.base import clone
@@ -428,7 +443,8 @@ def _fit(ranker: Any, parts: Fold | Parts) -> None:
     from sinkprop.estimator.base import BaseRanker
 
     if isinstance(ranker, BaseRanker):
-        ranker.fit(parts.train, eval_set=parts.vali)  # reads stored sets block by block, or loads them
+        # sinkprop's rankers also accept stored sets, which they read block by block or load
+        ranker.fit(parts.train, eval_set=parts.vali)
         return
     taken = inspect.signature(ranker.fit).parameters
     train, vali = _by_query(parts.train), None if parts.vali is None else _by_query(parts.vali)
@@ -492,7 +508,11 @@ def _data(
 def _statement(
     dataset: str, folds: Sequence[AnyFold], jobs: Sequence[_Job], done: Mapping[int, _Done]
 ) -> str:
-    """Sentence about the means of a data set: the convention, as `Evaluation` states it, then the folds."""
+    """Sentence that says how the means of a data set are computed.
+
+    It states the convention, in the words of `Evaluation.describe`, and over how many queries and folds the
+    means are.
+    """
     number = next(i for i, job in enumerate(jobs) if job.dataset == dataset and job.fold is folds[0])
     first = done[number]
     rules = first.statement.rpartition("; mean over ")[0]

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def rows_of_queries(queries: Queries, numbers: Iterable[int]) -> list[Integers]:
-    """Row indices of each query whose index is in `numbers`, in file order."""
+    """Return the row indices, in file order, of each query whose index is in `numbers`."""
     offsets, rows = queries.groups.offsets, queries.groups.rows
     if rows is None:
         rows = np.arange(len(queries))
@@ -71,7 +71,7 @@ def evaluated(
     convention: Convention,
     max_grade: float | None = None,
 ) -> Evaluation:
-    """Evaluate the scores (N,) of all rows by metrics. `max_grade` is the highest grade of ERR."""
+    """Compute metrics of the scores (N,) of all rows. `max_grade` is the highest label, for ERR."""
     if isinstance(queries, Queries):
         return evaluate(queries, scores, metrics=metrics, convention=convention, max_grade=max_grade)
     ends = np.cumsum([0, *np.diff(queries.block_rows)])
@@ -89,14 +89,14 @@ def evaluated(
 
 
 def ranking_scores(ranker: Any, test: AnyQueries) -> Floats:
-    """Scores (N,) that give the ranker's ranking: its negated ranks if it has a method `rank`."""
+    """Scores (N,) that sort documents like the ranker: its negated ranks if it has `rank`, or its scores."""
     if callable(getattr(ranker, "rank", None)):
         return -ranked(ranker, test).astype(np.float64)
     return predicted(ranker, loaded(test))
 
 
 def ranked(ranker: Any, queries: AnyQueries) -> Integers:
-    """Ranks (N,) by the method `rank` of a ranker from sinkprop or any other package."""
+    """Call the method `rank` of a ranker from sinkprop or any other package, and return the ranks (N,)."""
     if _is_ours(ranker):
         return np.asarray(ranker.rank(queries))
     queries = loaded(queries)
@@ -104,7 +104,7 @@ def ranked(ranker: Any, queries: AnyQueries) -> Integers:
 
 
 def predicted(ranker: Any, queries: Queries) -> Floats:
-    """Scores (N,) by the method `predict` of an estimator from sinkprop or any other package."""
+    """Call the method `predict` of an estimator from sinkprop or elsewhere, and return the scores (N,)."""
     return np.asarray(ranker.predict(queries if _is_ours(ranker) else queries.X), dtype=np.float64)
 
 

@@ -120,7 +120,7 @@ def randomization_test(differences: ArrayLike, *, n_resamples: int = N_RESAMPLES
 
 
 def holm(p: ArrayLike) -> Floats:
-    """p-values (m,) of m tests, corrected by Holm's method. A NaN does not count as a test and stays NaN.
+    """Correct the p-values (m,) of m tests by Holm's method. A NaN does not count as a test and stays NaN.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
@@ -171,7 +171,10 @@ def bootstrap_intervals(
 
 
 def _resampled_means(V: Floats, codes: Integers, n_resamples: int, seed: int) -> Floats:
-    """Means (n_resamples, m) of resampled queries, over the queries of each fold and then over folds.
+    """Draw bootstrap samples of the queries, and return the mean of each sample, (n_resamples, m).
+
+    Queries are drawn with replacement within their folds. A mean is over the queries of each fold, then over
+    the folds.
 
     V      (n, m) values of the queries.
     codes  (n,) fold of each query.

@@ -31,9 +31,9 @@ def print_comparison(
     per_fold: bool = False,
     published: Sequence[str] | None = None,
 ) -> None:
-    """Print the means, the main metric by fold, confidence intervals, tests, and published results.
+    """Print the tables of each data set: means, means by fold, confidence intervals, tests, published means.
 
-    per_fold   Whether to print every metric by fold, not only the main one.
+    per_fold   Whether to print the means by fold of every metric, not only of the main one.
     published  Names of published methods to print; None prints all, an empty sequence none.
     """
     page = _Page(console)
@@ -42,13 +42,18 @@ def print_comparison(
 
 
 def main_metric(comparison: Comparison) -> str:
-    """Main metric of a comparison: NDCG@10, or else the last NDCG, or else the first metric."""
+    """Main metric of a comparison: NDCG@10 if there is one, else the last NDCG, else the first metric."""
     ndcg = [metric for metric in comparison.metrics if re.fullmatch(r"ndcg(\(.*\))?(@\d+)?", metric)]
     return "ndcg@10" if "ndcg@10" in ndcg else (ndcg[-1] if ndcg else comparison.metrics[0])
 
 
 class _Page:
-    """Console with the marks and dashes that its encoding supports."""
+    """A console, and the symbols for its tables: Unicode if the console's encoding is UTF, else ASCII.
+
+    dash   Symbol for a number that does not exist.
+    marks  {verdict of a paired test: symbol after the number}.
+    here   Symbol before the name of a method that was run, in the table with published methods.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -117,7 +122,10 @@ def _print_means(page: _Page, comparison: Comparison, dataset: str) -> None:
 
 
 def _budgets(comparison: Comparison, dataset: str) -> list[str]:
-    """Sentences about the hyperparameters that tree methods tried; methods that tried the same share one."""
+    """Sentences that list the hyperparameter values which methods with trees tried.
+
+    Methods that tried the same values are named together in one sentence.
+    """
     alike: dict[str, list[str]] = {}
     for method in comparison.methods:
         summary = comparison.result(dataset, method, comparison.folds(dataset)[0]).summary
@@ -132,7 +140,7 @@ def _budgets(comparison: Comparison, dataset: str) -> list[str]:
 
 
 def _spanned(values: Sequence[float]) -> str:
-    """Values as text. If more than three have equal steps, only the first two and the last are listed."""
+    """Return the values as text. More than three evenly spaced values become "first, second, ..., last"."""
     steps = {b - a for a, b in pairwise(values)}
     if len(values) > 3 and len(steps) == 1:
         return f"{values[0]:g}, {values[1]:g}, ..., {values[-1]:g}"

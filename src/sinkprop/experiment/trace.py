@@ -1,4 +1,4 @@
-"""The training of a fitted ranker as plain data: stages, candidates, rounds or epochs."""
+"""Record of how a fitted ranker was trained, step by step, as plain data."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ _MAX_STEPS = 1_000  # maximum number of steps to keep per fit
 
 
 def training_of(ranker: Any) -> dict[str, Any] | None:
-    """Record of a ranker's training, step by step; None if it has no record, or tried only one candidate.
+    """Record of a ranker's training as plain data.
 
-    The record has the keys criterion, validated_on, status, message, unit, steps, chosen and stopped. `unit`
-    says what a step is: a stage, a round or an epoch. `chosen` is the index of the chosen step, and `stopped`
-    lists the indices of steps after which training stopped early.
+    None if the ranker keeps no history of its training, or if it trained a single candidate model.
+
+    criterion     Name of the metric that selected the model.
+    validated_on  Queries that selected the model, in words.
+    status        How the fit ended, such as "finished".
+    message       The status as a sentence.
+    unit          Kind of step: "stage" (one setting of the hyperparameters), "round" (of boosting), "epoch".
+    steps         Values of each step. The "path" of a step names the hyperparameters that it shares with
+                  other steps; the report draws the curves of one path at a time.
+    chosen        Index of the step whose model was selected.
+    stopped       Indices of the steps after which training stopped early.
     """
     result: Any = getattr(ranker, "fit_result_", None)
     if hasattr(result, "stages"):
@@ -80,7 +88,10 @@ def _of_stages(ranker: Any, result: Any) -> dict[str, Any]:
 
 
 def _of_trials(ranker: Any, result: Any) -> dict[str, Any]:
-    """Record of candidates, which are rounds of boosting, numbers of trees, or penalties."""
+    """Record of a ranker that trained several candidate models, with one step per candidate.
+
+    Candidates differ in the number of boosting rounds or trees, or in hyperparameters such as the penalty.
+    """
     settings = [dict(trial.setting) for trial in result.trials]
     counts = next((name for name in ("round", "trees") if name in settings[0]), None)
     expected = hasattr(ranker, "balance") or getattr(ranker, "objective", "") == "sinkprop"
@@ -108,10 +119,10 @@ def _of_trials(ranker: Any, result: Any) -> dict[str, Any]:
 
 
 def _of_rounds(ranker: Any, result: Any) -> dict[str, Any]:
-    """Record of the rounds of boosting.
+    """Record of a boosted ranker, with one step per round.
 
-    If there are more than 100 rounds, only the first, the best and the last are kept, and those after which
-    the training queries were evaluated.
+    If there are more than 100 rounds, only the first, the best and the last round are kept, and those after
+    which the training queries were evaluated.
     """
     known = dict(result.training)
     by_round = {number: value for number, value in enumerate(result.values, 1) if math.isfinite(value)}
@@ -119,7 +130,8 @@ def _of_rounds(ranker: Any, result: Any) -> dict[str, Any]:
     if len(numbers) > 100:
         numbers = sorted({1, *known, result.best, result.n_rounds} & set(numbers))
     numbers = _thinned(numbers, {1, result.best, result.n_rounds})
-    alike = getattr(ranker, "criterion", None) is None  # then the criterion is the expected gain
+    # without its own criterion, a ranker is validated by the expected gain, which is known in training too
+    alike = getattr(ranker, "criterion", None) is None
     steps = [
         _step(
             number,

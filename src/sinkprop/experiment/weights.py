@@ -19,7 +19,8 @@ from sinkprop.objective.relaxations import PartitionedMeasure, score_weights
 __all__ = ["weights_of"]
 
 
-# Maximum of rows x features x permutations to score for a network's importances; takes about a second.
+# Maximum number of rows that a network scores to compute permutation importances, which is the number of
+# sampled rows x features x permutations. Takes about a second.
 _PERMUTED = 400_000
 _TIMES = 5  # maximum number of permutations per feature
 
@@ -27,9 +28,13 @@ _TIMES = 5  # maximum number of permutations per feature
 def weights_of(
     ranker: Any, *, rows: AnyQueries, measured_on: AnyQueries, held_out: bool = True
 ) -> dict[str, Any] | None:
-    """Weight or importance of each feature, as shares that sum to 1 in absolute value; None if unknown.
+    """Weight or importance of each feature, scaled so that the absolute values sum to 1.
 
-    rows         Queries for the standard deviations of the features, which make their weights comparable.
+    None if the ranker is of a kind that has neither. The keys of the result are kind ("weight" or
+    "importance"), explanation (a text for the report) and values (one number per feature).
+
+    rows         Queries that give the standard deviation of each feature. Weights of features that were not
+                 scaled are multiplied by it, which makes them comparable.
     measured_on  Queries on which the permutation importances of a network are measured.
     held_out     Whether `measured_on` are validation queries rather than test queries.
     """
@@ -50,7 +55,7 @@ def weights_of(
     coefficients: Any = getattr(ranker, "coef_", None)
     relaxation = getattr(ranker, "relaxation_", None)
     if isinstance(relaxation, PartitionedMeasure) and np.shape(coefficients) == (2, n_features):
-        # weight of each feature in the score, which follows the middle of a document's rank distribution
+        # combine the weights in the two parameters to weights in the score by which `predict` sorts
         coefficients = np.array(score_weights(relaxation)) @ coefficients
     if isinstance(coefficients, np.ndarray) and coefficients.shape == (n_features,):
         kind = getattr(getattr(ranker, "scaling_", None), "kind", "none")
@@ -97,14 +102,17 @@ def _tree_gains(booster: Any, n_features: int) -> Floats | None:
 
 
 def _permuted(ranker: Any, measured_on: AnyQueries, *, held_out: bool) -> dict[str, Any] | None:
-    """Permutation importance: the decrease of NDCG@10 if a feature is shuffled within each query."""
+    """Permutation importances: the decrease of NDCG@10 if a feature's values are shuffled within each query.
+
+    None if even a single query has too many documents to score them repeatedly.
+    """
     rng = np.random.default_rng(0)
     cells = len(measured_on) * measured_on.n_features
     n_queries = max(1, min(measured_on.n_queries, _PERMUTED * measured_on.n_queries // cells))
     numbers = np.sort(rng.permutation(measured_on.n_queries)[:n_queries])
     taken = taken_queries(measured_on, numbers)
     X, y = taken.X, taken.y
-    if X.size > 10 * _PERMUTED:  # one query with very many documents
+    if X.size > 10 * _PERMUTED:  # a single query, with too many documents
         return None
     codes = taken.groups.codes
 

@@ -1,7 +1,8 @@
 """Export to the learning-to-rank plugin of Elasticsearch and OpenSearch.
 
-The plugin has linear models, with scaling of each feature, and trees in the format of XGBoost. It computes in
-single precision. Constants that are added to all scores are dropped, since they change no ranking.
+The plugin supports linear models, in which each feature can be scaled, and trees in the format of XGBoost. It
+computes in single precision. Constants that a ranker adds to all scores are not exported, since they do not
+change rankings.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def to_elasticsearch(
 ) -> dict[str, Any]:
     """Convert a ranker to a model of the Elasticsearch or OpenSearch learning-to-rank plugin.
 
-    The result is the body of `POST _ltr/_featureset/<feature set>/_createmodel`. Constants are dropped, since
-    they do not change rankings.
+    The result is the body of `POST _ltr/_featureset/<feature set>/_createmodel`. Constants that the ranker
+    adds to all scores are not exported, since they do not change rankings.
 
     Parameters
     ----------
@@ -56,9 +57,10 @@ def to_elasticsearch(
         Names of the columns in the feature set; a mapping as for `elasticsearch_features` is also accepted.
         By default the names in the model, or feature_1, feature_2, and so on.
     missing : {"zero", "nan"}, optional
-        Treatment of missing values in trees. "zero" sends a feature without a value where 0 goes, in every
-        version of the plugin. "nan" sends it where the model sends NaN, in versions that distinguish a
-        missing value from 0. By default "zero"; required for trees that were trained with missing values.
+        Treatment of missing values in trees. With "zero", a missing value takes the same branch as 0, in
+        every version of the plugin. With "nan", it takes the branch that the model learned for NaN, in
+        versions of the plugin that distinguish a missing value from 0. By default "zero", except that you
+        must choose if the trees were trained with missing values.
 
     Returns
     -------
@@ -68,8 +70,8 @@ def to_elasticsearch(
     Raises
     ------
     ValueError
-        If the plugin cannot express the ranker: features scaled by query, or a network, unless it is a linear
-        `MLP` without an input transform.
+        If the plugin cannot express the ranker. This is the case if features are scaled by query, and for
+        networks, except for an `MLP` that is only a linear function and has no input transform.
 
     Examples
     --------
@@ -98,7 +100,7 @@ def to_elasticsearch(
     elif isinstance(scorer, TreeScorer):
         refuse_by_query("query" if scorer.by_query else "none", _ENGINE)
         missing = missing_values(scorer, missing)
-        # The trees have no objective: it would make the plugin apply a function to their sum.
+        # The model names no objective: with one, the plugin would apply a function to the sum of the trees.
         model = {
             "type": "model/xgboost+json",
             "definition": _text([_tree(tree, names, missing) for tree in scorer.trees]),
@@ -165,7 +167,7 @@ def _feature(name: str, definition: Any) -> dict[str, Any]:
 
 
 def _tree(tree: Tree, names: list[str], missing: str) -> dict[str, Any]:
-    """A tree in the format of XGBoost, in which values below the threshold go left."""
+    """Convert a tree to XGBoost's format, in which a value goes left if it is below the threshold."""
     depth = deepest(tree).tolist()
     count = len(tree.feature)
     leaves = [

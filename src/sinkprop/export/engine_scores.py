@@ -19,7 +19,11 @@ __all__ = ["elasticsearch_scores", "solr_scores"]
 
 
 def elasticsearch_scores(request: dict[str, Any], names: Sequence[str], X: NDArray[Any]) -> Singles:
-    """Scores (N,) of the rows of X, whose columns are `names`, by a result of `to_elasticsearch`."""
+    """Scores (N,) that the Elasticsearch plugin would compute for the rows of X.
+
+    request  Model, as `to_elasticsearch` returns it.
+    names    Names of the columns of X.
+    """
     model = request["model"]["model"]
     definition, columns = json.loads(model["definition"]), _columns(names, X)
     for name, norm in model.get("feature_normalizers", {}).items():
@@ -44,7 +48,11 @@ def elasticsearch_scores(request: dict[str, Any], names: Sequence[str], X: NDArr
 
 
 def solr_scores(model: dict[str, Any], names: Sequence[str], X: NDArray[Any]) -> Singles:
-    """Scores (N,) of the rows of X, whose columns are `names`, by a result of `to_solr`."""
+    """Scores (N,) that Solr would compute for the rows of X.
+
+    model  Model, as `to_solr` returns it.
+    names  Names of the columns of X.
+    """
     columns, parameters = _columns(names, X), model["params"]
     for feature in model["features"]:
         if "norm" in feature:
@@ -102,10 +110,11 @@ def _activated(x: Singles, name: str) -> Singles:
 
 
 def _leaves(root: dict[str, Any], n: int, step: Callable[[dict[str, Any], Integers], Any]) -> Singles:
-    """Value of the leaf that each of n rows reaches.
+    """Send n rows through the tree below `root`, and return the value of the leaf that each row reaches.
 
-    step(node, rows) returns the value of a leaf; for an inner node, it returns the left child, the right
-    child and a mask of the rows that go left.
+    `step` is a function of a node and the indices of the rows that reach it. For a leaf, it returns the
+    leaf's value. For an inner node, it returns the left child, the right child and a mask of the rows that go
+    left.
     """
     out = np.zeros(n, dtype=np.float32)
     open_nodes = [(root, np.arange(n))]

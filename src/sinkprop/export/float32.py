@@ -25,11 +25,14 @@ __all__ = [
 ]
 
 
-_DEEPEST = 200  # maximum levels of a tree; JSON readers may refuse a thousand nested levels
+_DEEPEST = 200  # maximum number of levels of a tree; JSON readers may refuse a thousand nested levels
 
 
 def single(value: Any, what: str) -> float:
-    """The nearest float32, as the shortest decimal that reads back as it: 0.1, not 0.10000000149011612.
+    """Round a value to float32, and return the shortest decimal that reads back as that float32.
+
+    For example, 0.1 stays 0.1 and does not become 0.10000000149011612. Raises ValueError, with `what` as the
+    name of the value, if the value is too large for float32.
 
     >>> single(0.1, "a weight"), single(np.float32(0.1), "a weight"), single(16777217.0, "a weight")
     (0.1, 0.1, 16777216.0)
@@ -54,7 +57,11 @@ class Norm:
 
 
 def norms(scaling: Scaling, names: list[str]) -> list[Norm | None]:
-    """Scaling of each feature; None for no scaling, or for a constant feature, whose weight is 0."""
+    """Return the scaling of each feature, or None for a feature that needs none.
+
+    No feature needs scaling unless the ranker standardizes features. A feature that was constant in training
+    needs none, because its weight is 0.
+    """
     if scaling.kind != "standard":
         return [None] * len(names)
     found: list[Norm | None] = []
@@ -88,7 +95,11 @@ def refuse_by_query(kind: str, engine: str) -> None:
 
 
 def thresholds(tree: Tree, names: list[str]) -> Singles:
-    """Thresholds (K,) rounded down to float32, so that float32 values go the same way as in the model."""
+    """Round the thresholds of a tree's K inner nodes down to float32, (K,).
+
+    Rounded down, they send every float32 value the same way as the model's thresholds. Raises ValueError if a
+    threshold is too large for float32.
+    """
     with np.errstate(over="ignore"):
         nearest = tree.threshold.astype(np.float32)
     below = np.where(nearest > tree.threshold, np.nextafter(nearest, np.float32(-math.inf)), nearest)
@@ -102,9 +113,9 @@ def thresholds(tree: Tree, names: list[str]) -> Singles:
 
 
 def missing_values(scorer: TreeScorer, given: str | None) -> str:
-    """Treatment of missing values in trees: `given`, or "zero".
+    """Treatment of missing values in trees: `given`, or "zero" if `given` is None.
 
-    Raises a ValueError if none is given for trees that were trained with missing values.
+    Raises ValueError if `given` is None and the trees were trained with missing values.
     """
     if given not in (None, "zero", "nan"):
         raise ValueError(f"missing must be 'zero', 'nan' or None; got {given!r}.")
@@ -118,7 +129,10 @@ def missing_values(scorer: TreeScorer, given: str | None) -> str:
 
 
 def deepest(tree: Tree) -> Integers:
-    """Depth (K,) of each inner node, 0 for the root; raises a ValueError if the tree is too deep for JSON."""
+    """Depth of each of the K inner nodes of a tree, (K,); the root has depth 0.
+
+    Raises ValueError if the tree is deeper than JSON readers may accept.
+    """
     depth = np.zeros(len(tree.feature), dtype=np.int64)
     for node, (left, right) in enumerate(zip(tree.left.tolist(), tree.right.tolist(), strict=True)):
         for child in (left, right):

@@ -28,7 +28,7 @@ from sinkprop.export.scorers import (
 __all__ = ["ML_OPSET", "OPSET", "to_onnx"]
 
 OPSET = 18
-ML_OPSET = 5  # version of ai.onnx.ml, for trees; the first that sums in double precision
+ML_OPSET = 5  # version of the operators in ai.onnx.ml, for trees; the first one that sums in double precision
 _IR_VERSION = 8
 _DTYPES = ("float32", "float64")
 
@@ -39,10 +39,10 @@ def to_onnx(
     """Convert a ranker to an ONNX model, and optionally write it to a file; needs onnx.
 
     The input of the graph is `features` (documents, D), as they are passed to `fit`, with any number of rows.
-    Its output is `scores` (documents,), the scores of `predict`. A partitioned measure has a second output,
-    `parameters` (documents, 2): the ranker's `rank` computes an assignment from them, while `scores` give the
-    order of `predict`. If features are scaled by query, the rows of one call must be the documents of one
-    query.
+    Its output is `scores` (documents,), the scores of `predict`. For a ranker that was trained with a
+    `PartitionedMeasure`, there is a second output, `parameters` (documents, 2). From these parameters, the
+    ranker's method `rank` computes an assignment of documents to ranks, whose order may differ from that of
+    `scores`. If features are scaled by query, the rows of one call must be the documents of one query.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def _one_query(scorer: LinearScorer | NetworkScorer | TreeScorer) -> bool:
 
 
 class _Graph:
-    """A graph under construction. Values are represented by names, which the methods take and return."""
+    """An ONNX graph under construction. Its values have names, which the methods take and return."""
 
     def __init__(self, dtype: str, n_features: int, *, one_query: bool) -> None:
         self._onnx = _onnx()
@@ -127,9 +127,9 @@ class _Graph:
         return name
 
     def double(self, array: NDArray[Any]) -> str:
-        """Add an array as a constant in its own dtype and a cast to double precision; return the cast's name.
+        """Add an array as a constant, cast it to double precision in the graph, and return the result's name.
 
-        The weights of a float32 network thus take half the space in the file.
+        The file stores the array in its own dtype, so float32 weights take half the space of double ones.
         """
         name = self.constant(array)
         return name if array.dtype == np.float64 else self.cast(name, "float64")
@@ -152,7 +152,10 @@ class _Graph:
         self._outputs.append(self._info(name, shape))
 
     def merge(self, module: Any, prepared: str) -> str:
-        """Insert the graph of another model, with the value `prepared` as its input; returns its output."""
+        """Insert the graph of the ONNX model `module`, and return the name of its output.
+
+        The value `prepared` becomes the input of the inserted graph.
+        """
         prefixed = self._onnx.compose.add_prefix(module, "module_")
         renamed = {prefixed.graph.input[0].name: prepared}
         for node in prefixed.graph.node:
@@ -187,7 +190,10 @@ class _Graph:
 
 
 def _add_scores(graph: _Graph, outputs: str, combine: NDArray[Any]) -> None:
-    """Add the scores that `predict` computes from the outputs (N, H); if H is 2, add the outputs too."""
+    """Add the graph's output `scores`: what `predict` computes from the ranker's outputs (N, H) per document.
+
+    If H is 2, as for a partitioned measure, the ranker's outputs become the graph's output `parameters`.
+    """
     if len(combine) == 1:
         scores = graph.call("Reshape", outputs, graph.constant(np.array([-1])))
     else:
@@ -207,9 +213,10 @@ def _scaled(graph: _Graph, rows: str, scaling: Scaling) -> str:
 
 
 def _scaled_by_query(graph: _Graph, rows: str) -> str:
-    """Add (x - min) / (max - min) of each feature over the rows, or 0 if it is constant.
+    """Add nodes that scale each feature x to (x - min) / (max - min), and return the name of the result.
 
-    NaN stays NaN and does not count in min and max.
+    min and max are over the rows of the call. A constant feature becomes 0. NaN stays NaN and does not count
+    in min and max.
     """
     missing, axis = graph.call("IsNaN", rows), graph.constant(np.array([0]))
     ends = []
@@ -225,10 +232,11 @@ def _scaled_by_query(graph: _Graph, rows: str) -> str:
 
 
 def _add_linear(graph: _Graph, scorer: LinearScorer) -> None:
-    """Add a linear scorer, with the feature scaling folded into weights and intercepts, as in `predict`.
+    """Add nodes that compute a linear scorer, with feature scaling folded into weights and intercepts.
 
-    A separate multiplication by the scaling factors would lose precision: if there is only one feature,
-    onnxruntime fuses it with the matrix product and computes both in single precision.
+    `predict` does the same. A separate node that multiplies by the scaling factors would lose precision: if
+    there is only one feature, onnxruntime fuses that node with the matrix product and computes both in single
+    precision.
     """
     scaling = scorer.scaling
     rows = _scaled_by_query(graph, graph.features) if scaling.kind == "query" else graph.features
@@ -252,7 +260,7 @@ def _add_trees(graph: _Graph, scorer: TreeScorer) -> None:
     constant = scorer.constant + sum(float(tree.leaves[0]) for tree in scorer.trees if not len(tree.feature))
     if grown:
         scores = graph.call("TreeEnsemble", rows, **_ensemble(onnx, grown))
-    else:  # no tree has a split: the sum of the trees is one zero per row
+    else:  # no tree has a split, so the trees add 0 to each row; these nodes make one zero per row
         scores = graph.call("MatMul", rows, graph.constant(np.zeros((scorer.n_features, 1))))
         scores = graph.call("Where", graph.call("IsNaN", scores), graph.constant(np.array(0.0)), scores)
     if constant:
@@ -261,9 +269,9 @@ def _add_trees(graph: _Graph, scorer: TreeScorer) -> None:
 
 
 def _ensemble(onnx: Any, trees: list[Any]) -> dict[str, Any]:
-    """The attributes of the operator TreeEnsemble.
+    """Attributes of the ONNX operator TreeEnsemble that describe the trees.
 
-    Inner nodes are numbered consecutively over all trees, and so are leaves.
+    Inner nodes are numbered consecutively over all trees. Leaves are numbered separately, in the same way.
     """
     first_node = np.cumsum([0, *(len(tree.feature) for tree in trees)])
     first_leaf = np.cumsum([0, *(len(tree.leaves) for tree in trees)])
@@ -279,8 +287,8 @@ def _ensemble(onnx: Any, trees: list[Any]) -> dict[str, Any]:
     tensor = onnx.numpy_helper.from_array
     return {
         "n_targets": 1,
-        "aggregate_function": 1,  # SUM of the trees
-        "post_transform": 0,  # NONE
+        "aggregate_function": 1,  # means SUM: the trees are summed
+        "post_transform": 0,  # means NONE: no function is applied to the sum
         "tree_roots": first_node[:-1].tolist(),
         "nodes_featureids": np.concatenate([tree.feature for tree in trees]).tolist(),
         "nodes_modes": tensor(np.zeros(n_nodes, np.uint8), "nodes_modes"),  # 0 means x <= split
@@ -348,7 +356,10 @@ def _add_layer(graph: _Graph, value: str, layer: Layer) -> str:
 
 
 def _exported(module: Any, n_features: int, dtype: str) -> Any:
-    """The ONNX model to which PyTorch exports a user's network."""
+    """Let PyTorch export a user's network to ONNX, and return the ONNX model.
+
+    Raises ValueError if PyTorch cannot export the network.
+    """
     import torch
 
     onnx = _onnx()
@@ -366,7 +377,7 @@ def _exported(module: Any, n_features: int, dtype: str) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about future versions of PyTorch
-            # the older exporter warns if a graph would be right for some inputs only
+            # the older exporter warns if the graph would be wrong for other inputs; make that an error
             warnings.simplefilter("error", torch.jit.TracerWarning)
             log.setLevel(logging.ERROR)  # hides messages about missing packages that are not needed
             torch.onnx.export(module, (rows,), written, input_names=["rows"], opset_version=OPSET, **settings)

@@ -1,7 +1,7 @@
 """Fitted rankers as plain numbers, from which every format is written.
 
-A ranker scores by a linear function, by trees, or by a network. A record class describes each of the three;
-libraries that fitted a ranker are imported only if needed.
+A ranker scores by a linear function, by trees, or by a network. Each of the three has a class here:
+`LinearScorer`, `TreeScorer` and `NetworkScorer`. Libraries such as PyTorch are imported only if needed.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ FeatureNames = Sequence[str] | Mapping[str, Any] | None
 
 @dataclass(frozen=True, eq=False)
 class LinearScorer:
-    """A linear function of the D features: H outputs, and the score of `predict`, their weighted sum.
+    """A ranker with H linear functions of the D features; the score of `predict` is their weighted sum.
 
     scaling     Feature scaling, which is applied first.
     weights     (D, H) weights of the scaled features; H is 1, or 2 for a partitioned measure.
-    intercepts  (H,) intercepts of the outputs.
-    combine     (H,) weights of the outputs in the score.
+    intercepts  (H,) intercepts of the functions.
+    combine     (H,) weights of the functions in the score.
     """
 
     scaling: Scaling
@@ -59,10 +59,10 @@ class LinearScorer:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One step of a network.
+    """One step of a network, applied to the row vector x of its inputs.
 
-    kind     "linear" for x W' + b, "scale" for x * W + b with the elementwise product, "layer" for layer
-             normalization, or the name of an activation.
+    kind     "linear" for x W' + b (W' is the transpose of W), "scale" for x * W + b with the elementwise
+             product, "layer" for layer normalization, or the name of an activation.
     weight   W: (outputs, inputs) for "linear", (inputs,) for "scale" and "layer", empty for an activation.
     bias     b: (outputs,), or empty for an activation.
     epsilon  Added to the variance in layer normalization.
@@ -76,14 +76,15 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class NetworkScorer:
-    """A network that scores transformed and scaled features.
+    """A network that scores features: a perceptron plus a linear function, or a user's own torch module.
 
-    transform, scaling  Input transform and feature scaling, which are applied first.
-    dtype               Precision of the prepared features: "float32" or "float64".
-    layers              Layers of the perceptron; empty if there is only the linear part.
-    linear              The linear part, or None.
-    module              The torch module of a custom network, for which `layers` is empty; else None.
-    combine             (H,) weights of the H outputs in the score.
+    transform  Input transform, "none" or "log1p", which is applied to the features first.
+    scaling    Feature scaling, which is applied after the transform.
+    dtype      Precision of the scaled features: "float32" or "float64".
+    layers     Layers of the perceptron; empty if there is no perceptron.
+    linear     The linear function of the features that is added to the perceptron's outputs, or None.
+    module     The user's own torch module, in place of `layers` and `linear`; otherwise None.
+    combine    (H,) weights of the network's H outputs in the score.
     """
 
     transform: str
@@ -100,7 +101,8 @@ class Tree:
     """A binary tree with K inner nodes, in which a value goes left if it is not above the threshold.
 
     feature, threshold  (K,) feature index and threshold of each inner node; node 0 is the root.
-    left, right         (K,) children: the index i of an inner node, or -1 - i for leaf i.
+    left, right         (K,) left and right child of each inner node: the index i of an inner node, or
+                        -1 - i for leaf i.
     missing_left        (K,) whether NaN goes left.
     leaves              (K + 1,) contribution of each leaf to the score.
     """
@@ -120,12 +122,13 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class TreeScorer:
-    """A sum of trees.
+    """A ranker whose score is a sum of trees.
 
     by_query         Whether features are first scaled within their query.
-    single           Whether values are rounded to float32 before they are compared, as in XGBoost.
-    constant         Added to all scores.
-    learned_missing  Whether some node sends missing values another way than 0, as learned in training.
+    single           Whether feature values are rounded to float32 before they are compared with thresholds,
+                     as in XGBoost.
+    constant         Constant that is added to all scores.
+    learned_missing  Whether training made some inner node send missing values another way than 0.
     """
 
     trees: tuple[Tree, ...]
@@ -140,9 +143,10 @@ Scorer = LinearScorer | NetworkScorer | TreeScorer
 
 
 def as_linear(scorer: Scorer) -> Scorer:
-    """A network without hidden layers as a linear function with the same scores, up to rounding.
+    """Convert a network that is only a linear function to a `LinearScorer` with the same scores.
 
-    Other scorers are returned unchanged.
+    The scores are equal up to rounding. Other scorers are returned unchanged, and so are networks with an
+    input transform.
     """
     if (
         isinstance(scorer, NetworkScorer)
@@ -158,7 +162,8 @@ def as_linear(scorer: Scorer) -> Scorer:
 def scorer_of(ranker: Any) -> Scorer:
     """The ranker's scoring function as plain numbers.
 
-    Raises a ValueError if no format can express it, for example because it compares documents of a query.
+    Raises ValueError if no format can express it, for example because a document's score depends on the other
+    documents of its query.
     """
     from sklearn.utils.validation import check_is_fitted
 
@@ -192,9 +197,10 @@ def scorer_of(ranker: Any) -> Scorer:
 
 
 def feature_names(ranker: Any, given: FeatureNames) -> list[str]:
-    """Names of the columns: the given ones, the model's, or feature_1, feature_2, ...
+    """Names of the columns: those in `given`, or else the model's, or else feature_1, feature_2, ...
 
-    A mapping's keys are names. If these are the model's own names, they may be in any order.
+    If `given` is a mapping, its keys are the names. They are in the order of the columns, unless they are the
+    model's own names, which may be in any order. Raises ValueError if names are invalid.
     """
     known = getattr(ranker, "feature_names_in_", None)
     own = None if known is None else [str(name) for name in known]
@@ -290,11 +296,14 @@ def _layers(modules: Any) -> list[Layer]:
     return found
 
 
-_NONE, _ZERO, _NAN = 0, 1, 2  # LightGBM's kinds of missing values
+_NONE, _ZERO, _NAN = 0, 1, 2  # LightGBM's codes for the missing values of a split: none, zeros, or NaN
 
 
 def _lightgbm(ranker: Any) -> TreeScorer:
-    """Trees parsed from LightGBM's text format, in which each line is an array over inner nodes or leaves."""
+    """Read the trees from LightGBM's text format.
+
+    In this format, each line of a tree is an array with one value per inner node or one per leaf.
+    """
     if ranker.booster_.pandas_categorical:
         raise ValueError(
             "the model was trained on categorical columns, which no export format supports. Encode them as "
@@ -360,7 +369,10 @@ def _one_leaf(value: float) -> Tree:
 
 
 def _xgboost(ranker: Any) -> TreeScorer:
-    """Trees parsed from XGBoost's JSON. XGBoost sends values below the threshold left, in float32."""
+    """Read the trees from XGBoost's JSON format.
+
+    XGBoost rounds feature values to float32, and sends values below the threshold left.
+    """
     learner = json.loads(bytes(ranker.booster_.save_raw("json")))["learner"]
     trees = []
     for record in learner["gradient_booster"]["model"]["trees"]:

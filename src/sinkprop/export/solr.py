@@ -42,7 +42,7 @@ __all__ = ["solr_features", "to_solr"]
 _ENGINE = "Solr"
 _MODELS = "org.apache.solr.ltr.model."
 _SLACK = np.float32(1e-6)
-_LARGEST_SCALE = 120  # largest exponent of 2 in `_scale`
+_LARGEST_SCALE = 120  # largest e that `_scale` tries
 _ZERO = np.float32(1.0000000180025095e-35)  # LightGBM's threshold that separates 0 from positive numbers
 
 
@@ -57,7 +57,8 @@ def to_solr(
 ) -> dict[str, Any]:
     """Convert a ranker to a Solr model, the body of `PUT /solr/<collection>/schema/model-store`.
 
-    Constants of linear models and of trees are dropped, since they do not change rankings.
+    Constants that linear models and trees add to all scores are not exported, since they do not change
+    rankings.
 
     Parameters
     ----------
@@ -72,11 +73,12 @@ def to_solr(
         Name of the feature store. By default Solr's default store.
     missing : {"zero", "nan"}, optional
         Treatment of missing values in trees. "zero" is for features that are 0 if a document has no value.
-        "nan" sends a missing value where the model sends NaN, in versions of Solr that have
-        `isNullSameAsZero`. By default "zero"; required for trees that were trained with missing values.
+        With "nan", a missing value takes the branch that the model learned for NaN, in versions of Solr that
+        have `isNullSameAsZero`. By default "zero", except that you must choose if the trees were trained with
+        missing values.
     transformed : bool, default False
-        For networks with ``input_transform="log1p"``, a transform that Solr lacks: True if the features of
-        the store are already sign(x) log(1 + |x|) of the training features.
+        For networks with ``input_transform="log1p"``, a transform that Solr lacks. True states that the
+        features in the store are already sign(x) log(1 + |x|) of the training features x.
 
     Returns
     -------
@@ -86,9 +88,10 @@ def to_solr(
     Raises
     ------
     ValueError
-        If Solr cannot express the ranker: features scaled by query, a network with an activation other than
-        "relu" (or "tanh" without the linear part) or with ``layer_normalization="layer"``, or a custom
-        network.
+        If Solr cannot express the ranker. This is the case if features are scaled by query, and for a custom
+        network, a network that was trained with a `PartitionedMeasure`, or an `MLP` with
+        ``layer_normalization="layer"`` or an activation other than "relu" ("tanh" is also possible with
+        ``linear=False``).
 
     Examples
     --------
@@ -209,10 +212,12 @@ def _trees(scorer: TreeScorer, names: list[str], missing: str) -> tuple[list[Nor
 
 
 def _scale(values: Singles, name: str) -> int:
-    """Smallest e such that thresholds times 2^e can be written so that Solr's slack changes no comparison.
+    """Find the smallest e for which the thresholds of a feature can be exported, scaled by 2^e.
 
-    The slack is the 0.000001 that Solr adds to a threshold. A power of 2 changes only the exponent of a
-    float32, so scaled values compare like the original ones.
+    Solr adds 0.000001 to each threshold, in float32. A threshold t can be exported if some float32 becomes t
+    by this addition; that number is then written in place of t. Small thresholds may have no such number
+    until they are scaled. The model tells Solr to scale the feature by 2^e too. Scaling changes only the
+    exponents of float32 numbers, so comparisons stay the same. Raises ValueError if no e is found.
     """
     for scale in range(_LARGEST_SCALE + 1):
         with np.errstate(over="ignore"):
@@ -229,7 +234,10 @@ def _scale(values: Singles, name: str) -> int:
 
 
 def _less_slack(values: Singles) -> tuple[Singles, bool]:
-    """Numbers that become `values` when Solr adds 0.000001 to them, and whether all of them exist."""
+    """Find numbers that become `values` when Solr adds 0.000001 to them in float32.
+
+    Also returns whether there is such a number for every value; if there is none, the number is close to it.
+    """
     near = values - _SLACK
     best = near.copy()
     for candidate in (np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))):
@@ -256,7 +264,10 @@ def _tree(tree: Tree, written: Singles, names: list[str], missing: str) -> dict[
 
 
 def _layers(scorer: NetworkScorer, *, transformed: bool) -> list[dict[str, Any]]:
-    """The layers as matrices. A linear part s becomes two units per layer, max(s, 0) and max(-s, 0)."""
+    """Convert a network to Solr's layers, each with a matrix, a bias and an activation.
+
+    Raises ValueError if Solr cannot express the network.
+    """
     if scorer.module is not None:
         raise ValueError(
             f"the network {type(scorer.module).__name__} is a custom one, and Solr has perceptrons only. "
@@ -289,7 +300,9 @@ def _layers(scorer: NetworkScorer, *, transformed: bool) -> list[dict[str, Any]]
 def _matrices(scorer: NetworkScorer) -> tuple[list[tuple[Floats, Floats]], list[str]]:
     """Weights and biases (W, b) of the linear layers, and the names of the activations between them.
 
-    A layer that scales its inputs is merged into the linear layer before it.
+    A layer that scales its inputs is merged into the linear layer before it. Solr cannot add a linear
+    function s of the features to the output of a perceptron. Each hidden layer therefore gets two more units,
+    max(s, 0) and max(-s, 0), and the last layer adds their difference, which is s.
     """
     matrices: list[tuple[Floats, Floats]] = []
     activations: list[str] = []

@@ -39,7 +39,8 @@ _OFF = 1e-3  # largest error of a correct export, relative to the scores' spread
 class Export:
     """An exported model.
 
-    model        The ONNX model, or the request body of a search engine.
+    format       Name of the format, one of `FORMATS`.
+    model        The ONNX model, or the body of the request that stores the model in a search engine.
     names        Names of the columns.
     content      Content of the file to write.
     definitions  Definitions of the features as JSON; None for ONNX.
@@ -70,7 +71,11 @@ def export(
     transformed: bool = False,
     dtype: str | None = None,
 ) -> Export:
-    """Convert a ranker to a format. `write_export` describes the parameters."""
+    """Export a ranker to a format, without writing a file.
+
+    The options are those of `to_onnx`, `to_elasticsearch` and `to_solr`. The default `name` of a search
+    engine's model is the name of the ranker's class. Raises ValueError if the format lacks a given option.
+    """
     if format not in FORMATS:
         raise ValueError(f"format must be {' or '.join(map(repr, FORMATS))}; got {format!r}.")
     given = {"name": name, "store": store, "missing": missing, "transformed": transformed, "dtype": dtype}
@@ -126,9 +131,10 @@ class Agreement:
                 the median difference of each query is subtracted first.
     spread      Standard deviation of the model's scores within queries.
     queries     Number of queries.
-    same        Number of queries that both rank in the same order, with ties in the order of the rows.
-    turned      Largest difference between the model's scores of two documents that the export swaps; 0 if it
-                swaps none.
+    same        Number of queries whose documents the export and the model sort in the same order. Documents
+                with equal scores keep the order of the rows.
+    turned      Largest difference between the model's scores of two documents that the export sorts in the
+                opposite order; 0 if there are none.
     largest     Largest absolute value of the model's scores.
     """
 
@@ -143,11 +149,15 @@ class Agreement:
     def sound(self) -> bool:
         """Whether the differences are small enough to result from rounding to single precision."""
         bound = _OFF * self.spread + 1e-6 * self.largest
-        return self.difference <= bound and self.turned <= bound  # also False for NaN
+        return self.difference <= bound and self.turned <= bound  # also False if a number is NaN
 
 
 def agreement(exported: Floats, scores: Floats, groups: Groups, *, up_to_constant: bool) -> Agreement:
-    """Compare the scores (N,) of an export with those of its model."""
+    """Compare the scores (N,) of an export with those of its model.
+
+    `up_to_constant` allows a constant difference per query, for formats that do not export constants. It
+    subtracts the median difference of each query first.
+    """
     difference, turned, same, squares = 0.0, 0.0, 0, 0.0
     for first, last in zip(groups.offsets[:-1].tolist(), groups.offsets[1:].tolist(), strict=True):
         rows: Any = slice(first, last) if groups.rows is None else groups.rows[first:last]

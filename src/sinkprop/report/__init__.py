@@ -1,7 +1,7 @@
-"""Reports on a comparison or on saved models, as one HTML page that needs no network.
+"""Reports on a comparison or on saved models, as one HTML page that works offline.
 
 `comparison_report` and `models_report` make the data of a report, which can be written as JSON. `report_html`
-and `write_report` make the page from the data. Nothing is fitted here.
+and `write_report` make the page from the data. No ranker is fitted here.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
 """The ranking explorer of a report: documents, scores and rank distributions of test queries.
 
-The rank distributions of a smoothed indicator are computed in the browser, from the scores, the kernel and
-the width. Other rank distributions are stored in the page as matrices of bytes.
+The rank distributions of a `SmoothedIndicator` are computed in the browser, from the scores, the kernel and
+the smoothing width. Other rank distributions are stored in the page as matrices with one byte per entry.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sinkprop.experiment.rounding import whole_number
 __all__ = ["MatrixRoom", "explorer"]
 
 
-MAX_CELLS = 1_400_000  # maximum number of matrix entries, one byte each; fewer if there are many scores
-_WIDTH = 0.25  # typical smoothing width of sinkprop's fits, relative to the standard deviation of scores
+MAX_CELLS = 1_400_000  # maximum number of matrix entries per report; lower if the report has many scores
+_WIDTH = 0.25  # typical smoothing width of sinkprop's fits, divided by the standard deviation of the scores
 _N_ITER, _EPSILON = 5, 1e-6
 
 
@@ -34,7 +34,7 @@ class MatrixRoom:
         self.cells = max(MAX_CELLS // 7, MAX_CELLS - 6 * n_scores)
 
     def take(self, n: int) -> bool:
-        """Reserve n entries for a matrix; returns False if there is no room."""
+        """Reserve room for a matrix with n entries, and return True; return False if there is no room."""
         if n > self.cells:
             return False
         self.cells -= n
@@ -47,12 +47,12 @@ def explorer(
     index: Mapping[tuple[str, int], int],
     room: MatrixRoom,
 ) -> dict[str, Any] | None:
-    """The explorer's part of a data set's record; None if no documents were kept.
+    """Make the explorer's data for one data set, as plain data; None if the comparison has no details.
 
-    results  {method: {fold: result}}
-    data     {fold: summary of the fold's queries}
-    index    {(fold, index of a test query in its fold): index of the query in the report's list}
-    room     Room for matrices, which this function reduces.
+    results  {method: {fold: result}}.
+    data     {fold: summary of the fold's queries}.
+    index    {(fold, index of a test query in its fold): index of the query in the report's list of queries}.
+    room     Room for matrices, which is reduced by the matrices that are stored.
     """
     if data is None or not any(r.details is not None for own in results.values() for r in own.values()):
         return None
@@ -99,9 +99,9 @@ def explorer(
 
 
 def _shared_width(results: Mapping[str, Mapping[str, Result]]) -> tuple[float, str]:
-    """Smoothing width for methods without one, and the reason for this width in words.
+    """Smoothing width for methods that were trained without one, and the reason for this width in words.
 
-    The width is relative to the standard deviation of a method's scores within queries.
+    The width is given as a multiple of the standard deviation of a method's scores within queries.
     """
     for method, by_fold in results.items():
         ratios = []
@@ -118,16 +118,16 @@ def _shared_width(results: Mapping[str, Mapping[str, Result]]) -> tuple[float, s
 
 
 def _is_own(distribution: Mapping[str, Any]) -> bool:
-    """Whether the page can compute this rank distribution.
+    """Whether the browser can compute this rank distribution.
 
-    This requires a smoothed indicator with a whole number of Sinkhorn iterations.
+    This requires a `SmoothedIndicator` with a whole number of Sinkhorn iterations, at least one.
     """
     n_iter = distribution.get("n_iter")
     return "kernel" in distribution and n_iter is not None and n_iter >= 1 and n_iter == int(n_iter)
 
 
 def _spread(scores: Sequence[Sequence[float]]) -> float:
-    """Standard deviation of scores within queries, over the documents of all queries."""
+    """Standard deviation, over the documents of all queries, of a score minus its query's mean score."""
     away = [np.asarray(own) - np.mean(own) for own in scores if len(own)]
     return float(np.concatenate(away).std()) if away else 0.0
 
@@ -198,7 +198,7 @@ def _has_matrix(details: Details) -> bool:
 
 
 def _matrix(details: Details, place: int) -> Floats:
-    """Rank distributions (n, n) of the documents of query `place` in `details.scores`."""
+    """Rank probabilities (n, n) of the n documents of the query with index `place` in `details.scores`."""
     own: Mapping[str, Any] = details.distribution or {}
     if own["family"] == "rank-binomial":
         from sinkprop.baselines.softrank import balanced_distribution

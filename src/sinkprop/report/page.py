@@ -110,7 +110,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _script() -> str:
-    """The page's own scripts, joined in one function scope."""
+    """Join the page's own scripts into one script, inside one function."""
     return "(() => {\n" + "\n".join(['"use strict";', *map(_asset, _SCRIPTS)]) + "})();\n"
 
 

@@ -32,10 +32,11 @@ from sinkprop.report.explorer import MatrixRoom, explorer
 __all__ = ["comparison_report", "models_report"]
 
 # Limits that keep a report at about five megabytes
-MAX_QUERIES = 5_000  # queries that are listed with their metrics
-MAX_VALUES = 100_000  # values of metrics, over all listed queries and methods
-MAX_STEPS = 12_000  # training steps, over all methods and folds
-_FEW = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")  # metrics listed if there are many queries
+MAX_QUERIES = 5_000  # maximum number of queries that are listed with their metrics
+MAX_VALUES = 100_000  # maximum number of metric values, over all listed queries and methods
+MAX_STEPS = 12_000  # maximum number of training steps, over all methods and folds
+# metrics of each query that are listed if there is no room for all metrics
+_FEW = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")
 
 
 def comparison_report(
@@ -51,8 +52,8 @@ def comparison_report(
     Parameters
     ----------
     comparison : Comparison
-        The comparison. If it was saved without details, the report has no training curves, feature weights
-        and documents.
+        The comparison. If it was saved without details, the report has no training curves, no feature weights
+        and no documents.
     title : str, optional
         Title of the page. By default made from the names of the data sets.
     command : str, optional
@@ -273,7 +274,10 @@ def _about(comparison: Comparison, dataset: str) -> str:
 
 
 def _published(comparison: Comparison, dataset: str) -> list[dict[str, Any]]:
-    """Published means of other methods; empty unless the convention is letor, which they use."""
+    """Published means of other methods.
+
+    Empty unless the comparison uses the convention letor, as the published means do.
+    """
     if comparison.convention != "letor":
         return []
     return [{"method": row.method, "means": dict(row.means)} for row in published_rows(dataset)]
@@ -290,7 +294,10 @@ def _seconds(results: Sequence[Result]) -> dict[str, float | None]:
 
 
 def _glance(comparison: Comparison, dataset: str, data: Mapping[str, FoldData]) -> dict[str, Any]:
-    """Counts of test queries, documents and labels. A query that is tested in several folds counts once."""
+    """Numbers of test queries, of their documents, and of documents with each label.
+
+    A query that is tested in several folds counts once.
+    """
     seen: dict[Hashable, tuple[int, int]] = {}
     counts: dict[float, int] = {}
     for fold, own in data.items():
@@ -318,7 +325,16 @@ def _glance(comparison: Comparison, dataset: str, data: Mapping[str, FoldData]) 
 
 
 class _Listing:
-    """The test queries, fold by fold, with their metrics; an even sample if there are too many."""
+    """The report's list of test queries with their metrics, fold by fold.
+
+    If there are too many queries, the list has an evenly spaced sample of them. If there are too many values,
+    only some of the metrics are listed.
+
+    index    {(fold, index of a test query in its fold): index of the query in the list}.
+    queries  Id, name, fold, number of documents and number of relevant documents of each query.
+    values   {method: {metric: values of the queries}}.
+    note     Sentence about the sample; None if all queries are listed.
+    """
 
     def __init__(self, comparison: Comparison, dataset: str, names: Mapping[Any, str], room: _Room) -> None:
         folds, methods = comparison.folds(dataset), comparison.methods
@@ -330,7 +346,7 @@ class _Listing:
         ]
         total = len(all_places)
         count = min(total, room.queries)
-        # the queries in the ranking explorer, which must be listed
+        # the list must contain the queries of the ranking explorer, which refers to it by index
         shown = {(fold, q) for fold in folds if fold in data for q in data[fold].shown}
         evenly = {all_places[i] for i in np.round(np.linspace(0, total - 1, count)).astype(int).tolist()}
         places = all_places if count == total else [p for p in all_places if p in shown or p in evenly]
@@ -372,7 +388,10 @@ def _rounded(x: float) -> float | None:
 
 
 def _by_method(results: Mapping[str, Mapping[str, Result]], name: str) -> dict[str, Any]:
-    """One field of the details as {method: {fold: value}}, for the results that have it."""
+    """Return the field `name` of the results' details as {method: {fold: value}}.
+
+    Results without details, or whose field is None, are left out.
+    """
     found: dict[str, Any] = {}
     for method, by_fold in results.items():
         for fold, r in by_fold.items():
@@ -385,7 +404,8 @@ def _by_method(results: Mapping[str, Mapping[str, Result]], name: str) -> dict[s
 def _training(results: Mapping[str, Mapping[str, Result]], limit: int) -> dict[str, Any]:
     """Training records as {method: {fold: record}}.
 
-    If they have more than `limit` steps, only an even sample of those with the chosen setting is kept.
+    If the records together have more than `limit` steps, each record keeps an evenly spaced sample of the
+    steps that have the same "path" as the selected step, or none; see `training_of`.
     """
     found = _by_method(results, "training")
     records = [record for own in found.values() for record in own.values()]
@@ -430,7 +450,13 @@ def _weights(
 
 
 class _Room:
-    """Limits on a report's queries, values and training steps per data set, and on all stored matrices."""
+    """Limits on the size of a report.
+
+    values    Maximum number of metric values that are listed per data set.
+    queries   Maximum number of queries that are listed per data set.
+    steps     Maximum number of training steps per data set.
+    matrices  Room for the stored rank distributions of all data sets together.
+    """
 
     def __init__(self, comparison: Comparison) -> None:
         n_datasets, n_methods = len(comparison.datasets), len(comparison.methods)
