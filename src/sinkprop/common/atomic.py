@@ -126,7 +126,10 @@ def _finish(temporary: str, old: os.stat_result | None) -> None:
 
 
 def _give(temporary: str, old: os.stat_result) -> bool:
-    """Give the new file the group of the old one, and its owner if allowed; return whether the group was set."""
+    """Give the new file the group of the old file and, if allowed, its owner.
+
+    Returns whether the group could be set.
+    """
     for owner in (old.st_uid, -1):
         with suppress(OSError):
             os.chown(temporary, owner, old.st_gid)

@@ -56,7 +56,8 @@ class Block:
     first  Index of the first query in the whole set.
     codes  (q,) one path per query; None if every query is used for both training and validation. A path is
            one of several fits that run side by side, such as those of cross-validation, and paths are
-           numbered from 0. The path codes[i] validates on query i, and all other paths train on it.
+           numbered from 0. The path codes[i] validates on query i, and all other paths train on it. If
+           codes[i] is `NO_PATH`, no path validates on query i, and all paths train on it.
     """
 
     data: TrainingSet

@@ -215,7 +215,10 @@ def _float_type(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def null_value(null: float, kind: np.dtype[Any]) -> float:
-    """Return `null`, the number to use for NULL, as float; raise a ValueError if it is not finite in `kind`."""
+    """Return `null`, the number to use for NULL, as float.
+
+    Raises a ValueError unless it is finite in the type `kind` of the features.
+    """
     if not isinstance(null, Real) or isinstance(null, bool) or not abs(float(null)) <= LARGEST[kind]:
         raise ValueError(f"null must be the finite number to use for NULL, such as 0; got {null!r}.")
     return float(null)

@@ -138,7 +138,7 @@ class _Draws:
         return normal
 
     def heavy(self, n: int) -> Floats:
-        """Heavy-tailed numbers 1 / sqrt(u) - 1 for a uniform u: half are below .42, one in 10,000 above 99."""
+        """Heavy-tailed numbers 1 / sqrt(u) - 1, u uniform: half are below .42, one in 10,000 above 99."""
         return 1.0 / np.sqrt(1.0 - self.uniform(n)) - 1.0
 
 
