@@ -83,7 +83,8 @@ __all__ = [
     "top_k_probability",
 ]
 
-# Imported on first use: `import sinkprop` loads NumPy only, and `from sinkprop import *` does not load torch.
+# These names are imported on first use, so `import sinkprop` loads only NumPy, and `from sinkprop import *`
+# does not load torch.
 _LAZY = {
     "SinkPropRanker": "sinkprop.linear.ranker",
     "SinkhornLimit": "sinkprop.objective.sinkhorn_limit",

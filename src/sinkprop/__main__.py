@@ -2,5 +2,6 @@
 
 from sinkprop.cli import main
 
-if __name__ == "__main__":  # processes that a comparison starts import this module under another name
+# The processes that a comparison starts import this module under another name and must not run main().
+if __name__ == "__main__":
     main()

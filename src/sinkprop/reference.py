@@ -378,8 +378,8 @@ def pre_sinkhorn_rev(scores: Array, relaxation: Relaxation, A_bar: Array) -> Arr
 def smoothed_indicator(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.intp], Array]:
     """Smoothed indicator A[j, k] = K((phi_j - phi_s[k]) / sigma), and the order s-hat.
 
-    K(t) is exp(-t^2 / 2) for the "gaussian" kernel and exp(-|t|) for "laplace". The sign in |t| is that of
-    the ranks, not of t: a document counts as above those that follow it in the order, even if they tie.
+    K(t) is exp(-t^2 / 2) for the "gaussian" kernel and exp(-|t|) for "laplace". The sign of t in |t| is taken
+    from the ranks: a document counts as above those that follow it in the order, even if their scores tie.
 
     Parameters
     ----------
@@ -436,13 +436,13 @@ def smoothed_indicator_rev(phi: Array, sigma: float, kernel: str, A_bar: Array) 
 
 
 def _kernel_exponent(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.intp], Array, Array]:
-    """Order, -ln K(t) for t[j, k] = (phi_j - phi_s[k]) / sigma, and its derivative in t."""
+    """Return the order s, -ln K(t) for t[j, k] = (phi_j - phi_s[k]) / sigma, and d(-ln K)/dt."""
     one_of("kernel", kernel, ("gaussian", "laplace"))
     order = np.argsort(-phi.real, kind="stable")
     rank = np.argsort(order)
     with np.errstate(over="ignore", invalid="ignore"):
         t = (phi[:, None] - phi[order][None, :]) / sigma
-    # Past these distances K(t) is 0 in double precision, and so is its derivative.
+    # For |t| above 40 (gaussian) or 750 (laplace), K(t) and its derivative are 0 in double precision.
     if kernel == "gaussian":
         t = np.where(np.abs(t.real) > 40, 40, t)
         return order, t * t / 2, t
@@ -535,13 +535,16 @@ def _standardized_edges(theta: Array, family: str) -> Array:
         )
     with np.errstate(over="ignore", invalid="ignore"):
         z = (Q[None, :] - mu) * np.exp(-log_s)
-    # Past these the smaller tail is 0 in double precision, and so is the density.
+    # For larger |z| the smaller tail is 0 in double precision, and so is the density.
     limit = 800 if family == "logit-logistic" else 40
     return np.where(np.abs(z.real) > limit, np.copysign(limit, z.real), z)
 
 
 def _masses(F: Array, S: Array) -> Array:
-    """Masses of the bins, from F below the median and from S = 1 - F above it, which keeps the tails."""
+    """Masses of the bins, from F below the median and from S = 1 - F above it.
+
+    F and S are the values at the inner edges. Small masses in either tail keep their relative accuracy.
+    """
     zero, one = np.zeros((len(F), 1)), np.ones((len(F), 1))
     F, S = np.hstack([zero, F, one]), np.hstack([one, S, zero])
     return np.where(F[:, :-1].real > 0.5, S[:, :-1] - S[:, 1:], F[:, 1:] - F[:, :-1])
@@ -556,7 +559,8 @@ def _sigmoid(z: Array) -> Array:
 def _normal_masses(z: Array) -> Array:
     """Masses of a standard normal in the bins between the inner edges z (n, n - 1) and outside them."""
     A = _masses(_normal_cdf(z), _normal_cdf(-z))
-    # A difference of Phi cancels in a narrow bin, where Gauss-Legendre is exact to rounding.
+    # In a narrow bin, a difference of two values of Phi loses digits. There, Gauss-Legendre quadrature of
+    # the density is exact to rounding.
     mid, half = (z[:, 1:] + z[:, :-1]) / 2, (z[:, 1:] - z[:, :-1]) / 2
     nodes, weights = np.polynomial.legendre.leggauss(16)
     x = mid[..., None] + half[..., None] * nodes
@@ -595,10 +599,12 @@ def _beta_cdf(theta: Array) -> tuple[Floats, Floats]:
 def _beta_derivatives(theta: Array) -> tuple[Floats, Floats]:
     """Derivatives dA/da and dA/db, each (n, n), by quadrature: within 1e-11 for a and b from 0.05 to 500.
 
-    With pi(u) the density, dA[j, k]/da is the integral over bin k of pi(u) (ln u - E[ln u]), E[ln u] = psi(a)
-    - psi(a + b), and dA/db the same with 1 - u for u and a and b exchanged. The variable is x = logit(u), in
-    which pi is smooth and falls off exponentially: Gauss-Legendre nodes in the inner bins, and x = x_1 - y or
-    x_(n-1) + y with y = exp(t - exp(-t)), the double-exponential rule, in the two unbounded ones.
+    Let pi(u) be the density. dA[j, k]/da is the integral over bin k of pi(u) (ln u - E[ln u]), where
+    E[ln u] = psi(a) - psi(a + b). dA/db is the same with 1 - u for u, and with a and b exchanged. The
+    variable of integration is x = logit(u), in which the integrand is smooth and falls off exponentially. The
+    inner bins use Gauss-Legendre nodes. The two outer bins, which are unbounded in x, use the
+    double-exponential rule: x = x_1 - y or x_(n-1) + y, where y = exp(t - exp(-t)) and x_1, ..., x_(n-1) are
+    the inner edges.
     """
     from scipy import special
 
@@ -627,7 +633,7 @@ def _beta_derivatives(theta: Array) -> tuple[Floats, Floats]:
 
 
 def _half_line(decay: float) -> tuple[Floats, Floats]:
-    """Nodes and weights on (0, inf) for a function that falls off as exp(-decay y)."""
+    """Nodes and weights of quadrature over y in (0, inf), for a function that falls off as exp(-decay y)."""
     t, h = np.linspace(-3.7, np.log(50 + 50 / decay), 700, retstep=True)
     y = np.exp(t - np.exp(-t))
     return y, h * y * (1 + np.exp(-t))

@@ -35,7 +35,9 @@ def one_of(what: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def half_steps(n_iter: float) -> int:
-    """Number of normalizations in n_iter Sinkhorn iterations: each iteration does columns, then rows.
+    """Return 2 * n_iter, the number of normalizations: one iteration normalizes columns, then rows.
+
+    Raises a ValueError unless this is a whole number that is not below 0.
 
     >>> half_steps(5), half_steps(0.5)
     (10, 1)
@@ -50,7 +52,10 @@ def half_steps(n_iter: float) -> int:
 
 
 def number(name: str, value: float, *, above: bool = False) -> float:
-    """Return the value as float if it is finite and at least 0 (with `above`, greater than 0)."""
+    """Return the value as float; raise a ValueError unless it is finite and at least 0.
+
+    With `above`, it must be greater than 0. The error message calls it `name`.
+    """
     real = isinstance(value, Real) and not isinstance(value, bool)
     if not real or not 0 <= value < math.inf or (above and value == 0):
         raise ValueError(
@@ -62,9 +67,10 @@ def number(name: str, value: float, *, above: bool = False) -> float:
 def numbers(
     name: str, given: float | Sequence[float], *, least: float = 0.0, most: float = math.inf
 ) -> tuple[float, ...]:
-    """Sorted, distinct numbers of an argument that is one finite number or a sequence of them.
+    """Return the distinct numbers of an argument, sorted.
 
-    Raises a ValueError unless every number lies between `least` and `most`.
+    The argument is one number or a sequence of numbers. Raises a ValueError unless every number is finite and
+    lies between `least` and `most`. The error message calls the argument `name`.
     """
     try:
         values = np.atleast_1d(np.asarray(given, dtype=np.float64))
@@ -79,14 +85,14 @@ def numbers(
 
 
 def threads(n_threads: int | None, n: int) -> int:
-    """Number of threads to use for n documents.
+    """Return the number of threads to use for n documents.
 
-    `n_threads` if given; 1 for fewer than 4,000 documents; the environment variable SINKPROP_NUM_THREADS if
-    it is set; otherwise the number of CPU cores that the process may use.
+    It is the first of these that applies: `n_threads`, if given; 1, for fewer than 4,000 documents; the value
+    of the environment variable SINKPROP_NUM_THREADS, if set; the number of CPU cores the process may use.
     """
     if n_threads is not None:
         return whole("n_threads", n_threads, 1)
-    if n < 4000:  # too little work to justify a second thread, or reading the environment variable
+    if n < 4000:  # so little work that even reading the environment variable would not pay
         return 1
     wish = os.environ.get("SINKPROP_NUM_THREADS")
     if wish:

@@ -48,8 +48,8 @@ def replacing(path: StrPath) -> Iterator[Path]:
     A new file has the permissions that the writer and the umask give it. A file that replaces another takes
     over its permissions, and its owner and group if the process may set them. If it may not set the group,
     the group of the new file gets only permissions that all users have. A symbolic link is kept: the file
-    that it points to is replaced. Other hard links keep the old content. A directory, a device or a pipe, or
-    a file that may not be written, raises an OSError.
+    that it points to is replaced. Other hard links keep the old content. Raises an OSError if `path` is a
+    directory, a device, a pipe or a file that may not be written.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -87,7 +87,10 @@ def replacing(path: StrPath) -> Iterator[Path]:
 
 
 def _replaceable(target: str, path: StrPath) -> os.stat_result | None:
-    """Status of the existing file at the target, or None; an OSError if it may not be replaced."""
+    """Return the status of the file at `target`, or None if there is no file.
+
+    Raises an OSError, which names `path`, if the file may not be replaced.
+    """
     if os.path.islink(target):  # still a link after realpath: the links form a cycle
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
     try:
@@ -123,7 +126,10 @@ def _finish(temporary: str, old: os.stat_result | None) -> None:
 
 
 def _give(temporary: str, old: os.stat_result) -> bool:
-    """Give the file the group of the old one, and its owner where allowed; return whether this worked."""
+    """Give the new file the group of the old file and, if allowed, its owner.
+
+    Returns whether the group could be set.
+    """
     for owner in (old.st_uid, -1):
         with suppress(OSError):
             os.chown(temporary, owner, old.st_gid)

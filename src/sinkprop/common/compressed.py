@@ -113,7 +113,7 @@ def _decompressed(data: Bytes, name: str) -> Bytes:
 
 
 def damage() -> tuple[type[Exception], ...]:
-    """Exceptions that a damaged or truncated compressed stream raises."""
+    """Return the exception types that are raised when a damaged or truncated compressed file is read."""
     import zlib
     from lzma import LZMAError
 
@@ -121,7 +121,7 @@ def damage() -> tuple[type[Exception], ...]:
 
 
 def damaged(name: str, compression: str, done: int, error: Exception) -> ValueError:
-    """Error for a compressed file that could not be read further after `done` bytes of text."""
+    """Return the ValueError for a compressed file that is damaged after `done` decompressed bytes."""
     return ValueError(
         f"{name}: the compressed stream ({compression}) is damaged or cut off, after {done} bytes of text: "
         f"{error}. Get the file again."
@@ -129,11 +129,12 @@ def damaged(name: str, compression: str, done: int, error: Exception) -> ValueEr
 
 
 def opened(compression: str, file: IO[bytes], mode: str) -> IO[bytes]:
-    """Wrap an open file for reading ("rb") or writing ("wb") through a compression."""
+    """Wrap an open file: decompress while reading (mode "rb") or compress while writing (mode "wb")."""
     if compression == "gzip":
         from gzip import GzipFile
 
-        return cast("IO[bytes]", GzipFile("", mode, 6, file, 0))  # no time stamp: same data, same bytes
+        # The time stamp is fixed to 0, so that equal data give equal bytes.
+        return cast("IO[bytes]", GzipFile("", mode, 6, file, 0))
     if compression == "xz":
         from lzma import LZMAFile
 

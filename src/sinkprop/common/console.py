@@ -15,7 +15,10 @@ _GAP = 3  # characters between two columns of a table
 
 
 def plain(out: Console, text: str, style: str = "") -> Text:
-    """Text without markup; characters that the console's encoding lacks are escaped."""
+    """Return a rich `Text` in which markup is not interpreted.
+
+    Characters that the console's encoding lacks are escaped.
+    """
     from rich.text import Text
 
     return Text(text.encode(out.encoding, "backslashreplace").decode(out.encoding), style)

@@ -13,10 +13,10 @@ __all__ = ["lazy_names"]
 def lazy_names(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package that imports some names on first use.
+    """Return functions `__getattr__` and `__dir__` for a package that imports some names on first use.
 
-    `modules` maps each such name to its module. A name whose module is `package.name` is that module itself.
-    `dir` lists these names and `__all__`.
+    `modules` maps each of these names to the module that defines it. If this module is `package.name`, the
+    name means the module itself. `__dir__` lists these names and those of `__all__`.
     """
 
     def attribute(name: str) -> Any:

@@ -21,10 +21,10 @@ def silent(done: int, total: int, what: str) -> None:
 
 @contextmanager
 def progress_line(enabled: bool = True) -> Iterator[Notify]:
-    """Give a function notify(done, total, what) that draws a progress bar on stderr.
+    """Context manager: give a function notify(done, total, what) that draws a progress bar on stderr.
 
-    It draws nothing unless stderr is a terminal, and nothing during the first second. The line is erased at
-    the end.
+    The function draws nothing unless stderr is a terminal, and nothing during the first second. The bar is
+    erased at the end of the `with` block.
     """
     if not enabled or not sys.stderr.isatty():
         yield silent

@@ -27,7 +27,7 @@ FORM = re.compile(r"\s*(?P<name>[a-z]+)\s*(?:\((?P<options>[^()]*)\))?\s*(?:@\s*
 
 
 def options_of(text: str | None) -> dict[str, str]:
-    """Options from a text such as "discount=log2,gain=linear"."""
+    """Parse a text such as "discount=log2,gain=linear" to a dictionary; raise a ValueError if malformed."""
     options: dict[str, str] = {}
     for item in (text or "").split(",") if (text or "").strip() else []:
         name, equals, value = (part.strip() for part in item.partition("="))
@@ -40,7 +40,10 @@ def options_of(text: str | None) -> dict[str, str]:
 
 
 def read_number(kind: type[Any], what: str, text: str) -> Any:
-    """Number of the type `kind` (int or float) from a text; errors call it `what`."""
+    """Convert a text to a number of the type `kind` (int or float), or raise a ValueError.
+
+    The error message calls the number `what`.
+    """
     try:
         return kind(text)
     except ValueError:
@@ -49,14 +52,17 @@ def read_number(kind: type[Any], what: str, text: str) -> Any:
 
 
 def only(options: dict[str, str], known: tuple[str, ...]) -> None:
-    """Raise a ValueError if there is an option that is not among the known ones."""
+    """Raise a ValueError if `options` has a name that is not in `known`."""
     for name in options:
         if name not in known:
             raise ValueError(f"{name!r} is not an option; it takes {' and '.join(known) or 'none'}.")
 
 
 def unknown_form(what: str, text: str, known: Iterable[str], forms: str) -> NoReturn:
-    """Raise the error for a text that is not a known form, with the most similar known name."""
+    """Raise a ValueError for an unknown text form; the message suggests the most similar `known` name.
+
+    The message calls the text `what`, such as "gain", and lists the valid `forms`.
+    """
     from difflib import get_close_matches
 
     name = re.split(r"[@(\d]", text.lower())[0].strip()
@@ -77,9 +83,10 @@ def digits(x: float) -> str:
 
 
 def as_cutoff(owner: str, k: object, alternative: str = "") -> int:
-    """Return the cutoff k, the number of ranks that count, as int; a TypeError or ValueError if invalid.
+    """Return the cutoff k, the number of ranks that count, as int.
 
-    The message begins with `owner`, and `alternative` is the text in it about other valid values.
+    Raises a TypeError if k is not an integer and a ValueError if it is below 1. The message begins with
+    `owner` and includes `alternative`, a text about other valid values.
     """
     try:
         if isinstance(k, (bool, np.bool_)):
@@ -97,7 +104,7 @@ def as_cutoff(owner: str, k: object, alternative: str = "") -> int:
 
 
 def as_number(what: str, value: object) -> float:
-    """Return a finite number as float; errors call it `what`."""
+    """Return a finite number as float; raise a TypeError or ValueError, which calls it `what`, for others."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{what} must be a number; got {value!r}.")
     if not isfinite(value):

@@ -1,7 +1,8 @@
 """Blocks of whole queries, and sources that run tasks on them: in memory, from a file, on a cluster.
 
 A source holds blocks of whole queries and can run a task on each of them. Everything that a linear fit
-computes from its queries is such a task (`linear/tasks.py`), so a fit does not depend on where they are.
+computes from its queries is such a task (`linear/tasks.py`), so a fit does not depend on where the queries
+are: in memory, in a file or on a cluster.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ __all__ = [
 B = TypeVar("B")
 P = TypeVar("P")
 
-_BLOCK_BYTES = 1 << 22  # size of a block: its features are still in the cache when the gradient is computed
+# Size of a block: so small that its features are still in the cache when the gradient is computed.
+_BLOCK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +54,10 @@ class Block:
 
     data   Rows of the queries, sorted by query.
     first  Index of the first query in the whole set.
-    codes  (q,) for each query, the path for which it is a validation query; the other paths train on it. A
-           path is one of the fits that run side by side, such as those of cross-validation. None if every
-           query is used for both training and validation.
+    codes  (q,) one path per query; None if every query is used for both training and validation. A path is
+           one of several fits that run side by side, such as those of cross-validation, and paths are
+           numbered from 0. The path codes[i] validates on query i, and all other paths train on it. If
+           codes[i] is `NO_PATH`, no path validates on query i, and all paths train on it.
     """
 
     data: TrainingSet
@@ -63,20 +66,20 @@ class Block:
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def keep(self, name: Any, make: Callable[[], P]) -> P:
-        """Return the result of `make`, which is called once per name and block."""
+        """Return the cached result for this name; the first call computes it as make()."""
         if name not in self._kept:
             self._kept[name] = make()
         made: P = self._kept[name]
         return made
 
     def trained(self, path: int) -> Groups | None:
-        """Queries that this path trains on; None if there are none."""
+        """Training queries of the fit number `path`, see `codes`; None if this block has none."""
         if self.codes is None:
             return self.data.groups
         return self.keep(("trained", path), lambda: _chosen(self.data.groups, self.codes != path))
 
     def validation(self, path: int) -> Groups | None:
-        """Validation queries of this path; None if there are none."""
+        """Validation queries of the fit number `path`, see `codes`; None if this block has none."""
         if self.codes is None:
             return self.data.groups
         return self.keep(("validation", path), lambda: _chosen(self.data.groups, self.codes == path))
@@ -93,7 +96,7 @@ def _chosen(groups: Groups, chosen: Any) -> Groups | None:
 
 
 class Task(Protocol[P]):
-    """A computation on each block. It is sent to the process that holds the block."""
+    """A computation that is run on each block. It is sent to the process that holds the block."""
 
     def __call__(self, block: Block) -> P: ...
 
@@ -107,7 +110,7 @@ class Source(Protocol):
     sizes          (Q,) number of documents of each query.
     query_weight   (Q,) query weights, or None.
     weighted_rows  Whether the rows have weights.
-    digest         Digest of the rows.
+    digest         Hash that identifies the rows.
     """
 
     @property
@@ -128,17 +131,17 @@ class Source(Protocol):
     def digest(self) -> str: ...
 
     def with_codes(self, codes: NDArray[np.int16]) -> Source:
-        """The same queries with `codes` (Q,): the path for which each is a validation query."""
+        """Return a source of the same queries whose blocks have these `codes` (Q,), see `Block`."""
 
     def run(self, task: Task[P]) -> P:
         """Run the task on every block and combine the results in the order of the blocks."""
 
     def close(self) -> None:
-        """Stop the threads or other resources of the source."""
+        """Stop the threads of the source and free its other resources."""
 
 
 class ArraySource:
-    """Queries in memory. Blocks are views of their rows, computed on several threads."""
+    """Queries in memory. Each block is a view of their rows, and several threads work on the blocks."""
 
     def __init__(self, data: TrainingSet, n_threads: int | None = None) -> None:
         self.data = data
@@ -194,7 +197,7 @@ class ArraySource:
 
 
 class StoredSource:
-    """Queries of a stored set, read block by block ahead of the computation; memory holds a few blocks."""
+    """Queries of a stored set. Blocks are read ahead of the computation, and only a few are in memory."""
 
     def __init__(
         self,
@@ -246,12 +249,12 @@ class StoredSource:
 
 
 def combined(parts: Iterable[P], combine: Callable[[Sequence[P]], P]) -> P:
-    """Combine a stream of parts pairwise, in order, keeping at most log2(n) of n partial results in memory.
+    """Combine a stream of n results pairwise, in order; at most log2(n) + 1 of them are in memory at a time.
 
     >>> combined(iter("abcde"), "".join)
     'abcde'
     """
-    stack: list[tuple[int, P]] = []  # (level, combined result of 2**level parts), by decreasing level
+    stack: list[tuple[int, P]] = []  # (level, combination of 2**level of the results), levels decrease
     for part in parts:
         level = 0
         while stack and stack[-1][0] == level:
@@ -267,19 +270,22 @@ def combined(parts: Iterable[P], combine: Callable[[Sequence[P]], P]) -> P:
 
 
 def rows_digest(data: TrainingSet) -> str:
-    """Digest of rows in memory, without the weights of their queries."""
+    """Return a hash that identifies rows in memory. It does not depend on query weights."""
     return fingerprint("rows", replace(data, query_weight=None))
 
 
 class Team:
-    """A pool of threads that each work on one block."""
+    """A pool of threads, each of which works on one block at a time."""
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
         self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="sinkprop") if n_threads > 1 else None
 
     def results(self, task: Callable[[B], P], blocks: Iterable[B]) -> Iterator[P]:
-        """Results of the task on each block, in order; a block is fetched only when a thread is free."""
+        """Yield the result of the task on each block, in order.
+
+        Blocks are fetched when they are needed, only a few ahead of the results.
+        """
         if self._pool is None or (isinstance(blocks, Sequence) and len(blocks) == 1):
             for block in blocks:
                 yield task(block)
@@ -292,7 +298,7 @@ class Team:
                 waiting.append(self._pool.submit(task, block))
             while waiting:
                 yield waiting.popleft().result()
-        finally:  # after an error or an interrupt, do not start the waiting blocks
+        finally:  # after an error or an interrupt, do not start work on the waiting blocks
             for future in waiting:
                 future.cancel()
 
@@ -303,7 +309,7 @@ class Team:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Limit BLAS to one thread, because the blocks are already computed in parallel."""
+    """Context manager: limit BLAS to one thread, because several threads already work on blocks."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, user_api="blas"):
@@ -311,9 +317,10 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def _cuts(data: TrainingSet, n_threads: int) -> list[tuple[int, int]]:
-    """Queries first:stop of each block: equally many blocks per thread, each small enough for the cache.
+    """Return the range (first, stop) of the queries of each block.
 
-    More blocks would be slower, because each runs some Python code, during which the other threads wait.
+    Each thread gets equally many blocks, and each block fits in the cache. More blocks would be slower:
+    each runs some Python code, and the other threads wait during that time.
     """
     total = len(data.y) * data.X.shape[1] * data.X.itemsize
     count = max(1, -(-total // _BLOCK_BYTES))
@@ -323,7 +330,9 @@ def _cuts(data: TrainingSet, n_threads: int) -> list[tuple[int, int]]:
 
 
 def cut(offsets: Integers, n: int) -> list[tuple[int, int]]:
-    """Cut queries with row `offsets` (Q + 1,) into at most n runs first:stop of about equally many rows.
+    """Cut queries into at most n ranges (first, stop) of queries, with about equally many rows each.
+
+    `offsets` (Q + 1,) holds the first row of each query, and the end of the last.
 
     >>> cut(np.array([0, 1, 2, 8, 9, 10]), 2)
     [(0, 3), (3, 5)]
@@ -335,7 +344,7 @@ def cut(offsets: Integers, n: int) -> list[tuple[int, int]]:
 
 
 def consecutive(data: TrainingSet, first: int, last: int) -> TrainingSet:
-    """Queries first:last of a training set; their arrays are views."""
+    """Return the queries first, ..., last - 1 of a training set, with views of its arrays."""
     if (first, last) == (0, data.n_queries):
         return data
     offsets = data.groups.offsets[first : last + 1]

@@ -27,7 +27,10 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 
 def as_scores(scores: ArrayLike, width: int) -> Floats:
-    """Scores as float64, of shape (N,) for width 1 and (N, width) otherwise; every value is finite."""
+    """Return scores as float64, of shape (N,) for width 1 and (N, width) otherwise.
+
+    Raises a ValueError if the shape is wrong or a score is not finite.
+    """
     array = _as_floats("scores", scores)
     expected = "(N,)" if width == 1 else f"(N, {width})"
     if array.ndim != (1 if width == 1 else 2) or (width > 1 and array.shape[1] != width):
@@ -47,10 +50,10 @@ def as_scores(scores: ArrayLike, width: int) -> Floats:
 def as_features(
     X: ArrayLike, *, name: str = "X", allow_nan: bool = False, columns: Sequence[str] | None = None
 ) -> NDArray[Any]:
-    """Features as a C-ordered (N, D) array; float32 stays float32, other types become float64.
+    """Return features as a C-ordered (N, D) array; float32 stays float32, other types become float64.
 
-    Every value is finite; with `allow_nan` a value may also be NaN, which means that it is missing. `columns`
-    are the names of the features for the error message, if known.
+    Raises a ValueError if a value is not finite; with `allow_nan`, it may be NaN, which means missing. The
+    error message calls the array `name`, and names the feature if the feature names `columns` are given.
     """
     try:
         array = np.asarray(X)
@@ -66,7 +69,7 @@ def as_features(
         raise ValueError(f"{name} must hold at least one document and one feature; got {array.shape}.")
     with np.errstate(
         over="ignore", invalid="ignore"
-    ):  # quick test in one pass: a sum is finite unless an entry is not, or, very rarely, it overflows
+    ):  # quick test in one pass: if every entry is finite, so is the sum, unless it overflows (very rare)
         if not np.isfinite(array.sum()):
             bad = np.argwhere(np.isinf(array) if allow_nan else ~np.isfinite(array))
             if len(bad):
@@ -82,7 +85,11 @@ def as_features(
 
 
 def as_labels(labels: ArrayLike, n: int, *, rows_of: str = "scores") -> Floats:
-    """Labels as float64 of shape (n,), finite and not below 0."""
+    """Return labels as float64 of shape (n,).
+
+    Raises a ValueError if a label is not finite or is below 0, or if there are not n labels, one per row of
+    the array that the message calls `rows_of`.
+    """
     array = _as_floats("labels", labels)
     if array.ndim != 1:
         raise ValueError(f"labels must have the shape ({n},); got {array.shape}.")
@@ -97,7 +104,7 @@ def as_labels(labels: ArrayLike, n: int, *, rows_of: str = "scores") -> Floats:
 
 
 def as_sample_weight(weight: ArrayLike, n: int) -> Floats:
-    """Row weights as float64 of shape (n,), finite and not below 0."""
+    """Return row weights as float64 of shape (n,); raise a ValueError if one is not finite or is below 0."""
     array = _as_floats("sample_weight", weight)
     if array.shape != (n,):
         raise ValueError(f"sample_weight must have one weight per row, ({n},); got {array.shape}.")
@@ -108,10 +115,11 @@ def as_sample_weight(weight: ArrayLike, n: int) -> Floats:
 
 
 def as_query_weight(weight: ArrayLike | Mapping[Hashable, float], groups: Groups, n: int) -> Floats:
-    """Query weights (Q,) in the order of `groups.queries`, finite, not below 0, with a sum above 0.
+    """Return query weights (Q,) in the order of `groups.queries`.
 
-    They are given as one weight per query in order of first appearance, as one per row (equal within each
-    query), or as a mapping from query id to weight.
+    `weight` is one weight per query in order of first appearance, one weight per row (equal within each
+    query), or a mapping from query id to weight. Raises a ValueError if a weight is not finite or is below 0,
+    or if their sum is 0.
     """
     Q = len(groups.queries)
     if isinstance(weight, Mapping):
@@ -147,12 +155,12 @@ def as_query_weight(weight: ArrayLike | Mapping[Hashable, float], groups: Groups
 
 
 def _as_floats(name: str, values: ArrayLike) -> Floats:
-    """C-ordered float64 array of at least one axis; errors call it `name`."""
+    """Convert to a C-ordered float64 array of at least one axis; the error message calls it `name`."""
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"an array of {array.dtype}")
-        if not array.ndim:  # ascontiguousarray would turn it into an array of shape (1,)
+        if not array.ndim:  # ascontiguousarray would turn a single number into an array
             raise TypeError("a single number")
         return np.ascontiguousarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -41,7 +41,7 @@ class Scaling:
 
 
 def fit_scaling(kind: str, X: NDArray[Any]) -> Scaling:
-    """Scaling of a kind, with its mean and deviation computed from the training rows X (N, D)."""
+    """Return the `Scaling` of a kind, fitted to the training rows X (N, D)."""
     check_kind(kind)
     if kind != "standard":
         return scaling_of(kind, np.zeros(X.shape[1]), np.ones(X.shape[1]))
@@ -49,7 +49,7 @@ def fit_scaling(kind: str, X: NDArray[Any]) -> Scaling:
 
 
 def scaling_of(kind: str, mean: Floats, std: Floats) -> Scaling:
-    """Scaling of a kind, from the mean and the standard deviation (D,) of the training features."""
+    """Return the `Scaling` of a kind, from the mean and standard deviation (D,) of the training features."""
     check_kind(kind)
     if kind != "standard":
         return Scaling(cast(Kind, kind), np.zeros(len(mean)), np.ones(len(mean)))
@@ -75,9 +75,10 @@ def moments(X: NDArray[Any]) -> tuple[Floats, Floats]:
 
 
 def scale_by_query(X: NDArray[Any], groups: Groups) -> NDArray[Any]:
-    """New array with (x - min) / (max - min) of each feature within each query, 0 where it is constant.
+    """Return a new array with each feature x scaled to (x - min) / (max - min) within each query.
 
-    NaN stays NaN and is ignored in the minimum and the maximum.
+    A feature that is constant in a query becomes 0 there. NaN stays NaN and is ignored in the minimum and the
+    maximum.
     """
     ordered = X if groups.rows is None else X[groups.rows]
     starts, sizes = groups.offsets[:-1], groups.sizes

@@ -97,7 +97,10 @@ def feature_columns(
     docid: str | None,
     features: Sequence[str] | None,
 ) -> list[Any]:
-    """Feature columns of a frame with the columns `names`; a ValueError if a requested column is missing."""
+    """Return the names of the feature columns, given all column names of the frame.
+
+    Raises a ValueError if a requested column is missing.
+    """
     named = {"qid": qid, "label": label, "docid": docid}
     roles = {role: name for role, name in named.items() if name is not None}
     for role, name in roles.items():
@@ -120,9 +123,10 @@ _Column: TypeAlias = "Callable[[Any], tuple[NDArray[Any] | None, Mask, str]]"
 
 
 def _columns_of(frame: Any) -> tuple[list[Any], _Column]:
-    """Column names of a frame, and a function from a name to (values, missing, type) of the column.
+    """Return the column names of a frame, and a function that reads the column of a name.
 
-    The values are None if any is missing; `missing` is a mask.
+    The function returns (values, missing, type): the values, or None if any is missing; a mask of the missing
+    values; and the name of the column's type.
     """
     if hasattr(frame, "iloc") and hasattr(frame, "columns"):
         names, column = list(frame.columns), _pandas_column
@@ -148,7 +152,7 @@ def no_repeated(names: list[Any]) -> None:
 
 
 def _index_columns(frame: Any, names: list[Any]) -> set[Any]:
-    """Columns that hold the index of the pandas frame from which a Table or a file was made."""
+    """Return the columns in which a Table or a Parquet file keeps the index of a pandas frame."""
     # pandas gives these names to index levels without a name
     unnamed = {name for name in names if re.fullmatch(r"__index_level_\d+__", str(name))}
     metadata = getattr(getattr(frame, "schema", None), "pandas_metadata", None) or {}
@@ -183,8 +187,8 @@ def _arrow_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, Mask, str
 
 
 def arrow_values(array: Any) -> tuple[NDArray[Any] | None, Mask, str]:
-    """Values (None if any is missing), mask of missing values, and type of a pyarrow column."""
-    # an Array, the column of a RecordBatch, copies only with this option; a ChunkedArray always may
+    """Return (values, missing, type) of a pyarrow column, as described in `_columns_of`."""
+    # An Array (a column of a RecordBatch) may be copied only with this option; a ChunkedArray needs none.
     plain = {} if hasattr(array, "chunks") else {"zero_copy_only": False}
     missing = array.is_null().to_numpy(**plain)
     return None if missing.any() else array.to_numpy(**plain), missing, str(array.type)
@@ -196,9 +200,9 @@ _ROW = "row {}".format
 def _known_column(
     column: _Column, name: Any, fill: str = "", *, place: Callable[[int], str] = _ROW
 ) -> NDArray[Any]:
-    """Values of a column; a ValueError if one is missing or not finite.
+    """Return the values of a column; raise a ValueError if one is missing or not finite.
 
-    The message ends with the advice `fill`, and `place` returns the name of a row for it.
+    The message ends with the advice `fill`, and it calls row i place(i), such as "row 3".
     """
     values, missing, kind = column(name)
     advice = f" {fill}" if fill else ""
@@ -217,7 +221,11 @@ def _known_column(
 def number_column(
     column: _Column, name: Any, advice: str, fill: str = "", *, place: Callable[[int], str] = _ROW
 ) -> NDArray[Any]:
-    """Values of a column of finite numbers; the error for a column of another type ends with `advice`."""
+    """Return the values of a column of finite numbers, or raise a ValueError.
+
+    The message ends with `advice` if the column has another type, and with `fill` if a value is missing or
+    not finite. It calls row i place(i), such as "row 3".
+    """
     values = _known_column(column, name, fill, place=place)
     if values.dtype.kind not in "biuf":
         kind, first = column(name)[2], values[:1].tolist()[0]
@@ -228,7 +236,11 @@ def number_column(
 
 
 def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[Any]:
-    """Values of a column of numbers, with NaN for missing ones."""
+    """Return the values of a column of numbers, with NaN for missing values.
+
+    Raises a ValueError if a value is infinite or the column has another type; the latter message ends with
+    `advice`.
+    """
     if not column(name)[1].any():
         values = column(name)[0]
     elif hasattr(frame, "iloc"):
@@ -237,7 +249,7 @@ def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[
     else:  # polars and pyarrow convert missing numbers to NaN
         values = (frame.get_column(name) if hasattr(frame, "get_column") else frame.column(name)).to_numpy()
     if values is None or values.dtype.kind != "f":
-        # returns whole numbers; raises for other types
+        # number_column returns whole numbers and booleans, and raises a ValueError for other types
         return number_column(column, name, advice, _FILL)
     if np.isinf(values).any():
         row = int(np.argmax(np.isinf(values)))
@@ -246,7 +258,10 @@ def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[
 
 
 def label_column(column: _Column, name: Any, *, place: Callable[[int], str] = _ROW) -> Floats:
-    """Labels of a column as float64; a ValueError if one is missing, not finite or below 0."""
+    """Return the labels of a column as float64; raise a ValueError if one is missing, not finite or below 0.
+
+    The message calls row i place(i), such as "row 3".
+    """
     advice = "Labels are numbers, larger for more relevant."
     y = number_column(column, name, advice, place=place).astype(np.float64)
     if (y < 0).any():
@@ -323,7 +338,7 @@ def load_parquet(
     Raises
     ------
     ValueError
-        If the file cannot be read, or as for `load_frame`.
+        If the file is not readable Parquet, or for a reason listed under `load_frame`.
     """
     try:
         import pyarrow as pa
@@ -334,13 +349,14 @@ def load_parquet(
     with open(name, "rb"):  # a path that cannot be opened raises Python's usual error
         pass
     try:
-        # not a Python file: Arrow's threads may outlive a read through one, and abort the process at exit
+        # Pass the name, not an open file: Arrow's threads may use a Python file after the read has ended, and
+        # then abort the process at exit.
         with pq.ParquetFile(name) as file:
             known, wanted = file.schema_arrow.names, None
             if features is not None and not isinstance(features, str):
                 wanted = [c for c in known if c in {qid, label, docid, *features}]
             lacking = {qid, label, docid, *(features or ())} - {None, *known}
-            # if a column is missing, read no rows: load_frame raises the error, which lists all columns
+            # If a column is missing, no rows are read: load_frame will raise an error that lists all columns.
             table = file.schema_arrow.empty_table() if lacking else file.read(columns=wanted)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{name}: not a Parquet file that can be read: {error}") from error

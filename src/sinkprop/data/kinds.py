@@ -21,7 +21,7 @@ def is_elsewhere(X: Any) -> bool:
 
 
 def is_stored_set(X: Any) -> bool:
-    """Whether X is a stored set or a path, which can only be that of a stored set."""
+    """Whether X is a stored set or a path. A path is always taken to be that of a stored set."""
     return isinstance(X, str | os.PathLike) or hasattr(X, "block_queries")
 
 

@@ -31,15 +31,16 @@ from sinkprop.data.query_sizes import load_query_sizes, raise_wrong_sizes, sizes
 
 __all__ = ["load_frame", "load_letor", "load_parquet", "load_queries", "load_query_sizes", "save_letor"]
 
-_CHUNK = 1 << 20  # bytes of text per task of a thread
-_BLOCK = 1 << 20  # number of values that are formatted per write
-DENSE_LIMIT, LEAST_FILLED = 256 << 20, 0.01  # a matrix of more bytes must have at least this share filled
+_CHUNK = 1 << 20  # bytes of text that a thread reads at a time
+_BLOCK = 1 << 20  # number of values that are formatted before each write to the file
+# In a matrix of more than DENSE_LIMIT bytes, at least the share LEAST_FILLED of the entries must be given.
+DENSE_LIMIT, LEAST_FILLED = 256 << 20, 0.01
 LARGEST = {
     np.dtype(np.float64): float(np.finfo(np.float64).max),
-    # a number less than half a unit above the largest float32 still rounds to it
+    # numbers slightly above the largest float32, 2^128 - 2^104, still round to it
     np.dtype(np.float32): float(np.nextafter(2.0**128 - 2.0**103, 0.0)),
 }
-_NUMBERS, _NAMES = 1, 2  # LetorIds in native/letor/letor.hpp; 0 is none
+_NUMBERS, _NAMES = 1, 2  # values of LetorIds in native/letor/letor.hpp; 0 means no query ids
 
 
 def load_letor(
@@ -135,7 +136,7 @@ def load_letor(
         try:
             X = _empty((n, columns), kind)
         except MemoryError as error:
-            shortage = error  # raised below, unless a faulty line, which may be the cause, is reported first
+            shortage = error  # raised below, unless a faulty line, a possible cause, is found first
     y = np.empty(n)
     numbers = np.empty(n, np.int64) if layout.ids == _NUMBERS else None
     names = np.empty((n, 2), np.int64) if layout.ids == _NAMES else None
@@ -214,7 +215,10 @@ def _float_type(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def null_value(null: float, kind: np.dtype[Any]) -> float:
-    """Return `null`, the number to use for NULL, as float; a ValueError if not finite in the type `kind`."""
+    """Return `null`, the number to use for NULL, as float.
+
+    Raises a ValueError unless it is finite in the type `kind` of the features.
+    """
     if not isinstance(null, Real) or isinstance(null, bool) or not abs(float(null)) <= LARGEST[kind]:
         raise ValueError(f"null must be the finite number to use for NULL, such as 0; got {null!r}.")
     return float(null)
@@ -229,10 +233,13 @@ def _empty(shape: tuple[int, int], kind: np.dtype[Any]) -> NDArray[Any]:
 
 
 def words_at(data: Bytes, places: Integers, threads: int) -> NDArray[Any]:
-    """Words of the text as an array of str; `places` (N, 2) holds the begin and end of each."""
+    """Return words of the text `data` as an array of str.
+
+    Row i of `places` (N, 2) holds the offsets at which word i begins and ends.
+    """
     lengths = places[:, 1] - places[:, 0]
     n, width = len(lengths), max(1, int(lengths.max()))
-    # NumPy gives every word the width of the longest, so one very long word would cost its size N times.
+    # NumPy gives every word the width of the longest, so one very long word would take N times its size.
     wide = 4 * n * width > max(16 << 20, 4 * (57 * n + int(lengths.sum())))
     if not wide:
         points = np.empty((n, width), np.uint32)
@@ -249,7 +256,7 @@ def words_at(data: Bytes, places: Integers, threads: int) -> NDArray[Any]:
 def _qid_of_sizes(source: Source, group: StrPath | Sequence[int] | NDArray[Any] | None, n: int) -> Integers:
     """Query ids 1, 2, ... for the n rows of a file without qid."""
     sizes, name, place = sizes_for(source, group)
-    ends = np.cumsum(sizes.astype(object))  # Python's whole numbers do not overflow
+    ends = np.cumsum(sizes.astype(object))  # sums of Python's whole numbers do not overflow
     if ends[-1] != n:
         raise_wrong_sizes(source, name, place, ends, n)
     return np.repeat(np.arange(1, len(sizes) + 1, dtype=np.int64), sizes)
@@ -364,7 +371,10 @@ def _docid_texts(docid: NDArray[Any]) -> list[str]:
 
 
 def _joined(texts: list[str], name: str) -> tuple[bytes, Integers]:
-    """Concatenated texts as UTF-8, and the offset at which each one ends."""
+    """Return the texts joined to UTF-8 bytes, and the offset at which each text ends.
+
+    Raises a ValueError, whose message calls the texts `name`, if UTF-8 cannot hold a text.
+    """
     whole = "".join(texts)
     if whole.isascii():
         return whole.encode(), np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))

@@ -99,7 +99,13 @@ def raise_fault(
 
 
 def raise_too_sparse(where: tuple[str, int], largest: int, rows: int, columns: int, size: int) -> NoReturn:
-    """Raise the error for a dense matrix that is large and nearly empty; `where` is the file and the line."""
+    """Raise the ValueError for a file whose dense matrix would be large and nearly empty.
+
+    where          (name of the file, number of the line with the largest feature id).
+    largest        The largest feature id.
+    rows, columns  Shape of the matrix.
+    size           Number of bytes of the matrix.
+    """
     name, number = where
     right = f" If the id is right, pass n_features={columns} to allow that." if columns < 2**30 else ""
     raise ValueError(
@@ -111,7 +117,10 @@ def raise_too_sparse(where: tuple[str, int], largest: int, rows: int, columns: i
 
 
 def _hint(source: Source, number: int) -> str:
-    """Guess what kind of file it is, if its first line is already faulty."""
+    """Return a guess of what kind of file it is, for the error message.
+
+    The text is empty unless the number of the faulty line is 1.
+    """
     if number > 1:
         return ""
     start = source.data[:64].tobytes()
@@ -134,7 +143,7 @@ def _hint(source: Source, number: int) -> str:
 
 
 def line_at(data: Bytes, at: int) -> tuple[int, bytes]:
-    """Number, from 1, and text of the line that begins at the offset `at`."""
+    """Return the number, counted from 1, and the text of the line that begins at the offset `at`."""
     block, number = 1 << 24, 1
     for i in range(0, at, block):
         number += int(np.count_nonzero(data[i : min(at, i + block)] == 10))
@@ -149,7 +158,7 @@ def line_at(data: Bytes, at: int) -> tuple[int, bytes]:
 
 
 def shown_line(text: bytes, at: int, *, width: int = 90) -> str:
-    """Quote a text, escape unprintable characters, and shorten it to the part around the offset `at`."""
+    """Quote at most `width` bytes of a text, around the offset `at`, with unprintable characters escaped."""
     first = 0 if len(text) <= width else max(0, min(at - width // 3, len(text) - width))
     last = min(len(text), first + width)
     part = text[first:last].decode("utf-8", "backslashreplace")
@@ -158,7 +167,7 @@ def shown_line(text: bytes, at: int, *, width: int = 90) -> str:
 
 
 def size_in_words(count: int) -> str:
-    """Number of bytes with its unit, such as "12 MB"."""
+    """Return a number of bytes as text with a unit, such as "12 MB"."""
     units = ["bytes", "kB", "MB", "GB", "TB"]
     while count >= 10_000 and len(units) > 1:
         count //= 1000

@@ -37,7 +37,10 @@ class Groups:
     def of_sizes(
         cls, sizes: Integers, queries: NDArray[Any] | None = None, rows: Integers | None = None
     ) -> Groups:
-        """Groups of consecutive queries with these sizes; `queries` are their ids, by default 0, 1, ....
+        """Build groups from the sizes of the queries.
+
+        `queries` are the query ids, by default 0, 1, and so on. `rows` are the row indices, query after
+        query; None if the rows of every query are consecutive already.
 
         >>> Groups.of_sizes(np.array([2, 1])).offsets
         array([0, 2, 3])
@@ -62,7 +65,7 @@ class Groups:
 
     @property
     def sorted(self) -> Groups:
-        """The groups of the same rows after they have been sorted by query."""
+        """Groups for the same rows once the caller has sorted them by query."""
         return self if self.rows is None else replace(self, rows=None)
 
 
@@ -183,7 +186,7 @@ class Queries:
         Returns
         -------
         Queries
-            All rows of these queries, in the order that they have here.
+            All rows of the queries with these ids; the order of the rows is kept.
         """
         wanted = set(queries.tolist() if isinstance(queries, np.ndarray) else queries)
         return self.take(np.array([q in wanted for q in self.qid.tolist()], dtype=bool))
@@ -205,7 +208,7 @@ class Queries:
         Raises
         ------
         ValueError
-            If both have feature names, but not the same set of names.
+            If these queries and the model both have feature names, but not the same set of names.
         """
         return columns_of(self.feature_names, names, "the queries")
 
@@ -229,7 +232,7 @@ class Queries:
         y : array of shape (N,)
             Labels.
         groups : Groups
-            Queries of consecutive rows.
+            The rows of each query, which must be consecutive.
         docid : array of shape (N,), optional
             Names of the documents.
         feature_names : tuple of str, optional
@@ -275,9 +278,10 @@ class Fold:
 def columns_of(
     own: tuple[str, ...] | None, names: Sequence[str] | NDArray[Any] | None, whose: str
 ) -> list[int] | None:
-    """Index in `own` of each of `names`; None if both are in the same order, or if either is None.
+    """Return the index in `own` of each of `names`; None if both are equal, or if either is None.
 
-    Raises a ValueError if the two have different sets of names; its message says `whose` names `own` are.
+    Raises a ValueError if the two have different sets of names. Its message begins with `whose`, a word for
+    the owner of the names `own`.
 
     >>> columns_of(("a", "b"), ["b", "a"], "the queries")
     [1, 0]
@@ -295,7 +299,7 @@ def columns_of(
 
 
 def offsets_of(sizes: Any) -> Integers:
-    """Start of each of several consecutive runs of rows, and the end of the last: (Q + 1,).
+    """Return the offsets (Q + 1,) of Q consecutive runs with these sizes: each start, and the last end.
 
     >>> offsets_of([2, 1])
     array([0, 2, 3])
@@ -335,7 +339,10 @@ def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
 
 
 def _id_array(qid: Any) -> NDArray[Any]:
-    """Ids as an array with one entry per id; asarray would make tuples a second axis, and 2**63 a float."""
+    """Convert ids to an array with one entry per id.
+
+    np.asarray alone would turn tuples into a second axis, and [1, 2**63] into floats.
+    """
     if hasattr(qid, "__array__"):
         return np.asarray(qid)
     try:
@@ -352,7 +359,7 @@ def _id_array(qid: Any) -> NDArray[Any]:
 
 
 def _codes(ids: NDArray[Any]) -> Integers:
-    """One whole number per id, equal for equal ids."""
+    """Return one whole number per id: equal ids get equal numbers. Raises a ValueError for NaN."""
     if ids.dtype.kind == "f":
         return np.unique(ids, return_inverse=True)[1].astype(np.int64)
     numbers: dict[Hashable, int] = {}

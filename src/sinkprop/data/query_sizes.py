@@ -40,7 +40,7 @@ def load_query_sizes(path: StrPath | IO[bytes] | IO[str]) -> Integers:
 
 
 def _read_sizes(source: Source) -> tuple[Integers, list[int]]:
-    """Sizes in a file, and the line number of each."""
+    """Return the query sizes in a file, and the line number of each."""
     sizes, lines = [], []
     text = source.data.tobytes().removeprefix(b"\xef\xbb\xbf")
     for number, line in enumerate(text.split(b"\n"), 1):
@@ -62,10 +62,13 @@ def _read_sizes(source: Source) -> tuple[Integers, list[int]]:
 def sizes_for(
     source: Source, group: StrPath | Sequence[int] | NDArray[Any] | None
 ) -> tuple[Integers, str, Callable[[int], str]]:
-    """Sizes of the queries of a file without qid, their name in messages, and a function for messages.
+    """Return the query sizes for a file without qid, and how error messages refer to them.
 
-    The function returns the place of the i-th size, such as "line 3". If `group` is None, the sizes are read
-    from the `.query` file beside the source.
+    `group` holds the sizes or the path of a file with the sizes. If it is None, they are read from the
+    `.query` file beside the source.
+
+    Returns (sizes, name, place). Error messages call the sizes `name`, and place(i) is the position of the
+    i-th size, such as "line 3".
     """
     if group is None:
         group = _sibling(source)
@@ -79,7 +82,10 @@ def sizes_for(
 def raise_wrong_sizes(
     source: Source, name: str, place: Callable[[int], str], ends: NDArray[Any], n: int
 ) -> NoReturn:
-    """Raise the error for sizes whose running sums `ends` do not end with n, the number of documents."""
+    """Raise the ValueError for query sizes that do not sum to n, the number of documents in the source.
+
+    `name` and `place` come from `sizes_for`, and `ends` are the running sums of the sizes.
+    """
     past = f", past it from {place(int(np.argmax(ends > n)))} on" if ends[-1] > n else ""
     raise ValueError(
         f"{name}: the sizes must sum to {n}, the number of documents in {source.name}; the {len(ends)} "
@@ -88,7 +94,7 @@ def raise_wrong_sizes(
 
 
 def _sibling(source: Source) -> str:
-    """Path of the `.query` file beside a source; a ValueError if there is none."""
+    """Return the path of the `.query` file beside a source; raise a ValueError if there is none."""
     if source.path is not None:
         stem = os.path.splitext(source.path)[0]
         for path in (source.path, stem) if compression_by_name(source.path) else (source.path,):

@@ -51,7 +51,7 @@ class TrainingSet:
         return by_row if self.sample_weight is None else by_row * self.sample_weight
 
     def select(self, queries: Integers) -> TrainingSet:
-        """Queries with the given indices, in the order that they have here."""
+        """Return the queries with the given indices; their order in this set is kept."""
         chosen = np.zeros(self.n_queries, dtype=bool)
         chosen[queries] = True
         sizes = self.groups.sizes
@@ -66,7 +66,7 @@ class TrainingSet:
 
 
 def fingerprint(settings: str, *sets: TrainingSet | None, arrays: Iterable[NDArray[Any]] = ()) -> str:
-    """Digest of everything that a fit depends on: its settings as text, its queries, and further arrays."""
+    """Return a hash of everything that a fit depends on: settings as text, training sets, further arrays."""
     digest = hashlib.sha256(settings.encode())
     of_sets = [
         array
@@ -90,7 +90,10 @@ def with_dtype(data: TrainingSet, dtype: Any) -> TrainingSet:
 
 
 def joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:
-    """Queries of two sets as one set; queries with equal ids stay separate. Missing weights are 1."""
+    """Join two sets into one, in which queries with equal ids stay separate.
+
+    If only one of the sets has weights, those of the other are 1.
+    """
 
     def together(x: Floats | None, y: Floats | None, n: int, m: int) -> Floats | None:
         if x is None and y is None:

@@ -129,7 +129,7 @@ def _fold(number: int, parts: Sequence[Queries]) -> Fold:
 
 
 def _rotation(number: int) -> list[int]:
-    """Indices of the five parts of a fold, in the order train, train, train, validation, test."""
+    """Return the order in which a fold uses the five parts: three to train, one to validate, one to test."""
     return [(number - 1 + i) % _N_PARTS for i in range(_N_PARTS)]
 
 
@@ -161,6 +161,6 @@ def _part_names() -> list[str]:
 
 
 def _table(name: str) -> list[list[str]]:
-    """Rows of a tab-separated table, without its header."""
+    """Read the rows of a tab-separated table of Pydocs, without its header."""
     lines = (_FOLDER / name).read_text(encoding="utf-8").splitlines()
     return [line.split("\t") for line in lines[1:]]

@@ -1,8 +1,8 @@
 """Simulated search data of any size, with the same bits for the same arguments on every machine.
 
 This module uses only the raw bits of a generator and the operations that IEEE 754 rounds exactly (+, -, *,
-/, the square root, comparisons). Logarithms, exponentials, matrix products and NumPy's distributions may
-differ in the last bit from one machine or version to the next.
+/, the square root, comparisons). It does not use logarithms, exponentials, matrix products and NumPy's
+distributions, because these may differ in the last bit from one machine or version to the next.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class _Draws:
         return normal
 
     def heavy(self, n: int) -> Floats:
-        """Heavy-tailed numbers 1 / sqrt(u) - 1: half are below .42, one in ten thousand above 99."""
+        """Heavy-tailed numbers 1 / sqrt(u) - 1, u uniform: half are below .42, one in 10,000 above 99."""
         return 1.0 / np.sqrt(1.0 - self.uniform(n)) - 1.0
 
 
@@ -147,7 +147,9 @@ def _squash(x: Floats) -> Floats:
 
 
 def _features(draw: _Draws, of: Integers, count: int) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Feature columns by name, and the quantities on which labels depend, each a function of columns.
+    """Return the feature columns, and the quantities from which labels are computed, both by name.
+
+    Each of these quantities is a function of the feature columns.
 
     of     Index of each row's query.
     count  Number of queries.
@@ -262,7 +264,10 @@ def _nonlinear(p: dict[str, Floats], w: Floats) -> Floats:
 
 
 def _spread(x: Floats) -> float:
-    """Half the distance between the quantiles .16 and .84: the standard deviation of a normal variable."""
+    """Return half the distance between the quantiles .16 and .84 of x, or 1 if it is 0.
+
+    For normally distributed numbers, this is the standard deviation.
+    """
     ordered = np.sort(x)
     last = len(x) - 1
     spread = 0.5 * float(ordered[(84 * last) // 100] - ordered[(16 * last) // 100])
@@ -270,7 +275,7 @@ def _spread(x: Floats) -> float:
 
 
 def _grades(relevance: Floats) -> Floats:
-    """Grades 0 to 4, each with its share of the documents."""
+    """Convert relevance to grades 0 to 4, so that grade i has the share _SHARES[i] of all documents."""
     ordered = np.sort(relevance)
     y = np.zeros(len(relevance))
     share = 0.0
@@ -289,16 +294,17 @@ def _places(scores: Floats, of: Integers, n_docs: Integers) -> Integers:
 
 
 def _best(relevance: Floats, of: Integers, n_docs: Integers, u: Floats) -> Floats:
-    """1 for the best documents of each query, else 0.
+    """Return the label 1 for the most relevant documents of each query, and 0 for all others.
 
-    They are the best one (in 7 of 10 queries), the best two (2 of 10) or the best three (1 of 10).
+    These are one document in 7 of 10 queries, two in 2 of 10, and three in 1 of 10. The uniform numbers `u`,
+    one per query, decide how many.
     """
     how_many = 1 + (u < 0.3).astype(np.int64) + (u < 0.1)
     return (_places(relevance, of, n_docs) < how_many[of]).astype(np.float64)
 
 
 def _clicks(relevance: Floats, old: Floats, of: Integers, n_docs: Integers, draw: _Draws) -> Floats:
-    """1 if a user examined and clicked a document, else 0.
+    """Return the label 1 for documents that a user examined and clicked, and 0 for all others.
 
     Documents are shown in the order of the older ranker's scores `old`, with noise. Those further down are
     examined less often.
@@ -312,7 +318,10 @@ def _clicks(relevance: Floats, old: Floats, of: Integers, n_docs: Integers, draw
 
 
 def _irrelevant(draw: _Draws, i: int, of: Integers, count: int) -> Floats:
-    """Noise feature number i; five kinds alternate."""
+    """Return noise feature number i; there are five kinds, which take turns.
+
+    `of` and `count` are as in `_features`.
+    """
     kind, n = i % 5, len(of)
     if kind == 0:
         return draw.normal(n)

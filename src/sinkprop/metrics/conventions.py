@@ -87,7 +87,7 @@ class Convention:
         Returns
         -------
         str
-            The name and all clauses.
+            The name, and one clause per choice.
         """
         return f"{self.title()}: {'; '.join(self.clauses())}."
 
@@ -176,12 +176,12 @@ CONVENTIONS: Mapping[str, Convention] = MappingProxyType(
 
 
 def as_convention(value: str | Convention) -> Convention:
-    """Return a `Convention` unchanged, and look up a name in `CONVENTIONS`.
+    """Look up a convention by its name in `CONVENTIONS`; return a `Convention` unchanged.
 
     Parameters
     ----------
     value : str or Convention
-        A convention or its name, in either case.
+        A convention, or its name in upper or lower case.
 
     Returns
     -------
@@ -206,6 +206,6 @@ def as_convention(value: str | Convention) -> Convention:
 
 
 def listed(names: Iterable[object]) -> str:
-    """Join names with commas, the last with "and"."""
+    """Join names with commas, and the last one with "and"."""
     texts = [str(name) for name in names]
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)

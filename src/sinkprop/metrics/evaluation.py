@@ -219,7 +219,7 @@ def values_by_query(
 
 
 def check_metric(metric: str | Metric, convention: str | Convention) -> None:
-    """Raise a ValueError if the metric or the convention does not exist; call it before any work."""
+    """Raise a ValueError if the metric or the convention does not exist, so that long work does not start."""
     parse_metrics([metric])
     as_convention(convention)
 
@@ -237,7 +237,10 @@ def _evaluation(
     weight: Floats | None,
     y: Floats,
 ) -> Evaluation:
-    """Evaluation with the mean of each metric over the queries; of the labels y, only the largest matters."""
+    """Build an `Evaluation`, with the mean of each metric over the queries.
+
+    Of the labels y, only the largest is used: it may be the highest grade of ERR.
+    """
     return Evaluation(
         {name: _mean(name, values, weight) for name, values in per_query.items()},
         queries=queries,
@@ -309,7 +312,7 @@ def _query_weights(query_weight: ArrayLike | None, n_queries: int) -> Floats | N
     if len(bad):
         raise ValueError(f"query_weight must be finite and not below 0; query {bad[0]} has {weight[bad[0]]}.")
     largest = weight.max()
-    return weight / largest if largest > 0 else weight  # unscaled, sums of huge weights would overflow
+    return weight / largest if largest > 0 else weight  # without this, sums of huge weights would overflow
 
 
 def _grade_notes(metrics: tuple[Metric, ...], y: Floats, convention: Convention) -> list[str]:

@@ -118,7 +118,10 @@ class Metric(ABC):
 
 
 class _Discounted(Metric):
-    """Base of the metrics that use DCG, sum_k G(r_k) D(k), with the gain G of a label and the discount D."""
+    """Base of the metrics that use DCG, sum_k G(r_k) D(k).
+
+    r_k is the label at rank k, G the gain of a label, and D the discount of a rank.
+    """
 
     discount: Discount | None
     gain: LabelGain | None
@@ -215,7 +218,10 @@ class _Binary(Metric):
         return relevant
 
     def _hits(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
-        """Number of relevant documents among the first k; the expected number if ties are averaged."""
+        """Number of relevant documents among the first k ranks, (Q,) for each cutoff k.
+
+        If ties are averaged, this is the expected number.
+        """
         relevance = self.positive(ranked, convention).astype(np.float64)
         return ranked.sums(ranked.by_rank(relevance), None, cutoffs)
 
@@ -260,7 +266,7 @@ class RecallAt(_Binary):
 @final
 @dataclass(frozen=True)
 class HitAt(_Binary):
-    """1 if a relevant document is among the first k, else 0; with averaged ties, the probability of that."""
+    """1 if a relevant document is among the first k, else 0; if ties are averaged, the probability of 1."""
 
     kind = "hit"
     full_marks = True
@@ -325,10 +331,10 @@ class ReciprocalRank(_Binary):
 @final
 @dataclass(frozen=True)
 class ExpectedReciprocalRank(Metric):
-    """Expected 1 / rank at which a reader stops among the first k (Chapelle et al. 2009).
+    """Expected value of 1 / rank for the rank at which a reader stops (Chapelle et al. 2009).
 
     The reader goes down the list and stops at a document of label r with probability
-    (2^r - 1) / 2^max_grade.
+    (2^r - 1) / 2^max_grade. A reader who does not stop within the first k ranks counts 0.
     """
 
     kind = "err"
@@ -351,7 +357,10 @@ class ExpectedReciprocalRank(Metric):
         return ranked.sums(stops / ranked.ranks, None, cutoffs)
 
     def highest(self, labels: Floats, convention: Convention) -> float:
-        """Highest grade: that of the metric, of the convention, or the largest label."""
+        """Return max_grade of the metric if set, else that of the convention if set, else the largest label.
+
+        Raises a ValueError if a label is above a max_grade that is set.
+        """
         highest = convention.max_grade if self.max_grade is None else self.max_grade
         largest = float(labels.max())
         if highest is not None and largest > highest:
@@ -436,8 +445,8 @@ def parse_metric(text: str) -> Metric:
     Parameters
     ----------
     text : str
-        Name such as "ndcg@10", in either case. Options in parentheses before the cutoff take precedence over
-        the convention.
+        Name such as "ndcg@10"; case does not matter. Options in parentheses before the cutoff take precedence
+        over the convention.
 
     Returns
     -------
@@ -538,6 +547,6 @@ def _parse_range(text: str) -> list[Metric]:
 
 
 def _ratio(values: Floats, whole: NDArray[Any]) -> Floats:
-    """Ratio of values to their upper limits `whole`; 0 where the limit is 0."""
+    """Return values / whole, or 0 where `whole`, the upper limit of the value, is 0."""
     ratio: Floats = values / (whole + (whole == 0))
     return ratio

@@ -26,20 +26,24 @@ Cutoffs = Sequence[int | None]  # None is the whole ranking
 
 _FEW_RANKS = 32  # largest cutoff for which a sum over ranks is computed rank by rank
 _CHUNK = 4096
-_VANISHED = 1e-60  # a product below this does not change any digit of a sum
+_VANISHED = 1e-60  # probabilities below this do not change any digit of a sum
 _STEP = 3000  # cost of one step of a Python loop, in floating-point additions
 _MOST_WORK = 2e9
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Runs of tied documents (same query, same score) in rank order: first position and size, (B,)."""
+    """Runs of tied documents: documents of one query with equal scores, in rank order.
+
+    starts  (B,) position at which each run begins.
+    sizes   (B,) number of documents of each run.
+    """
 
     starts: Integers
     sizes: Integers
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Repeat one value per run as one value per document."""
+        """Repeat the value of each run, once for each document of the run."""
         return np.repeat(values, self.sizes)
 
     @cached_property
@@ -95,7 +99,7 @@ class Ranked:
 
     @cached_property
     def ideal(self) -> Integers:
-        """(N,) label codes of each query in descending order."""
+        """(N,) labels of each query in descending order, each as an index of `values`."""
         return _sorted_codes(self.codes, self.starts, self.sizes, len(self.values), falling=True)
 
     @cached_property
@@ -110,7 +114,10 @@ class Ranked:
         return self._counts[key]
 
     def by_rank(self, table: Floats) -> Floats:
-        """(N,) table entry of each document's label; if ties are averaged, the mean over tied documents."""
+        """Look up each document's label in `table`, which has one entry per label of `values`: (N,).
+
+        If ties are averaged, each result is the mean over the tied documents.
+        """
         values = table[self.codes]
         if self.blocks is None:
             return values
@@ -118,7 +125,7 @@ class Ranked:
         return self.blocks.spread(means)
 
     def without_short(self, values: Floats, k: int | None) -> Floats:
-        """Values per query, with 0 for the queries of fewer than k documents."""
+        """Return values per query, with 0 in place of the values of queries with fewer than k documents."""
         return values if k is None else values * (self.sizes >= min(k, self.longest + 1))
 
     def first(self, k: int | None) -> Integers:
@@ -126,11 +133,11 @@ class Ranked:
         return self.sizes if k is None else np.minimum(self.sizes, min(k, self.longest))
 
     def sums(self, values: Floats, weights: Floats | None, cutoffs: Cutoffs) -> list[Floats]:
-        """Sums of values * weights[rank - 1] over the first k ranks of each query: (Q,) for each k.
+        """Sum values * weights[rank - 1] over the first k ranks of each query: (Q,) for each cutoff k.
 
-        All cutoffs from the size of the longest query on share one array. For small cutoffs one rank is added
-        after another, so that the cutoffs 1 to 10 cost one pass over ten ranks. Larger cutoffs are sums over
-        whole arrays.
+        Equal sums share one array: those of all cutoffs that are not below the size of the longest query. For
+        small cutoffs, ranks are added one after another, so the cutoffs 1 to 10 together take one pass over
+        ten ranks. For a larger cutoff, whole arrays are summed.
         """
         ends = [self.longest if k is None else min(k, self.longest) for k in cutoffs]
         done: dict[int, Floats] = {}
@@ -153,7 +160,7 @@ class Ranked:
         return [done[end] for end in ends]
 
     def running(self, operation: np.ufunc, values: Floats, depth: int | None = None) -> Floats:
-        """Running sums or products over the first `depth` ranks of each query, (N,); 0 after them.
+        """Running sums or products (N,) over the first `depth` ranks of each query; 0 at later ranks.
 
         All queries are processed together, rank by rank, until so few longer queries are left that it is
         cheaper to process them one by one. This takes at most about 2 sqrt(N) steps.
@@ -209,7 +216,10 @@ class Ranked:
         return self.cascade(np.minimum(relevant / left, 1.0), cutoffs)
 
     def average_cascade(self, table: Floats, cutoffs: Cutoffs) -> Floats:
-        """Probabilities of `cascade` with the hazards table[label]; means over all orders of tied scores."""
+        """(N,) probability that a reader stops at each rank, averaged over all orders of tied documents.
+
+        A reader who reaches a document stops there with the probability that `table` has for its label.
+        """
         hazards, depth = table[self.codes], self._depth(cutoffs)
         going = self.running(np.multiply, 1 - hazards, depth)
         before = self._before(going)
@@ -233,7 +243,7 @@ class Ranked:
         return stops
 
     def _before(self, running: Floats) -> Floats:
-        """Running product of all ranks before each rank; 1 for the first."""
+        """Shift running products by one rank: the product over all earlier ranks, which is 1 at the first."""
         before = np.empty_like(running)
         before[1:] = running[:-1]
         before[self.starts] = 1
@@ -246,12 +256,16 @@ class Ranked:
 def _symmetric_means(x: Floats, codes: Integers, starts: Integers, sizes: Integers, depth: int) -> Floats:
     """Elementary symmetric means m_0 = 1, m_1, ..., m_W of each of B runs of tied documents: (B, W + 1).
 
-    x is the probability, by label, that a reader continues after a document. For a run of n documents,
-    m_i = e_i(x) / C(n, i), with the elementary symmetric polynomial e_i, is the mean of x_s(1) ... x_s(i)
-    over the orders s. So m_(i-1) - m_i is the probability to stop at place i of the run. W is the smallest of
-    the size of the largest run, the depth, and the i from which m_i is negligible: m_i is at most the i-th
-    power of the mean of x (Maclaurin's inequality). Both algorithms add and multiply positive numbers only,
-    so nothing cancels.
+    m_i is the probability that a reader continues after each of the first i documents of a run, averaged
+    over all orders of the run. So m_(i-1) - m_i is the probability that the reader stops at document i.
+    For a run of n documents whose probabilities to continue are x_1, ..., x_n (`x` has them by label),
+    m_i = e_i(x_1, ..., x_n) / C(n, i), where e_i is the elementary symmetric polynomial of degree i.
+
+    W is the smallest of three numbers: the size of the largest run, `depth`, and the i from which m_i is
+    negligible. By Maclaurin's inequality, m_i is at most the i-th power of the mean of the x_j.
+
+    The documents are added one by one (`_with_one`) or label by label (`_with_copies`), whichever is faster.
+    Both ways add and multiply nonnegative numbers only, so there is no cancellation.
     """
     n_blocks, longest = len(starts), int(sizes.max())
     block = np.repeat(np.arange(n_blocks), sizes)
@@ -287,7 +301,11 @@ def _symmetric_means(x: Floats, codes: Integers, starts: Integers, sizes: Intege
 
 
 def _with_one(means: Floats, n: int, x: Floats) -> Floats:
-    """Symmetric means after adding one document of value x (B,) to n documents with `means` (B, W + 1)."""
+    """Update the elementary symmetric means of B runs, each of n documents, for one more document per run.
+
+    `means` (B, W + 1) are the means m_0, ..., m_W of `_symmetric_means`, and x (B,) is the probability to
+    continue after the added document.
+    """
     i = np.arange(1, means.shape[1])
     out = means.copy()
     out[:, 1:] *= np.maximum(n + 1 - i, 0) / (n + 1)
@@ -296,11 +314,16 @@ def _with_one(means: Floats, n: int, x: Floats) -> Floats:
 
 
 def _with_copies(means: Floats, n: Integers, x: float, count: Integers, most: int) -> Floats:
-    """Symmetric means after adding `count` (B,) documents of value x to n (B,) documents with `means`.
+    """Update the elementary symmetric means of B runs for several more documents of the same label.
 
-    Of i documents drawn from all, j are added ones with the hypergeometric probability H[j], and the mean
-    product of their values is then x^j m_(i-j), where m are the `means` (B, W + 1). `most` is the largest j
-    that is needed.
+    means  (B, W + 1) means m_0, ..., m_W of `_symmetric_means` before the update.
+    n      (B,) number of documents of each run before the update.
+    x      Probability to continue after each added document.
+    count  (B,) number of documents to add to each run.
+    most   Largest j that is needed, see below.
+
+    Draw i documents from a run after the update: j of them are added ones with the hypergeometric probability
+    H[j], and then the mean product of their probabilities is x^j m_(i-j).
     """
     j = np.arange(most + 1)
     H = np.zeros((len(means), most + 1))
@@ -320,7 +343,7 @@ def _with_copies(means: Floats, n: Integers, x: float, count: Integers, most: in
 
 
 def _label_codes(y: Floats) -> tuple[Floats, Integers]:
-    """Distinct labels in ascending order, and each label as an index of them."""
+    """Return the labels that may occur, in ascending order, and each document's label as an index of them."""
     largest = float(y.max())
     if largest < 1024:
         codes = y.astype(np.int64)
@@ -331,7 +354,7 @@ def _label_codes(y: Floats) -> tuple[Floats, Integers]:
 
 
 def _tied_blocks(sorted_scores: Floats, offsets: Integers) -> Blocks | None:
-    """Runs of equal scores within queries, or None if no two scores of a query are equal."""
+    """Find the runs of equal scores within queries; None if no two scores of a query are equal."""
     first = np.empty(len(sorted_scores), dtype=bool)
     np.not_equal(sorted_scores[1:], sorted_scores[:-1], out=first[1:])
     first[offsets[:-1]] = True
@@ -344,12 +367,16 @@ def _tied_blocks(sorted_scores: Floats, offsets: Integers) -> Blocks | None:
 def _sorted_codes(
     codes: Integers, starts: Integers, sizes: Integers, n_values: int, *, falling: bool
 ) -> Integers:
-    """Codes of each segment in descending or ascending order, one segment after another."""
+    """Sort the codes within each segment, in descending order if `falling`, else in ascending order.
+
+    Segment i has the codes from starts[i] to starts[i] + sizes[i]; the segments follow one another. Codes are
+    whole numbers below `n_values`.
+    """
     if len(starts) == len(codes):
         return codes
     base = np.repeat(np.arange(len(starts), dtype=np.int64) * n_values, sizes)
     key = base + (n_values - 1 - codes if falling else codes)
-    if len(starts) * n_values <= len(codes):  # counting is faster if there are fewer bins than documents
+    if len(starts) * n_values <= len(codes):  # counting is faster than sorting if there are few values
         counts = np.bincount(key, minlength=len(starts) * n_values)
         key = np.repeat(np.tile(np.arange(n_values, dtype=np.int64), len(starts)), counts)
     else:

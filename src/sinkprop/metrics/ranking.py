@@ -18,7 +18,9 @@ from sinkprop.data.queries import Groups, group_rows
 __all__ = ["Ranking", "one_score_per_row", "ranking", "ranks_in_order", "ranks_of", "sorted_order"]
 
 
-_LOOP_SIZE = 16  # mean documents per query from which one sort per query is faster than two sorts of all rows
+# If queries have at least this many documents on average, one sort per query is faster than two sorts of all
+# rows.
+_LOOP_SIZE = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +89,7 @@ def ranking(scores: ArrayLike, qid: ArrayLike | Sequence[Hashable] | None) -> Ra
 
 
 def one_score_per_row(scores: ArrayLike) -> Floats:
-    """Scores as float64 of shape (N,); every value is finite."""
+    """Return scores as float64 of shape (N,); raise a ValueError for other shapes or if one is not finite."""
     shape = np.shape(scores)
     if len(shape) > 1:
         raise ValueError(f"scores must be one number per document, of shape (N,); got {shape}.")
@@ -95,7 +97,10 @@ def one_score_per_row(scores: ArrayLike) -> Floats:
 
 
 def sorted_order(x: Floats, groups: Groups) -> Integers:
-    """Rows (N,), query after query, each by decreasing score with ties in input order."""
+    """Return the row indices (N,), query after query, by decreasing score within each query.
+
+    Ties stay in input order.
+    """
     n, offsets, rows = len(x), groups.offsets, groups.rows
     if groups.longest == 1:
         return np.arange(n, dtype=np.int64) if rows is None else rows
@@ -107,7 +112,8 @@ def sorted_order(x: Floats, groups: Groups) -> Integers:
             _native.sort_descending(grouped[a:b], order[a:b], by_score[a:b])
         order += np.repeat(offsets[:-1], np.diff(offsets))
     else:
-        # Sort all by score, then stably by query: a key holds the query and the position in the first order.
+        # Sort all rows by score, then by query. The key of the second sort holds the query in its high bits
+        # and the position after the first sort in its low bits, so that the order by score is kept.
         _native.sort_descending(grouped, order, by_score)
         key = np.repeat(np.arange(n_queries, dtype=np.int64) << shift, np.diff(offsets))[order]
         key |= np.arange(n, dtype=np.int64)

@@ -126,10 +126,11 @@ def native_gain(
     *,
     power: int = 1,
 ) -> ExpectedGain:
-    """Expected gain of checked scores x under settings of the native layer.
+    """Expected gain of scores x that have been checked, for a relaxation given as `NativeSettings`.
 
-    The other arguments are those of `expected_gain`, except `power`: the time of a query grows with this
-    power of its size. It helps to decide whether the input is large enough for several threads.
+    `power` is the power of the size of a query with which its time grows: 1 for linear time. It is used to
+    decide whether the input is large enough for several threads. The other arguments are as in
+    `expected_gain`.
     """
     y = as_labels(labels, len(x))
     groups = group_rows(qid, len(x))
@@ -156,16 +157,17 @@ def grouped_gain(
     power: int = 1,
     factor: float | None = None,
 ) -> tuple[Floats, Floats]:
-    """Expected gain (Q,) of each query, and the gradient of the mean, or of `factor` times the sum.
+    """Return the expected gain (Q,) of each query, and the gradient with respect to x.
 
+    The gradient is that of the mean over the queries or, if `factor` is given, of `factor` times their sum.
     The arrays must have been checked. Rows of x that belong to no query have gradient 0; their labels must
-    still be valid for the gain.
+    still be valid for the gain. `power` is as in `native_gain`.
     """
     gains = native_gains(gain, y, groups, row_weights)
     covered = groups.offsets[-1] == len(x)
     per_query, gradient = np.empty(len(groups.offsets) - 1), np.empty_like(x) if covered else np.zeros_like(x)
-    # by position: passing arguments by name would double the time of a small query
     n_threads = threads(n_threads, len(x) * groups.longest ** (power - 1))
+    # The arguments are passed by position: passing them by name would double the time of a small query.
     _native.expected_gain(
         x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor
     )

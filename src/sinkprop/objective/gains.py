@@ -154,10 +154,11 @@ class Gain(ABC):
 
     @abstractmethod
     def _discount(self, ranks: Floats) -> Floats:
-        """D of the ranks 1, ..., n."""
+        """Return the discount D of each of `ranks`, which are 1, ..., n."""
 
 
-# The cache is small: few different n are in use together, and an entry may be as long as the longest query.
+# The cache is small, because few different n are used at a time, and an entry has n numbers, as many as the
+# longest query has documents.
 @lru_cache(maxsize=32)
 def _cached_discounts(gain: Gain, n: int) -> Floats:
     D = gain._discount(np.arange(1, n + 1, dtype=np.float64))
@@ -238,7 +239,7 @@ class NDCG(Gain):
         return D
 
 
-_EXPONENT_LIMIT = float(np.nextafter(960.0, 0.0))  # below 2^960 no sum over documents overflows
+_EXPONENT_LIMIT = float(np.nextafter(960.0, 0.0))  # gains 2^r - 1 of labels r up to this have finite sums
 _NDCG_DEFAULTS = {"discount": "letor", "gain": "exponential"}
 
 
@@ -465,7 +466,7 @@ class RankLinear(Gain):
 
 
 def as_gain(value: str | Gain) -> Gain:
-    """Return a `Gain` unchanged, and parse a text form.
+    """Parse the text form of a gain; return a `Gain` unchanged.
 
     >>> as_gain("rbp@0.9") == as_gain(RBP(0.9))
     True
@@ -565,7 +566,7 @@ def _label_array(labels: ArrayLike) -> Floats:
 
 
 def _values(call: str, function: Callable[..., ArrayLike], *arguments: Floats) -> Floats:
-    """Result of a user's function for whole arrays; errors call it `call`."""
+    """Call a user's function with whole arrays and return its result; messages call it `call`."""
     try:
         with np.errstate(all="ignore"):  # no warnings: the result of the user's function is checked instead
             return np.array(function(*arguments), dtype=np.float64)
@@ -587,13 +588,13 @@ def _same_shape(call: str, result: Floats, shape: tuple[int, ...]) -> None:
 
 
 def _checked(gain: Gain, r: Floats, G: Floats, low: float, advice: str) -> Floats:
-    # A NaN fails both comparisons.
+    # A NaN fails both comparisons, so it is rejected, too.
     if G.size and not (G.min() >= low and G.max() <= _LARGEST):
         _reject(gain, r, int(np.argmin((low <= G) & (G <= _LARGEST))), advice, G)
     return G
 
 
-_LARGEST = 2.0**960  # no sum of gains up to this size overflows
+_LARGEST = 2.0**960  # sums of gains up to this size do not overflow
 
 
 def _reject(gain: Gain, r: Floats, row: int, advice: str, G: Floats | None = None) -> NoReturn:

@@ -21,7 +21,7 @@ _CODES = {"gaussian": 0, "laplace": 1, "logit-logistic": 2, "probit": 3, "beta":
 
 
 class NativeSettings(NamedTuple):
-    """A relaxation and its normalization, in the order of the native arguments.
+    """Settings of a relaxation and its normalization, in the order in which native functions take them.
 
     relaxation  Number of the relaxation in native/kernels/kernels.hpp.
     sigma       Smoothing width; 1 for partitioned measures.
@@ -38,7 +38,7 @@ class NativeSettings(NamedTuple):
 
 
 class NativeGains(NamedTuple):
-    """The gain of given documents, in the order of the native arguments.
+    """The gain of given documents as arguments of native functions, in the order in which these take them.
 
     gains        (N,) gains; if `exponential` is set, labels r, from which native code computes 2^r - 1.
     exponential  Whether `gains` holds labels.
@@ -55,7 +55,10 @@ class NativeGains(NamedTuple):
 
 
 def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> NativeSettings:
-    """Checked native arguments of a relaxation and its normalization."""
+    """Convert a relaxation and its normalization to native arguments.
+
+    Raises a TypeError or ValueError if an argument is invalid.
+    """
     if isinstance(relaxation, SmoothedIndicator):
         code, sigma, exact = _CODES[relaxation.kernel], relaxation.sigma, relaxation.accuracy == "exact"
     elif isinstance(relaxation, PartitionedMeasure):
@@ -66,13 +69,14 @@ def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> Na
         )
     if not isinstance(epsilon, Real) or isinstance(epsilon, bool) or not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon must be a finite number, not below 0; got {epsilon!r}.")
-    if epsilon > 1e100:  # sums would overflow, and entries of A are at most 1
+    # With a larger epsilon, sums could overflow. None is needed, because entries of A are at most 1.
+    if epsilon > 1e100:
         raise ValueError(f"epsilon must be at most 1e100; got {epsilon!r}.")
     return NativeSettings(code, sigma, exact, half_steps(n_iter), float(epsilon))
 
 
 def native_gains(gain: Gain, y: Floats, groups: Groups, row_weights: Floats | None) -> NativeGains:
-    """Native arguments of a gain for labels y (N,); row weights multiply each document's gain."""
+    """Convert a gain to native arguments for labels y (N,); row weights multiply each document's gain."""
     longest = groups.longest
     if gain.separable:
         weights, exponential = gain.native_gains(y)

@@ -64,7 +64,10 @@ def choose_permutation(Pi: npt.ArrayLike, method: Method = "shortcut", *, top: i
 
 
 def _expected_rank(P: Floats) -> Floats:
-    """Expected ranks sum_k k P[j, k], without a matrix product, so that equal rows tie to the last bit."""
+    """Expected ranks sum_k k P[j, k], divided by the largest entry of P if that is above 1.
+
+    They are not computed as a matrix product, so that equal rows tie to the last bit.
+    """
     rank = np.arange(1.0, P.shape[1] + 1.0)
     scale = max(1.0, float(P.max()))
     with np.errstate(under="ignore"):
@@ -73,13 +76,17 @@ def _expected_rank(P: Floats) -> Floats:
 
 
 def _assignment(P: Floats) -> Positions:
-    """Row assigned to each column, with the fewest zero entries and, given that, the largest sum of logs."""
+    """Assign one row to each column, and return the row of each column.
+
+    The assignment uses as few zero entries of P as possible and, among such assignments, maximizes the sum of
+    the logarithms of the other entries.
+    """
     from scipy.optimize import linear_sum_assignment
 
     positive = P > 0.0
     log_P = np.log(P, where=positive, out=np.zeros_like(P))
     if not positive.all():
-        # One zero entry more must cost more than all other entries, fewer than n, can add to the sum.
+        # One more zero entry must lower the sum by more than the other entries, fewer than n, can raise it.
         logs = log_P[positive]
         low, high = (float(logs.min()), float(logs.max())) if logs.size else (0.0, 0.0)
         log_P[~positive] = low - len(P) * (high - low) - 1.0

@@ -178,7 +178,7 @@ def doubly_stochastic(
 
 
 def chosen_ranks(ranks: ArrayLike, n: int) -> NDArray[Any]:
-    """Checked array of one or several ranks: whole numbers from 1 to n."""
+    """Return one or several ranks as an array; raise a ValueError unless all are integers from 1 to n."""
     chosen: NDArray[Any] = np.atleast_1d(np.asarray(ranks))
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not chosen.size:
         raise ValueError(f"ranks must be whole numbers from 1 to {n}; got {ranks!r}.")
@@ -201,7 +201,7 @@ def _project(
     settings: NativeSettings,
     n_threads: int | None,
 ) -> Floats:
-    """Sums sum_k Pi[j, k] columns[c, k] over the ranks k, for each document j and each row c: (N, C)."""
+    """Return sum_k Pi[j, k] columns[c, k], a sum over the ranks k, for each document j and each c: (N, C)."""
     out = np.empty((len(x), len(columns)))
     _native.project(x, groups.offsets, groups.rows, columns, *settings, threads(n_threads, len(x)), out)
     return out
@@ -210,7 +210,10 @@ def _project(
 def partitioned_ranks(
     theta: Floats, groups: Groups, relaxation: Relaxation, *, n_iter: float, epsilon: float, top: int
 ) -> Integers:
-    """Ranks (N,) by the "shortcut" of `choose_permutation`, with which the paper ranks test queries."""
+    """Ranks (N,) of documents with the parameters theta of a partitioned measure.
+
+    They come from the method "shortcut" of `choose_permutation`, with which the paper ranks test queries.
+    """
     ranks = np.empty(len(theta), dtype=np.int64)
     for first, last in zip(groups.offsets[:-1], groups.offsets[1:], strict=True):
         rows = np.arange(first, last) if groups.rows is None else groups.rows[first:last]

@@ -136,7 +136,9 @@ class PartitionedMeasure(Relaxation):
 
     @property
     def limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Least and largest values of the two parameters; a value beyond is clipped and gets no gradient.
+        """Least values of the two parameters, and their largest values.
+
+        A parameter beyond its limits is clipped and gets no gradient.
 
         Examples
         --------
@@ -179,7 +181,7 @@ RELAXATIONS: dict[str, Relaxation] = {
 
 
 def as_relaxation(value: str | Relaxation) -> Relaxation:
-    """Return a `Relaxation` unchanged, and look up a name, which gives a relaxation with default settings.
+    """Look up a relaxation with default settings by its name; return a `Relaxation` unchanged.
 
     >>> as_relaxation("laplace")
     SmoothedIndicator(sigma=1.0, kernel='laplace', accuracy='fast')
@@ -197,7 +199,7 @@ def as_relaxation(value: str | Relaxation) -> Relaxation:
 
 
 def relaxation_record(relaxation: Relaxation) -> dict[str, Any]:
-    """Convert a relaxation to plain data.
+    """Convert a relaxation to a dictionary of plain data, which `relaxation_from` reads.
 
     >>> relaxation_record(PartitionedMeasure("beta"))
     {'type': 'PartitionedMeasure', 'family': 'beta'}
@@ -206,7 +208,10 @@ def relaxation_record(relaxation: Relaxation) -> dict[str, Any]:
 
 
 def relaxation_from(record: dict[str, Any]) -> Relaxation:
-    """Relaxation from plain data; a KeyError, TypeError or ValueError if the data are invalid."""
+    """Convert plain data from `relaxation_record` back to a relaxation.
+
+    Raises a KeyError, TypeError or ValueError if the data are invalid.
+    """
     kinds = {"SmoothedIndicator": SmoothedIndicator, "PartitionedMeasure": PartitionedMeasure}
     kind = kinds[record["type"]]
     made: Relaxation = kind(**{name: value for name, value in record.items() if name != "type"})

@@ -67,7 +67,7 @@ def sinkhorn(A: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0) -> Fl
         return softmax((log_B.T + log_before).T if T % 2 else log_B + log_before, axis=1 - T % 2)
     u, v = (before, last) if T % 2 else (last, before)
     with np.errstate(under="ignore"):
-        # u v' first: u A alone can underflow even if u A v does not.
+        # Multiply u and v first: diag(u) A can underflow even if diag(u) A diag(v) does not.
         Z: Floats = np.outer(u, v)
         Z *= B
     return Z
@@ -110,7 +110,8 @@ def sinkhorn_vjp(
     C = _checked_cotangent(cotangent, B.shape)
     if T == 0:
         return C
-    # The result is linear in the cotangent, so dividing by its scale keeps every adjoint within range.
+    # The gradient is linear in the cotangent. So the cotangent is divided by its largest entry, which keeps
+    # every intermediate derivative within range, and the result is multiplied by it.
     scale = float(np.abs(C).max())
     if scale == 0.0:
         return C
@@ -127,11 +128,11 @@ def sinkhorn_vjp(
 
 
 class _OutOfRangeError(ArithmeticError):
-    """A scaling vector outside the range in which plain products are exact to rounding."""
+    """Raised if a scaling vector leaves the range in which plain products are exact to rounding."""
 
 
 def _scalings(A: Floats, T: int) -> Iterator[Floats]:
-    """Scaling vectors q_0 ... q_T, each (n,)."""
+    """Yield the scaling vectors q_0, ..., q_T, each (n,); raise `_OutOfRangeError` for extreme values."""
     if A.max() > LARGE:
         raise _OutOfRangeError
     q = np.ones(len(A))
@@ -146,10 +147,11 @@ def _scalings(A: Floats, T: int) -> Iterator[Floats]:
 
 
 def _scalings_rev(A: Floats, C: Floats, q: Floats) -> Floats:
-    """Gradient of sum(C * diag(u) A diag(v)) with respect to A, from the scalings q of `_scalings`.
+    """Gradient of sum(C * diag(u) A diag(v)) with respect to A, from the scaling vectors q of `_scalings`.
 
-    x_bar is the derivative of this sum with respect to x. A product w = A q contributes w_bar q' to A_bar and
-    A' w_bar to q_bar; q = 1 / w makes w_bar = -q^2 q_bar.
+    u and v are the last two scaling vectors, as in the docstring of this module. For any quantity x, x_bar is
+    the derivative of the sum with respect to x. A product w = A q contributes w_bar q' to A_bar and A' w_bar
+    to q_bar; q = 1 / w makes w_bar = -q^2 q_bar.
     """
     T = q.shape[0] - 1
     w_bar = np.empty((T, A.shape[0]))
@@ -166,9 +168,10 @@ def _scalings_rev(A: Floats, C: Floats, q: Floats) -> Floats:
 
 
 def _log_scalings(log_A: Floats, T: int) -> Iterator[Floats]:
-    """Logarithms l_0 = 0, l_1, ..., l_T of the scaling vectors: l_(t+1) = -LSE(log A + l_t).
+    """Yield the logarithms l_t = log q_t of the scaling vectors q_0, ..., q_T.
 
-    LSE is log-sum-exp, over each column for even t and over each row for odd t.
+    l_0 = 0 and l_(t+1) = -LSE(log A + l_t), where LSE is log-sum-exp over each column for even t and over
+    each row for odd t.
     """
     log_q = np.zeros(len(log_A))
     yield log_q
@@ -180,10 +183,11 @@ def _log_scalings(log_A: Floats, T: int) -> Iterator[Floats]:
 def _log_scalings_rev(log_A: Floats, C: Floats, log_q: Floats, log_scale: float) -> Floats:
     """Gradient of exp(log_scale) * sum(C * diag(u) A diag(v)) with respect to A, from `_log_scalings`.
 
-    x_bar is the derivative of this sum with respect to x, and l_t = log q_t. With the softmax matrices
-    S_t = diag(q_t) A diag(q_(t-1)) for even t and S_t = diag(q_t) A' diag(q_(t-1)) for odd t,
-    l_bar_(t-1) = -S_t' l_bar_t. Step t contributes -(l_bar_t * q_t) q_(t-1)' to A_bar (to its transpose for
-    odd t). These terms can have any magnitude, so their sum is held as ``total * exp(peak)``.
+    u and v are the last two scaling vectors, as in the docstring of this module, and l_t = log q_t. For any
+    quantity x, x_bar is the derivative of the expression above with respect to x. Let
+    S_t = diag(q_t) A diag(q_(t-1)) for even t and S_t = diag(q_t) A' diag(q_(t-1)) for odd t. Then
+    l_bar_(t-1) = -S_t' l_bar_t, and step t contributes -(l_bar_t * q_t) q_(t-1)' to A_bar (to its transpose
+    for odd t). These terms can have any magnitude, so their sum is held as ``total * exp(peak)``.
     """
     T = log_q.shape[0] - 1
     log_u, log_v = (log_q[T - 1], log_q[T]) if T % 2 else (log_q[T], log_q[T - 1])
@@ -214,7 +218,7 @@ def softmax(X: Floats, axis: int = 1) -> Floats:
 
 
 def logsumexp(X: Floats, axis: int) -> Floats:
-    """log(sum(exp(X))) along an axis that always holds a finite entry."""
+    """log(sum(exp(X))) along an axis; entries may be -inf, but not all entries of one sum."""
     peak = X.max(axis=axis, keepdims=True)
     with np.errstate(under="ignore"):
         result: Floats = np.log(np.exp(X - peak).sum(axis=axis)) + np.squeeze(peak, axis=axis)
@@ -229,7 +233,10 @@ def log_entries(A: Floats) -> Floats:
 
 
 def nonnegative_square(A: npt.ArrayLike, name: str) -> Floats:
-    """Float64 copy of a finite, nonnegative, square, nonempty matrix; a ValueError for any other input."""
+    """Return a float64 copy of a matrix; raise a ValueError unless it is finite, nonnegative and square.
+
+    An empty matrix is an error, too. The error message calls the matrix `name`.
+    """
     B = _real_array(A, name)
     if B.ndim != 2 or B.shape[0] != B.shape[1] or B.size == 0:
         raise ValueError(f"{name} must be a square matrix with at least one row, got shape {B.shape}")
@@ -257,7 +264,10 @@ def _real_array(A: npt.ArrayLike, name: str) -> Floats:
 
 
 def _checked(A: npt.ArrayLike, n_iter: float, epsilon: float) -> tuple[Floats, int]:
-    """A + epsilon as a new float64 matrix that can be normalized, and the number of half iterations."""
+    """Return A + epsilon as a new float64 matrix, and the number of half iterations.
+
+    Raises a ValueError if the matrix cannot be normalized or an argument is invalid.
+    """
     B = nonnegative_square(A, "A")
     T = half_steps(n_iter)
     epsilon = number("epsilon", epsilon)

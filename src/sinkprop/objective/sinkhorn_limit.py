@@ -130,8 +130,8 @@ def sinkhorn_limit(A: npt.ArrayLike, *, tol: float = 1e-9, max_iter: int = 10_00
 
     The zero pattern of A decides which entries stay nonzero. Sinkhorn sweeps converge linearly, but
     arbitrarily slowly if positive entries nearly vanish. Then Newton steps take over. They solve the convex
-    problem whose solution is the limit, starting from the better of the sweeps' scalings and those of the
-    assignment (one entry per row and column) with the largest product.
+    problem whose solution is the limit. They start from the scalings of the sweeps or from scalings that
+    favor the assignment (one entry per row and column) with the largest product, whichever is better.
 
     Parameters
     ----------
@@ -195,9 +195,10 @@ def sinkhorn_limit(A: npt.ArrayLike, *, tol: float = 1e-9, max_iter: int = 10_00
 
 
 def _balanced(log_A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats, Floats, int]:
-    """Doubly-stochastic scaling of a matrix with total support: matrix, log_u, log_v, iterations.
+    """Scale a matrix with total support to be doubly stochastic.
 
-    Total support means that every nonzero entry lies on a positive diagonal.
+    Total support means that every nonzero entry lies on a positive diagonal: n nonzero entries, one in each
+    row and each column. Returns (matrix, log_u, log_v, number of iterations).
     """
     log_v = -logsumexp(log_A, axis=0)
     matrix, log_u = _rescaled(log_A, log_v)
@@ -215,7 +216,8 @@ def _balanced(log_A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats,
         n_iter += count
         matrix, log_u = _rescaled(log_A, log_v)
         previous, error = error, max(_errors(matrix))
-        # A Newton step costs about as much as n / 10 sweeps, and few steps are needed.
+        # Newton steps take over if more sweeps than this are still needed. One step costs about as much as
+        # n / 10 sweeps, and few steps are needed.
         patience = _PROBE + len(log_v) / 10
         if not (newton or newton_failed) and _sweeps_left(error / previous, count, error, tol) > patience:
             newton = True
@@ -228,10 +230,10 @@ def _balanced(log_A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats,
 
 
 def _settled(A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats, Floats, int]:
-    """Iterate at which the column sums stop changing: matrix, log_u, log_v, iterations.
+    """Run sweeps on a matrix without support until its column sums stop changing.
 
-    This is for a matrix without support, that is, without a positive diagonal. Zero rows and columns cannot
-    be normalized; their log scaling stays 0.
+    Without support means without a positive diagonal. Zero rows and columns cannot be normalized; their log
+    scaling stays 0. Returns (matrix, log_u, log_v, number of iterations).
     """
     rows, columns = np.flatnonzero(A.any(axis=1)), np.flatnonzero(A.any(axis=0))
     result, log_u, log_v = np.zeros_like(A), np.zeros(len(A)), np.zeros(len(A))
@@ -254,11 +256,11 @@ def _settled(A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats, Floa
 
 
 def _sweeps(P: Floats, tol: float, n_iter: int) -> tuple[Floats, int]:
-    """Change of log_v over at most ``n_iter`` sweeps from the row-normalized P, and the number of sweeps.
+    """Run at most ``n_iter`` sweeps; return the change of log_v and the number of sweeps.
 
-    Plain products are safe here: rows of P sum to 1 and its columns to at least 1/n^2, so one sweep moves no
-    scaling by more than a factor n^2; the sweeps end early when the scalings near the limits of the safe
-    range.
+    P is the row-normalized matrix at the start. The sweeps end early if the error falls to ``tol`` or a
+    scaling comes near the limits of its safe range. Plain products do not overflow here: the rows of P sum
+    to 1 and its columns to at least 1/n^2, so one sweep changes no scaling by more than a factor of n^2.
     """
     with np.errstate(under="ignore"):
         w = P.sum(axis=0)
@@ -281,17 +283,19 @@ def _sweeps_left(ratio: float, count: int, error: float, tol: float) -> float:
 
 
 def _newton_step(P: Floats) -> Floats | None:
-    """Damped Newton step of log_v from the row-normalized P; None if no step helps because of rounding.
+    """Return a damped Newton step for log_v, or None if rounding errors leave no step that helps.
 
-    The doubly-stochastic scaling has the y = log_v that minimizes the convex
-    f(y) = sum_i LSE_j(log A_ij + y_j) - sum_j y_j, with the log-sum-exp LSE. The gradient of f is the column
-    sums of P less 1. Its Hessian diag(P' 1) - P' P is the Laplacian of the graph with weights P' P.
+    The limit has the y = log_v that minimizes the convex function f(y) = sum_i LSE_j(log A_ij + y_j) -
+    sum_j y_j, where LSE is log-sum-exp. Let P be the row-normalized matrix at y. The gradient of f consists
+    of the column sums of P minus 1. The Hessian diag(P' 1) - P' P is the Laplacian of the graph with edge
+    weights P' P.
     """
     with np.errstate(under="ignore"):
         hessian = -(P.T @ P)
         np.fill_diagonal(hessian, 0.0)
-        # Row sums, unlike a subtraction, keep weights in the diagonal that are tiny compared with 1. The
-        # ridge only fixes the constant shift of y, on which f does not depend.
+        # The diagonal is computed from row sums: subtracting from the column sums of P would lose weights
+        # that are tiny compared with 1. The ridge 1e-14 makes the Hessian invertible: f does not change if
+        # the same constant is added to every y_j.
         np.fill_diagonal(hessian, 1e-14 - hessian.sum(axis=1))
         gradient = P.sum(axis=0) - 1.0
         gradient -= gradient.mean()
@@ -301,7 +305,7 @@ def _newton_step(P: Floats) -> Floats | None:
         slope = float(gradient @ step)
         error = float(np.abs(gradient).max())
         for _ in range(40):
-            # f(0) - f(step) by expm1 and log1p: both values of f are far larger than their difference.
+            # Compute the decrease of f by expm1 and log1p, because it is far smaller than the values of f.
             growth = P @ np.expm1(step)
             decrease = float(step.sum() - np.log1p(growth).sum())
             new_error = np.abs(np.exp(step) * ((1.0 / (1.0 + growth)) @ P) - 1.0).max()
@@ -312,16 +316,17 @@ def _newton_step(P: Floats) -> Floats | None:
 
 
 def _dual(log_A: Floats, log_v: Floats) -> float:
-    """The convex function of log_v that the doubly-stochastic scaling minimizes."""
+    """Value of the convex function f(log_v) of `_newton_step`, whose minimum gives the limit."""
     return float(logsumexp(log_A + log_v, axis=1).sum() - log_v.sum())
 
 
 def _assignment_log_v(log_A: Floats) -> Floats:
-    """Log scalings of the columns that make the entry of the best assignment the largest of each row.
+    """Return log scalings of the columns that favor the assignment with the largest product of entries.
 
-    The best assignment has the largest product of entries, one in each row i and column match[i]. At these
-    log scalings `_dual` is within n log n of its minimum, for any magnitudes in A. They satisfy
-    log_v[j] <= log_v[match[i]] + log A[i, match[i]] - log A[i, j] and are found by Bellman-Ford.
+    An assignment has one entry per row i, in column match[i], and one per column. After the scaling, the
+    assigned entry is the largest of its row: log_v[j] <= log_v[match[i]] + log A[i, match[i]] - log A[i, j].
+    The Bellman-Ford algorithm finds such a log_v. There `_dual` is within n log n of its minimum, whatever
+    the magnitudes in A.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -337,7 +342,10 @@ def _assignment_log_v(log_A: Floats) -> Floats:
 
 
 def _matching(pattern: Mask) -> Positions:
-    """Column matched to each row in a largest matching of the nonzero entries, -1 for none."""
+    """Match as many rows as possible to different columns by nonzero entries.
+
+    Returns the column of each row, or -1 for a row without a match.
+    """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
@@ -346,9 +354,9 @@ def _matching(pattern: Mask) -> Positions:
 
 
 def _hall_violator(pattern: Mask, match: Positions) -> tuple[Positions, Positions]:
-    """Rows whose nonzero entries all lie in a smaller number of columns, and those columns.
+    """Find rows whose nonzero entries all lie in fewer columns than there are rows; return both.
 
-    They are found by alternating paths from a row that has no match.
+    The search follows alternating paths from a row that has no match. `match` comes from `_matching`.
     """
     unmatched = np.flatnonzero(match < 0)
     start = unmatched[np.argmin(pattern[unmatched].sum(axis=1))]
@@ -364,10 +372,10 @@ def _hall_violator(pattern: Mask, match: Positions) -> tuple[Positions, Position
 
 
 def _total_support(pattern: Mask, match: Positions) -> Mask:
-    """Mask of the entries that lie on some positive diagonal.
+    """Return the mask of the nonzero entries that lie on some positive diagonal.
 
-    Permute the columns so that the matched entries are the diagonal, and take the matrix as a graph. The
-    entries are then the edges within its strongly connected components.
+    Permute the columns so that the matched entries form the main diagonal, and take the result as the
+    adjacency matrix of a graph. The wanted entries are the edges within its strongly connected components.
     """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
@@ -402,6 +410,6 @@ def _errors(P: Floats) -> tuple[float, float]:
 
 
 def _rescaled(log_A: Floats, log_v: Floats) -> tuple[Floats, Floats]:
-    """Row-normalized diag(u) A diag(v), and log u."""
+    """Return diag(u) A diag(v), with the u for which all rows sum to 1, and log u."""
     scaled = log_A + log_v
     return softmax(scaled), -logsumexp(scaled, axis=1)
