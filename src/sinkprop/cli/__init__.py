@@ -43,7 +43,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
         status = program().main(given, prog_name="sinkprop", standalone_mode=False, obj=given)
-        sys.stdout.flush()  # so that a full disk is reported here, not when the interpreter exits
+        sys.stdout.flush()  # flush here, so that a full disk is reported now and not at the exit of Python
     except click.Abort:
         return 130
     except click.ClickException as error:

@@ -37,11 +37,16 @@ def _size(text: str) -> int:
     ),
     help="Numbers of documents per query, such as 10,100,1000.  [default: 10,100,1000,10000,100000]",
 )
-@click.option("--quick", is_flag=True, help="Run for about 20 seconds: sizes 10, 100 and 1,000 only.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Finish in about 20 seconds: sizes 10, 100 and 1,000, fewer repetitions, and no performance targets "
+    "for queries of 10^6 documents.",
+)
 @click.option(
     "--figures/--no-figures",
     default=True,
-    help="Measure sinkprop's performance targets, such as peak memory.  [default: figures]",
+    help="Check sinkprop's performance targets, such as a limit on peak memory.  [default: figures]",
 )
 @click.option(
     "--peers/--no-peers",
@@ -62,7 +67,7 @@ def bench_command(
     plot: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Time the objective and its gradient for one query, in sinkprop and in other packages.
+    """Time a ranking objective and its gradient for one query, in sinkprop and in other packages.
 
     \b
     sinkprop bench --quick                           a first look, about 20 seconds
@@ -71,9 +76,9 @@ def bench_command(
     sinkprop bench --no-peers --no-figures           only sinkprop and numpy.argsort
     sinkprop bench --quick --json - | jq .figures    JSON for another program
 
-    Each time is the best of several on one thread, measured in this run. Times depend on the machine, so
-    compare ratios. Packages that are not installed are skipped and named. The exit code is 0 even if a
-    performance target is missed.
+    Each time is the shortest of several repetitions on one thread. Times depend on the machine, so
+    compare ratios of times instead. Packages that are not installed are skipped, and the output names
+    them. The exit code is 0 even if a performance target is missed.
     """  # noqa: D301
     from sinkprop.cli.benchmark import measure
     from sinkprop.cli.benchmark.records import FULL, QUICK, as_record

@@ -11,7 +11,7 @@ import sinkprop
 
 __all__ = ["COMMANDS", "sinkprop_program"]
 
-# Name and short help. The command `train` is `train_command` in the module `sinkprop.cli.train`, and so on.
+# {name: short help}. The command `train` is `train_command` in the module `sinkprop.cli.train`, and so on.
 COMMANDS = {
     "bench": "Measure the speed of the objective and of other packages.",
     "compare": "Compare ranking methods on the folds of LETOR data.",
@@ -68,7 +68,7 @@ def sinkprop_program(context: click.Context) -> None:
     sinkprop predict m.model test.txt > scores.txt   scores, ranks or a TREC run
     sinkprop compare OHSUMED                         methods on the folds of LETOR data
     sinkprop report results.json -o report.html      an HTML page with every query
-    sinkprop convert logs.parquet -o logs.queries    data larger than memory, for every command
+    sinkprop convert logs.parquet -o logs.queries    a stored set, for data larger than memory
     sinkprop export m.model --to onnx -o m.onnx      for ONNX, Elasticsearch, OpenSearch, Solr
     sinkprop bench --quick                           how fast it is on this machine
 

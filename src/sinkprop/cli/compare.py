@@ -63,11 +63,12 @@ _METHODS = "\n".join(f"  {name:{_WIDTH}}  {text}" for name, text in described().
 @click.option(
     "--against",
     metavar="NAME",
-    help="Method against which the others are tested.  [default: regression, or the first method]",
+    help="Method with which significance tests compare the others.  [default: regression if it is among the "
+    "methods, else the first method]",
 )
 @selection_option(
-    "How every method chooses its hyperparameters; auto cross-validates up to 500 queries.  [default: each "
-    "method's own way]"
+    "How every method chooses its hyperparameters; auto uses cross-validation for up to 500 queries and "
+    "validation for more.  [default: depends on the method]"
 )
 @click.option(
     "--folds",
@@ -86,8 +87,8 @@ _METHODS = "\n".join(f"  {name:{_WIDTH}}  {text}" for name, text in described().
 @click.option(
     "--published",
     metavar="NAME,...",
-    help="Published results to show: names of methods, all, or none.  [default: all in tables, two in "
-    "the plot]",
+    help="Published results to show: names of published methods, or all, or none.  [default: all in tables, "
+    "two in the plot]",
 )
 @output_option(
     "--plot",
@@ -145,8 +146,9 @@ def compare_command(
     sinkprop compare OHSUMED --json - | jq '.datasets[].methods[] | {method, means}'
 
     On each fold, every method is fitted to the training queries, chooses its hyperparameters on the
-    validation queries, and ranks the test queries. Metrics are averaged over the queries of each fold,
-    then over folds. Differences between methods are tested for significance over queries. Published
+    validation queries or by cross-validation (see --selection), and ranks the documents of the test
+    queries. Metrics are averaged over the queries of each fold, then over folds. Paired tests over
+    queries show which differences from the method of --against are statistically significant. Published
     results on the same data set are shown next to the new ones.
 
     DIR is the folder of a data set. It has folders Fold1 to Fold5 with train.txt, vali.txt and test.txt
@@ -204,7 +206,7 @@ def compare_command(
 def _writers(
     found: Comparison, outputs: Mapping[str, Path | None], published: Sequence[str] | None
 ) -> dict[Path, Callable[[Path], object]]:
-    """{path of an output file: function that writes it}."""
+    """Return {path: function that writes this file} for the output options that are given."""
 
     def draw(path: Path) -> None:
         from sinkprop.experiment.figure import plot
@@ -227,7 +229,11 @@ def _writers(
 
 
 def _published_names(text: str | None) -> tuple[str, ...] | None:
-    """The names of the published results to show: None for the default, () for none."""
+    """Parse the value of --published into names of published methods.
+
+    Returns None, which means the default, if the option is not given, and () for "none". Raises a usage error
+    for an unknown name.
+    """
     if text is None:
         return None
     from sinkprop.experiment.published import published_methods

@@ -1,4 +1,4 @@
-"""The command `sinkprop convert`: LETOR text, CSV or Parquet to a stored set."""
+"""The command `sinkprop convert`: conversion of LETOR text, CSV or Parquet to a stored set."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ __all__ = ["convert_command", "converted"]
 @click.option(
     "--allow-nan",
     is_flag=True,
-    help="Keep missing values as NaN, for boosted trees. Without it, a missing value is an error.",
+    help="Keep missing values as NaN, for boosted trees. Without this option, a missing value is an error.",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace an existing stored set, or an unfinished conversion of other files.",
+    help="Replace an existing stored set, and discard an unfinished conversion of other files or options.",
 )
 @number_option(
     "--threads", help="LETOR text: number of threads. Does not change the result.  [default: all processors]"
@@ -66,7 +66,7 @@ def convert_command(
     threads: int | None,
     **reading: Any,
 ) -> int:
-    """Convert files to a stored set, which every command accepts in place of a file.
+    """Convert files to a stored set, a folder that commands accept in place of a file of queries.
 
     \b
     sinkprop convert train.txt -o train.queries
@@ -75,12 +75,12 @@ def convert_command(
     sinkprop convert features.csv -o features.queries --feature-columns bm25,age,length
     sinkprop train train.queries --model m.model && sinkprop evaluate test.queries --model m.model
 
-    INPUT is one or more files of any size: LETOR text, CSV with a header line, or Parquet. A stored set
-    is a folder that is read block by block, so you can train on and rank data larger than memory.
-    Features are stored as float32. The rows of a query must be consecutive and in one file.
+    INPUT is one or more files of any size: LETOR text, CSV with a header line, or Parquet. Commands read
+    a stored set block by block, so you can train on and rank data larger than memory. Features are
+    stored as float32. The rows of a query must be consecutive and in one file.
 
-    If a conversion is killed, the same command resumes it and produces the same bytes. Until it is
-    complete, the work is in DIR.unfinished.
+    If a conversion is killed, run the same command again: it resumes the conversion, and the stored set
+    is the same as without the interruption. Unfinished work is in the folder DIR.unfinished.
     """  # noqa: D301
     options = _options(inputs, Reading(**reading), kind, delimiter, unlabeled)
     began = time.perf_counter()
@@ -112,7 +112,10 @@ def converted(inputs: tuple[Path, ...], out: Path, **options: Any) -> StoredQuer
 def _options(
     inputs: tuple[Path, ...], reading: Reading, kind: str | None, delimiter: str | None, unlabeled: bool
 ) -> dict[str, Any]:
-    """Keyword arguments for `sinkprop.store.convert`. An option for another file format is a usage error."""
+    """Return keyword arguments for `sinkprop.store.convert`.
+
+    Raises a usage error if the files differ in format, or if an option does not apply to their format.
+    """
     from sinkprop.store.convert import kind_of
 
     kinds = {kind or kind_of(os.fspath(path)) for path in inputs}
@@ -148,7 +151,7 @@ def _options(
 
 
 def _for_the_shell(message: str) -> str:
-    """A message with Python arguments replaced by command-line options."""
+    """Replace the Python arguments in an error message with command-line options."""
     message = message.replace("pass overwrite=True", "give --force").replace("allow_nan=True", "--allow-nan")
     return with_options(message)
 

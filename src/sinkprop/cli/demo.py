@@ -70,9 +70,9 @@ def demo_command(out: Path, fold: int | None, figure: bool, json_file: Path | No
     sinkprop demo --json - | jq .means
 
     The queries, such as "delete a directory tree", search the documentation of Python's standard
-    library. The command ranks the test queries by BM25, least squares and SinkProp. It prints NDCG and
-    MAP with a paired test, and the rankings of three queries before and after training. It saves a
-    model, a figure, and an HTML report in which you can look at every query.
+    library. The command ranks the documents of test queries by BM25, least squares and SinkProp. It
+    prints NDCG and MAP, paired significance tests, and the rankings of three queries before and after
+    training. It saves a model, a figure, and an HTML report in which you can look at every query.
     """  # noqa: D301
     began = time.perf_counter()
     with working("loading"):
@@ -145,7 +145,10 @@ def _quiet_matplotlib() -> Iterator[None]:
 
 
 class _Training:
-    """Display of progress: one line per finished fold and, on a terminal, a table of the current fold."""
+    """Display of training progress: one line per finished fold.
+
+    A terminal also shows a table of the current fold, see `_grid`, which is erased at the end.
+    """
 
     def __init__(self, screen: Console, n_folds: int, *, silent: bool) -> None:
         self.screen, self.n_folds, self.silent = screen, n_folds, silent
@@ -220,7 +223,10 @@ def _fold_line(name: str, values: Sequence[str], seconds: str) -> str:
 
 
 def _grid(stages: Sequence[Stage], penalties: Sequence[float], sigmas: Sequence[float]) -> RenderableType:
-    """Table of the criterion by penalty (rows) and sigma (columns), with the chosen or best stage marked."""
+    """Return a table of validation NDCG by penalty (rows) and sigma (columns).
+
+    The value of the chosen model is marked, or the best value while none is chosen yet.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -323,7 +329,7 @@ def _print_example(screen: Console, example: Example, texts: dict[Any, str]) -> 
 
 
 def _short(name: str, room: int, utf: bool) -> str:
-    """A dotted name cut to its last `room` characters, which say more than its beginning."""
+    """Shorten a dotted name to `room` characters: an ellipsis and its end, which says more than its start."""
     if len(name) <= room:
         return name
     mark = "\N{HORIZONTAL ELLIPSIS}" if utf else "..."

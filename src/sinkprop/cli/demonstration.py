@@ -43,7 +43,7 @@ __all__ = [
 
 
 BM25, LEAST_SQUARES, SINKPROP = METHODS = ("BM25", "least squares", "SinkProp")
-BEFORE = BM25  # the ranking shown as "before" in the examples
+BEFORE = BM25  # the method whose ranking is shown as "before" in the examples
 METRICS = "ndcg@1-10,map"
 MAIN = "ndcg@10"
 _BM25_FEATURE = "whole_bm25"
@@ -84,7 +84,7 @@ class Trained:
 
     @property
     def sigmas(self) -> list[float]:
-        """The smoothing widths of the stages, from smooth to sharp."""
+        """Smoothing widths (sigma) of the stages of training, from the largest to the smallest."""
         return sorted({stage.sigma for stage in self.stages if stage.sigma is not None}, reverse=True)
 
 
@@ -112,9 +112,10 @@ class Example:
 
     why            Reason why this query is shown.
     query          Query id.
-    before, after  First documents of each ranking, each as (docid, label).
+    before, after  Top documents of the ranking by `BEFORE` and by SinkProp, respectively. Each document is
+                   a tuple (docid, label).
     value_before, value_after
-                   NDCG@10 of each ranking.
+                   NDCG@10 of the ranking by `BEFORE` and by SinkProp, respectively.
     """
 
     why: str
@@ -127,19 +128,27 @@ class Example:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Means over all test queries, the convention of the metrics, differences and example queries."""
+    """Results of the demonstration on the test queries of all folds.
+
+    n_queries    Number of test queries.
+    means        {method: {metric: mean over the test queries}}.
+    convention   Description of the definitions of the metrics.
+    differences  Differences of SinkProp from each other method in NDCG@10.
+    examples     Up to three example queries.
+    """
 
     n_queries: int
-    means: Mapping[str, Mapping[str, float]]  # {method: {metric: mean}}
+    means: Mapping[str, Mapping[str, float]]
     convention: str
     differences: tuple[Difference, ...]
     examples: tuple[Example, ...]
 
 
 def untrained(on_stage: Callable[[Stage], None] | None = None) -> SinkPropRanker:
-    """An unfitted ranker that selects on validation queries, as in the paper.
+    """Return an unfitted SinkProp ranker that chooses its hyperparameters on validation queries.
 
-    Cross-validation, the default, would take six times as long.
+    The paper does the same. Cross-validation, which is the default for so few queries, would take six times
+    as long.
     """
     return SinkPropRanker(selection="validation", on_stage=on_stage, verbose=False)
 
@@ -147,7 +156,8 @@ def untrained(on_stage: Callable[[Stage], None] | None = None) -> SinkPropRanker
 def run_fold(fold: Fold, watch: Callable[[Stage], None] | None = None) -> Trained:
     """Train the models of a fold and score its test queries.
 
-    `watch` is called after each stage of SinkProp's fit. Raises KeyboardInterrupt if that fit is interrupted.
+    `watch` is called after each stage of SinkProp's fit, which is the training with one penalty and one
+    sigma. Raises KeyboardInterrupt if that fit is interrupted.
     """
     began = time.perf_counter()
     data, vali = fold.train, fold.vali
@@ -172,7 +182,7 @@ def run_fold(fold: Fold, watch: Callable[[Stage], None] | None = None) -> Traine
 
 
 def bm25_column(queries: Queries) -> int:
-    """Index of the column that holds BM25 of the whole document."""
+    """Return the index of the feature that is BM25 of the whole document."""
     names = queries.feature_names or ()
     if _BM25_FEATURE not in names:
         raise ValueError(f"the data must have a feature {_BM25_FEATURE!r}; it has {', '.join(names)}.")
@@ -180,7 +190,10 @@ def bm25_column(queries: Queries) -> int:
 
 
 def compare(tested: Sequence[Trained], *, top: int = 5) -> Results:
-    """Means, differences of NDCG@10 and up to three examples, over the test queries of all folds."""
+    """Evaluate and compare the methods on the test queries of all folds.
+
+    `top` is the number of documents per ranking in the examples.
+    """
     per_query: dict[str, dict[str, list[Floats]]] = {method: {} for method in METHODS}
     for one in tested:
         for method in METHODS:
@@ -322,7 +335,11 @@ def _difference(above: str, below: str, x: Floats, z: Floats, folds: Integers) -
 
 
 def _examples(tested: Sequence[Trained], before: Floats, after: Floats, top: int) -> tuple[Example, ...]:
-    """The query that gained most, the one whose change is closest to the mean, and the one that lost most."""
+    """Return the queries that gained most, changed by about the mean change, and lost most, respectively.
+
+    `before` and `after` have the NDCG@10 of each test query, by `BEFORE` and by SinkProp. A query that fits
+    two descriptions is returned once. `top` is the number of documents per ranking.
+    """
     places = [(one, q) for one in tested for q in range(one.fold.test.n_queries)]
     gain = after - before
     least = int(np.argmin(gain))

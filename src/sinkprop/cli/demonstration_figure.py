@@ -40,7 +40,7 @@ def _draw_training(axes: Any, shown: Trained) -> None:
 
     penalties, sigmas = shown.penalties, shown.sigmas
     colors = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.88, len(penalties)))
-    start = shown.stages[0].criterion  # the criterion of least squares
+    start = shown.stages[0].criterion  # validation NDCG of least squares
     axes.axhline(start, color=_VERMILION, linestyle="--", linewidth=1.4)
     axes.annotate(
         LEAST_SQUARES,

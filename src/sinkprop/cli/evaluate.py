@@ -88,8 +88,8 @@ METRICS = "ndcg@1,ndcg@3,ndcg@5,ndcg@10,map"
 @click.option(
     "--ties",
     type=click.Choice(CHOICES["ties"]),
-    help="Order of documents with equal scores: as in the file, the average over all orders, the worst or "
-    "the best order.  [default: set by --convention]",
+    help="Order of documents with equal scores. file: as in DATA; average: the metric is averaged over all "
+    "orders; worst: least relevant first; best: most relevant first.  [default: set by --convention]",
 )
 @click.option(
     "--threshold",
@@ -124,7 +124,7 @@ def evaluate_command(
     csv_file: Path | None,
     **options: Any,
 ) -> None:
-    """Compute metrics of a ranking of the documents in DATA.
+    """Rank the documents in DATA and compute metrics of the ranking.
 
     \b
     sinkprop evaluate test.txt --model m.model
@@ -135,12 +135,13 @@ def evaluate_command(
     sinkprop evaluate test.txt --model m.model --json - | jq .metrics
     sinkprop evaluate test.queries --model m.model
 
-    DATA is LETOR or SVMlight text, Parquet, or a stored set made by `sinkprop convert`, which is read
-    block by block.
+    DATA is LETOR or SVMlight text, Parquet, - for stdin, or a stored set made by `sinkprop convert`,
+    which is read block by block. Give one of --model, --scores, --feature and --run to rank by.
 
     Programs that report a metric under the same name often compute different numbers: they differ in
-    gain, discount, ties, queries with few documents, and queries without a relevant document.
-    --convention selects another program's definition, and the output states the definition used.
+    gain and discount, and in how they treat ties, queries with few documents, and queries without a
+    relevant document. --convention selects the definition of one of these programs. The output states
+    the definition that was used.
 
     A document of DATA that is missing from a TREC run ranks below the documents in the run. A document
     of the run that is missing from DATA is an error.
@@ -194,8 +195,9 @@ def evaluated(
 ) -> Evaluated:
     """Evaluate a ranking of the documents in a file.
 
-    `by` has one entry that is not None: "model", "scores" or "run" with a path, or "feature" with an id or a
-    name. `options` are keyword arguments of `sinkprop.evaluate`.
+    `by` says what to rank by. One of its values is not None: that of "model", "scores" or "run", which is a
+    path, or that of "feature", which is an id or a name. `options` are keyword arguments of
+    `sinkprop.evaluate`.
     """
     model, scores, run = by.get("model"), by.get("scores"), by.get("run")
     ranker = None if model is None else read_model_file(model)
@@ -229,7 +231,10 @@ def evaluated(
 
 
 def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[Queries], Floats]:
-    """A function that scores queries: by the model's scores, or negated ranks if it does not rank by them."""
+    """Return a function that scores the documents of queries with a model.
+
+    If the model does not rank by its scores (see `ranks_by_score`), the function returns negated ranks.
+    """
 
     def score(queries: Queries) -> Floats:
         own = with_features_of(ranker, queries, model_name=model_name, data_name=data_name)
@@ -240,7 +245,10 @@ def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[
 
 
 def _by_rows(values: Floats) -> Callable[[Queries], Floats]:
-    """A function that, called on one block after another, returns the block's slice of `values` (N,)."""
+    """Return a function that returns the slice of `values` (N,) for a block of queries.
+
+    It must be called on all blocks in order, since it counts the rows that were passed to it.
+    """
     done = 0
 
     def score(queries: Queries) -> Floats:
@@ -261,7 +269,7 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _read_scores(path: Path, n: int, data_name: str) -> Floats:
-    """Scores from a file with one finite number per line and as many lines as there are rows."""
+    """Read n scores, one finite number per line. Raises a ValueError if the file has anything else."""
     name = file_name(path)
     words = [(number, line.strip()) for number, line in enumerate(_read_lines(path), 1) if line.strip()]
     values = np.empty(len(words))
@@ -287,7 +295,12 @@ def _number(word: str, expected: str) -> float:
 
 
 def _read_run(path: Path, queries: Queries, data_name: str) -> Floats:
-    """The score of each row in a TREC run. Rows missing from the run get a score below all others."""
+    """Read a TREC run and return one score per row of the data.
+
+    If rows are missing from the run, they get the score -1, and the scores of the other rows are replaced by
+    integers from 0 on in the same order. Raises a ValueError if a line of the run is invalid or names a
+    document that is not in the data.
+    """
     name = file_name(path)
     documents, names = document_names(queries, data_name), query_names(queries, data_name)
     groups = queries.groups
@@ -328,7 +341,7 @@ def _read_run(path: Path, queries: Queries, data_name: str) -> Floats:
 
 
 def _column(feature: str, queries: Queries | StoredQueries, data_name: str, *, zero_based: bool) -> int:
-    """Index of the column of a feature, which is given by its name or its id in the file."""
+    """Return the column index of a feature, given its name or its id in the file."""
     if queries.feature_names is not None and feature in queries.feature_names:
         return queries.feature_names.index(feature)
     first = 0 if zero_based else 1
@@ -360,7 +373,7 @@ def _record(found: Evaluated, *, per_query: bool) -> dict[str, Any]:
 
 
 def _csv(result: Evaluation) -> str:
-    """CSV with one row per query. A field is empty if the query does not count in the mean."""
+    """Return CSV with one row per query. A field is empty if the query is left out of the metric's mean."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["query", *result.per_query])

@@ -48,23 +48,27 @@ _ENGINES = _FORMATS[1:]
     "--features",
     type=data_path(stdin=False),
     metavar="FILE",
-    help="Feature names in order: one name per line, a JSON list of names, or a JSON object that maps "
-    "names to definitions.  [default: the names in the model, or feature_1, ...]",
+    help="File with the feature names in the model's order: one name per line, a JSON list of names, or a "
+    "JSON object that maps names to definitions.  [default: the names in the model, or feature_1, ...]",
 )
-@output_option("--definitions", help="Search engines: output file for the request that defines the features.")
+@output_option(
+    "--definitions",
+    help="Search engines: output file for the request that defines the features in the engine.",
+)
 @click.option(
     "--store", metavar="NAME", help="Solr: name of the feature store.  [default: Solr's default store]"
 )
 @click.option(
     "--missing",
     type=click.Choice(["zero", "nan"]),
-    help="Search engines: treat a feature without a value as 0, or as the model treats missing values. "
-    "Required if the model was trained with missing values.  [default: zero]",
+    help="Search engines: treat a feature without a value as 0 (zero), or as the model treats missing values "
+    "(nan).  [default: zero; required if the model was trained with missing values]",
 )
 @click.option(
     "--transformed",
     is_flag=True,
-    help="Solr: the features are already transformed to sign(x) log(1 + |x|), as the network expects.",
+    help="Solr: state that the features in Solr are already transformed to sign(x) log(1 + |x|), as the "
+    "network expects.",
 )
 @click.option(
     "--dtype",
@@ -98,14 +102,16 @@ def export_command(
     sinkprop export m.model --to solr -o model.json --store shop --features features.json
 
     MODEL is a file written by `sinkprop train` or by a ranker's save method. ONNX supports every ranker
-    that scores each document by itself, even if features are scaled by query. The learning-to-rank
-    plugin of Elasticsearch and OpenSearch supports linear models and trees. Solr supports these and
-    networks of rectified linear units. A model that a format cannot express is an error. Search engines
-    compute in single precision, and constants, which do not change rankings, are dropped.
+    that scores each document by itself, even if features are scaled within each query. The
+    learning-to-rank plugin of Elasticsearch and OpenSearch supports linear models and trees. Solr
+    supports these and networks of rectified linear units. If the format cannot express the model, the
+    command fails. Search engines compute in single precision, and models for them omit constant terms
+    of the score, which do not change rankings.
 
-    --check runs ONNX models in onnxruntime. For a search engine, it computes the scores by the engine's
-    rules in single precision, without the engine: scores may differ by a constant, and documents with
-    nearly equal scores may change places.
+    --check compares the scores of the export with those of the model. It runs an ONNX model in
+    onnxruntime. For a search engine, it computes scores as the engine would, in single precision, but
+    does not run the engine. These scores may differ by a constant from those of the model, and documents
+    with nearly equal scores may change places.
     """  # noqa: D301
     from sinkprop.export.write import OPTIONS
 
@@ -141,7 +147,7 @@ def export_command(
 
 
 def _read_features(path: Path) -> Any:
-    """Feature names, or a mapping from names to definitions, from a text or JSON file."""
+    """Read feature names, or a mapping from names to definitions, from a text or JSON file."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -175,9 +181,9 @@ def export_ranker(ranker: BaseRanker, **options: Any) -> Export:
 def compare_scores(
     exported: Export, ranker: BaseRanker, model: Path, data: Path, reading: Reading
 ) -> tuple[list[str], str]:
-    """Compare the scores of an export and its model on a file.
+    """Compare the scores of an export with those of its model on the queries of a file.
 
-    Returns lines of text to print, and an error message, which is "" if the scores agree.
+    Returns a list of lines to print, and an error message, which is "" if the scores agree.
     """
     from sinkprop.export.write import agreement
 

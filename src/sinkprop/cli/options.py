@@ -52,7 +52,7 @@ _PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if it can be written. Otherwise the command fails before it starts working."""
+    """Return the path if a file can be written there, and raise click.BadParameter otherwise."""
     if path is not None and str(path) != "-":
         folder = path.parent
         if not folder.is_dir():
@@ -63,7 +63,10 @@ def check_file(context: click.Context, option: click.Parameter, path: Path | Non
 
 
 def check_new_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if a complete file can be moved there, for which its folder must be writable."""
+    """Like `check_file`, but also require that the folder is writable.
+
+    The file is first written beside its destination, and then moved there.
+    """
     check_file(context, option, path)
     if path is not None and str(path) != "-" and not is_special(path):
         folder = Path(os.path.realpath(path)).parent
@@ -73,7 +76,7 @@ def check_new_file(context: click.Context, option: click.Parameter, path: Path |
 
 
 def check_saved_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if a file can be saved there and read again: not stdout, and not a device."""
+    """Like `check_new_file`, but refuse stdout and devices, which cannot be read again later."""
     if path is not None and (str(path) == "-" or is_special(path)):
         raise click.BadParameter(f"{str(path)!r} must be a file.")
     return check_new_file(context, option, path)
@@ -90,14 +93,14 @@ def check_plot(context: click.Context, option: click.Parameter, path: Path | Non
 
 
 def check_page(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, if an HTML page can be written there."""
+    """Like `check_saved_file`, but also require a name that ends in .html or .htm."""
     if path is not None and path.suffix.lower() not in (".html", ".htm"):
         raise click.BadParameter(f"{str(path)!r} must end in .html.")
     return check_saved_file(context, option, path)
 
 
 def parsed_by(parse: Callable[[str], object]) -> Check:
-    """A check that returns the text unchanged if `parse` accepts it."""
+    """Return a check that returns the text unchanged, and raises click.BadParameter if `parse` rejects it."""
 
     def check(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
         try:
@@ -111,7 +114,10 @@ def parsed_by(parse: Callable[[str], object]) -> Check:
 
 
 def comma_separated(parse: Callable[[str], object], what: str) -> Check:
-    """A check that returns the parsed parts between commas; `what` describes a valid part in the error."""
+    """Return a check that splits a text at commas and returns a tuple of the parts, each parsed by `parse`.
+
+    If `parse` rejects a part, the check raises click.BadParameter with the message "'part' is not `what`".
+    """
 
     def one(part: str) -> object:
         try:
@@ -126,7 +132,7 @@ def comma_separated(parse: Callable[[str], object], what: str) -> Check:
 
 
 def whole_number(text: str) -> int:
-    """The positive integer in a text of digits."""
+    """Return the positive integer that a text of digits contains. Raises a ValueError for other texts."""
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ValueError(text)
     return int(text)
@@ -159,7 +165,10 @@ def convention_option(*, default: str | None = "letor") -> Decorator:
 
 
 def metrics_option(metrics: str, *, default: bool = True) -> Decorator:
-    """The option --metrics. With `default` False, its value is None, not `metrics`, if it is not given."""
+    """Return the option --metrics, whose help text names `metrics` as the default.
+
+    If the option is not given, the command receives `metrics`, or None if `default` is False.
+    """
     return click.option(
         "--metrics",
         metavar="NAME,...",
@@ -173,7 +182,7 @@ def metrics_option(metrics: str, *, default: bool = True) -> Decorator:
 def n_features_option() -> Decorator:
     return number_option(
         "--n-features",
-        help="LETOR text: number of features, needed if no line contains the last ones.",
+        help="LETOR text: number of features; needed if the features with the largest ids occur in no line.",
     )
 
 
@@ -183,7 +192,7 @@ def selection_option(words: str, *, default: str | None = None) -> Decorator:
 
 
 class _DataPath(click.Path):
-    """A file, or the folder of a stored set."""
+    """Type of a click argument: a file, or the folder of a stored set. Other folders are usage errors."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
@@ -197,7 +206,10 @@ class _DataPath(click.Path):
 
 
 def data_path(*, stdin: bool = True, stored: bool = False) -> click.Path:
-    """A file that can be read; with `stored`, also the folder of a stored set."""
+    """Return the click type of an input file that must be readable.
+
+    With `stdin`, "-" is accepted too; with `stored`, the folder of a stored set is accepted too.
+    """
     kind = _DataPath if stored else click.Path
     return kind(exists=True, dir_okay=stored, readable=True, allow_dash=stdin, path_type=Path)
 
@@ -216,7 +228,9 @@ def data_options(command: F, *, tables: str = "Parquet") -> F:
             "[default: name of the data file with .query appended]",
         ),
         n_features_option(),
-        click.option("--null", type=float, metavar="X", help="LETOR text: value to use for NULL, such as 0."),
+        click.option(
+            "--null", type=float, metavar="X", help="LETOR text: value, such as 0, of features that are NULL."
+        ),
         click.option("--zero-based", is_flag=True, help="LETOR text: feature ids start at 0 instead of 1."),
         *(
             click.option(f"--{name}-column", metavar="NAME", help=f"{tables}: {what}.  [default: {name}]")
@@ -238,7 +252,10 @@ def data_options(command: F, *, tables: str = "Parquet") -> F:
 
 
 def check_options_of(option: str, chosen: str, owners: Mapping[str, Sequence[str]]) -> None:
-    """Raise a usage error for an option that does not apply to the chosen value of `option`."""
+    """Raise a usage error if an option is given that does not apply to the chosen value of `option`.
+
+    `owners` maps names of options to the values of `option` to which they apply.
+    """
     context = click.get_current_context()
     for name, values in owners.items():
         given = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
@@ -247,7 +264,10 @@ def check_options_of(option: str, chosen: str, owners: Mapping[str, Sequence[str
 
 
 def keep_apart(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
-    """Raise a usage error if an output file is also an input file, or is written twice."""
+    """Raise a usage error if an output file is also an input file, or if two outputs are the same file.
+
+    `outputs` and `inputs` map names of options to their paths.
+    """
     seen = {name: _identity(path) for name, path in inputs.items() if path is not None}
     for name, path in outputs.items():
         if path is None:
@@ -262,7 +282,10 @@ def keep_apart(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | N
 
 
 def _identity(path: Path) -> tuple[object, ...] | None:
-    """A key that is equal for two paths to the same file; None for a device, which may be written twice."""
+    """Return a key that is equal for two paths to the same file.
+
+    Returns None for existing paths that are not regular files, such as devices, which may be written twice.
+    """
     if str(path) == "-":
         return ("-",)
     try:

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-_PIPED_WIDTH = 240  # wider than any table: piped output must not wrap
+_PIPED_WIDTH = 240  # wider than any table, so that piped output does not wrap
 
 
 def complain(message: str, status: int) -> int:
@@ -131,12 +131,12 @@ def is_special(path: Path) -> bool:
 
 
 def as_json(record: Any) -> str:
-    """JSON of plain data and NumPy numbers, with null for numbers that are not finite."""
+    """Convert plain data and NumPy numbers to JSON, with null for numbers that are not finite."""
     return json.dumps(plain_data(record, finite=True), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def console() -> Console:
-    """A console on stdout, as wide as the terminal, or too wide for lines to wrap if there is no terminal."""
+    """Return a console on stdout. If stdout is not a terminal, it is so wide that no line wraps."""
     from rich.console import Console
 
     terminal = Console(highlight=False)
@@ -157,9 +157,10 @@ def counted(n: int, one: str, several: str) -> str:
 
 @contextmanager
 def progress() -> Iterator[Callable[[int, int, str], None]]:
-    """Context with a function notify(done, total, what) that shows a progress bar if stderr is a terminal.
+    """Context manager: provide a function notify(done, total, what) that draws a progress bar on stderr.
 
-    The bar is drawn only when the function is called, so it does not disturb measurements in between.
+    The bar is drawn only when the function is called, so it does not disturb measurements in between. Nothing
+    is drawn if stderr is not a terminal.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn

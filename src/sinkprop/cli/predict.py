@@ -1,4 +1,4 @@
-"""The command `sinkprop predict`: the scores, the ranks or the TREC run of a file."""
+"""The command `sinkprop predict`: scores, ranks or a TREC run for the documents of a file."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["predict_command", "predictions"]
 
-# Largest and smallest absolute values of scores in a TREC run. The largest leaves room for lowering scores to
-# break ties. Scores nearer to 0 become 0, since some readers of runs do not support denormal numbers.
+# Limits of the absolute values of scores in a TREC run. Larger scores are clipped to `_LARGEST`, which leaves
+# room for lowering scores to break ties. Scores up to `_SMALLEST` become 0, since some programs that read
+# runs do not support denormal numbers.
 _LARGEST, _SMALLEST = np.float32(1e38), np.float32(1e-30)
 
 
@@ -77,13 +78,14 @@ def predict_command(
     text, Parquet, - for stdin, or a stored set made by `sinkprop convert`, which is read and scored
     block by block. Labels in DATA are ignored, and Parquet may omit them.
 
-    Scores and ranks are in the order of the rows. Larger scores rank higher; rank 1 is the top. Scores
-    are printed with all the digits needed to read them back exactly.
+    Scores and ranks are in the order of the rows of DATA. Larger scores rank higher; rank 1 is the top.
+    Scores are printed with all the digits needed to read them back exactly.
 
-    A TREC run lists the documents of each query by rank: `qid Q0 docid rank score name`. A row without
-    a docid is named by its position within its query. Most evaluators sort a run by score in single
-    precision. So scores are rounded to single precision, and tied scores are lowered to the next smaller
-    number, so that sorting by score gives this ranking.
+    A TREC run lists the documents of each query by rank, with one line `qid Q0 docid rank score name` per
+    document. A row without a docid is named by its position within its query. Most evaluation programs
+    sort a run by its scores in single precision. The scores of a run are therefore rounded to single
+    precision, and tied scores are lowered until all scores of a query differ, so that sorting by score
+    keeps the order of the ranks.
     """  # noqa: D301
     keep_apart({"--out": out}, {"MODEL": model, "DATA": data, "--group": reading["group"]})
     write_texts(out, predictions(model, data, Reading(**reading), form=form, run_name=run_name))
@@ -92,9 +94,9 @@ def predict_command(
 def predictions(
     model: Path, data: Path, reading: Reading, *, form: str = "scores", run_name: str = "sinkprop"
 ) -> Iterator[str]:
-    """The text of the predictions, block by block.
+    """Return an iterator over the text of the predictions, one piece per block of queries.
 
-    The model is read, and the data are read or opened, before this function returns.
+    The model is read, and the file is read or the stored set is opened, before this function returns.
     """
     ranker = _model_before_data(model, data)
     queries = read_data(data, reading, labeled=False)
@@ -117,7 +119,7 @@ def predictions(
 
 
 def _model_before_data(model: Path, data: Path) -> BaseRanker:
-    """The model. If the two files were given in the wrong order, a usage error says so."""
+    """Read the model. Raises a usage error if the two files were given in the wrong order."""
     from sinkprop.model_files import ModelFileError, read_model
 
     try:
@@ -162,14 +164,16 @@ def by_rank(ranks: Integers, groups: Groups) -> Integers:
 def falling(scores: Floats) -> Singles:
     """Scores of documents in order of rank, rounded to float32 and made strictly decreasing.
 
-    A score that is not below the previous one becomes the next float32 below that.
+    A score that is not below the previous one is lowered to the largest allowed float32 below the previous
+    one. Allowed are 0 and the numbers above `_SMALLEST` in absolute value.
 
     >>> falling(np.array([2.0, 2.0, 0.5])).tolist()
     [2.0, 1.9999998807907104, 0.5]
     """
     bits = scores.clip(-_LARGEST, _LARGEST).astype(np.float32).view(np.uint32).astype(np.int64)
-    # The bits of a positive float32, read as an integer, count the nonnegative float32 numbers below it. In
-    # `places`, 0 is the score 0, 1 is the next number above `_SMALLEST`, and -1 is its negative.
+    # The bits of a nonnegative float32, read as an integer, are its position among all nonnegative float32
+    # numbers. `places` numbers the allowed scores in increasing order: 0 is the score 0; 1, 2, ... are the
+    # float32 numbers above `_SMALLEST`; and -1, -2, ... are the negatives of these.
     least = int(_SMALLEST.view(np.uint32))
     size = np.maximum((bits & 0x7FFFFFFF) - least, 0)
     places, step = np.where(bits >> 31, -size, size), np.arange(len(bits))

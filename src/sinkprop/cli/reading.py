@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Reading:
-    """The options for reading files. The first four apply to LETOR text, the others to Parquet and CSV."""
+    """Values of the options for reading files: first four for LETOR text, the others for Parquet and CSV."""
 
     n_features: int | None = None
     null: float | None = None
@@ -82,14 +82,17 @@ class Reading:
 
 
 def option_of(argument: str) -> str:
-    """The option for a reader's argument, such as --qid-column for qid or --n-features for n_features."""
+    """Return the option that sets a reader's argument, such as --qid-column for qid, --null for null."""
     if argument == "features":
         return "--feature-columns"
     return f"--{argument.replace('_', '-')}" + ("-column" if argument in ("qid", "label", "docid") else "")
 
 
 def read_data(path: Path, reading: Reading, *, labeled: bool = True) -> Queries | StoredQueries:
-    """The queries of a file, read into memory, or those of a stored set, whose rows stay on disk."""
+    """Read the queries of a file into memory, or open a stored set, whose rows stay on disk.
+
+    Raises a usage error if an option for reading files is given for a stored set.
+    """
     if not path.is_dir():
         return read_queries(path, reading, labeled=labeled)
     from sinkprop.store import open_queries
@@ -110,7 +113,7 @@ def read_data(path: Path, reading: Reading, *, labeled: bool = True) -> Queries 
 
 
 def check_missing(ranker: BaseRanker, data: Queries | StoredQueries) -> None:
-    """Raise a ValueError, before any block is read, if a stored set has NaN and the ranker forbids it."""
+    """Raise a ValueError if a stored set has missing values (NaN) and the ranker does not support them."""
     if not isinstance(data, Queries) and not ranker.__sklearn_tags__().input_tags.allow_nan:
         data.require_finite(type(ranker).__name__)
 
@@ -133,7 +136,7 @@ def over_blocks(
 
 
 def read_queries(path: Path, reading: Reading, *, labeled: bool = True) -> Queries:
-    """The queries of a file, of stdin if the path is "-", or of a stored set, read into memory.
+    """Read queries into memory from a file, from stdin if the path is "-", or from a stored set.
 
     If `labeled` is False, Parquet may have no column of labels; all labels are then 0. Error messages name
     command-line options instead of Python arguments.
@@ -163,7 +166,7 @@ def read_queries(path: Path, reading: Reading, *, labeled: bool = True) -> Queri
 
 
 def _options(path: Path, reading: Reading) -> dict[str, Any]:
-    """The reader's arguments for this file format. An option for another format is a usage error."""
+    """Return the reader's arguments for this file. Raises a usage error for an option of another format."""
     parquet = path.name.endswith(".parquet")
     text, columns = reading.of_text, reading.of_columns
     for name, value in (text if parquet else columns).items():
@@ -176,7 +179,7 @@ def _options(path: Path, reading: Reading) -> dict[str, Any]:
 
 
 def _columns(path: Path) -> Sequence[str]:
-    """Column names of a Parquet file; empty if it cannot be read, which `load_queries` will report."""
+    """Return the column names of a Parquet file; () if it is unreadable, which `load_queries` will report."""
     with suppress(ImportError, OSError, ValueError):
         import pyarrow.parquet as pq
 
@@ -185,7 +188,7 @@ def _columns(path: Path) -> Sequence[str]:
 
 
 def with_options(message: str) -> str:
-    """A reader's error message with command-line options for Python arguments: --null 0 instead of null=0."""
+    """Replace the Python arguments in a reader's message with options, such as null=0 with --null 0."""
     message = message.replace("zero_based=True", "--zero-based").replace(
         "features=[...]", "--feature-columns"
     )
@@ -209,9 +212,9 @@ def read_model_file(path: Path) -> BaseRanker:
 
 
 def with_features_of(model: BaseRanker, queries: Queries, *, model_name: str, data_name: str) -> Queries:
-    """The queries with the model's features in the model's order, matched by name if both have names.
+    """Return the queries with their features in the model's order, matched by name if both have names.
 
-    If features differ, a ValueError names them.
+    Raises a ValueError if the names differ or, without names, if the numbers of features differ.
     """
     known = getattr(model, "feature_names_in_", None)
     if known is not None and queries.feature_names is not None:
@@ -231,7 +234,11 @@ def with_features_of(model: BaseRanker, queries: Queries, *, model_name: str, da
 
 
 def ranks_by_score(model: BaseRanker) -> bool:
-    """Whether the model ranks by its scores. With a partitioned measure, it assigns documents to ranks."""
+    """Whether the model ranks by its scores.
+
+    A model with a partitioned measure does not: it has two outputs per document, from which it computes rank
+    probabilities, and these decide which document gets which rank.
+    """
     relaxation = getattr(model, "relaxation_", None)
     return relaxation is None or relaxation.width == 1
 
@@ -239,7 +246,7 @@ def ranks_by_score(model: BaseRanker) -> bool:
 def matched_columns(
     known: Sequence[str], given: Sequence[str], known_name: str, given_name: str
 ) -> list[int]:
-    """The position of each known feature among the given ones; a ValueError if the two sets differ."""
+    """Return the index of each known feature in `given`. Raises a ValueError if the two sets differ."""
     missing, unknown = (
         [name for name in names if name not in others]
         for names, others in ((known, set(given)), (given, set(known)))

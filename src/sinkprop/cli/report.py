@@ -79,8 +79,9 @@ def report_command(
     sinkprop report test.txt --model ours=a.model --model theirs=b.model -o both.html
     sinkprop report results.json --json - | jq .datasets[0].means
 
-    SOURCE is a file written by `sinkprop compare --json`. With --model, it is a file or a stored set of
-    labeled queries; --metrics, --convention and the options for reading files require --model.
+    Without --model, SOURCE is a file written by `sinkprop compare --json`. With --model, SOURCE is a file
+    or a stored set of labeled queries. --metrics, --convention and the options for reading files require
+    --model.
 
     The page shows the data, metrics with confidence intervals and significance tests, the course of
     training, wins and losses by query, feature weights, and the ranked documents of every query with
@@ -88,7 +89,7 @@ def report_command(
     """  # noqa: D301
     named = _named(models)
     files: dict[str, Path | None] = {f"--model {path}": path for path in named.values()}
-    if str(source) != "-":  # "-" is stdin here but stdout as an output: not the same file
+    if str(source) != "-":  # "-" is stdin for SOURCE but stdout for outputs, so these do not conflict
         files["SOURCE"] = source
     keep_apart({"--out": out, "--json": json_file}, {"--group": reading["group"], **files})
     if named:
@@ -108,7 +109,11 @@ def report_command(
 
 
 def _named(models: Sequence[str]) -> dict[str, Path]:
-    """{name: file} from the values of --model. The default name is the file name without its suffix."""
+    """Return {name: file} for the values of --model, which have the form [NAME=]FILE.
+
+    The default name is the file name without its suffix. Raises a usage error if a file does not exist or two
+    models have the same name.
+    """
     found: dict[str, Path] = {}
     for text in models:
         name, equals, rest = text.partition("=")
@@ -177,7 +182,7 @@ def report_on_models(
     convention: str | None = None,
     title: str | None = None,
 ) -> dict[str, Any]:
-    """The data of the page about saved models, {name: file}, on the queries of a file."""
+    """The data of the page about saved models on the queries of a file. `named` is {name: model file}."""
     from sinkprop.report import models_report
 
     rankers: dict[str, BaseRanker] = {name: read_model_file(path) for name, path in named.items()}

@@ -59,7 +59,7 @@ def _penalty(text: str) -> float:
 
 
 def _parse_cluster(context: click.Context, option: click.Parameter, text: str | None) -> str | int | None:
-    """The value of --cluster: the address of a cluster, or a number of worker processes."""
+    """Return the value of --cluster: an int, the number of worker processes, or the address of a cluster."""
     if text is None:
         return None
     if not installed("distributed"):
@@ -86,8 +86,8 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     "--method",
     type=click.Choice(_METHODS),
     default="sinkprop",
-    help="sinkprop: linear ranker trained on the expected metric; boosted: boosted trees trained on it; "
-    "regression: least squares on the labels.  [default: sinkprop]",
+    help="sinkprop: linear ranker that maximizes the expected metric; boosted: boosted trees that maximize "
+    "the expected metric; regression: least squares on the labels.  [default: sinkprop]",
 )
 @click.option(
     "--gain",
@@ -100,8 +100,9 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     "--relaxation",
     type=click.Choice(_RELAXATIONS),
     default="gaussian",
-    help="How scores become rank probabilities: by a kernel (gaussian, laplace) or a partitioned measure "
-    "(the others).  [default: gaussian]",
+    help="How scores become rank probabilities. gaussian, laplace: from one score per document, smoothed by "
+    "this kernel. The others: from two scores per document, the parameters of this distribution of its "
+    "rank.  [default: gaussian]",
 )
 @click.option(
     "--penalty",
@@ -117,8 +118,8 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     "[default: standard, or none for regression]",
 )
 @selection_option(
-    "How to choose the penalty and the smoothing width; auto cross-validates up to 500 queries.  "
-    "[default: auto]",
+    "How to choose the penalty and the smoothing width; auto uses cross-validation for up to 500 queries and "
+    "validation for more.  [default: auto]",
     default="auto",
 )
 @click.option(
@@ -132,8 +133,8 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     "--resample",
     0,
     default=0,
-    help="Number of copies of each query, with documents drawn with replacement; the paper uses 20, and 0 "
-    "trains on the queries themselves.  [default: 0]",
+    help="Train on N copies of each query instead of the query itself; the documents of a copy are drawn "
+    "from the query with replacement. 0 trains on the queries themselves. The paper uses 20.  [default: 0]",
 )
 @number_option("--trees", help=f"Maximum number of boosted trees.  [default: {DEFAULTS.n_estimators}]")
 @number_option("--leaves", 2, help=f"Maximum number of leaves per tree.  [default: {DEFAULTS.num_leaves}]")
@@ -157,7 +158,7 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     help="File to save progress to after every stage. The same command resumes from this file, which is "
     "removed when training is complete.",
 )
-@number_option("--seed", 0, 2**31 - 1, default=0, help="Random seed of splits and resampling.  [default: 0]")
+@number_option("--seed", 0, 2**31 - 1, default=0, help="Seed for random splits and resampling.  [default: 0]")
 @number_option("--threads", help="Number of threads. Does not change the model.  [default: all processors]")
 @click.option(
     "--cluster",
@@ -195,12 +196,13 @@ def train_command(
     sinkprop train train.txt --vali vali.txt.gz --model t.model --method boosted
     sinkprop train train.txt --model m.model --json - | jq .metrics
 
-    TRAIN is LETOR or SVMlight text, plain or compressed (.gz, .xz, .bz2); a file named .parquet; - for
-    stdin; or a stored set made by `sinkprop convert`, which may be larger than memory.
+    TRAIN is LETOR or SVMlight text, plain or compressed (.gz, .xz, .bz2); Parquet, if its name ends in
+    .parquet; - for stdin; or a stored set made by `sinkprop convert`, which may be larger than memory.
 
-    The linear ranker starts from least squares on the labels, then maximizes the expected metric while
-    the smoothing decreases stage by stage. Boosted trees are grown on the expected metric. Ctrl-C stops
-    the training, saves the best model so far, and exits with code 130.
+    The linear ranker starts from least squares on the labels. It then maximizes the expected metric, a
+    smooth function of the scores, in stages; each stage smooths less than the one before. Boosted trees
+    are grown to maximize the expected metric. Ctrl-C stops the training, saves the best model so far,
+    and exits with code 130.
     """  # noqa: D301
     if vali is None and vali_group is not None:
         raise click.UsageError("--vali-group requires --vali.")
@@ -239,7 +241,7 @@ def new_ranker(
     normalization: str | None = None,
     **options: Any,
 ) -> BaseRanker:
-    """An unfitted ranker for a value of --method, with the parameters from the command's options."""
+    """Return an unfitted ranker for a value of --method, with the parameters from the command's options."""
     shared: dict[str, Any] = {"metric": metric, "convention": convention}
     if normalization is not None:
         shared["normalization"] = normalization
@@ -295,7 +297,7 @@ def train_on_files(
         check_missing(ranker, validation)
         validation = _like(data, validation, file_name(train), file_name(vali))
     read = time.perf_counter()
-    if not isinstance(ranker, BoostedRanker):  # boosted trees do not start from least squares
+    if not isinstance(ranker, BoostedRanker):  # only boosted trees do not use least squares
         _check_memory(data, file_name(train))
     _fit(ranker, data, validation)
     fitted = time.perf_counter()
@@ -325,7 +327,10 @@ def _status(ranker: BaseRanker) -> str:
 def _like(
     data: Queries | StoredQueries, other: Queries | StoredQueries, name: str, other_name: str
 ) -> Queries | StoredQueries:
-    """The validation queries `other`, with their columns in the order of the training data."""
+    """Return the validation queries `other` with their features in the order of the training data.
+
+    Raises a ValueError if the features of the two differ, or if those of a stored set are in another order.
+    """
     if data.feature_names is not None and other.feature_names is not None:
         columns = matched_columns(data.feature_names, other.feature_names, name, other_name)
         if not isinstance(other, Queries):

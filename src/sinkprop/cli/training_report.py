@@ -34,12 +34,12 @@ def training_report(
     *,
     seconds: dict[str, float],
 ) -> dict[str, Any]:
-    """The record of a fit, to print as tables or to write as JSON."""
+    """Return the record of a fit (data, parameters, metrics, stages, times), to print or to write as JSON."""
     from sinkprop.linear.annealed import AnnealedRanker, least_squares_of
 
     result, boosting = _result(ranker), _boosting(ranker)
     start = least_squares_of(ranker) if isinstance(ranker, AnnealedRanker) else ranker
-    # boosted trees do not start from least squares
+    # Boosted trees do not start from least squares, so their report has no row for it.
     rankers = {"model": ranker} if boosting is not None else {"regression": start, "model": ranker}
     metrics = {
         part: {label: one.score(queries) for label, one in rankers.items()}
@@ -145,7 +145,7 @@ def _result(ranker: BaseRanker) -> FitResult | None:
 
 
 def _boosting(ranker: BaseRanker) -> BoostingFit | None:
-    """The record of the boosting rounds; None if the ranker is not of boosted trees."""
+    """The record of the boosting rounds; None if the ranker does not consist of boosted trees."""
     from sinkprop.gbdt.growing.loop import BoostingFit
 
     result = ranker.fit_result_

@@ -1,8 +1,9 @@
 """The measurements of `sinkprop bench`: times of the objective and its gradient, in several packages.
 
-Every time is the best of several on one thread. Both times of a ratio are measured in the same run, because
-absolute times mean little on a shared machine. Nothing is printed here, and other packages are imported only
-to be measured. If a method is not installed, fails, or would take too long, the report gives the reason.
+Every time is the shortest of several repetitions, on one thread except in the target about two threads. Both
+times of a ratio are measured in the same run, because absolute times mean little on a shared machine. This
+package prints nothing, and imports other packages only to measure them. If a method is not installed, fails,
+or would take too long, the report gives the reason.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ def measure(
 
     sizes    Numbers of documents per query.
     budget   Limits of each measurement.
-    peers    Measure other packages too. NumPy is always measured.
-    figures  Measure the performance targets.
-    million  Include the targets for queries of 10^6 documents.
+    peers    Whether to measure other packages too. NumPy is always measured.
+    figures  Whether to measure the performance targets, such as the speed relative to torch.
+    million  Whether to include the performance targets for queries of 10^6 documents.
     notify   Function notify(done, total, what) that is called before each step.
     """
     sizes = tuple(sorted(set(sizes)))

@@ -1,4 +1,4 @@
-"""The performance targets of `sinkprop bench`: ratios and limits, each measured."""
+"""The performance targets of `sinkprop bench`, such as ratios of times, and their measurement."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from sinkprop.objective.relaxations import PartitionedMeasure, SmoothedIndicator
 
 
 class NotMeasuredError(Exception):
-    """A target that cannot be measured on this machine; the message gives the reason."""
+    """Raised if a performance target cannot be measured on this machine; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,11 @@ class Bench:
     budget: Budget
 
     def ratio(self, above: str, below: str, n: int, *, n_below: int | None = None) -> float:
-        """Time of `above` on a query of n documents, divided by that of `below` on `n_below` (default n)."""
+        """Divide the time of the method `above` by that of the method `below`.
+
+        `above` is timed on a query of n documents, and `below` on one of `n_below` documents (default n).
+        Raises NotMeasuredError if one of the methods is not available.
+        """
         for name in (above, below):
             if name not in self.methods or name in self.missing:
                 raise NotMeasuredError(self.missing.get(name, _WITHOUT_PEERS))
@@ -88,7 +92,7 @@ _ROUNDS_OF_IMPORT = 5
 
 
 def all_goals(million: bool) -> tuple[_Goal, ...]:
-    """The performance targets; those for queries of n = 10^6 documents only if `million`."""
+    """Return the performance targets. Those for queries of 10^6 documents are included only if `million`."""
     n = 1000
     goals = [
         _Goal(
@@ -166,13 +170,13 @@ def all_goals(million: bool) -> tuple[_Goal, ...]:
 
 
 def take_figure(goal: _Goal, bench: Bench) -> Figure:
-    """Measure a target; if that fails, the note of the result gives the reason."""
+    """Measure a performance target. If that fails, the note of the returned figure gives the reason."""
     busy = busy_elsewhere()
     try:
         measured, note = goal.measure(bench), goal.note
     except NotMeasuredError as reason:
         measured, note = None, f"not measured; {reason}"
-    except Exception as error:  # another package may raise any error, which the note reports
+    except Exception as error:  # another package may raise any error; the note reports it
         measured, note = None, f"failed: {one_line(error)}"
     return Figure(goal.name, measured, goal.asked, goal.direction, goal.unit, note, busy())
 
@@ -188,7 +192,8 @@ def _batch(n_queries: int, n: int, n_threads: int) -> Evaluation:
 def _two_threads(bench: Bench) -> float:
     if processor_count() < 2:
         raise NotMeasuredError("two processors are needed")
-    # More rounds than for other targets, since other processes are likely to occupy the second processor.
+    # This target is measured in more rounds than others, since another process is likely to occupy the second
+    # processor for some of the time.
     return time_ratio(_batch(10_000, 120, 1), _batch(10_000, 120, 2), bench.budget, rounds=4)
 
 
@@ -234,16 +239,16 @@ def _memory(bench: Bench) -> float:
 
 
 def peak_growth(n: int) -> int:
-    """Bytes by which making and evaluating a query of n documents raises the peak memory of this process."""
+    """Create and evaluate a query of n documents; return by how many bytes this raises the peak memory."""
     before = peak_memory()
     our_evaluation(SmoothedIndicator(SIGMA))(random_query(n))()
     return peak_memory() - before
 
 
 def peak_memory() -> int:
-    """Peak resident memory in bytes.
+    """Return the peak resident memory of this process in bytes.
 
-    It is read from /proc if that exists, since getrusage on Linux includes the parent process.
+    It is read from /proc if that exists, since the peak of getrusage may be the parent process's on Linux.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -273,7 +278,10 @@ def _foreign_packages(bench: Bench) -> float:
 
 
 def _in_fresh_python(code: str) -> str:
-    """Output of code in a new interpreter, which does not import modules from the working directory."""
+    """Run code in a new Python interpreter and return what it prints to stdout.
+
+    The interpreter does not import modules from the working directory. Raises NotMeasuredError if it fails.
+    """
     run = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONSAFEPATH": "1"},

@@ -20,7 +20,7 @@ from sinkprop.cli.benchmark.records import Machine
 
 
 def this_machine(peers: bool) -> Machine:
-    """The processor, the instruction set of the native code, and the versions of the measured packages."""
+    """Describe this machine: processor, system, instruction set of the native code, versions of packages."""
     packages = ("numpy", *(("torch", "allRank", "torchsort") if peers else ()))
     versions = {"sinkprop": sinkprop.__version__, "python": platform.python_version()}
     for package in packages:
@@ -49,9 +49,9 @@ def processor_count() -> int:
 
 
 def busy_elsewhere() -> Callable[[], float | None]:
-    """A function that returns how many processors other processes have used, on average; None if unknown.
+    """Return a function that returns how many processors other processes use, or None if that is unknown.
 
-    The average is over the time since `busy_elsewhere` was called.
+    The number is an average from the call of `busy_elsewhere` to the call of the returned function.
     """
 
     def others() -> float:

@@ -42,7 +42,10 @@ from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, Smoot
 
 
 def available_methods(peers: bool) -> tuple[tuple[Method, ...], tuple[Absence, ...], tuple[Absence, ...]]:
-    """The methods that can be measured, those that are not installed, and those whose import failed."""
+    """Return three tuples: methods to measure, methods not installed, and methods whose import failed.
+
+    If `peers` is False, only sinkprop and numpy.argsort are considered.
+    """
     methods = [
         Method(OURS, our_evaluation(SmoothedIndicator(SIGMA))),
         Method(EXACT, our_evaluation(SmoothedIndicator(SIGMA, accuracy="exact"))),
@@ -58,7 +61,7 @@ def available_methods(peers: bool) -> tuple[tuple[Method, ...], tuple[Absence, .
             continue
         try:
             methods.append(load(name))
-        except Exception as error:  # an import may raise any error, which is reported
+        except Exception as error:  # an import may raise any error; it is reported
             failed.append(Absence(name, one_line(error)))
     return tuple(methods), tuple(absent), tuple(failed)
 
@@ -66,7 +69,10 @@ def available_methods(peers: bool) -> tuple[tuple[Method, ...], tuple[Absence, .
 def our_evaluation(
     relaxation: Relaxation, *, n_iter: float = N_ITER, epsilon: float = EPSILON
 ) -> Callable[[Query], Evaluation]:
-    """A function from a query to its timed evaluation: expected gain and gradient by sinkprop, one thread."""
+    """Return a function that takes a query and returns the evaluation to be timed.
+
+    The evaluation computes the expected gain of the query and its gradient with sinkprop on one thread.
+    """
 
     def start(query: Query) -> Evaluation:
         return lambda: sinkprop.expected_gain(
@@ -90,15 +96,16 @@ def torch_sinkprop(
     n_iter: float = N_ITER,
     epsilon: float = EPSILON,
 ) -> Callable[[], tuple[float, Any]]:
-    """A function that computes expected gain and gradient by torch autograd through dense float64 matrices.
+    """Return a function that computes the expected gain of a query and its gradient with torch autograd.
 
-    This is the straightforward implementation: build the matrix, normalize columns and rows `n_iter` times,
-    and call `backward`. Gains and discounts are computed beforehand, outside the timed function.
+    This is the straightforward implementation in float64: build the dense n x n matrix of the relaxation,
+    normalize its columns and rows `n_iter` times, and call `backward`. Gains and discounts are computed here,
+    not in the returned function, so they are not timed.
     """
     import torch
 
     D = torch.tensor(GAIN.discounts(len(labels)).copy())
-    G = torch.tensor(reference.gain_matrix(labels, GAIN)[:, 0])  # the first column is G D(1), and D(1) = 1
+    G = torch.tensor(reference.gain_matrix(labels, GAIN)[:, 0])  # column 0 is G times D[0] = 1
     u = torch.arange(1, len(labels), dtype=torch.float64) / len(labels)
 
     def matrix(x: Any) -> Any:
@@ -135,7 +142,7 @@ def _allrank(name: str) -> Method:
     import torch
 
     with _torchvision_stub(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the import uses a deprecated part of setuptools
+        warnings.simplefilter("ignore")  # importing allRank warns about setuptools
         losses = importlib.import_module("allrank.models.losses")
     loss, pair_bytes = {
         NEURAL: (losses.neuralNDCG, 480),

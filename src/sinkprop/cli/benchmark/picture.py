@@ -67,7 +67,11 @@ def plot(report: Report, path: Path) -> None:
 
 
 def _draw_guides(axes: Any, lines: list[_Line]) -> None:
-    """Draw guide lines: slope 1 above the end of the first line, slope 2 above that of the slowest method."""
+    """Draw two guide lines that show how time grows with n: slope 1 is linear, slope 2 is quadratic.
+
+    The line of slope 1 is above the end of the first line, and the line of slope 2 above the end of the line
+    with the longest time per document.
+    """
     slowest = max(lines, key=lambda line: line.t[-1] / line.n[-1])
     for slope, line in ((1, lines[0]), (2, slowest)):
         if len(line.n) < 2:
@@ -107,9 +111,9 @@ def _label_ends(axes: Any, lines: list[_Line]) -> None:
 
 
 def _spread(heights: list[float], apart: float) -> list[float]:
-    """Increasing heights of labels, moved so that they are at least `apart`.
+    """Move the heights of labels, given in increasing order, until neighbors differ by at least `apart`.
 
-    Labels that would overlap are spread evenly about their mean.
+    Labels that would overlap are spaced evenly around the mean of their heights.
 
     >>> _spread([0.0, 0.0, 5.0], 1.0)
     [-0.5, 0.5, 5.0]

@@ -52,9 +52,9 @@ Evaluation = Callable[[], object]
 class Budget:
     """Limits of one measurement.
 
-    seconds   Time to spend on repetitions, of which the fastest counts.
+    seconds   Time to spend on repeating an evaluation. The shortest time counts.
     most      Maximum number of repetitions.
-    patience  Skip methods whose single evaluation would take more seconds than this.
+    patience  Maximum seconds of a single evaluation. Methods that would take longer are skipped.
     """
 
     seconds: float
@@ -73,7 +73,7 @@ ONCE = Budget(seconds=0.0, most=1, patience=math.inf)
 
 @dataclass(frozen=True)
 class Query:
-    """One query: scores (n,) with a standard deviation of 1, labels (n,) from 0 to 4."""
+    """One query: scores (n,), or (n, 2) for a partitioned measure, and labels (n,) from 0 to 4."""
 
     scores: Floats
     labels: Floats
@@ -89,7 +89,7 @@ class Method:
     name        Name in tables.
     start       Function that prepares the arrays of a query and returns the evaluation to be timed.
     order       The time for n documents grows at most like n^order.
-    pair_bytes  Peak memory in bytes for each of the n^2 pairs of documents.
+    pair_bytes  Peak memory in bytes divided by n^2, the number of pairs of documents.
     """
 
     name: str
@@ -118,10 +118,15 @@ class Timing:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Largest difference between two gradients of a query of n documents, relative to the largest entry.
+    """Relative differences between gradients of the same query, computed in three ways.
 
-    The gradients come from the fast method, the exact method and the dense reference. None if the dense
-    reference would take too long.
+    The three ways are accuracy="fast", accuracy="exact", and the dense reference implementation. The relative
+    difference of a to b is the largest absolute entry of a - b, divided by the largest absolute entry of b.
+
+    n               Number of documents of the query.
+    fast_to_exact   Difference of "fast" to "exact".
+    fast_to_dense   Difference of "fast" to the dense reference; None if that would take too long.
+    exact_to_dense  Difference of "exact" to the dense reference; None if that would take too long.
     """
 
     n: int
@@ -137,9 +142,9 @@ class Figure:
     name       Name in tables.
     measured   Measured value; None if it could not be measured (see `note`).
     asked      Required value.
-    direction  Whether the target is a lower or an upper limit.
-    unit       Unit of both values.
-    note       Explanation, or the reason why it was not measured.
+    direction  "at least" or "at most": whether `asked` is a lower or an upper limit.
+    unit       Unit of `measured` and `asked`.
+    note       Explanation, or the reason why the target was not measured.
     busy       Number of processors that other processes used during the measurement; None if unknown.
     """
 
@@ -189,7 +194,7 @@ class Report:
         return next((t.seconds for t in self.timings if (t.method, t.n) == (method, n)), None)
 
     def slowdown(self, method: str, n: int) -> float | None:
-        """The time of a method for n documents, divided by that of `OURS`; None if one was not measured."""
+        """The time of a method for n documents, divided by that of `OURS`; None if either is unknown."""
         theirs, ours = self.seconds(method, n), self.seconds(OURS, n)
         return None if theirs is None or ours is None else theirs / ours
 
@@ -203,7 +208,7 @@ def as_record(report: Report) -> dict[str, Any]:
 
 
 def random_query(n: int, seed: int = 0) -> Query:
-    """A query of n documents with normally distributed scores and labels from 0 to 4."""
+    """Return a random query: n normally distributed scores, and n integer labels from 0 to 4."""
     rng = np.random.default_rng(seed)
     return Query(rng.normal(size=n), rng.integers(0, 5, n).astype(np.float64))
 

@@ -107,7 +107,7 @@ def _print_figures(console: Console, figures: Sequence[Figure], dash: str) -> No
             by_note.setdefault(f.note, []).append(f.name)
     for note, names in by_note.items():
         subject, _, reason = note.partition("; ") if note.startswith("not measured; ") else ("", "", note)
-        # targets that were not measured are not named: the table marks them
+        # A note on targets that were not measured does not name them, since the table above marks them.
         text = f"{subject.capitalize() or '; '.join(names)}: {reason}."
         console.print(text, style="dim", markup=False)
     reached, measured_count = (
@@ -127,7 +127,7 @@ def _print_figures(console: Console, figures: Sequence[Figure], dash: str) -> No
 
 
 def _number(value: float | None, dash: str, unit: float = 1.0) -> str:
-    """A number in two or three significant digits, with commas between thousands."""
+    """Format `value` times `unit` with two or more significant digits, or return `dash` if it is None."""
     if value is None:
         return dash
     x = value * unit

@@ -12,7 +12,11 @@ MEMORY = 2e9  # methods that need more bytes than this are not measured
 
 
 def best_time(evaluate: Evaluation, budget: Budget) -> float:
-    """Seconds of the fastest of several evaluations: at least three, unless they take over one second."""
+    """Repeat an evaluation and return the shortest time in seconds.
+
+    The repetitions end after `budget.seconds` if three are done, after one second if fewer are done, and in
+    any case after `budget.most` repetitions.
+    """
     best, start = math.inf, time.perf_counter()
     for done in range(1, budget.most + 1):
         before = time.perf_counter()
@@ -25,11 +29,11 @@ def best_time(evaluate: Evaluation, budget: Budget) -> float:
 
 
 def time_ratio(above: Evaluation, below: Evaluation, budget: Budget, rounds: int = 3) -> float:
-    """Time of `above` divided by time of `below`.
+    """Return the shortest time of `above`, divided by the shortest time of `below`.
 
-    The two are timed in turn, `rounds` times, so that other load on the machine affects both.
+    The two evaluations are timed in turn, `rounds` times, so that other load on the machine affects both.
     """
-    above()  # first evaluations are slow: caches, memory pages, lazy imports
+    above()  # not timed: first evaluations are slow (caches, memory pages, lazy imports)
     below()
     times = [(best_time(above, budget), best_time(below, budget)) for _ in range(rounds)]
     return min(t for t, _ in times) / min(t for _, t in times)
@@ -38,7 +42,8 @@ def time_ratio(above: Evaluation, below: Evaluation, budget: Budget, rounds: int
 def time_method(method: Method, n: int, before: list[Timing], budget: Budget) -> Timing:
     """Time a method on n documents, unless it would need too much memory or time.
 
-    The time is estimated from `before`, the timings of smaller queries.
+    The time that it would need is estimated from `before`, its timings for smaller queries. If the method is
+    not timed, the `reason` of the returned record says why.
     """
     if method.pair_bytes * n * n > MEMORY:
         return Timing(method.name, n, None, f"over {MEMORY / 1e9:.0f} GB of memory")
@@ -49,12 +54,15 @@ def time_method(method: Method, n: int, before: list[Timing], budget: Budget) ->
         if not _within(method, n, known, budget.patience):
             return Timing(method.name, n, None, f"over {budget.patience:g} s")
         return Timing(method.name, n, _time_at(method, n, budget))
-    except Exception as error:  # another package may raise any error, which is reported
+    except Exception as error:  # another package may raise any error; it is reported
         return Timing(method.name, n, None, f"failed at n = {n}: {one_line(error)}")
 
 
 def second_look(method: Method, timing: Timing, budget: Budget) -> Timing:
-    """Time a method again and keep the shorter time, since another process may have disturbed the first."""
+    """Time a method again and keep the shorter time, since another process may have slowed the first run.
+
+    A method with a long time, or without a time, is not timed again.
+    """
     if timing.seconds is None or timing.seconds > max(budget.seconds, 0.2):
         return timing
     return replace(timing, seconds=min(timing.seconds, _time_at(method, timing.n, budget)))
@@ -63,9 +71,9 @@ def second_look(method: Method, timing: Timing, budget: Budget) -> Timing:
 def _within(method: Method, n: int, known: list[tuple[int, float]], patience: float) -> bool:
     """Whether evaluating n documents takes at most `patience` seconds, estimated from smaller queries.
 
-    `known` has (number of documents, seconds) of smaller queries. A short evaluation is mostly overhead, so
-    the estimate from a small query may be too high. If it exceeds `patience`, queries of sizes in between are
-    timed, as long as these take less than `patience`.
+    `known` lists (number of documents, seconds) of smaller queries. The evaluation of a small query is mostly
+    overhead, so an estimate from it may be too high. If the estimate exceeds `patience`, larger queries of
+    fewer than n documents are timed to improve it, unless one of them is estimated to exceed `patience` too.
     """
     m, seconds = known[-1] if known else (50, 0.0)
     if not known and n > m and method.order > 1:
