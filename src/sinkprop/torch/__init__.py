@@ -52,7 +52,7 @@ __all__ = [
     "top_k",
 ]
 
-# names that need scikit-learn, imported at their first use
+# names that need scikit-learn; each is imported when it is first used
 _LAZY = {
     "Adam": "sinkprop.torch.neural.optimizers",
     "Epoch": "sinkprop.torch.neural.records",

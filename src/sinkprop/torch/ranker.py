@@ -58,7 +58,7 @@ class NeuralRanker(BaseRanker):
         offsets=..., query_weight=...)`` that returns the mean over the queries, like all losses of
         `sinkprop.torch`.
     gain : str or Gain, default "ndcg"
-        The metric whose expected value the loss "sinkprop" maximizes, by value or by name.
+        The metric whose expected value the loss "sinkprop" maximizes: an object or its name.
     relaxation : str or Relaxation, default "gaussian"
         Map from the scores to the pre-Sinkhorn matrix in the loss "sinkprop". `sigma` replaces the width of a
         smoothed indicator.
@@ -82,8 +82,8 @@ class NeuralRanker(BaseRanker):
     max_epochs : int, default 100
         Largest number of passes over the training queries. With `LBFGS`, an epoch is `max_iter` iterations.
     criterion : str or sequence of str, optional
-        Metrics whose mean over the validation queries selects the epoch. The default is that of
-        `Selection` for the gain if the loss is "sinkprop", and "ndcg@1-10" for other losses.
+        Metrics whose mean over the validation queries selects the epoch. By default, the loss "sinkprop" uses
+        the default criterion of `Selection` for the gain, and other losses use "ndcg@1-10".
     patience : int, default 20
         Number of epochs without improvement after which training stops early.
     validation_fraction : float, default 0.2
@@ -257,7 +257,7 @@ class NeuralRanker(BaseRanker):
         self._train(data, [] if validation is None else [validation], OneProcess())
 
     def _stored_set(self, stored: StoredQueries, query_weight: Any) -> StoredSet:
-        """Prepare a stored set for training, with query weights if given."""
+        """Check a stored set that is given for training, and attach the query weights, if any."""
         data = StoredSet.of(stored, type(self).__name__, self._transform_by_query)
         self._know_features(stored.n_features, stored.feature_names)
         if query_weight is None:
@@ -271,13 +271,18 @@ class NeuralRanker(BaseRanker):
 
     def _stored_eval_set(self, item: Any) -> StoredSet:
         stored = self._given_stored(item)
-        assert stored is not None  # a path that is not a stored set has raised an error already
+        assert stored is not None  # `_given_stored` raises an error for a path that is not a stored set
         data = StoredSet.of(stored, type(self).__name__, self._transform_by_query)
         columns = stored.columns_of(getattr(self, "feature_names_in_", None))
         return dataclasses.replace(data, columns=columns)
 
     def _train(self, data: Data, validation: list[Data], processes: OneProcess) -> None:
-        """Train a network and store it in this ranker; every process of a distributed fit calls this."""
+        """Train a network and store it in this ranker; every process of a distributed fit calls this.
+
+        Raises a NetworkOverflowError after an overflow, and warns after an interrupt. In both cases the
+        ranker has the best network of the finished epochs. If no epoch was finished, the ranker is unchanged,
+        and an interrupt raises a KeyboardInterrupt.
+        """
         fitted = fit_ranker(self, data, validation, processes)
         self._set_fitted(fitted)
         if fitted.overflow is not None:
@@ -286,7 +291,7 @@ class NeuralRanker(BaseRanker):
             warnings.warn(f"{type(self).__name__}: {fitted.result.message}", RuntimeWarning, stacklevel=3)
 
     def _set_fitted(self, fitted: FittedNetwork) -> None:
-        # Training made the parameters views of one vector; give each its own memory and drop its gradient.
+        # After training, all parameters are views of one vector. Give each its own memory, and no gradient.
         for p in fitted.module.parameters():
             p.data, p.grad = p.data.clone(), None
         self.module_, self.scaling_ = fitted.module, fitted.preparation.scaling
@@ -404,7 +409,8 @@ class NeuralRanker(BaseRanker):
             given["network"] = MLP(**saved["network"])
         given["optimizer"] = optimizer_from(saved["optimizer"])
         given["relaxation"] = relaxation_from(saved["relaxation"])
-        if given["gain"] is None:  # a custom gain's functions are not saved; predictions do not need them
+        # The functions of a custom gain are not saved. Predictions do not need them, so any gain will do.
+        if given["gain"] is None:
             given["gain"] = "ndcg"
         return given
 

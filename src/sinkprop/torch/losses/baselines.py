@@ -4,10 +4,10 @@ All are called like `sinkprop_loss`, on the same batches, so you can exchange on
 
     loss(scores, labels, lengths=None, *, mask=, offsets=, qid=, query_weight=, reduction="mean", padding=-1)
 
-They use torch's operations only: any device, float32 and float64, derivatives of any order. ListNet takes
-linear time. The pairwise losses take time and memory proportional to the relevant documents times all
-documents of a query. A query without a relevant document has the loss 0. Scores are clamped to 1e30 in
-magnitude, or 1e300 in float64.
+They use only torch's operations, so they run on any device, in float32 and float64, and have derivatives of
+any order. ListNet takes linear time. The other losses compare pairs of documents: their time and memory per
+query are proportional to the number of relevant documents times the number of all documents. A query without
+a relevant document has the loss 0. Scores are clamped to [-1e30, 1e30], or to [-1e300, 1e300] in float64.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from sinkprop.torch.losses.sinkprop import Reduction, reduced
 __all__ = ["LOSSES", "Scheme", "approx_ndcg_loss", "lambda_loss", "listnet_loss"]
 
 Scheme = Literal["lambdarank", "ndcg-loss2", "ndcg-loss2++", "ranknet"]
-# scores, labels and mask of some queries, (b, n) each, to their losses (b,)
+# A function that takes the scores, labels and mask of b queries, each of shape (b, n), and returns the
+# losses of these queries, of shape (b,).
 Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -116,7 +117,7 @@ def approx_ndcg_loss(
 
         1 + sum over the other documents i of sigmoid(alpha (s_i - s_j))
 
-    The NDCG has the exponential gain and the discount 1/log2(1 + rank).
+    The NDCG has the exponential gain 2^label - 1 and the discount 1/log2(1 + rank).
 
     Parameters
     ----------
@@ -127,8 +128,9 @@ def approx_ndcg_loss(
     lengths : Tensor of shape (B,), optional
         Number of documents at the start of each row of a padded batch.
     alpha : float, default 1.0
-        Steepness of the sigmoid, above 0. A larger value approximates the ranks more closely and has a
-        flatter gradient between them. allRank's default is 1, TensorFlow Ranking's is 10.
+        Steepness of the sigmoid, above 0. With a larger value, the smoothed ranks are closer to the true
+        ranks, but the gradient is closer to 0 except where scores nearly tie. allRank's default is 1,
+        TensorFlow Ranking's is 10.
     mask : Tensor of bool of shape (B, n), optional
         True for a document, False for padding.
     offsets : Tensor of shape (Q + 1,), optional
@@ -250,7 +252,8 @@ def lambda_loss(
     def core(s: Tensor, y: Tensor, documents: Tensor) -> Tensor:
         q, i = (y > 0).nonzero(as_tuple=True)
         worth = y if scheme == "ranknet" else _gains(y, k).to(s.dtype)
-        worth = worth.masked_fill(~documents, math.inf)  # so pairs with padding have weight 0
+        # For pairs with padding, this makes the difference `more` -inf, and so their weight 0.
+        worth = worth.masked_fill(~documents, math.inf)
         more = worth[q, i][:, None] - worth[q]
         rank = _ranks(s, documents)
         if scheme == "ranknet":
@@ -275,9 +278,9 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 def _exchange(
     rank: Tensor, q: Tensor, i: Tensor, scheme: str, k: int | None, mu: float, dtype: torch.dtype
 ) -> Tensor:
-    """Factor of the pair weights that depends on the ranks, (R, n).
+    """Return the factor of the pair weights that depends on the ranks, an array of shape (R, n).
 
-    Row r pairs document i[r] of query q[r] with each document of that query.
+    Row r of the result pairs document i[r] of query q[r] with each document of that query.
     """
     # D[r] = log2(1 + r) for r = 0, 1, ...
     D = torch.log2(torch.arange(1, rank.shape[1] + 3, dtype=dtype, device=rank.device))
@@ -297,7 +300,7 @@ def _exchange(
 
 def _gains(y: Tensor, k: int | None) -> Tensor:
     """Gains (b, n) in float64: 2^label - 1 divided by the query's ideal DCG@k; 0 if the ideal DCG is 0."""
-    if float(y.max()) >= 960:  # float64 overflows at 2^1024
+    if float(y.max()) >= 960:  # below 960, neither 2^label nor its sums overflow in float64
         raise ValueError(f"labels must be below 960, for 2^label - 1; got {float(y.max())!r}.")
     G = torch.expm1(y * math.log(2))
     ranks = torch.arange(1, G.shape[1] + 1, device=G.device, dtype=G.dtype)
@@ -313,7 +316,7 @@ def _ranks(s: Tensor, documents: Tensor) -> Tensor:
 
 
 def _by_query(values: Tensor, q: Tensor, s: Tensor) -> Tensor:
-    """Sum of the values of each query, (b,); q[r] is the query of values[r]."""
+    """Return the sum of the values of each of the b queries, (b,); q[r] is the query of values[r]."""
     return torch.zeros(len(s), dtype=s.dtype, device=s.device).index_add(0, q, values)
 
 
@@ -339,7 +342,8 @@ def _loss(
     s, y, documents = layout.pad(scores), layout.pad(labels), layout.padded_mask()
     if documents is None:
         documents = torch.ones_like(y, dtype=torch.bool)
-    # Padding may hold NaN, and differences of scores may overflow; either one times a weight of 0 is NaN.
+    # Padding may hold NaN, and differences of huge scores may be infinite. Both would give NaN even when
+    # multiplied by a weight of 0, so padding is set to 0 and scores are clamped.
     limit = 1e30 if s.dtype == torch.float32 else 1e300
     s = s.masked_fill(~documents, 0).clamp(-limit, limit)
     y = y.masked_fill(~documents, 0)

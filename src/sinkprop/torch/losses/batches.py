@@ -47,9 +47,10 @@ class Layout:
         return self.shape[0] if len(self.shape) == 2 else 1
 
     def groups(self) -> tuple[Groups, Mask | None]:
-        """Nonempty queries in the form that the native code takes, and a mask (Q,) that marks them.
+        """Return the nonempty queries in the form that the native code takes, and a mask (Q,) of them.
 
-        The mask is None if no query is empty.
+        The mask is True for nonempty queries, or None if no query is empty. Raises a ValueError if all
+        queries are empty.
         """
         if self.offsets is not None:
             offsets = self.offsets.numpy(force=True)
@@ -69,7 +70,7 @@ class Layout:
         return Groups.of_sizes(sizes, rows=rows), present
 
     def pad(self, x: Tensor) -> Tensor:
-        """Convert values from the layout's shape, possibly with more axes, to (B, n, ...).
+        """Convert values of the layout's shape to (B, n); axes after those of the layout are kept.
 
         Flat batches are padded with 0.
         """
@@ -104,7 +105,10 @@ class Layout:
         return torch.zeros_like(by_query).index_put((self.rows,), by_query)
 
     def _places(self) -> tuple[Tensor, Tensor]:
-        """Row index of the i-th document of each query, (Q, longest length), and whether it exists."""
+        """Return the row index of the i-th document of each query, and a mask that is False if there is none.
+
+        Both have the shape (Q, length of the longest query).
+        """
         assert self.offsets is not None
         sizes = self.offsets.diff()
         i = torch.arange(int(sizes.max()), device=sizes.device)
@@ -114,7 +118,7 @@ class Layout:
 
 
 def flat_values(x: Tensor) -> Tensor:
-    """The rows of a nested tensor, query by query; any other tensor is returned unchanged."""
+    """Return the rows of a nested tensor, query by query; return any other tensor unchanged."""
     if not x.is_nested:
         return x
     if x.layout is torch.jagged and x.lengths() is None:
@@ -133,8 +137,11 @@ def layout_of(
     qid: Tensor | None = None,
     padding: float | None = None,
 ) -> Layout:
-    """The layout of scores of shape (B, n) or (N,), or nested; with one more axis if `width` is 2.
+    """Return the layout of scores that are padded, (B, n), flat, (N,), or nested.
 
+    Raises a ValueError if the arguments contradict each other or do not fit the scores.
+
+    width    Scores per document. If it is 2, the scores have one more axis, of length 2.
     lengths  (B,) number of documents at the start of each row of a padded batch
     padding  Label that marks padding if neither a mask nor lengths are given; None if no label marks padding.
     """
@@ -169,8 +176,8 @@ def layout_of(
 def alike(mask: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Group the queries of a padded batch by similar length, longest first; yields (queries, longest length).
 
-    Work that is quadratic in the length then wastes little on padding. Each group has an overhead of a
-    fraction of a millisecond, so a group with few document pairs also takes in much shorter queries.
+    Computations that are quadratic in the length then waste little time on padding. Each group costs a
+    fraction of a millisecond, so a group whose matrices are small also includes much shorter queries.
     """
     ends = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
     order = ends.argsort(descending=True, stable=True)

@@ -4,14 +4,14 @@ The pre-Sinkhorn matrix A of a query is normalized to the rank probabilities::
 
     Pi = diag(u) (A + epsilon) diag(v)
 
-where u and v are the last scaling vectors of Sinkhorn's iterations (see `sinkhorn.py`). With g[j, m] the gain
-of document j under discount m, and d[m, k] that discount at rank k, the expected gain is::
+where u and v are the last scaling vectors of Sinkhorn's iterations (see `objective/sinkhorn.py`). With
+g[j, m] the gain of document j under discount m, and d[m, k] that discount at rank k, the expected gain is::
 
     f = sum_jm g[j, m] E[j, m],    E[j, m] = sum_k Pi[j, k] d[m, k]
 
-Two functions with their own reverse passes compute it: scores -> A and A -> E. The second saves the tensor
-that the first returned, so the autograd graph keeps one n x n matrix per query and the scaling vectors. The
-gradient of the final result by x is called x_bar.
+Two autograd functions, each with its own reverse pass, compute it: scores -> A and A -> E. The second saves
+the tensor A that the first returned, so the autograd graph keeps one n x n matrix per query and the scaling
+vectors. For any tensor x, x_bar is the gradient of the final result with respect to x.
 
 Queries of different lengths are padded to (B, n), with a mask. A is not masked. The scaling vectors are 0 at
 padding, and so is everything computed from them.
@@ -64,7 +64,7 @@ def project(
     half_steps: int,
     epsilon: float,
 ) -> Tensor:
-    """E[b, j, m] = sum_k Pi_b[j, k] discounts[m, k], documents in input order: (B, n, U), 0 at padding."""
+    """Return E[b, j, m] = sum_k Pi_b[j, k] discounts[m, k], (B, n, U), in input order; 0 at padding."""
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
     D = discounts.to(A.dtype)
     E, _ = call(_Projection, A, D, rows, columns, half_steps, epsilon, order is not None)
@@ -74,7 +74,7 @@ def project(
 def normalized(
     scores: Tensor, mask: Tensor | None, relaxation: Relaxation, half_steps: int, epsilon: float
 ) -> Tensor:
-    """Rank probabilities Pi (B, n, n), documents in input order; rows and columns of padding are 0."""
+    """Return the rank probabilities Pi (B, n, n), in input order; rows and columns of padding are 0."""
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
     Pi, _ = call(Normalization, A, rows, columns, half_steps, epsilon, order is not None)
     return _in_input_order(Pi, order)
@@ -90,7 +90,7 @@ def _in_input_order(x: Tensor, order: Tensor | None) -> Tensor:
 class _Projection(torch.autograd.Function):  # type: ignore[misc]
     """Autograd function from A (B, n, n) and the discounts D (U, n) to E transposed, (B, U, n).
 
-    Also returns the scaling vectors of T half steps, (B, T + 2, n), see `_scalings`.
+    Also returns the scaling vectors of T = `half_steps` half steps, (B, T + 2, n), see `_scalings`.
     """
 
     generate_vmap_rule = True
@@ -135,7 +135,7 @@ class _Projection(torch.autograd.Function):  # type: ignore[misc]
 class Normalization(torch.autograd.Function):  # type: ignore[misc]
     """Autograd function from A (B, n, n) to Pi = diag(u) (A + epsilon) diag(v).
 
-    Also returns the scaling vectors of T half steps, (B, T + 2, n), see `_scalings`.
+    Also returns the scaling vectors of T = `half_steps` half steps, (B, T + 2, n), see `_scalings`.
     """
 
     generate_vmap_rule = True
@@ -152,7 +152,7 @@ class Normalization(torch.autograd.Function):  # type: ignore[misc]
         with full_precision(A):
             q = _scalings(A, rows, columns, half_steps, epsilon, symmetric)
             u, v = _row_and_column(q)
-            # multiply u v' first: u A alone can underflow where u A v does not
+            # multiply u v' first, because u A alone can underflow where u A v does not
             return in_place(u.mT * v, "mul", A + epsilon if epsilon else A), torch.cat(q, -2)
 
     @staticmethod
@@ -177,7 +177,10 @@ def normalization_rev(
     epsilon: float,
     symmetric: bool,
 ) -> Tensor:
-    """Reverse pass of `Normalization`: the gradient by A from Pi_bar, the gradient by Pi."""
+    """Compute the gradient with respect to A, given Pi_bar, the gradient with respect to Pi.
+
+    This is the reverse pass of `Normalization`.
+    """
     with full_precision(A):
         q = _scalings_again(A, rows, columns, saved, half_steps, epsilon, symmetric)
         u, v = _row_and_column(q)
@@ -198,10 +201,11 @@ def _scalings(
     epsilon: float,
     symmetric: bool,
 ) -> list[Tensor]:
-    """Scaling vectors of T half steps: ones for the columns, then q_0 (ones for the rows), q_1, ..., q_T.
+    """Return T + 2 vectors: ones for the columns, then the scaling vectors q_0, q_1, ..., q_T.
 
-    A half step normalizes the columns or the rows: q_t scales rows if t is even, and columns if t is odd.
-    The last two vectors are u and v, even if T is 0. All vectors are 0 at padding.
+    T is `half_steps`. q_0 holds ones for the rows. Half step t normalizes the columns by q_t if t is odd,
+    and the rows if t is even. So the last two vectors scale the rows and the columns, in either order, even
+    if T is 0; see `_row_and_column`. All vectors are 0 at padding.
     """
     if symmetric:
         columns = rows
@@ -216,9 +220,10 @@ def _scalings(
 def _scalings_again(
     A: Tensor, rows: Tensor | None, columns: Tensor | None, saved: Tensor, *settings: Any
 ) -> Sequence[Tensor]:
-    """The scaling vectors for a reverse pass: the saved ones, or new ones if that pass is differentiated.
+    """Return the scaling vectors for a reverse pass: the saved ones, or new ones for second derivatives.
 
-    The saved vectors are detached from A, so a second derivative needs vectors computed from A again.
+    The saved vectors are detached from A. If the reverse pass itself is differentiated, the vectors must be
+    computed from A again.
     """
     if torch.is_grad_enabled():
         return _scalings(A, rows, columns, *settings)
@@ -236,11 +241,13 @@ def _scalings_rev(
     left: list[Tensor],
     right: list[Tensor],
 ) -> Tensor | float:
-    """Gradient by A that flows through the scaling vectors, plus the sum of the given products left' right.
+    """Return the gradient with respect to A through the scaling vectors, plus the products left' right.
 
-    u_bar and v_bar are the gradients by u and v. The factors in `left` and `right` have the shape (B, U, n).
-    Half step t computes w = A q_(t-1), with A transposed if t is odd, and q_t = 1 / w. In reverse,
-    w_bar = -q_t^2 q_bar_t; A_bar gets the term w_bar q_(t-1)', and q_bar_(t-1) gets A' w_bar.
+    u_bar and v_bar are the gradients with respect to u and v. `left` and `right` hold the factors of further
+    terms left[i]' right[i] of the gradient, each of shape (B, U, n).
+
+    Half step t computes w = A q_(t-1) and q_t = 1 / w. Its reverse pass computes w_bar = -q_t^2 q_bar_t, then
+    adds w_bar q_(t-1)' to A_bar and A' w_bar to q_bar_(t-1). If t is odd, A and A_bar are transposed in this.
     """
     T = len(q) - 2
     q_bar, before_bar = (v_bar, u_bar) if T % 2 else (u_bar, v_bar)
@@ -256,12 +263,12 @@ def _scalings_rev(
 
 
 def _row_and_column(q: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The last scaling vectors of the rows, u, and of the columns, v."""
+    """Return u and v, the last scaling vectors of the rows and of the columns, respectively."""
     return (q[-2], q[-1]) if len(q) % 2 else (q[-1], q[-2])
 
 
 def _reciprocal(w: Tensor, mask: Tensor | None) -> Tensor:
-    """1 / w for sums w of rows or columns; 0 at padding and if the sum is 0, which cannot be normalized."""
+    """Return 1 / w for the sums w of rows or columns; 0 at padding and where w is 0."""
     void = w < torch.finfo(w.dtype).tiny
     if mask is not None:
         void = void | ~mask.unsqueeze(-2)
@@ -269,6 +276,6 @@ def _reciprocal(w: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _times(x: Tensor, A: Tensor, epsilon: float) -> Tensor:
-    """Products x (A + epsilon) for x (B, U, n)."""
+    """Return the products x (A + epsilon) for x of shape (B, U, n)."""
     y = x @ A
     return y + epsilon * x.sum(-1, keepdim=True) if epsilon else y

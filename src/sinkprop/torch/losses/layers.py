@@ -55,7 +55,8 @@ def sinkhorn(A: Tensor, n_iter: float = 5, *, epsilon: float = 0.0, log: bool = 
     Notes
     -----
     If the entries differ too much in magnitude for plain products, the function switches to logarithms. It
-    cannot do so under torch.compile and torch.func, which hide the values: pass ``log=True`` and log A there.
+    cannot do so under torch.compile and torch.func, which hide the values. There, pass the logarithms of the
+    entries and ``log=True``.
     The autograd graph keeps A and 2 n_iter + 2 vectors of length n.
 
     Examples
@@ -155,16 +156,16 @@ def doubly_stochastic(
     mask : Tensor of bool of shape (..., n), optional
         True for a document, False for padding. By default there is no padding.
     relaxation : str or Relaxation, default "gaussian"
-        Map from the scores to the pre-Sinkhorn matrix, by value or by name.
+        Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
     n_iter : float, default 5
         Number of Sinkhorn iterations, see `sinkhorn`.
     epsilon : float, default 1e-6
         Added to every entry of the pre-Sinkhorn matrix.
     gumbel : float, default 0.0
         Scale of Gumbel noise added to the scores, one draw per document. The order of the noisy scores is a
-        draw from the Plackett-Luce model with the weights ``exp(scores / gumbel)``, and as sigma goes to 0,
-        Pi becomes the permutation matrix of that order. Must be 0 for a partitioned measure, which has a
-        spread per document.
+        draw from the Plackett-Luce model with the weights ``exp(scores / gumbel)``. As the width sigma of the
+        relaxation goes to 0, Pi becomes the permutation matrix of that order. Must be 0 for a partitioned
+        measure, whose two scores per document already describe how uncertain its rank is.
     generator : torch.Generator, optional
         Source of the random numbers. By default, torch's global generator.
 
@@ -207,7 +208,8 @@ def partitioned(
 ) -> Tensor:
     """Pre-Sinkhorn matrix of a partitioned measure, in which each document has its own distribution.
 
-    With F the distribution function of the family and n the number of documents of the query::
+    The distribution is on (0, 1), which is cut into n equal bins, one per rank. With F the distribution
+    function of the family and n the number of documents of the query::
 
         A[..., j, k - 1] = F(k/n; theta_j) - F((k-1)/n; theta_j)
 
@@ -270,7 +272,7 @@ def expected_ranks(
         For flat scores: the query of each row, integers in any order. Without `offsets` and `qid`, all
         documents of flat scores are one query.
     relaxation : str or Relaxation, default "gaussian"
-        Map from the scores to the pre-Sinkhorn matrix, by value or by name.
+        Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
     n_iter : float, default 5
         Number of Sinkhorn iterations, see `sinkhorn`.
     epsilon : float, default 1e-6
@@ -329,7 +331,7 @@ def top_k(
         For flat scores: the query of each row, integers in any order. Without `offsets` and `qid`, all
         documents of flat scores are one query.
     relaxation : str or Relaxation, default "gaussian"
-        Map from the scores to the pre-Sinkhorn matrix, by value or by name.
+        Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
     n_iter : float, default 5
         Number of Sinkhorn iterations, see `sinkhorn`.
     epsilon : float, default 1e-6
@@ -354,16 +356,16 @@ def top_k(
     k = whole("k", k, 1)
     batch, settings = (mask, offsets, qid), (relaxation, (n_iter, epsilon), backend, n_threads)
     E = _project_batch(scores, lambda n: (torch.arange(n) < k).double(), batch, *settings)
-    # Rounding can carry a probability below 0 or above 1, where a cross-entropy fails. The clamp does not
-    # change the gradient.
+    # Rounding errors can make a probability negative or larger than 1, and a cross-entropy would fail on it.
+    # The clamp changes the value but not the gradient.
     rows_last = n_iter > 0 and n_iter == int(n_iter)
     return E + (E.clamp(0, 1 if rows_last else None) - E).detach()
 
 
 def _project_batch(scores: Tensor, column: Any, batch: Any, *settings: Any) -> Tensor:
-    """Call `_project`, outside of the compiled graph if torch.compile meets flat queries.
+    """Call `_project`; under torch.compile, call it outside of the compiled graph if the batch is flat.
 
-    Flat queries are padded to the longest query, whose length torch.compile does not know.
+    Flat batches are padded to the longest query, whose length torch.compile does not know.
     """
     flat = batch[1] is not None or batch[2] is not None or scores.is_nested
     project = _project_eagerly if flat and torch.compiler.is_compiling() else _project
@@ -380,7 +382,11 @@ def _project(
     backend: Backend,
     n_threads: int | None,
 ) -> Tensor:
-    """Compute sum_k Pi[j, k] d_k for each document j, where d = column(n) has one number per rank k."""
+    """Compute sum_k Pi[j, k] d_k for each document j, where d = column(n) has one number d_k per rank k.
+
+    batch          The arguments (mask, offsets, qid).
+    normalization  The arguments (n_iter, epsilon).
+    """
     relaxation = as_relaxation(relaxation)
     settings = native_settings(relaxation, *normalization)
     check_backend(backend)
@@ -413,10 +419,11 @@ _project_eagerly = torch.compiler.disable(_project)
 
 
 class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
-    """Autograd function from the scores to E_j = sum_k Pi[j, k] d_k, by the native code.
+    """Autograd function that computes E_j = sum_k Pi[j, k] d_k from the scores, by the native code.
 
-    In the reverse pass, with c = E_bar, the derivative of sum_j c_j E_j is that of the expected gain in which
-    document j has the gain c_j, and rank k the discount d_k.
+    The reverse pass gets E_bar, the gradient with respect to E, and needs the gradient of sum_j E_bar_j E_j
+    with respect to the scores. This sum is an expected gain: document j has the gain E_bar_j, and rank k has
+    the discount d_k.
     """
 
     @staticmethod
@@ -452,8 +459,8 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
         (scores,) = ctx.saved_tensors
         settings: NativeSettings
         layout, column, settings, n_threads, by_torch = ctx.arguments
-        # The native code can neither differentiate the gradient, for create_graph=True, nor take a batch of
-        # E_bar, for is_grads_batched=True.
+        # Use torch's operations where the native code cannot compute the result: it can neither differentiate
+        # the gradient (create_graph=True) nor take several E_bar in one call (is_grads_batched=True).
         again = torch.is_grad_enabled()
         if again or torch._C._functorch.is_legacy_batchedtensor(E_bar):
             with torch.enable_grad():
@@ -483,9 +490,10 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
 
 
 def _as_rows(scores: Tensor, layout: Layout) -> Floats:
-    """The scores as an array with one row per document or place of padding, made finite at padding.
+    """Return the scores as an array with one row per document or padding entry.
 
-    The scores have been checked: only padding can hold NaN or infinite numbers.
+    NaN and infinite numbers are replaced by finite ones. Only padding can hold them, because the scores of
+    documents have been checked.
     """
     x = as_array(scores)
     if layout.mask is not None:
@@ -496,7 +504,10 @@ def _as_rows(scores: Tensor, layout: Layout) -> Floats:
 def _padded(
     name: str, scores: Tensor, mask: Tensor | None, width: int
 ) -> tuple[Tensor, Tensor | None, tuple[int, ...]]:
-    """Scores as (B, n) or (B, n, 2), the mask as (B, n) or None, and the original shape (..., n)."""
+    """Return the scores as (B, n) or (B, n, 2), the mask as (B, n) or None, and the given shape (..., n).
+
+    Raises a ValueError if the shapes do not fit or the scores are not finite.
+    """
     scores = floating(name, scores)
     shape = tuple(scores.shape[:-1] if width > 1 else scores.shape)
     if not shape or 0 in shape or (width > 1 and scores.shape[-1] != width):
@@ -517,18 +528,18 @@ def _padded(
 
 
 def _can_be_seen(x: Tensor) -> bool:
-    """Whether the values of x can be inspected, which tracing and meta tensors prevent."""
+    """Whether the values of x can be inspected: not while torch traces, and not if x is a meta tensor."""
     return not (tracing() or x.is_meta)
 
 
 def _gumbel(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Standard Gumbel noise, computed as -ln of exponential noise."""
+    """Draw standard Gumbel noise, as -ln of exponentially distributed numbers."""
     exponential = torch.empty(shape, dtype=like.dtype, device=like.device).exponential_(generator=generator)
     return -exponential.clamp(min=torch.finfo(like.dtype).tiny).log()
 
 
 def _check_matrices(A: Tensor, T: int, epsilon: float, log: bool) -> None:
-    """Raise a ValueError for matrices that cannot be normalized."""
+    """Raise a ValueError if a matrix cannot be normalized: invalid entries, or a row or column of zeros."""
     low, high = A.amin(), A.amax()  # both are NaN if any entry is NaN
     if not bool((high < math.inf) & ((low >= 0) | log)):
         bad = ~(A.lt(math.inf) if log else A.ge(0) & A.lt(math.inf))

@@ -14,7 +14,7 @@ __all__ = ["LogBeginning", "LogNormalization", "WideNormalization", "within_rang
 
 
 def within_range(q: Tensor, A: Tensor | None = None) -> bool:
-    """Whether q, and A if given, are in the range in which products neither overflow nor underflow."""
+    """Whether products of the entries of q, and of A if given, can neither overflow nor underflow."""
     large = torch.finfo(q.dtype).tiny ** (-1 / 3)
     fine = (q.amax() < large) & (q.amin() > 1 / large)
     return bool(fine if A is None else fine & (A.amax() < large))
@@ -24,9 +24,9 @@ class LogBeginning(torch.autograd.Function):  # type: ignore[misc]
     """Sinkhorn normalization Pi of A from log A: one iteration by logarithms, the others by plain products.
 
     Returns Pi, the logarithms of the scaling vectors of the first iteration, and the scaling vectors of the
-    other iterations. After the first iteration no entry is above 1, and no row or column sum is below 1/n. So
-    few matrices still need logarithms: those whose later scaling vectors leave the range in which products
-    are exact to rounding, see `within_range`.
+    other iterations. After the first iteration no entry is above 1, and no row or column sum is below 1/n, so
+    the other iterations rarely need logarithms. The caller checks the later scaling vectors by `within_range`
+    and uses `LogNormalization` if they are too large or too small.
     """
 
     generate_vmap_rule = True
@@ -56,7 +56,7 @@ class LogBeginning(torch.autograd.Function):  # type: ignore[misc]
 class LogNormalization(torch.autograd.Function):  # type: ignore[misc]
     """Sinkhorn normalization Pi (B, n, n) of A from log A, by logarithms alone.
 
-    Also returns the logarithms of the scaling vectors of T half steps, (B, T + 1, n).
+    Also returns the logarithms of the scaling vectors of T = `half_steps` half steps, (B, T + 1, n).
     """
 
     generate_vmap_rule = True
@@ -75,7 +75,7 @@ class LogNormalization(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, Pi_bar: Tensor, _: Tensor) -> tuple[Tensor, None]:
         log_A, saved = ctx.saved_tensors
-        # The saved vectors are detached from A; differentiating this pass needs vectors computed from A.
+        # The saved vectors are detached from A. To differentiate this pass, compute them from A again.
         again = torch.is_grad_enabled()
         log_q = _log_scalings(log_A, ctx.half_steps) if again else saved.unbind(-2)
         return _log_scalings_rev(log_A, log_q, Pi_bar), None
@@ -84,8 +84,9 @@ class LogNormalization(torch.autograd.Function):  # type: ignore[misc]
 class WideNormalization(torch.autograd.Function):  # type: ignore[misc]
     """Sinkhorn normalization Pi (B, n, n) of an A with entries of widely different magnitudes, by logarithms.
 
-    The derivative is by A, not by log A. Its terms can have any magnitude, even where A is 0, so their sum is
-    kept as total * exp(peak).
+    The input is A, so the reverse pass computes the gradient with respect to A, not to log A. The terms of
+    this gradient can have any magnitude, even where A is 0. To avoid overflow, their sum is represented as
+    total * exp(peak), where peak is the largest exponent so far.
     """
 
     @staticmethod
@@ -113,9 +114,9 @@ class WideNormalization(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _log_scalings(log_A: Tensor, half_steps: int) -> list[Tensor]:
-    """Logarithms l_t (B, n) of the scaling vectors: l_0 = 0 and l_(t+1) = -logsumexp(log A + l_t).
+    """Return the logarithms l_t (B, n) of the scaling vectors: l_0 = 0, l_(t+1) = -logsumexp(log A + l_t).
 
-    The sum is over each column if t is even, and over each row if t is odd.
+    The sums are those of the columns if t is even, and those of the rows if t is odd.
     """
     log_q = [torch.zeros_like(log_A[..., 0])]
     for t in range(half_steps):
@@ -128,12 +129,12 @@ def _log_scaled(log_A: Tensor, log_q: Any) -> Tensor:
     T = len(log_q) - 1
     if T == 0:
         return log_A.exp()
-    # apply the last scaling vector by a softmax, whose sums are 1 to the last digit
+    # A softmax applies the last scaling vector, so that the sums are 1 to the last digit.
     return (log_A + log_q[T - 1].unsqueeze(-1 if T % 2 else -2)).softmax(-2 if T % 2 else -1)
 
 
 def _log_scalings_rev(log_A: Tensor, log_q: Any, C: Tensor) -> Tensor:
-    """Gradient of sum(C * Pi) by log A, where C is the gradient of the loss by Pi."""
+    """Return the gradient with respect to log A, where C is the gradient with respect to Pi."""
     total = torch.zeros_like(log_A)
     for coefficient, exponent in _log_terms(log_A, log_q, C):
         total = total + coefficient * (log_A + exponent).exp()
@@ -141,12 +142,13 @@ def _log_scalings_rev(log_A: Tensor, log_q: Any, C: Tensor) -> Tensor:
 
 
 def _log_terms(log_A: Tensor, log_q: Any, C: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Pairs (coefficient, exponent): the sum of coefficient * exp(exponent) is the gradient by A.
+    """Yield pairs (coefficient, exponent); the sum of coefficient * exp(exponent) is A_bar.
 
-    C is the gradient by Pi, and l_bar_t is the gradient by l_t = log q_t, with q_t the scaling vectors. Let
-    S_t = diag(q_t) A diag(q_(t-1)), with A transposed if t is odd; its rows are softmax vectors. Half step t
-    adds -(l_bar_t * q_t) q_(t-1)' to the gradient by A, or to its transpose if t is odd, and gives
-    l_bar_(t-1) = -S_t' l_bar_t. For the last half step, C and the direct effect of l_(t-1) on Pi are added.
+    x_bar is the gradient with respect to x; C is Pi_bar. The scaling vectors are q_t, and l_t = log q_t. Let
+    S_t = diag(q_t) A diag(q_(t-1)), whose rows sum to 1. The reverse pass of half step t adds
+    -(l_bar_t * q_t) q_(t-1)' to A_bar, and computes l_bar_(t-1) = -S_t' l_bar_t. If t is odd, A and A_bar are
+    transposed in this. The last half step t = T also adds two direct effects on Pi = S_T: that of A, which
+    gives the term C * q_T q_(T-1)', and that of l_(T-1).
     """
     T = len(log_q) - 1
     if T == 0:

@@ -13,16 +13,16 @@ __all__ = ["call", "forward_mode", "full_precision", "in_place", "tracing"]
 
 
 def tracing() -> bool:
-    """Whether values are hidden, because torch.compile traces or a torch.func transform is active."""
+    """Whether torch.compile or torch.func hides the values of tensors from the code that runs."""
     return bool(torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
 
 
 def call(function: Any, *arguments: Any) -> Any:
     """Apply an autograd function that has its own reverse pass.
 
-    In forward mode, torch differentiates each operation of its `forward` instead. The functions have no
-    forward-mode rule of their own, because torch.compile does not accept one, and torch.func applies it
-    wrongly to second derivatives.
+    During forward-mode differentiation, call the function's `forward` directly instead, so that torch
+    differentiates each of its operations. The functions do not define a `jvp` rule, because torch.compile
+    does not accept one, and torch.func applies it wrongly to second derivatives.
     """
     return (function.forward if forward_mode() else function.apply)(*arguments)
 
@@ -33,15 +33,16 @@ def forward_mode() -> bool:
 
 
 def full_precision(x: Tensor) -> Any:
-    """A context in which autocast does not reduce the precision of products."""
+    """Return a context manager in which autocast does not reduce the precision of matrix products."""
     kind = x.device.type
     return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def in_place(x: Tensor, operation: str, *arguments: Any) -> Tensor:
-    """Apply an operation to x, in place if no autograd graph is recorded.
+    """Apply the named operation to x and return the result; overwrite x if no autograd graph is recorded.
 
-    Allocating a new matrix takes longer than most operations. No argument may have a vmap axis that x lacks.
+    Overwriting x saves the allocation of a new matrix, which takes longer than most operations. No argument
+    may have a vmap axis that x lacks.
     """
     in_place = not (torch.is_grad_enabled() or tracing())
     result: Tensor = getattr(x, operation + "_" * in_place)(*arguments)

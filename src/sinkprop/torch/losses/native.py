@@ -1,4 +1,4 @@
-"""The CPU path: the native kernels as a torch autograd function, on the memory of the tensors."""
+"""The native CPU kernels, wrapped in a torch autograd function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _BACKENDS = get_args(Backend)
 
 
 def takes_native(scores: Tensor, backend: Backend) -> bool:
-    """Whether to run the native kernels: on the CPU, unless torch's operations are requested or required."""
+    """Whether to run the native kernels: if they can run and `backend` is not "torch".
+
+    They can run on CPU tensors outside of torch.compile, torch.func and forward-mode differentiation. Raises
+    a ValueError if `backend` is "native" and they cannot run.
+    """
     possible = scores.device.type == "cpu" and not (tracing() or forward_mode())
     if backend == "native" and not possible:
         raise ValueError(
@@ -36,32 +40,35 @@ def check_backend(backend: str) -> None:
 
 
 def as_array(x: Tensor) -> Floats:
-    """The values of a CPU tensor as a float64 array; no copy if it is contiguous float64 already."""
+    """Return the values of a tensor as a float64 array; no copy if it is contiguous float64 on the CPU."""
     if x.dtype is torch.bfloat16:  # NumPy has no bfloat16
         x = x.float()
     return np.asarray(x.numpy(force=True), dtype=np.float64, order="C")
 
 
 def native_threads(n_threads: int | None) -> int | None:
-    """Number of threads for the kernels: `n_threads`, but 1 if it is None and torch has only one thread."""
+    """Return `n_threads`, or 1 if it is None and torch uses only one thread."""
     return 1 if n_threads is None and torch.get_num_threads() == 1 else n_threads
 
 
 class Values(Protocol):
-    """Function from the scores of a batch to one value per query, (Q,), by native kernels or by torch."""
+    """Function from a batch of scores to one value per query, implemented by the kernels and by torch."""
 
     @property
     def layout(self) -> Layout: ...
 
     def by_kernels(self, scores: Tensor) -> tuple[Floats, Floats]:
-        """The values (Q,), and the gradient of their sum by the scores, one row per document."""
+        """Return the values (Q,), and the gradient of their sum with respect to the scores.
+
+        The gradient has one row per document.
+        """
 
     def by_torch(self, scores: Tensor) -> Tensor:
-        """The values (Q,) by torch's operations, for second derivatives, which the kernels do not compute."""
+        """Return the values (Q,), computed by torch's operations, which also have second derivatives."""
 
 
 def native_values(scores: Tensor, function: Values) -> Tensor:
-    """Values (Q,) of the function by the native kernels, differentiable in the scores."""
+    """Return the function's values (Q,), computed by the native kernels and differentiable in the scores."""
     values: Tensor = _Native.apply(scores, function)
     return values
 

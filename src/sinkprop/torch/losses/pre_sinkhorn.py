@@ -23,12 +23,15 @@ _GAUSS_LEGENDRE = tuple(x.tolist() for x in np.polynomial.legendre.leggauss(16))
 def pre_sinkhorn(
     scores: Tensor, mask: Tensor | None, relaxation: Relaxation
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """The pre-Sinkhorn matrices of a padded batch: A (B, n, n), masks of its rows and columns, row order.
+    """Return the pre-Sinkhorn matrices of a padded batch as (A, rows, columns, order).
 
-    A mask (B, n) is True for documents; None means that there is no padding. For a smoothed indicator the
-    rows of A are in the order (B, n) of decreasing score, padding last. A is then symmetric, so the mask of
-    the rows serves for the columns too, and the mask of the columns is None. For a partitioned measure the
-    order is None: the rows are in the order of the input.
+    A        (B, n, n) the matrices
+    rows     (B, n) mask of A's rows: True for a document; None if there is no padding
+    columns  (B, n) mask of A's columns: True for a rank that a document can have; None if there is no padding
+    order    (B, n) index of the document in each row of A; None if the rows are in the order of the input
+
+    For a smoothed indicator, rows are sorted by decreasing score, padding last. A is then symmetric, so
+    `rows` is also the mask of the columns, and `columns` is None. For a partitioned measure, `order` is None.
     """
     if scores.dtype in (torch.float16, torch.bfloat16):
         scores = scores.float()
@@ -43,8 +46,8 @@ def pre_sinkhorn(
         )
     key, rows = scores.detach(), None
     if mask is not None:
-        # Padding may hold any score, including inf and NaN. It gets the query's lowest score, so that the
-        # sorted scores decrease.
+        # Padding may hold any score, including inf and NaN. Replace it by the query's lowest score, so that
+        # the scores still decrease after sorting.
         least = torch.where(mask, key, math.inf).amin(-1, keepdim=True)
         least = torch.where(least < math.inf, least, 0)
         key, scores = torch.where(mask, key, -math.inf), torch.where(mask, scores, least)
@@ -52,14 +55,14 @@ def pre_sinkhorn(
     if mask is not None:
         rows = mask.gather(-1, order)
     sigma = relaxation.sigma
-    if scores.dtype is torch.float32:  # in which a tiny sigma is 0 and a huge one infinite
+    if scores.dtype is torch.float32:  # float32 would round a tiny sigma to 0 and a huge one to infinity
         sigma = min(max(sigma, 1e-30), 1e30)
     A = call(_Kernel, scores.gather(-1, order), sigma, relaxation.kernel)
     return A, rows, None, order
 
 
 class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
-    """Autograd function from decreasing scores y (B, n) to A[b, i, k] = K((y_i - y_k) / sigma).
+    """Autograd function from scores y (B, n), in decreasing order, to A[b, i, k] = K((y_i - y_k) / sigma).
 
     K(t) is exp(-t^2 / 2) for the Gaussian kernel and exp(-|t|) for the Laplace kernel, see
     `reference.smoothed_indicator`.
@@ -85,26 +88,26 @@ class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
     @staticmethod
     def backward(ctx: Any, A_bar: Tensor) -> tuple[Tensor, None, None]:
         y, A = ctx.saved_tensors
-        # the derivative of -ln K(t) by t
+        # the derivative of -ln K(t) with respect to t, for t = (y_i - y_k) / sigma
         slope = _distances(y, ctx.sigma, ctx.kernel) if ctx.kernel == "gaussian" else _above(y)
         t_bar = in_place(A_bar * A, "mul", slope)
         return (t_bar.sum(-2) - t_bar.sum(-1)) / ctx.sigma, None, None
 
 
 def _distances(y: Tensor, sigma: float, kernel: str) -> Tensor:
-    """Distances t[b, i, k] = (y_i - y_k) / sigma, clamped where the kernel K(t) is 0 in float64."""
+    """Return t[b, i, k] = (y_i - y_k) / sigma, clamped to a limit at which K(t) is already 0 in float64."""
     limit = 40.0 if kernel == "gaussian" else 750.0
     return in_place(in_place(y.unsqueeze(-1) - y.unsqueeze(-2), "div", sigma), "clamp", -limit, limit)
 
 
 def _above(y: Tensor) -> Tensor:
-    """Sign (n, n) of y_i - y_k for decreasing scores y, by position: 1 for k > i even if the scores tie."""
+    """Return the sign of y_i - y_k, (n, n), for decreasing scores y. Ties count as decreasing: 1 if k > i."""
     i = torch.arange(y.shape[-1], device=y.device)
     return (i - i.unsqueeze(-1)).sign().to(y.dtype)
 
 
 def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure) -> Tensor:
-    """A[b, j, k - 1] = F(k/n; theta_j) - F((k-1)/n; theta_j) for theta (B, n, 2) and ranks k = 1, ..., n.
+    """Return A[b, j, k - 1] = F(k/n; theta_j) - F((k-1)/n; theta_j) for theta (B, n, 2), k = 1, ..., n.
 
     F is the distribution function of the measure's family, and n is the number of documents of the query.
     Columns past the query's last rank are 0. Parameters beyond the measure's limits are clamped to them and
@@ -123,11 +126,12 @@ def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure)
 
 
 def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Edges Q(k/size) of the ranks' bins for k = 0, ..., n, (B, n + 1) or (n + 1,), and their differences.
+    """Return the edges Q(k/size) of the bins of the ranks, k = 0, ..., n, and the widths of the bins.
 
     Q is the quantile function of the family at location 0 and scale 1, and size is a query's number of
-    documents. The outermost edges are finite, so that the derivative by the scale exists, and lie beyond
-    every distribution.
+    documents. Edges have the shape (B, n + 1), or (n + 1,) if `sizes` is one number. The outermost edges are
+    -1e35 and 1e35 instead of infinite, so that the derivative with respect to the scale exists. No
+    distribution has mass beyond them.
     """
     # Bins are narrow compared to the magnitude of their edges, so differences of edges need float64.
     dtype = torch.float64 if like.device.type != "mps" else torch.float32
@@ -136,7 +140,7 @@ def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tens
     i, j = k.clamp(min=1).to(dtype), above.clamp(min=1).to(dtype)
     if family == "logit-logistic":
         Q = i.log() - j.log()
-    else:  # from the nearer end, 0 or 1, where the quotient loses no digits
+    else:  # compute Q from the smaller of k/size and 1 - k/size, which loses no digits
         near = torch.special.ndtri(torch.minimum(i, j) / (i + j))
         Q = torch.where(i < j, near, -near)
     Q = torch.where(above <= 0, 1e35, torch.where(k == 0, -1e35, Q))
@@ -165,7 +169,7 @@ class _Masses(torch.autograd.Function):  # type: ignore[misc]
         # Differences of F below the median, and of S = 1 - F above it, keep the digits of the tails.
         F, S = _normal_cdf(z), _normal_cdf(-z)
         A = torch.where(F[..., :-1] > 0.5, S[..., :-1] - S[..., 1:], F[..., 1:] - F[..., :-1])
-        # In a narrow bin these differences cancel, but Gauss-Legendre quadrature is exact to rounding.
+        # In a narrow bin these differences lose digits; Gauss-Legendre quadrature of the density does not.
         middle, half = (lower + upper) / 2, width / 2
         narrow = half * (1 + middle.abs()) < 0.5
         half = torch.where(narrow, half, 0)
@@ -194,7 +198,8 @@ class _Masses(torch.autograd.Function):  # type: ignore[misc]
 def _standardized(theta: Tensor, edges: Tensor, family: str) -> Tensor:
     """Standardized edges z[b, j, k] = (Q(k/n) - mu_j) / s_j for theta_j = (mu_j, ln s_j).
 
-    They are clamped where the smaller tail and the density are 0 in floating point.
+    Q(k/n) are the `edges`. z is clamped to a range beyond which the tail probability and the density are 0 in
+    floating point.
     """
     limit = 800.0 if family == "logit-logistic" else 40.0
     z = in_place(edges.unsqueeze(-2) - theta[..., :1], "mul", (-theta[..., 1:]).exp())
@@ -210,7 +215,11 @@ def _normal_cdf(z: Tensor) -> Tensor:
 
 
 def _beta_masses(theta: Tensor, mask: Tensor | None) -> Tensor:
-    """A (B, n, n) of the beta distribution, by native code: torch cannot differentiate by its parameters."""
+    """Return A (B, n, n) of the beta distribution, computed by native code.
+
+    torch cannot differentiate the beta distribution function with respect to its parameters. Raises a
+    NotImplementedError on other devices, in torch.compile and in forward-mode differentiation.
+    """
     if theta.device.type != "cpu" or torch.compiler.is_compiling() or forward_mode():
         raise NotImplementedError(
             "relaxation: the beta distribution is evaluated on the CPU, outside of torch.compile and of "
@@ -252,9 +261,10 @@ class _BetaMasses(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _BetaMassesRev(torch.autograd.Function):  # type: ignore[misc]
-    """Gradient by theta from A_bar, the gradient by A.
+    """Autograd function that computes the gradient with respect to theta from A_bar, that with respect to A.
 
-    It is the gradient of an expected gain in which row j of A_bar has the discounts of document j.
+    The result equals the gradient of an expected gain in which every document has the gain 1, and the
+    discounts of document j are row j of A_bar.
     """
 
     @staticmethod
@@ -303,7 +313,7 @@ _BETA = native_settings(PartitionedMeasure("beta"), 0, 0.0)
 
 
 def _present(theta: Tensor, mask: Tensor) -> tuple[Floats, Integers, Tensor]:
-    """Theta without padding, offsets of the nonempty queries, and the indices of the rows that remain."""
+    """Return theta without the rows of padding, the offsets of the nonempty queries, and the rows kept."""
     rows = mask.reshape(-1).nonzero().squeeze(-1)
     sizes = mask.reshape(-1, mask.shape[-1]).sum(-1)
     offsets = torch.nn.functional.pad(sizes[sizes > 0].cumsum(0), (1, 0))
@@ -311,7 +321,7 @@ def _present(theta: Tensor, mask: Tensor) -> tuple[Floats, Integers, Tensor]:
 
 
 def _batched(info: Any, axes: tuple[int | None, ...], inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    """The inputs with the vmap axis moved to the front, or added there if an input has none."""
+    """Return the inputs with the vmap axis moved to the front, or added there if an input has none."""
     return [
         x.expand(info.batch_size, *x.shape) if axis is None else x.movedim(axis, 0)
         for x, axis in zip(inputs, axes, strict=True)

@@ -64,7 +64,7 @@ class LossSettings:
 
 
 def _settings(*given: Any) -> LossSettings:
-    """Checked settings from a user's arguments, in which gain and relaxation may be given by name."""
+    """Return checked settings from a user's arguments, in which gain and relaxation may be names."""
     return LossSettings(*given)
 
 
@@ -87,9 +87,9 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
     Parameters
     ----------
     gain : str or Gain, default "ndcg"
-        The metric whose expected value is maximized, by value or by name, such as "ndcg@10".
+        The metric whose expected value is maximized: an object, or its name, such as "ndcg@10".
     relaxation : str or Relaxation, default "gaussian"
-        Map from the scores to the pre-Sinkhorn matrix, by value or by name.
+        Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
     n_iter : float, default 5
         Number of Sinkhorn iterations, each of which normalizes the columns, then the rows. An additional half
         iteration, as in 5.5, normalizes the columns once more.
@@ -225,9 +225,9 @@ def sinkprop_loss(
         For flat scores: the query of each row, integers in any order. Without `offsets` and `qid`, all
         documents of flat scores are one query.
     gain : str or Gain, default "ndcg"
-        The metric whose expected value is maximized, by value or by name, such as "ndcg@10".
+        The metric whose expected value is maximized: an object, or its name, such as "ndcg@10".
     relaxation : str or Relaxation, default "gaussian"
-        Map from the scores to the pre-Sinkhorn matrix, by value or by name.
+        Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
     n_iter : float, default 5
         Number of Sinkhorn iterations, each of which normalizes the columns, then the rows. An additional half
         iteration, as in 5.5, normalizes the columns once more.
@@ -335,7 +335,7 @@ _settings_not_compiled = torch.compiler.disable(_settings)
 
 
 def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reduction: str) -> Tensor:
-    """Mean or sum of the queries' values (Q,), or the values themselves; weighted if weights are given."""
+    """Return the mean or sum of the queries' values (Q,), or the values; weighted if weights are given."""
     weight = None
     if query_weight is not None:
         weight = torch.as_tensor(query_weight, device=values.device).to(values.dtype)
@@ -372,7 +372,10 @@ class _BatchGain:
     sample_weight: Tensor | None
 
     def by_kernels(self, scores: Tensor) -> tuple[Floats, Floats]:
-        """Expected gains (Q,), and the gradient of their sum by the scores, one row per document."""
+        """Return the expected gains (Q,), and the gradient of their sum with respect to the scores.
+
+        The gradient has one row per document.
+        """
         settings, layout = self.settings, self.layout
         groups, present = layout.groups()
         documents = None if layout.mask is None else layout.mask.numpy(force=True).reshape(-1)
@@ -384,7 +387,7 @@ class _BatchGain:
         width = settings.relaxation.width
         x = as_array(scores).reshape(-1) if width == 1 else as_array(scores).reshape(-1, width)
         if _native.first_invalid(x, -_LARGEST, _LARGEST) >= 0:
-            check_scores(scores, layout)  # if this passes, only padding holds NaN or infinite numbers
+            check_scores(scores, layout)  # raises an error unless all invalid scores are padding
             x = np.nan_to_num(x)
         n_threads = native_threads(settings.n_threads)
         values, gradient = grouped_gain(
@@ -428,7 +431,7 @@ class _BatchGain:
 
 
 def _at_documents(x: Tensor, documents: Mask | None) -> Floats:
-    """The values of a tensor as a flat array, with 0 at padding (where `documents` is False)."""
+    """Return the values of a tensor as a flat array, with 0 at padding, where `documents` is False."""
     array = as_array(x).reshape(-1)
     return array if documents is None else np.where(documents, array, 0.0)
 
@@ -436,9 +439,10 @@ def _at_documents(x: Tensor, documents: Mask | None) -> Floats:
 def _gain_tables(
     gain: Gain, labels: Tensor, mask: Tensor | None, weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Gains (B, n, U) of each document under each of U discounts, and the discounts (U, n) by rank.
+    """Return the gains (B, n, U) of each document under each of U discounts, and the discounts (U, n).
 
-    If the metric is normalized, the gains of a query are divided by the value of its best ranking.
+    discounts[m, k - 1] is discount m at rank k. If the metric is normalized, such as NDCG, the gains of a
+    query are divided by the metric's value for the best ranking of the query.
     """
     n = labels.shape[-1]
     if gain.separable:
@@ -455,7 +459,7 @@ def _gain_tables(
     if mask is not None:
         gains = torch.where(mask[..., None], gains, 0)
     if gain.normalized:
-        # not a matrix product, whose precision autocast would reduce
+        # This is a sum and not a matrix product, because autocast would reduce a product's precision.
         best = (gains[..., 0].sort(dim=-1, descending=True).values * discounts[0]).sum(dim=-1)
         gains = gains / torch.where(best > 0, best, 1)[:, None, None]
         if not tracing() and not bool(best.isfinite().all()):
@@ -467,7 +471,7 @@ def _gain_tables(
 
 
 def _gains(gain: Gain, labels: Tensor) -> Tensor:
-    """Gain of each label: by torch's operations for the built-in gains, by NumPy for custom gains."""
+    """Return the gain of each label: by torch's operations for built-in gains, by NumPy for custom gains."""
     if isinstance(gain, NDCG):
         return labels.exp2() - 1 if gain.gain == "exponential" else labels
     if isinstance(gain, Precision):
@@ -480,7 +484,10 @@ def _gains(gain: Gain, labels: Tensor) -> Tensor:
 
 
 def _discounts(gain: Gain, ranks: Tensor) -> Tensor:
-    """Discount at each rank 1, ..., n, computed like `_gains`; under torch.compile, n may be unknown."""
+    """Return the discount at each rank: by torch's operations for built-in gains, by NumPy for custom gains.
+
+    `ranks` is the tensor 1, ..., n and not the number n, because torch.compile may not know n.
+    """
     if isinstance(gain, NDCG):
         D = 1 / torch.log2(ranks.clamp(min=2) if gain.discount == "letor" else ranks + 1)
         return D if gain.k is None else torch.where(ranks <= gain.k, D, 0)

@@ -13,11 +13,15 @@ from sinkprop.torch.neural.records import State
 
 __all__ = ["Checkpoint", "shared_state"]
 
-_TIMES = 20  # the pause between two checkpoints, as a multiple of the time that writing one took
+_TIMES = 20  # after writing a checkpoint, the pause before the next is this many times the writing time
 
 
 class Checkpoint:
-    """File with the state of a fit after an epoch, written so rarely that it takes little of its time."""
+    """File with the state of a fit after an epoch.
+
+    Calling the object with (state, last) writes the file. If `last` is False, it does so only if enough time
+    has passed since the last checkpoint, so that writing takes at most about a twentieth of the fit's time.
+    """
 
     def __init__(self, path: str | os.PathLike[str], kind: str, fingerprint: str) -> None:
         self.path, self._kind, self._fingerprint = path, kind, fingerprint
@@ -25,7 +29,10 @@ class Checkpoint:
         self._next = -math.inf
 
     def read(self) -> State | None:
-        """The state of an earlier, unfinished fit, or None if there is no file."""
+        """Read the state of an earlier, unfinished fit; return None if there is no file.
+
+        Raises a ModelFileError if the file belongs to a fit with other data or parameters.
+        """
         if not os.path.exists(self.path):
             return None
         model, tensors = read_network(self.path, kind=self._kind)
@@ -50,7 +57,7 @@ class Checkpoint:
 
 
 def shared_state(state: State | None, processes: OneProcess) -> State | None:
-    """Send the state that rank 0 has read to all processes."""
+    """Send the state that rank 0 has read to all processes, and return it in each of them."""
     if processes.size == 1:
         return state
     found = processes.state(*(None, None) if state is None else (state.tensors, state.record()))

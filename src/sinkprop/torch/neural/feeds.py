@@ -1,10 +1,11 @@
 """Rows of minibatches, from memory or from a stored set that is read ahead of the training.
 
 A feed returns the rows of any of its queries, given by index, prepared for the network. `Held` keeps all rows
-in memory. `Streamed` reads a stored set again in every epoch: it shuffles the blocks of the file, fills
-a window with as many blocks as fit, and shuffles the queries of the window. A thread reads the next window
-while the network trains on the current one. So only whole blocks are read, at most two windows are in memory,
-and a minibatch has queries from about thirty places of the file.
+in memory. `Streamed` reads a stored set again in every epoch. It shuffles the blocks of the file (runs of
+queries that are read together) and groups them into windows of at most WINDOW_BYTES. It then shuffles the
+queries within each window. A thread reads the next window while the network trains on the current one. So
+only whole blocks are read, and at most two windows are in memory. With the default block size, the queries of
+a minibatch come from about thirty blocks.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = ["Feed", "Held", "Rows", "Shard", "Streamed", "ahead", "feed_of", "spa
 T = TypeVar("T")
 
 HELD_BYTES = 1 << 28  # stored features of up to this size are held in memory
-WINDOW_BYTES = 1 << 28  # size of a window, whose queries are shuffled together; at most two are in memory
+WINDOW_BYTES = 1 << 28  # size of a window: queries that are read and shuffled together
 _SPAN_ROWS = 1 << 16  # largest number of rows that one call scores for validation
 
 
@@ -48,10 +49,10 @@ class Shard:
 
 
 class Rows(Protocol):
-    """Source of rows, fetched by the indices of their queries; several threads may use it in parallel."""
+    """Source from which rows are fetched by query index; several threads may use it in parallel."""
 
     def shards(self, parts: Sequence[Integers]) -> Iterator[Shard]:
-        """Yield one shard per array of query indices, in order."""
+        """Yield one shard for each array of query indices in `parts`, in order."""
 
 
 class Feed(Protocol):
@@ -65,23 +66,27 @@ class Feed(Protocol):
     weight: Floats | None
 
     def windows(self, rng: np.random.Generator) -> list[Integers]:
-        """A random order of all queries, cut into windows that are each read from disk in one go."""
+        """Return all queries in random order, as a list of windows; each window is read from disk at once."""
 
     def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
-        """Yield one source of rows per set of queries; the sets of a group are read from disk together."""
+        """Yield one source of rows for each array of query indices in each group.
+
+        The queries of one group are read from disk together.
+        """
 
     def everything(self) -> Rows:
-        """Source of the rows of all queries, for passes over them in the order in which they are stored."""
+        """Return a source of the rows of all queries, to be read in the order in which they are stored."""
 
     def spans(self, spans: Sequence[Integers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
-        """Yield the rows of each span of consecutive queries, and its labels and weights, for validation.
+        """Yield (rows, labels and weights) for each span, a run of consecutive queries, for validation.
 
-        Rows are a tensor if they are prepared for the network, and an array if they are raw features.
+        The rows are a tensor if they are prepared for the network, and an array if they are raw features.
+        The labels and weights are in a `TrainingSet`, whose features are not used.
         """
 
 
 def ahead(calls: Iterable[Callable[[], T]], depth: int = 1, threads: int = 1) -> Iterator[T]:
-    """Yield the results of the calls in order, while threads compute the next `depth` of them."""
+    """Yield the results of the calls in order, while threads already compute the next `depth` results."""
     waiting: list[Future[T]] = []
     pool = ThreadPoolExecutor(threads, thread_name_prefix="sinkprop-read")
     try:
@@ -148,7 +153,7 @@ class Streamed:
 
     def windows(self, rng: np.random.Generator) -> list[Integers]:
         found = self._windows(rng)
-        if len(found) == 1:  # then use the same random order as `Held`
+        if len(found) == 1:  # all queries are in one window, so use the same random order as `Held`
             return [rng.permutation(len(self.sizes))]
         return [rng.permutation(window) for window in found]
 
@@ -162,10 +167,10 @@ class Streamed:
         return [np.concatenate([blocks[b] for b in np.sort(part)]) for part in parts]
 
     def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
-        """Yield one source of rows per set of queries; the sets of a group are read from disk together.
+        """Yield one source of rows for each array of query indices in each group.
 
-        A thread reads the next group while the current one is in use. A group too large for memory is read
-        shard by shard.
+        A thread reads the next group while the current one is in use. A group that is larger than two
+        windows is read shard by shard instead.
         """
 
         def load(group: Sequence[Integers]) -> Rows:
@@ -183,7 +188,7 @@ class Streamed:
         return _Unread(self)
 
     def _loaded(self, queries: Integers) -> Rows:
-        """Read the rows of these queries, whose indices increase, and prepare them for the network."""
+        """Read the rows of these queries and prepare them for the network; `queries` must be increasing."""
         sizes = self.sizes[queries]
         n = int(sizes.sum())
         features = torch.empty((n, self.data.n_features), dtype=self._preparation.dtype)
@@ -240,7 +245,7 @@ class _Unread:
 
 
 def feed_of(data: Data, preparation: Preparation, threads: int = 1) -> Held | Streamed:
-    """The feed of some queries: held in memory if they are there already or are few, else streamed."""
+    """Return a feed of the queries: `Held` if they are in memory or fit in HELD_BYTES, else `Streamed`."""
     if isinstance(data, TrainingSet):
         return Held(data, preparation)
     if data.n_bytes <= HELD_BYTES:
@@ -249,16 +254,17 @@ def feed_of(data: Data, preparation: Preparation, threads: int = 1) -> Held | St
 
 
 def spans_of(feed: Feed) -> list[Integers]:
-    """Cut all queries, in order, into spans, each of which one call scores for validation."""
+    """Cut all queries, in order, into spans: runs of queries that are scored together for validation."""
     return cut(np.arange(len(feed.sizes)), feed.sizes, _SPAN_ROWS) if len(feed.sizes) else []
 
 
 def training_moments(
     part: Data | None, n_features: int, transform: str, threads: int, processes: OneProcess
 ) -> Moments:
-    """Moments of all training rows after the transform; processes with the same rows share the work.
+    """Compute the moments of all training rows, in all processes, after the transform.
 
-    Moments are computed for chunks of consecutive rows and combined in order.
+    Moments are computed for chunks of consecutive rows and combined in order. Processes that have the same
+    rows share the work.
     """
     nothing = Moments(0, np.zeros(n_features), np.zeros(n_features))
     with processes.together():
@@ -275,7 +281,7 @@ def training_moments(
 
 
 def _chunk_moments(data: Data, chunks: range, transform: str, threads: int) -> list[Moments]:
-    """Moments of the chunks with these indices, of MOMENT_ROWS consecutive rows each."""
+    """Return the moments of each chunk with one of these indices; a chunk is MOMENT_ROWS consecutive rows."""
     ends = offsets_of(sizes_of(data))
 
     def of(chunk: int) -> Moments:

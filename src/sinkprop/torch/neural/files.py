@@ -8,8 +8,8 @@ The layout of a file is::
     data       the tensors, one after the other
 
 Any reader of safetensors can read the tensors. The checksum is the SHA-256 of all bytes of the file except
-its own 64 digits, which are always at the same place. So every byte is covered by the checksum or part of it,
-and a file in which a byte was changed, added or lost is refused. Nothing in a file is ever executed.
+its own 64 digits, which are always at the same place. So `read_network` raises an error for any file in which
+a byte was changed, added or lost. Nothing in a file is ever executed.
 
 The same network gives the same bytes: no time, host or path is written.
 """
@@ -33,7 +33,7 @@ from sinkprop.model_files import NETWORK_OPENING, Model, ModelFileError, model_b
 __all__ = ["read_network", "write_network"]
 
 FORMAT_VERSION = 1
-_MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors format
+_MAX_HEADER = 100_000_000  # largest header in bytes that the safetensors format allows
 
 _DIGEST = slice(8 + len(NETWORK_OPENING), 8 + len(NETWORK_OPENING) + 64)
 _DTYPES = {
@@ -59,7 +59,7 @@ def write_network(
     *,
     about: dict[str, Any] | None = None,
 ) -> None:
-    """Write tensors and a model's kind, state and description to a file, which appears in one atomic step.
+    """Write tensors and a model's kind, state and description to a file, atomically.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -104,8 +104,8 @@ def write_network(
 def read_network(path: StrPath, *, kind: str | None = None) -> tuple[Model, dict[str, Tensor]]:
     """Read the model and the tensors that `write_network` wrote.
 
-    Raises a ModelFileError, whose message of one line names the file, if the file is not a network file, is
-    of another kind, has a newer format, or was changed after it was written.
+    Raises a ModelFileError if the file is not a network file, is of another kind, has a newer format, or was
+    changed after it was written. The message names the file and fits on one line.
     """
     name = os.fsdecode(path)
     with open(path, "rb") as handle:
@@ -140,7 +140,8 @@ def _parse_file(handle: Any) -> tuple[Model, dict[str, Tensor]]:
     if length > _MAX_HEADER or (stat.S_ISREG(found.st_mode) and 8 + length > found.st_size):
         raise ModelFileError("is damaged: it is cut off in its header, or the header's length was changed.")
     header = start[8:] + handle.read(length - len(NETWORK_OPENING))
-    # All data are read before they are checked. Data beyond those that the header lists fail the checksum.
+    # Read the rest of the file, not only as many bytes as the header lists: if bytes were added at the end,
+    # the checksum fails.
     body = handle.read()
     digest = hashlib.sha256(start[:8] + header[: len(NETWORK_OPENING)])
     digest.update(header[len(NETWORK_OPENING) + 64 :])

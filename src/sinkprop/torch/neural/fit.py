@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FittedNetwork", "fit_ranker", "scoring_of"]
 
-# parameters that do not change the network, and random_state, which is recorded as the seed
+# Parameters that `_parameters_in_words` leaves out. They do not change the network, except random_state,
+# whose seed is included instead.
 _OF_THE_RUN = ("checkpoint", "on_epoch", "n_threads", "verbose", "distributed", "metric", "random_state")
 
 
@@ -48,7 +49,11 @@ _OF_THE_RUN = ("checkpoint", "on_epoch", "n_threads", "verbose", "distributed", 
 class FittedNetwork:
     """Result of a fit.
 
-    overflow  Error that ended the fit, if scores overflowed; the network is the best of the epochs before it.
+    module      The network of the best epoch.
+    n_rows      Number of documents in all processes, before validation queries were held out.
+    n_queries   Number of queries, counted in the same way.
+    overflow    Error that ended the fit if scores or gradients overflowed, else None. After an overflow,
+                `module` is the best network of the earlier epochs.
     """
 
     module: nn.Module
@@ -62,7 +67,11 @@ class FittedNetwork:
 
 @dataclass(frozen=True)
 class _Agreed:
-    """Settings that each process checks before it reads the data and that are the same in all processes."""
+    """Settings of a fit that were checked in each process before the training.
+
+    digests  Digests of the training and validation sets; of all processes if each has its own queries. Empty
+             if they are not needed.
+    """
 
     seed: int
     n_threads: int
@@ -105,7 +114,8 @@ def fit_ranker(
 
     mean = mean_criterion(held_out, feeds) if validated_on else None
     on_training = None
-    if plan.n_outputs == 1:  # ranking by a partitioned measure would take as long as an epoch
+    # Skip the training criterion for a partitioned measure: ranking would take as long as an epoch.
+    if plan.n_outputs == 1:
         on_training = mean_criterion([] if part is None else [part], [] if feed is None else [feed])
     checkpoint, resumed = None, None
     with processes.together():
@@ -139,7 +149,7 @@ def fit_ranker(
 
 
 def scoring_of(ranker: NeuralRanker, preparation: Preparation, relaxation: Relaxation | None) -> Scoring:
-    """The rules by which a network of the ranker scores rows."""
+    """Return the rules by which the ranker turns the outputs of its network into scores and ranks."""
     return Scoring(
         preparation,
         relaxation,
@@ -151,14 +161,19 @@ def scoring_of(ranker: NeuralRanker, preparation: Preparation, relaxation: Relax
 
 
 def _agreed(ranker: NeuralRanker, data: Data, validation: Sequence[Data], processes: OneProcess) -> _Agreed:
-    """Check the parameters, and that all processes agree on what must be the same for all."""
+    """Check the ranker's parameters, and raise a ValueError if they are invalid or the processes disagree.
+
+    All processes must have the same versions, parameters and features, and with distributed="shared" also the
+    same queries.
+    """
     with processes.together():
         if data.sample_weight is not None and not data.sample_weight.sum() > 0:
             raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
         if number("validation_fraction", ranker.validation_fraction) >= 1:
             raise ValueError(f"validation_fraction must be below 1; got {ranker.validation_fraction!r}.")
         n_threads = threads(ranker.n_threads, int(sizes_of(data).sum()))
-        if ranker.n_threads is None and processes.size > 1:  # processes of one machine share its cores
+        # By default, divide the CPU cores among the processes that run on this machine.
+        if ranker.n_threads is None and processes.size > 1:
             n_threads = max(1, n_threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
         criterion = _criterion(ranker, data, ranker.convention)[1]
         seed = seed_of(ranker.random_state)
@@ -190,7 +205,7 @@ def _agreed(ranker: NeuralRanker, data: Data, validation: Sequence[Data], proces
 def _preparation(
     ranker: NeuralRanker, part: Data | None, n_threads: int, processes: OneProcess
 ) -> Preparation:
-    """Transform and scaling of the features, from the moments of the training rows if scaling needs them."""
+    """Return the transform and scaling of the features; compute moments of the training rows if needed."""
     transform, n_features, moments = ranker.input_transform, ranker.n_features_in_, None
     if ranker.normalization == "standard":
         moments = training_moments(part, n_features, transform, n_threads, processes)
@@ -199,7 +214,7 @@ def _preparation(
 
 
 def _criterion(ranker: NeuralRanker, data: Data, convention: Any) -> tuple[Criterion, str]:
-    """The function that computes the criterion of each query, and its name."""
+    """Return the function that computes the criterion of each query, and the name of the criterion."""
     criterion: Any = ranker.criterion
     if criterion is not None and not isinstance(criterion, str):
         criterion = tuple(criterion)
@@ -211,7 +226,7 @@ def _criterion(ranker: NeuralRanker, data: Data, convention: Any) -> tuple[Crite
 
 
 def _checkpoint(ranker: NeuralRanker, module: nn.Module, agreed: _Agreed) -> Checkpoint:
-    """The checkpoint file of this fit, with a fingerprint of its data, parameters and initial network."""
+    """Return the checkpoint of this fit, with a fingerprint of its data, parameters and initial network."""
     assert ranker.checkpoint is not None
     parameters = _parameters_in_words(ranker, agreed.seed, agreed.criterion)
     weights = [x.numpy(force=True) for x in module.state_dict().values()]
@@ -221,11 +236,12 @@ def _checkpoint(ranker: NeuralRanker, module: nn.Module, agreed: _Agreed) -> Che
 
 
 def _parameters_in_words(ranker: NeuralRanker, seed: int, criterion: str) -> str:
-    """Text of every parameter on which the fit depends; the same in every process."""
+    """Return a text with every parameter on which the fit depends; equal parameters give equal texts."""
     given = {k: v for k, v in ranker.get_params(deep=False).items() if k not in _OF_THE_RUN}
     gain, network = as_gain(ranker.gain), as_network(ranker.network)
     given["gain"] = name_of(gain.gain) if isinstance(gain, RankLinear) else str(gain)
     given["loss"] = name_of(ranker.loss)
-    given["network"] = network if isinstance(network, MLP) else None  # other networks are compared separately
+    # A custom network is left out here: the module that it creates is compared separately.
+    given["network"] = network if isinstance(network, MLP) else None
     given["optimizer"] = as_optimizer(ranker.optimizer)
     return repr((sorted(given.items()), seed, criterion))

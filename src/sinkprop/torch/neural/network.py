@@ -33,7 +33,7 @@ _drawing = threading.local()
 
 @contextmanager
 def drawing_from(rng: np.random.Generator) -> Iterator[None]:
-    """Set the generator from which `Dropout` draws on this thread, within a `with` block.
+    """Within a `with` block, make `Dropout` draw its random numbers from `rng` on the current thread.
 
     PyTorch's own dropout draws from one generator for all threads, in an order that varies between runs.
     """
@@ -46,9 +46,9 @@ def drawing_from(rng: np.random.Generator) -> Iterator[None]:
 
 
 class Dropout(nn.Module):  # type: ignore[misc]  # torch has no types here
-    """Dropout by the generator of `drawing_from`: sets entries to 0 with probability p, in training only.
+    """Dropout that draws from the generator set by `drawing_from`.
 
-    The other entries are divided by 1 - p.
+    In training, it sets each entry to 0 with probability p and divides the others by 1 - p.
     """
 
     def __init__(self, p: float) -> None:
@@ -180,10 +180,14 @@ Network: TypeAlias = MLP | nn.Module | Callable[[int], nn.Module]
 
 
 def as_network(value: Any) -> Network:
-    """The network for the parameter `network` of a ranker: the value itself, or `MLP()` for None."""
+    """Return the network for the parameter `network` of a ranker: the value itself, or `MLP()` for None.
+
+    Raises a ValueError for any other value that is not callable.
+    """
     if value is None:
         return MLP()
-    if value is MLP or not callable(value):  # module classes are valid functions, but the class MLP is not
+    # Any callable is allowed, also a module class, but not the class MLP: it takes widths, not n_features.
+    if value is MLP or not callable(value):
         raise ValueError(
             "network must be MLP(...), an nn.Module, a function that makes one for a number of features, or "
             f"None for MLP(); got {value!r}."
@@ -195,7 +199,10 @@ def as_network(value: Any) -> Network:
 def build_module(
     network: Network, rows: NDArray[Any], preparation: Preparation, n_outputs: int, seed: int
 ) -> nn.Module:
-    """Create the module to be trained, as a copy if `network` is a module; test it on one query's rows."""
+    """Create the module to be trained, and test it on the rows of one query.
+
+    If `network` is a module, it is copied. Raises a ValueError if the module cannot be trained.
+    """
     n, n_features = rows.shape
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

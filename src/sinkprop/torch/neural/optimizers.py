@@ -66,7 +66,7 @@ class Adam:
 
     @property
     def advice(self) -> str:
-        """Advice for the case that scores overflow, as part of an error message."""
+        """Sentence for an error message that says how to avoid an overflow of the scores."""
         return f"Lower the learning_rate ({self.learning_rate:g}) of Adam, or set its clip_norm."
 
     def documents_per_batch(self, n: int) -> int:
@@ -132,7 +132,7 @@ class LBFGS:
 
     @property
     def advice(self) -> str:
-        """Advice for the case that scores overflow, as part of an error message."""
+        """Sentence for an error message that says how to avoid an overflow of the scores."""
         return f"Raise the weight_decay ({self.weight_decay:g}) of LBFGS, or use optimizer=Adam()."
 
     def documents_per_batch(self, n: int) -> int:
@@ -155,7 +155,10 @@ Optimizer = Adam | LBFGS
 
 
 def as_optimizer(value: Any) -> Optimizer:
-    """The optimizer for the parameter `optimizer` of a ranker: the value itself, or `Adam()` for None."""
+    """Return the optimizer for the parameter `optimizer` of a ranker: the value itself, or `Adam()` for None.
+
+    Raises a ValueError for any other value.
+    """
     if value is None:
         return Adam()
     if not isinstance(value, Adam | LBFGS):
@@ -166,7 +169,7 @@ def as_optimizer(value: Any) -> Optimizer:
 
 
 def optimizer_record(optimizer: Optimizer) -> dict[str, Any]:
-    """An optimizer as a dictionary of plain values.
+    """Return an optimizer's type and settings as a dictionary of plain values.
 
     >>> optimizer_record(LBFGS(5))
     {'type': 'LBFGS', 'max_iter': 5, 'weight_decay': 0.0}
@@ -175,7 +178,10 @@ def optimizer_record(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def optimizer_from(record: dict[str, Any]) -> Optimizer:
-    """Inverse of `optimizer_record`; raises a KeyError, TypeError or ValueError for an invalid record."""
+    """Create an optimizer from the result of `optimizer_record`.
+
+    Raises a KeyError, TypeError or ValueError for an invalid record.
+    """
     settings = dict(record)
     kind: Any = {"Adam": Adam, "LBFGS": LBFGS}[settings.pop("type")]
     made: Optimizer = kind(**settings)
@@ -183,9 +189,11 @@ def optimizer_from(record: dict[str, Any]) -> Optimizer:
 
 
 class AdamSteps:
-    """Adam's steps on one vector of parameters, which is updated in place, with the moments of its gradients.
+    """State of Adam: the vector of all parameters, which each step updates in place, and Adam's two moments.
 
-    decayed  1 for parameters with weight decay, 0 for others
+    The moments are running means of the gradient and of its square.
+
+    decayed  1 for each parameter with weight decay, 0 for the others
     """
 
     def __init__(self, settings: Adam, parameters: Tensor, decayed: Tensor) -> None:
@@ -209,11 +217,11 @@ class AdamSteps:
         self._parameters.addcdiv_(self._mean, spread, value=-rate / (1 - 0.9**self.n))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Copies of the current moments."""
+        """Return copies of the current moments, by the names "mean" and "square"."""
         return {"mean": self._mean.clone(), "square": self._square.clone()}
 
     def resume(self, tensors: Mapping[str, Tensor], n: int) -> None:
-        """Continue from the moments of an earlier fit after n steps."""
+        """Continue after step n of an earlier fit: copy its moments from `tensors`."""
         self._mean.copy_(tensors["mean"])
         self._square.copy_(tensors["square"])
         self.n = n

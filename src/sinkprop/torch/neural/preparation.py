@@ -17,18 +17,21 @@ __all__ = ["MOMENT_ROWS", "TRANSFORMS", "Moments", "Preparation", "make_preparat
 
 
 TRANSFORMS = ("log1p", "none")
-MOMENT_ROWS = 1 << 15  # rows of a chunk whose moments are computed together
+MOMENT_ROWS = 1 << 15  # rows per chunk; moments are computed for each chunk and then combined
 
-_KEPT_BYTES = 1 << 30  # features up to this size are prepared once, larger ones minibatch by minibatch
-_CHUNK = 1 << 10  # rows prepared in one buffer that fits the caches; new memory takes longer than logarithms
+_KEPT_BYTES = 1 << 30  # features up to this size are prepared once, larger ones for every minibatch
+# Number of rows that are prepared at a time, in one buffer that is reused and fits the CPU caches. A new
+# buffer for all rows would take longer to allocate than the logarithms take to compute.
+_CHUNK = 1 << 10
 
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
     """Preparation of features for the network: the transform, then the feature scaling.
 
-    transform  "log1p": sign(x) log(1 + |x|), or "none". If features are scaled by query, both steps have
-               been applied before, and only the dtype is changed.
+    transform  "log1p", which is sign(x) log(1 + |x|), or "none"
+    scaling    The feature scaling. If it is by query, the rows that are passed have been transformed and
+               scaled already, and only their dtype is changed.
     """
 
     transform: str
@@ -36,7 +39,10 @@ class Preparation:
     dtype: torch.dtype
 
     def __call__(self, X: NDArray[Any], out: Tensor | None = None) -> Tensor:
-        """Transformed and scaled rows (N, D), as the network takes them."""
+        """Return the rows (N, D) transformed and scaled for the network; write them to `out` if given.
+
+        Raises a ValueError if a value is too large for the dtype.
+        """
         if out is None:
             out = torch.empty(X.shape, dtype=self.dtype)
         standard = self.scaling.kind == "standard"
@@ -51,7 +57,8 @@ class Preparation:
             if standard:
                 rows.sub_(shift).mul_(factor)
             out[start : start + _CHUNK] = rows
-        # A finite sum shows quickly that all values are finite. Otherwise the sum alone may have overflowed.
+        # If the sum is finite, so are all values; this check is quick. Otherwise check each value, because
+        # perhaps only the sum overflowed.
         if not bool(out.sum().isfinite()) and not bool(out.isfinite().all()):
             row, column = (~out.isfinite()).nonzero()[0].tolist()
             raise ValueError(
@@ -62,7 +69,7 @@ class Preparation:
         return out
 
     def kept(self, X: NDArray[Any]) -> Tensor | NDArray[Any]:
-        """The rows, prepared in advance for repeated use; `X` itself if that would take too much memory."""
+        """Return the prepared rows, to be kept in memory; return `X` itself if they exceed _KEPT_BYTES."""
         return self(X) if X.size * self.dtype.itemsize <= _KEPT_BYTES else X
 
 
@@ -79,7 +86,12 @@ def _log1p(rows: Tensor) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Number of rows; for each feature, their mean (D,) and sum of squared distances from the mean (D,)."""
+    """Number and moments of some rows.
+
+    n       Number of rows.
+    mean    (D,) mean of each feature
+    square  (D,) sum of squared distances from the mean, for each feature
+    """
 
     n: int
     mean: Floats
@@ -87,7 +99,7 @@ class Moments:
 
     @classmethod
     def of(cls, X: NDArray[Any], transform: str) -> Moments:
-        """Moments of some rows after the transform."""
+        """Compute the moments of the rows of X after the transform."""
         rows = torch.from_numpy(X.astype(np.float64))
         if transform == "log1p":
             _log1p(rows)
@@ -97,7 +109,7 @@ class Moments:
         return cls(len(values), mean, np.square(values, out=values).sum(axis=0))
 
     def __add__(self, other: Moments) -> Moments:
-        """Moments of the rows of both operands together."""
+        """Return the moments of the union of the rows of both operands."""
         if not other.n:
             return self
         n, apart = self.n + other.n, other.mean - self.mean
@@ -119,9 +131,9 @@ class Moments:
 def make_preparation(
     transform: str, normalization: str, moments: Moments | None, n_features: int, dtype: torch.dtype
 ) -> Preparation:
-    """The preparation with a transform and a feature scaling, both given by name.
+    """Create a preparation from the names of its transform and its feature scaling (`normalization`).
 
-    moments  Moments of the training rows after the transform; needed only for "standard".
+    moments  Moments of the training rows after the transform; needed only for the scaling "standard".
     """
     mean, std = np.zeros(n_features), np.ones(n_features)
     if moments is not None:

@@ -31,13 +31,13 @@ from sinkprop.torch.neural.scoring import NetworkOverflowError
 __all__ = ["OneProcess", "Processes", "RankError", "Said", "processes_of", "rank_here"]
 
 
-# Largest number of lanes, the parts of a minibatch whose gradients are summed separately. If there are more
-# processes than lanes, some have no work.
+# Largest number of lanes of a minibatch. Lanes are the parts of a minibatch that are computed in parallel,
+# see `training`. If there are more processes than lanes, some processes have no work.
 LANES = 16
 
-_SAME_INTERRUPT = 5.0  # seconds within which a second interrupt counts as the same one
+_SAME_INTERRUPT = 5.0  # a second interrupt within this many seconds counts as the same one
 
-_FINE, _INTERRUPTED, _OVERFLOWED, _FAILED = range(4)  # outcome of a block; larger is more severe
+_FINE, _INTERRUPTED, _OVERFLOWED, _FAILED = range(4)  # outcome of a `together` block; larger is more severe
 _MODES = ("shared", "own")
 
 
@@ -67,20 +67,29 @@ class OneProcess:
 
     @contextmanager
     def together(self) -> Iterator[Said]:
-        """A block that each process runs by itself; at its end the processes exchange errors and `values`."""
+        """Context manager for a block that each process runs by itself.
+
+        At the end of the block, the processes exchange errors and the numbers in `values` of the `Said` that
+        the block gets. An error in one process is raised in all of them.
+        """
         said = Said()
         yield said
         said.heard = np.array([said.values])
 
     def share(self, n: int) -> range:
-        """Indices of this process's share of n pieces of work, if all processes have the same queries."""
+        """Return the indices of those of n pieces of work that this process does.
+
+        Use it only if all processes have the same queries.
+        """
         return range(n)
 
     def gradient(self, parts: Sequence[Tensor], n: int, like: Tensor) -> Tensor:
-        """The sum, in a fixed order, of the parts of a gradient that all processes have computed.
+        """Return the sum of the parts of a gradient that all processes have computed.
 
-        parts  Parts of this process, each of the shape of `like`.
-        n      Number of parts in all processes, if they have the same queries.
+        If all processes have the same queries, the parts are added in a fixed order.
+
+        parts  Terms that this process has computed, each of the shape of `like`.
+        n      Number of terms in all processes. Ignored if every process has its own queries.
         """
         if not len(parts):
             return torch.zeros_like(like)
@@ -90,32 +99,41 @@ class OneProcess:
         return total
 
     def gather(self, vector: Floats) -> Floats:
-        """The vectors of all processes, of equal length n, as (processes, n)."""
+        """Return the vectors of all processes, which must have the same length n, as (processes, n)."""
         return vector[None]
 
     def total(self, vector: Floats) -> Floats:
-        """The sum of the vectors of all processes."""
+        """Return the sum of the vectors of all processes."""
         return vector
 
     def first(self, vector: Floats) -> Floats:
-        """The vector of rank 0."""
+        """Return the vector of rank 0, in all processes."""
         return vector
 
     def adopt(self, tensors: Mapping[str, Tensor]) -> None:
-        """Replace the tensors by those of rank 0."""
+        """Overwrite the tensors, in all processes, with those of rank 0."""
 
     def average(self, tensors: Mapping[str, Tensor], weight: float) -> None:
-        """Replace the tensors by their weighted mean over the processes; integer tensors by the maximum."""
+        """Overwrite each tensor with its weighted mean over the processes, or its maximum if it has integers.
+
+        weight  Weight of this process. If all weights are 0, the tensors are unchanged.
+        """
 
     def same(self, facts: Mapping[str, Any]) -> None:
-        """Raise a ValueError that names the fact, in all processes, if a fact differs between processes."""
+        """Raise a ValueError in all processes if a value in `facts`, {name: value}, differs between them.
+
+        The message contains the name and two of the values.
+        """
 
     def state(self, tensors: dict[str, Tensor] | None, record: Any) -> tuple[dict[str, Tensor], Any] | None:
-        """Send the tensors and the record of rank 0 to all processes; None if rank 0 has no tensors."""
+        """Send the tensors and the record of rank 0 to all processes, and return both in each of them.
+
+        Returns None if rank 0 passes None as tensors.
+        """
         return None if tensors is None else (tensors, record)
 
     def texts(self, text: str) -> list[str]:
-        """The texts of all processes, in order of rank."""
+        """Return the texts of all processes, in order of rank."""
         return [text]
 
 
@@ -136,7 +154,7 @@ class Processes(OneProcess):
 
     @contextmanager
     def deferring_interrupts(self) -> Iterator[None]:
-        """A block in which Ctrl-C takes effect at the end of the current `together` block.
+        """Context manager in which Ctrl-C takes effect only at the end of the current `together` block.
 
         torchrun forwards the interrupt to processes that have received it from the terminal already, so a
         second interrupt within a few seconds counts as the same one. A later interrupt takes effect
@@ -183,7 +201,10 @@ class Processes(OneProcess):
         said.heard = heard[:, 1:]
 
     def _failure(self, codes: Floats, error: BaseException | None) -> BaseException:
-        """The error to raise in this process: the most severe of all processes, in a tie its own."""
+        """Return the error to raise in this process after a failure in any process.
+
+        It is this process's own error if none is more severe, else a copy of the most severe one.
+        """
         lines = self.texts("" if error is None else _line(error))
         gravest = int(codes.max())
         if _code(error) != gravest or error is None:
@@ -276,7 +297,7 @@ class Processes(OneProcess):
         return [found[r, :n].tobytes().decode() for r, n in enumerate(lengths)]
 
     def _gather(self, tensor: Tensor) -> Tensor:
-        """The tensors of all processes as (processes, ...), on the CPU."""
+        """Return the tensors of all processes, stacked along a new first axis, on the CPU."""
         sent = tensor.to(self._device)
         found = [torch.empty_like(sent) for _ in range(self.size)]
         self._call(self._dist.all_gather, found, sent)
@@ -306,7 +327,11 @@ class Processes(OneProcess):
 
 @contextmanager
 def processes_of(distributed: str | None) -> Iterator[OneProcess]:
-    """The processes that train together; under torchrun, starts torch.distributed if it is not running."""
+    """Context manager that yields the processes that train together.
+
+    Starts torch.distributed if torchrun has started this process and torch.distributed is not running yet.
+    Raises a ValueError if `distributed` is invalid or there is no group of processes.
+    """
     if distributed is None:
         yield OneProcess()
         return
@@ -327,7 +352,7 @@ def processes_of(distributed: str | None) -> Iterator[OneProcess]:
                 f"distributed={distributed!r} needs several processes: start the program by torchrun, or "
                 "call torch.distributed.init_process_group before fit."
             )
-        dist.init_process_group("gloo")  # training is on the CPU
+        dist.init_process_group("gloo")  # gloo is the backend for CPU tensors, and training runs on the CPU
         atexit.register(_end)
     processes = Processes(distributed == "own")
     with processes.deferring_interrupts(), processes.together():
@@ -335,7 +360,7 @@ def processes_of(distributed: str | None) -> Iterator[OneProcess]:
 
 
 def rank_here() -> int:
-    """The rank of this process; 0 if it trains alone."""
+    """Return the rank of this process; 0 if torch.distributed is not running."""
     import torch.distributed as dist
 
     return int(dist.get_rank()) if dist.is_available() and dist.is_initialized() else 0
@@ -349,7 +374,7 @@ def _end() -> None:
 
 
 def _device() -> torch.device:
-    """The device on which the group's backend takes tensors: the CPU if possible."""
+    """Return the device of the tensors that the processes exchange: the CPU if the backend supports it."""
     import torch.distributed as dist
 
     config = str(dist.get_backend_config())  # such as "cpu:gloo,cuda:nccl"

@@ -87,8 +87,8 @@ Loss = Callable[..., Tensor]
 class Plan:
     """The checked settings of a fit.
 
-    loss             Function loss(scores, labels, sigma, offsets=, sample_weight=, query_weight=) that gives
-                     the mean over the queries.
+    loss             Function loss(scores, labels, sigma, offsets=, sample_weight=, query_weight=) that
+                     returns the mean loss over the queries.
     sigmas           Width of the relaxation in each epoch; None for each epoch if the loss has no width.
     batch_documents  Largest number of documents per minibatch.
     n_outputs        Scores per document: 1, or 2 for a partitioned measure.
@@ -113,8 +113,8 @@ class Plan:
 class State:
     """State of a fit after an epoch, from which it can resume exactly.
 
-    tensors  Parameters and buffers of the current network, "network.*", and of the best one, "best.*", and
-             Adam's moments, "mean" and "square".
+    tensors  Parameters and buffers, by name: "network.*" of the current network and "best.*" of the best one.
+             With Adam, also its moments, "mean" and "square".
     epochs   The finished epochs.
     best     Index of the best epoch, -1 before the first one.
     steps    Number of steps that Adam has made.
@@ -126,7 +126,7 @@ class State:
     steps: int
 
     def record(self) -> dict[str, Any]:
-        """The state without its tensors, as plain data."""
+        """Return the state without its tensors, as a dictionary of plain values."""
         return {"epochs": [asdict(epoch) for epoch in self.epochs], "best": self.best, "steps": self.steps}
 
     @classmethod

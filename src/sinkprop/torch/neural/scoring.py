@@ -36,7 +36,7 @@ __all__ = [
 
 
 _CHUNK = 1 << 13  # rows per call of the network
-_TOP = 200  # top documents per query that the Hungarian algorithm ranks under a partitioned measure
+_TOP = 200  # documents per query whose ranks the Hungarian algorithm assigns, for a partitioned measure
 
 
 class NetworkOverflowError(ArithmeticError):
@@ -54,7 +54,7 @@ class Scoring:
 
     relaxation       Relaxation of the loss; with None, the network has one output per document.
     n_iter, epsilon  Parameters of the loss's Sinkhorn normalization.
-    exact            See `network_scores`.
+    exact            Whether to run the network in double precision, see `network_scores`.
     n_threads        Number of threads; None for the default of `expected_gain`.
     """
 
@@ -70,7 +70,10 @@ class Scoring:
         return 1 if self.relaxation is None else self.relaxation.width
 
     def outputs(self, module: nn.Module, X: Any, groups: Groups | None) -> Floats:
-        """Outputs (N,) or (N, 2) of the network for X: a tensor of prepared rows, or an array of raw ones."""
+        """Return the outputs (N,) or (N, 2) of the network for X.
+
+        X is a tensor of rows that are prepared for the network, or an array of rows that are not.
+        """
         rows = None if groups is None else groups.rows
         theta = network_scores(
             module,
@@ -88,7 +91,7 @@ class Scoring:
         return unsorted
 
     def scores(self, module: nn.Module, X: Any, groups: Groups | None) -> Floats:
-        """One score per row, (N,)."""
+        """Return one score per row, (N,)."""
         theta = self.outputs(module, X, groups)
         if theta.ndim == 1 or self.relaxation is None:
             return theta
@@ -96,14 +99,20 @@ class Scoring:
         return scores
 
     def ranks(self, module: nn.Module, X: Any, groups: Groups) -> Integers:
-        """Ranks (N,) of the rows in their queries, by assigning rows to ranks under a partitioned measure."""
+        """Return the ranks (N,) of the rows in their queries, for a partitioned measure.
+
+        The ranks come from an assignment of documents to ranks by their rank probabilities.
+        """
         assert self.relaxation is not None
         theta = self.outputs(module, X, groups)
         settings: dict[str, Any] = {"n_iter": self.n_iter, "epsilon": self.epsilon, "top": _TOP}
         return partitioned_ranks(theta, groups, self.relaxation, **settings)
 
     def validation_scores(self, module: nn.Module, rows: Any, offsets: Integers) -> Floats:
-        """Scores (N,) that rank the rows of validation queries; the rows must be sorted by query."""
+        """Return scores (N,) that rank the rows of validation queries; the rows must be sorted by query.
+
+        For a partitioned measure, these are the negative ranks.
+        """
         groups = Groups.of_sizes(np.diff(offsets))
         if self.n_outputs == 1:
             return self.outputs(module, rows, groups)
@@ -120,12 +129,14 @@ def network_scores(
     exact: bool,
     n_threads: int = 1,
 ) -> Floats:
-    """Scores of the rows, (N,), or (N, 2) if `n_outputs` is 2.
+    """Compute the scores of the rows, (N,), or (N, 2) if `n_outputs` is 2.
+
+    Raises a NetworkOverflowError if a score is NaN or infinite.
 
     offsets  Offsets of the queries, by which the rows must be sorted; None if the queries are not known.
-    exact    Run the module in double precision and round the scores to single precision. Then documents with
-             the same features have the same score, independent of the other rows. In single precision the
-             last bits of a score depend on the position of its row in the matrix.
+    exact    Whether to run the module in double precision and round the scores to single precision. Then
+             documents with the same features have the same score, independent of the other rows. In single
+             precision the last bits of a score depend on the position of its row in the matrix.
     """
     listwise = takes_offsets(module)
     n = len(rows)
@@ -174,7 +185,8 @@ def network_scores(
 def checked_scores(scores: Any, n: int, n_outputs: int) -> Tensor:
     """Check the scores that a network returned, and drop the last axis of (N, 1).
 
-    Raises a ValueError unless they are floating-point numbers of shape (N,), (N, 1) or (N, 2), as required.
+    Raises a ValueError unless they are floating-point numbers of the right shape: (N,) or (N, 1) if
+    `n_outputs` is 1, and (N, 2) if it is 2.
     """
     if isinstance(scores, Tensor) and scores.is_floating_point():
         if n_outputs == 1 and scores.shape == (n, 1):
@@ -201,7 +213,7 @@ _users, _before = 0, 1
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """A context in which each torch operation uses one thread.
+    """Context manager in which each torch operation uses one thread.
 
     If such contexts overlap, the last one to exit restores the previous number of threads.
     """
@@ -222,7 +234,7 @@ def one_torch_thread() -> Iterator[None]:
 
 @contextmanager
 def thread_pool(count: int) -> Iterator[ThreadPoolExecutor | None]:
-    """A context with a pool of `count` threads, or with None if one thread is enough."""
+    """Context manager that yields a pool of `count` threads, or None if `count` is at most 1."""
     if count <= 1:
         yield None
         return
@@ -231,7 +243,9 @@ def thread_pool(count: int) -> Iterator[ThreadPoolExecutor | None]:
 
 
 def cut(order: Integers, sizes: Integers, budget: int) -> list[Integers]:
-    """Cut the queries, in order, into parts of at most `budget` documents, or of one larger query.
+    """Cut the queries, in order, into parts of at most `budget` documents.
+
+    A query with more documents than that is a part by itself.
 
     >>> [part.tolist() for part in cut(np.array([2, 0, 1, 3]), np.array([3, 4, 2, 9]), 6)]
     [[2, 0], [1], [3]]

@@ -38,9 +38,11 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 def make_plan(
     ranker: NeuralRanker, n_rows: int, row_weight: Floats | None, *, seed: int, n_threads: int
 ) -> tuple[Relaxation | None, Plan]:
-    """Check the ranker's parameters; returns the relaxation, if any, and the plan of a fit to n_rows rows.
+    """Check the ranker's parameters; return the relaxation (or None) and the plan of a fit to n_rows rows.
 
-    row_weight  (N,) row weights, or None. An error is raised if the loss does not support them.
+    Raises a ValueError if a parameter is invalid, or if the loss does not support the row weights.
+
+    row_weight  (N,) row weights, or None
     """
     relaxation, loss = _loss(ranker, row_weight)
     n_epochs = whole("max_epochs", ranker.max_epochs, 1)
@@ -67,13 +69,13 @@ def make_plan(
 
 
 def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation | None, Callable[..., Tensor]]:
-    """The relaxation, or None if the loss has none, and the loss in the form that `Plan` describes."""
+    """Return the relaxation, or None if the loss has none, and the loss in the form that `Plan` describes."""
     given = ranker.loss
     if isinstance(given, str) and given == "sinkprop":
         gain, relaxation = as_gain(ranker.gain), as_relaxation(ranker.relaxation)
         settings = LossSettings(gain, relaxation, ranker.n_iter, ranker.epsilon, n_threads=1)
 
-        @cache  # holds one entry per sigma
+        @cache  # stores the settings of each sigma, so that they are checked once
         def sharpened(sigma: float | None) -> LossSettings:
             if sigma is None or not isinstance(relaxation, SmoothedIndicator):
                 return settings
@@ -82,7 +84,7 @@ def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation |
         def sinkprop(scores: Tensor, labels: Tensor, sigma: float | None, **more: Any) -> Tensor:
             return batch_loss(sharpened(sigma), scores, labels, **more)
 
-        # Settings that cannot be used for training fail here, before the fit begins.
+        # Call the loss once, so that settings with which it cannot be computed raise an error before the fit.
         sinkprop(torch.zeros((1, 2) if relaxation.width == 2 else 1), torch.ones(1), None)
         return relaxation, sinkprop
     if isinstance(given, str):
@@ -126,7 +128,7 @@ def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation |
 
 
 def _geometric(sigma: Any, n_epochs: int) -> tuple[float, ...]:
-    """The width of each epoch: one number for all, or a geometric progression between the two given ones."""
+    """Return the width sigma of each epoch: constant, or a geometric progression between two given widths."""
     ends = [sigma, sigma] if isinstance(sigma, Real) else sigma
     if (
         not isinstance(ends, Sequence | np.ndarray)
@@ -142,7 +144,10 @@ def _geometric(sigma: Any, n_epochs: int) -> tuple[float, ...]:
 
 
 def name_of(function: Any) -> str:
-    """The name of a function or of an object's class, with the settings of a `partial` or an `nn.Module`."""
+    """Return the name of a function or of an object's class.
+
+    For a `partial` it includes the arguments, and for an `nn.Module` it is the repr.
+    """
     if isinstance(function, str):
         return function
     if isinstance(function, partial):

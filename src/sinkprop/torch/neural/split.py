@@ -16,7 +16,7 @@ __all__ = ["divided", "totals"]
 
 
 def totals(data: Data, processes: OneProcess) -> tuple[int, int]:
-    """Total numbers of documents and queries over all processes."""
+    """Return the numbers of documents and of queries in all processes together."""
     mine = np.array([float(sizes_of(data).sum()), float(data.n_queries)])
     rows, queries = (processes.total(mine) if processes.own else mine).astype(int).tolist()
     return rows, queries
@@ -25,12 +25,13 @@ def totals(data: Data, processes: OneProcess) -> tuple[int, int]:
 def divided(
     data: Data, validation: Sequence[Data], fraction: float, seed: int, processes: OneProcess
 ) -> tuple[Data | None, list[Data], str]:
-    """Training queries, validation queries, and a description of the validation queries in words.
+    """Return training queries, validation queries, and a description of the validation queries in words.
 
     fraction  Fraction of the queries that is held out if there is no validation set. Processes with their
               own queries draw from the queries of all processes, concatenated in order of rank.
 
-    A process with its own queries may have none left to train on. Then its training queries are None.
+    If there is only one query, it is used for both training and validation. A process with its own queries
+    may have none left to train on. Then its training queries are None.
     """
     mine = np.arange(data.n_queries)
     if validation:
@@ -53,9 +54,9 @@ def divided(
 
 
 def _counting(data: Data, queries: Integers, processes: OneProcess) -> Data | None:
-    """Select those of `queries` whose weight is above 0; None if this process has no such query.
+    """Select those of `queries` whose weight is above 0, or return None if this process has no such query.
 
-    Raises a ValueError if no process has one.
+    Raises a ValueError if no process has a query with a weight above 0.
     """
     weight = data.query_weight
     kept = queries if weight is None else queries[weight[queries] > 0]

@@ -24,11 +24,11 @@ __all__ = ["Data", "StoredSet", "digest_of", "largest_label", "sizes_of"]
 
 @dataclass(frozen=True, eq=False)
 class StoredSet:
-    """Some queries of a stored set: the counterpart on disk of `TrainingSet`.
+    """Some queries of a stored set, to train on: like `TrainingSet`, but the rows stay on disk.
 
     numbers       (Q,) indices of the queries in the stored set, increasing
     query_weight  (Q,) weights of these queries, or None
-    by_query      Transform that precedes feature scaling by query; None if features are not scaled by query.
+    by_query      Name of the transform before feature scaling by query; None if the scaling is not by query.
     columns       Index of each training feature's column in the stored set; None if the order is the same.
     """
 
@@ -42,7 +42,10 @@ class StoredSet:
 
     @classmethod
     def of(cls, stored: StoredQueries, who: str, by_query: str | None) -> StoredSet:
-        """Select every query of a stored set; raises a ValueError if the ranker `who` cannot train on it."""
+        """Select all queries of a stored set; raise an error if a ranker cannot train on it.
+
+        who  Name of the ranker, for the error message.
+        """
         stored.require_finite(who)
         stored.require_labels("training")
         stored.verify()
@@ -67,7 +70,7 @@ class StoredSet:
 
     @property
     def n_bytes(self) -> int:
-        """Size of the features in bytes, as they are stored."""
+        """Size of the features on disk, in bytes."""
         return 4 * self.n_rows * self.n_features
 
     @cached_property
@@ -76,7 +79,7 @@ class StoredSet:
         return np.searchsorted(self.stored.block_queries, self.numbers, side="right") - 1
 
     def select(self, queries: Integers) -> StoredSet:
-        """Select the queries at these positions, kept in the order of this set."""
+        """Return the queries at these positions, in the order of this set, without reading them."""
         chosen = np.zeros(self.n_queries, dtype=bool)
         chosen[queries] = True
         weight = None if self.query_weight is None else self.query_weight[chosen]
@@ -98,7 +101,7 @@ class StoredSet:
         return self.take(np.arange(self.n_queries))
 
     def digest(self) -> str:
-        """Digest of everything in this set on which a fit depends."""
+        """Return a SHA-256 digest of everything in this set on which a fit depends."""
         found = hashlib.sha256(f"stored {self.stored.digest} {self.by_query} {self.columns}".encode())
         found.update(np.ascontiguousarray(self.numbers).data)
         if self.query_weight is not None:
@@ -110,12 +113,12 @@ Data = TrainingSet | StoredSet
 
 
 def sizes_of(data: Data) -> Integers:
-    """Number of documents of each query, (Q,)."""
+    """Return the number of documents of each query, (Q,)."""
     return data.sizes if isinstance(data, StoredSet) else np.diff(data.groups.offsets)
 
 
 def largest_label(data: Data) -> float:
-    """The largest label of the queries."""
+    """Return the largest label of the queries."""
     if isinstance(data, TrainingSet):
         return float(data.y.max())
     chosen, first, largest = np.zeros(data.stored.n_queries, dtype=bool), 0, 0.0
@@ -128,5 +131,5 @@ def largest_label(data: Data) -> float:
 
 
 def digest_of(data: Data) -> str:
-    """Digest of the queries and their weights."""
+    """Return a digest of the queries and their weights, to tell whether two sets are equal."""
     return data.digest() if isinstance(data, StoredSet) else fingerprint("", data)

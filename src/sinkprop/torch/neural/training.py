@@ -1,11 +1,11 @@
 """The training of a network on queries: minibatches, optimizers, early stopping, exact resumption.
 
 A minibatch consists of whole queries up to a limit of documents, flat, without padding. It is cut into shards
-of whole queries, and consecutive shards form lanes. Gradients are summed within each lane, then over the
-lanes, always in the same order. Lanes are computed in parallel, one per thread, or by several processes.
-Random numbers, such as the order of the queries and dropout, depend only on the seed, the epoch, the
-minibatch and the shard. So the result is the same to the last bit for any number of threads, for any number
-of processes that share their queries, and for a fit that was interrupted and resumed.
+of whole queries, and runs of consecutive shards form lanes. Gradients are summed within each lane, then over
+the lanes, always in the same order. Lanes are computed in parallel by several threads or processes. Random
+numbers, such as the order of the queries and dropout, depend only on the seed, the epoch, the minibatch and
+the shard. So the result is the same to the last bit for any number of threads, for any number of processes
+that share their queries, and for a fit that was interrupted and resumed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ from sinkprop.torch.neural.scoring import (
 __all__ = ["Watch", "fit_network"]
 
 
-_EVERY = 4  # epochs between evaluations of the training queries, each a fifth of an epoch's time
-# Documents per shard: few enough for the caches, many enough to outweigh the overhead of a step.
+# The criterion on the training queries is computed only in the first and every fourth epoch, because it takes
+# about a fifth of an epoch's time.
+_EVERY = 4
+# Documents per shard: few enough to fit the CPU caches, and enough to outweigh the overhead of a shard.
 _SHARD_DOCUMENTS = 2048
 
 
@@ -57,8 +59,9 @@ class Watch:
     validation_criterion  Criterion of a module on the validation queries; if None, the last epoch is taken.
     training_criterion    Criterion of a module on the training queries, for the record; None leaves it out.
     resumed               State of an unfinished fit that is to be continued, or None for a new fit.
-    on_state              Called with (state, False) after each epoch, and with (state, True) on an interrupt.
-    on_epoch              Called with each finished epoch.
+    on_state              Called with (state, False) after each epoch, and with (state, True) if the fit was
+                          interrupted; or None.
+    on_epoch              Called with each finished epoch; or None.
     notify                Updates the progress line.
     """
 
@@ -78,7 +81,7 @@ def fit_network(
     """Train the module in place, and leave it in evaluation mode with the weights of its best epoch.
 
     feed       Training queries, all of positive weight; None for a process that has none.
-    processes  The processes that train together. Only rank 0 calls on_state, on_epoch and notify.
+    processes  The processes that train together. `watch` has on_state and on_epoch only on rank 0.
     """
     with one_torch_thread(), thread_pool(plan.n_threads) as pool, torch.random.fork_rng(devices=[]):
         return _Trainer(module, feed, plan, pool, processes).run(watch)
@@ -97,7 +100,8 @@ class _Trainer:
     ) -> None:
         self._module, self._plan, self._pool, self._processes = module, plan, pool, processes
         self._takes_offsets = takes_offsets(module)
-        self._parallel: bool | None = None  # whether lanes may run in parallel; found in the first run
+        # Whether lanes may run in parallel; None until the first minibatch, which finds out.
+        self._parallel: bool | None = None
         self._feed = feed
         self._sizes = np.empty(0, np.int64) if feed is None else feed.sizes
         weight = None if feed is None else feed.weight
@@ -106,7 +110,7 @@ class _Trainer:
         totals = np.array([self._weight.sum(), float(self._sizes.sum())])
         self._total_weight, self._documents = (processes.total(totals) if processes.own else totals).tolist()
         self._parameters = [p for p in module.parameters() if p.requires_grad]
-        # One vector holds all parameters, which are views of it: a step of an optimizer moves this vector.
+        # All parameters are views of one vector, so that an optimizer updates them through this vector.
         self._flat = torch.cat([p.detach().reshape(-1) for p in self._parameters])
         self._decayed = torch.cat([torch.full((p.numel(),), float(p.ndim > 1)) for p in self._parameters])
         self._decayed = self._decayed.to(self._flat.dtype)
@@ -184,13 +188,16 @@ class _Trainer:
         training = None
         if watch.training_criterion is not None and (number == 0 or (number + 1) % _EVERY == 0):
             training = watch.training_criterion(self._module)
-        # all processes continue with rank 0's numbers, since those of others may differ in the last bits
+        # All processes continue with the numbers of rank 0, because those of other ranks may differ slightly.
         mine = np.array([loss, value, time.perf_counter() - began])
         loss, value, seconds = self._processes.first(mine).tolist()
         return Epoch(loss, value, self._plan.sigmas[number], seconds, training=training)
 
     def _settle(self) -> None:
-        """Make the network the same in all processes; running statistics of layers are averaged."""
+        """Make the network the same in all processes.
+
+        The parameters are those of rank 0. Buffers, such as running statistics, are averaged.
+        """
         self._processes.average(dict(self._module.named_buffers()), self._runs)
         self._processes.adopt({"parameters": self._flat})
         self._runs = 0
@@ -200,7 +207,8 @@ class _Trainer:
         assert self._adam is not None
         groups = self._batches(number)
         n_batches = sum(map(len, groups))
-        # A query has the same weight in a minibatch of few queries as in one of many.
+        # Divide by the mean weight of a minibatch, not by the weight of each minibatch. So a query counts the
+        # same in a minibatch of few queries as in one of many.
         share = n_batches / self._total_weight
         lanes = [[self._lanes(batch) for batch in group] for group in groups]
         total, step = 0.0, 0
@@ -213,7 +221,7 @@ class _Trainer:
         return total / n_batches
 
     def _batches(self, number: int) -> list[list[Integers]]:
-        """The minibatches of an epoch, grouped by the windows that are read from disk in one go."""
+        """Return the minibatches of an epoch, grouped by window: queries that are read from disk together."""
         processes, budget = self._processes, self._plan.batch_documents
         rng = np.random.default_rng([self._plan.seed, 1, number, *self._number_of_own()])
         windows = [] if self._feed is None else self._feed.windows(rng)
@@ -240,11 +248,14 @@ class _Trainer:
         return spread
 
     def _number_of_own(self) -> tuple[int, ...]:
-        """A part of the seed that makes processes with their own queries draw different random numbers."""
+        """Return numbers that are appended to the seed.
+
+        They make processes with their own queries draw different random numbers.
+        """
         return (self._processes.rank,) if self._processes.own and self._processes.rank else ()
 
     def _lanes(self, batch: Integers) -> _Lanes:
-        """Cut a minibatch into lanes of shards, and take the lanes of this process."""
+        """Cut a minibatch into shards and lanes, and return the lanes that this process computes."""
         shards = list(enumerate(_shards(batch, self._sizes, _SHARD_DOCUMENTS)))
         n = min(len(shards), LANES)
         mine = range(n) if self._processes.own else self._processes.share(n)
@@ -252,7 +263,7 @@ class _Trainer:
         return _Lanes([shards[bounds[i] : bounds[i + 1]] for i in mine], n)
 
     def _sources(self, lanes: list[list[_Lanes]]) -> Generator[Rows, None, None]:
-        """One source of rows per minibatch; none if this process has no queries."""
+        """Yield one source of rows per minibatch; yield nothing if this process has no queries."""
         if self._feed is None:
             return
         yield from self._feed.sources([[batch.queries for batch in group] for group in lanes])
@@ -279,7 +290,8 @@ class _Trainer:
             value = asked(x)[0]
             processes.first(np.zeros(len(x) + 1))
             return value
-        # Rank 0 runs L-BFGS. Until it ends, the others compute their share of each loss that it asks for.
+        # Only rank 0 runs L-BFGS. Until it ends, the other ranks wait for the points x that rank 0 sends, and
+        # compute their part of the loss and gradient at each of them.
         value, blank = math.nan, np.zeros(len(self._flat) + 1)
         while (sent := processes.first(blank))[-1]:
             value = loss(sent[:-1])[0]
@@ -288,7 +300,11 @@ class _Trainer:
     def _gradient(
         self, lanes: _Lanes, sources: Iterator[Rows | None], share: float, epoch: int, step: int
     ) -> tuple[float, Tensor]:
-        """Sum of share * weight * loss over a minibatch's queries in all processes, and its gradient."""
+        """Return the weighted loss of a minibatch and its gradient.
+
+        It is the sum of share * weight * loss over the minibatch's queries in all processes. The factor
+        `share` scales the sum to a mean over queries.
+        """
         with self._processes.together() as said:
             rows = next(sources, None)
             parts = [] if rows is None else self._of_lanes(lanes, rows, share, epoch, step)
@@ -300,7 +316,7 @@ class _Trainer:
     def _of_lanes(
         self, lanes: _Lanes, rows: Rows, share: float, epoch: int, step: int
     ) -> list[tuple[float, Tensor]]:
-        """Loss and gradient of each lane of this process."""
+        """Return the loss and gradient of each lane of this process, see `_gradient`."""
 
         def one(number: int, queries: Integers, shard: Shard) -> tuple[float, Tensor]:
             rng = np.random.default_rng([self._plan.seed, 2, epoch, step, number, *self._number_of_own()])
@@ -325,7 +341,11 @@ class _Trainer:
         return [along(lane) for lane in lanes.mine]
 
     def _is_pure(self, run: Callable[[], object]) -> bool:
-        """Whether the network draws nothing from torch's global generator and keeps no running statistics."""
+        """Whether calls of the network have no side effects, so that lanes may run in parallel.
+
+        Calls `run`, which computes one shard, and checks that it neither draws from torch's global generator
+        nor changes the network, such as its running statistics. Restores the network afterwards.
+        """
         before = self._snapshot()
         state = torch.get_rng_state()
         run()
@@ -342,7 +362,10 @@ class _Trainer:
         rng: np.random.Generator,
         epoch: int,
     ) -> tuple[float, Tensor]:
-        """Loss and gradient of one shard, multiplied by `share` and the total weight of its queries."""
+        """Return the mean loss of a shard and its gradient, both times `share` and the weight of its queries.
+
+        Raises a NetworkOverflowError if scores or gradients are NaN or infinite.
+        """
         offsets = torch.from_numpy(offsets_of(self._sizes[queries]))
         seed = int(rng.integers(2**63))
         if self._parallel is False:
@@ -400,7 +423,7 @@ class _Trainer:
         return State(tensors, tuple(epochs), best, steps)
 
     def _continue(self, state: State) -> dict[str, Tensor]:
-        """Continue from a state, and return the tensors of the best network so far."""
+        """Restore the network and Adam from a state, and return the tensors of the best network so far."""
 
         def part(prefix: str) -> dict[str, Tensor]:
             return {
@@ -415,10 +438,10 @@ class _Trainer:
 
 @dataclass(frozen=True, eq=False)
 class _Lanes:
-    """A minibatch, cut into lanes of shards.
+    """A minibatch, cut into lanes, which are lists of shards.
 
-    mine  Lanes of this process; each is a list of shards, (index of the shard in the minibatch, its queries).
-    n     Number of lanes, including those of processes that share the same queries.
+    mine  Lanes that this process computes. A shard is (index of the shard in the minibatch, its queries).
+    n     Number of lanes of the minibatch, including those that other processes compute.
     """
 
     mine: list[list[tuple[int, Integers]]]
@@ -426,7 +449,7 @@ class _Lanes:
 
     @property
     def queries(self) -> Integers:
-        """The queries of the lanes of this process."""
+        """Queries of the lanes that this process computes."""
         parts = [queries for lane in self.mine for _, queries in lane]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 

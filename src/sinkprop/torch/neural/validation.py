@@ -25,9 +25,10 @@ __all__ = ["MeanCriterion", "graded"]
 def graded(
     criterion: Any, convention: str | Convention, sets: Sequence[Data], processes: OneProcess
 ) -> Convention:
-    """The convention, with the largest label of all queries as `max_grade` if the criterion needs it (ERR).
+    """Return the convention; for the metric ERR, set its `max_grade` to the largest label of all queries.
 
-    Queries are evaluated span by span, and each span alone could have a different largest label.
+    A `max_grade` that is given is kept. Queries are evaluated in spans, runs of consecutive queries, and the
+    largest label of one span could be smaller.
     """
     found = as_convention(convention)
     metrics = () if criterion is None else parse_metrics(criterion)
@@ -39,13 +40,13 @@ def graded(
 
 
 class MeanCriterion:
-    """A function of a network: the mean criterion over the queries of some feeds.
+    """Function that takes a network and returns the mean criterion over the queries of some feeds.
 
     scores        Function scores(network, rows, offsets of the queries) that returns the scores of the rows.
     criterion_of  Function criterion_of(queries, scores) that returns the criterion of each query.
 
     Processes with the same queries share the work, and the mean is the same to the last bit as with one
-    process. With processes that have their own queries, the mean is over the queries of all processes.
+    process. If every process has its own queries, the mean is over the queries of all processes.
     """
 
     def __init__(
