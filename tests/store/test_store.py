@@ -536,7 +536,7 @@ def test_a_damaged_or_unfit_set_is_one_line_of_the_command(
     assert "was converted without labels" in error
     status, out, error = program(capsys, "report", numbered)
     assert (status, out) == (1, "")
-    assert "a report on data takes a model: --model FILE" in error
+    assert "To report on data, give a saved model: --model FILE" in error
     cut(numbered / "part-00001.arrow")
     status, out, error = program(capsys, "predict", model, numbered)
     assert (status, out) == (1, "")

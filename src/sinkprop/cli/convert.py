@@ -49,7 +49,8 @@ __all__ = ["convert_command", "converted"]
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace an existing stored set, and discard an unfinished conversion of other files or options.",
+    help="Replace an existing stored set, and discard an unfinished conversion of other files or with other "
+    "options.",
 )
 @number_option(
     "--threads", help="LETOR text: number of threads. Does not change the result.  [default: all processors]"

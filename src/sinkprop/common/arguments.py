@@ -92,7 +92,9 @@ def threads(n_threads: int | None, n: int) -> int:
     """
     if n_threads is not None:
         return whole("n_threads", n_threads, 1)
-    if n < 4000:  # so little work that even reading the environment variable would not pay
+    # One thread is fastest for so little work; even reading the environment variable would cost more than
+    # it saves.
+    if n < 4000:
         return 1
     wish = os.environ.get("SINKPROP_NUM_THREADS")
     if wish:

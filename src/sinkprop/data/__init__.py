@@ -1,4 +1,4 @@
-"""Queries from files, frames and arrays: the types of queries and how rows are grouped into them."""
+"""Queries from files, frames and arrays: classes that hold queries, and the grouping of rows into queries."""
 
 from sinkprop.data.queries import Fold, Groups, Queries, group_rows
 

@@ -270,7 +270,7 @@ def combined(parts: Iterable[P], combine: Callable[[Sequence[P]], P]) -> P:
 
 
 def rows_digest(data: TrainingSet) -> str:
-    """Return a hash that identifies rows in memory. It does not depend on query weights."""
+    """Return a hash of the contents of a training set in memory, without its query weights."""
     return fingerprint("rows", replace(data, query_weight=None))
 
 

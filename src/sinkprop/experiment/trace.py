@@ -130,7 +130,8 @@ def _of_rounds(ranker: Any, result: Any) -> dict[str, Any]:
     if len(numbers) > 100:
         numbers = sorted({1, *known, result.best, result.n_rounds} & set(numbers))
     numbers = _thinned(numbers, {1, result.best, result.n_rounds})
-    # without its own criterion, a ranker is validated by the expected gain, which is known in training too
+    # A ranker without a criterion is validated by the expected gain, which the fit also records on the
+    # training queries: then the two curves show the same quantity.
     alike = getattr(ranker, "criterion", None) is None
     steps = [
         _step(

@@ -14,8 +14,8 @@ MEMORY = 2e9  # methods that need more bytes than this are not measured
 def best_time(evaluate: Evaluation, budget: Budget) -> float:
     """Repeat an evaluation and return the shortest time in seconds.
 
-    The repetitions end after `budget.seconds` if three are done, after one second if fewer are done, and in
-    any case after `budget.most` repetitions.
+    It stops after `budget.most` repetitions at the latest. Before that, it stops once `budget.seconds` have
+    passed and at least three repetitions are done, or once one second has passed with fewer repetitions.
     """
     best, start = math.inf, time.perf_counter()
     for done in range(1, budget.most + 1):

@@ -178,7 +178,7 @@ class _Lost(Exception):  # noqa: N818
 
 
 class _Driver:
-    """The client's side of a fit. If workers are lost, it starts the fit again from a copy of the trees."""
+    """The client's side of a fit. If workers are lost, it resumes from a copy of the trees grown so far."""
 
     def __init__(
         self,
@@ -423,9 +423,10 @@ class _Driver:
 
 
 def _halves(own: list[tuple[TreePartition, Any]]) -> list[list[tuple[TreePartition, Any]]]:
-    """Divide the partitions of the only worker left between two processes, which it runs as threads.
+    """Divide the partitions of the only remaining worker into two lists, one per participant of the fit.
 
-    Returns one list per process; a single list if fewer than two partitions have training queries.
+    LightGBM's distributed training needs two participants. The worker runs the two participants as threads. Returns a single list if fewer than two partitions have
+    training queries.
     """
     rows = [int(np.count_nonzero(np.asarray(portion.piece.codes) & TRAINING)) for portion, _ in own]
     if sum(n > 0 for n in rows) < 2:

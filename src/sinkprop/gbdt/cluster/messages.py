@@ -100,8 +100,8 @@ class Fit:
 class TreePartition:
     """A partition and the positions of its queries among those of the fit.
 
-    piece       Index of the partition, with the weights of its queries. The codes are the uses of its
-                queries: `TRAINING`, `VALIDATION`, their sum or 0.
+    piece       Index of the partition, the weights of its queries, and one code per query for its use:
+                `TRAINING`, `VALIDATION`, their sum (both) or 0 (neither).
     query       Index of its first training query among all training queries of the fit.
     row         Index of its first training document among all training documents of the fit.
     validation  Index of its first validation query among all validation queries of the fit.

@@ -262,8 +262,8 @@ def expected_ranks(
     ----------
     scores : Tensor of shape (..., n) or (N,), or nested
         Scores; larger is better. Shape (..., n) with the documents of a query along the last axis;
-        (N,) with `offsets` or `qid`; or a nested tensor. A partitioned measure takes one more axis, of
-        length 2.
+        (N,) with `offsets` or `qid`; or a nested tensor. If the relaxation is a
+        `PartitionedMeasure`, a last axis of length 2 holds the two parameters of each document.
     mask : Tensor of bool of shape (..., n), optional
         True for a document, False for padding. By default there is no padding.
     offsets : Tensor of shape (Q + 1,), optional
@@ -319,8 +319,8 @@ def top_k(
     ----------
     scores : Tensor of shape (..., n) or (N,), or nested
         Scores; larger is better. Shape (..., n) with the documents of a query along the last axis;
-        (N,) with `offsets` or `qid`; or a nested tensor. A partitioned measure takes one more axis, of
-        length 2.
+        (N,) with `offsets` or `qid`; or a nested tensor. If the relaxation is a
+        `PartitionedMeasure`, a last axis of length 2 holds the two parameters of each document.
     k : int
         Number of top ranks, at least 1.
     mask : Tensor of bool of shape (..., n), optional

@@ -126,12 +126,12 @@ def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure)
 
 
 def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the edges Q(k/size) of the bins of the ranks, k = 0, ..., n, and the widths of the bins.
+    """Return the edges Q(k/size), k = 0, ..., n, of the bins that represent the ranks, and the bin widths.
 
     Q is the quantile function of the family at location 0 and scale 1, and size is a query's number of
     documents. Edges have the shape (B, n + 1), or (n + 1,) if `sizes` is one number. The outermost edges are
     -1e35 and 1e35 instead of infinite, so that the derivative with respect to the scale exists. No
-    distribution has mass beyond them.
+    document's distribution has probability beyond them.
     """
     # Bins are narrow compared to the magnitude of their edges, so differences of edges need float64.
     dtype = torch.float64 if like.device.type != "mps" else torch.float32
@@ -215,9 +215,10 @@ def _normal_cdf(z: Tensor) -> Tensor:
 
 
 def _beta_masses(theta: Tensor, mask: Tensor | None) -> Tensor:
-    """Return A (B, n, n) of the beta distribution, computed by native code.
+    """Return the pre-Sinkhorn matrices A, of shape (B, n, n), of the beta distribution.
 
-    torch cannot differentiate the beta distribution function with respect to its parameters. Raises a
+    Native code computes them, since torch cannot differentiate the distribution function with respect to the
+    parameters of the beta distribution. Raises a
     NotImplementedError on other devices, in torch.compile and in forward-mode differentiation.
     """
     if theta.device.type != "cpu" or torch.compiler.is_compiling() or forward_mode():

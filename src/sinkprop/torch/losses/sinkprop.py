@@ -149,7 +149,8 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         Parameters
         ----------
         scores : Tensor of shape (B, n) or (N,), or nested
-            Scores; larger is better. A partitioned measure takes one more axis, of length 2.
+            Scores; larger is better. If the relaxation is a `PartitionedMeasure`, a last axis of length 2
+            holds the two parameters of each document.
         labels : Tensor of shape (B, n) or (N,), or nested
             Relevance, one value per document, not below 0.
         lengths : Tensor of shape (B,), optional
@@ -209,8 +210,9 @@ def sinkprop_loss(
     Parameters
     ----------
     scores : Tensor of shape (B, n) or (N,), or nested
-        Scores; larger is better. Padded batches have the shape (B, n), flat ones (N,). A partitioned measure
-        takes one more axis, of length 2. A last axis of length 1, which many networks output, is dropped from
+        Scores; larger is better. Padded batches have the shape (B, n), flat ones (N,). If the
+        relaxation is a `PartitionedMeasure`, a last axis of length 2 holds the two parameters of each
+        document. A last axis of length 1, which many networks output, is dropped from
         (B, n, 1), and from (N, 1) with `offsets` or `qid`.
     labels : Tensor of shape (B, n) or (N,), or nested
         Relevance, one value per document, not below 0.

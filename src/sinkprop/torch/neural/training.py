@@ -255,7 +255,11 @@ class _Trainer:
         return (self._processes.rank,) if self._processes.own and self._processes.rank else ()
 
     def _lanes(self, batch: Integers) -> _Lanes:
-        """Cut a minibatch into shards and lanes, and return the lanes that this process computes."""
+        """Cut a minibatch into shards and these into lanes; return the lanes that this process computes.
+
+        A shard is a group of queries that are computed together. A lane is a list of consecutive shards, which
+        one thread computes one after another.
+        """
         shards = list(enumerate(_shards(batch, self._sizes, _SHARD_DOCUMENTS)))
         n = min(len(shards), LANES)
         mine = range(n) if self._processes.own else self._processes.share(n)
