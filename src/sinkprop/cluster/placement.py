@@ -225,7 +225,7 @@ class Placement:
                 continue
             failed = [future for future in futures if future.status == "error"]
             killed = [future for future in failed if isinstance(future.exception(), KilledWorker)]
-            # Dask gives up a partition if its workers died too often, whatever the cause: try it again
+            # Dask gives up a partition if its workers died too often, for any reason: try it again
             if killed:
                 self.client.retry(killed)
                 continue

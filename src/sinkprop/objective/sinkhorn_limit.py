@@ -325,8 +325,8 @@ def _assignment_log_v(log_A: Floats) -> Floats:
 
     An assignment has one entry per row i, in column match[i], and one per column. After the scaling, the
     assigned entry is the largest of its row: log_v[j] <= log_v[match[i]] + log A[i, match[i]] - log A[i, j].
-    The Bellman-Ford algorithm finds such a log_v. There `_dual` is within n log n of its minimum, whatever
-    the magnitudes in A.
+    The Bellman-Ford algorithm finds such a log_v. There `_dual` is within n log n of its minimum, for
+    any magnitudes of the entries of A.
     """
     from scipy.optimize import linear_sum_assignment
 

@@ -158,7 +158,7 @@ class _Pending:
 
     @property
     def next(self) -> tuple[Place, int] | None:
-        """Where the first row of the queue is in the input; None if the queue is empty.
+        """Position in the input of the first row of the queue; None if the queue is empty.
 
         A pair: the place of the chunk that holds the row, and the number of rows before it in that chunk.
         """

@@ -257,8 +257,8 @@ class _Trainer:
     def _lanes(self, batch: Integers) -> _Lanes:
         """Cut a minibatch into shards and these into lanes; return the lanes that this process computes.
 
-        A shard is a group of queries that are computed together. A lane is a list of consecutive shards, which
-        one thread computes one after another.
+        A shard is a group of queries that are computed together. A lane is a list of consecutive shards,
+        which one thread computes one after another.
         """
         shards = list(enumerate(_shards(batch, self._sizes, _SHARD_DOCUMENTS)))
         n = min(len(shards), LANES)
