@@ -16,7 +16,7 @@ struct Batch {
     const double* scores;         // (N, width); width is 2 for a partitioned measure, otherwise 1
     const std::int64_t* offsets;  // (Q + 1,) index of the first document of each query, followed by N
     const std::int64_t* rows;     // (N,) row of each document in the caller's arrays, or null (see above)
-    std::size_t n_queries;        // Q
+    std::size_t n_queries;        // Q, the number of queries
     const double* gains;  // (N,) gain of each document, or its label if `exponential`; null if no gains are needed
     bool exponential;     // whether `gains` holds labels r, which have the gains 2^r - 1
     const std::int32_t* classes;  // (N,) class c of each document; null if there is one class, and for project()
@@ -65,10 +65,11 @@ void listnet(const Batch&, int k, int n_threads, double* per_query, double* grad
 // order of labels is in row rows[offsets[q] + i] of the caller's arrays. lower[offsets[q] + i] is the position, in the
 // same order, of the query's first document with a lower label.
 struct PairBatch {
-    const double* scores;                        // (N,)
-    const std::int64_t *offsets, *rows, *lower;  // (Q + 1,), (N,), (N,)
+    const double* scores;                        // (N,) score of each document, by row of the caller's arrays
+    const std::int64_t *offsets, *rows, *lower;  // arrays of length Q + 1, N and N: see the comment on this struct
     std::size_t n_queries;
-    const double *sample_weight, *query_weight;  // (N,), (Q,), or null if every weight is 1
+    // (N,) weight of each document, and (Q,) weight of each query; null if every weight is 1
+    const double *sample_weight, *query_weight;
 };
 
 // per_query (Q,): pairwise logistic loss of each query, times the query's weight

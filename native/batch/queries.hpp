@@ -16,7 +16,9 @@ namespace sinkprop {
 struct Workspace {
     Buffer index, scores, gains, scratch, sorting, ties;
     std::vector<std::size_t> present;
-    // local[c], while `arrange` runs: index of class c in `present`, or -1 if no document with class c was found yet
+    // classes[i]: class of the query's i-th document, as an index into `present`, the list of the classes that occur in
+    // the query. local[c]: index of class c in `present`, or -1 if no document of class c was found yet; used only
+    // while `arrange` runs.
     std::vector<std::int32_t> classes, local;
     void shrink() {
         for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &ties}) b->shrink();

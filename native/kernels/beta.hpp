@@ -29,8 +29,12 @@ inline double beta_parameter(double theta) {
 // ln u, then 8 of ln(1 - u), then 8 weights.
 struct GaussRule {
     std::size_t nodes;
-    double reach;       // largest width of a panel, in units of 1 / sqrt(1 + (a + b) u (1 - u))
-    double x[6], w[6];  // the nodes x <= 0 in (-1, 1), as |x|, and their weights; the nodes x > 0 mirror them
+    // largest width of an interval of z that the rule integrates accurately, in units of
+    // 1 / sqrt(1 + (a + b) u (1 - u))
+    double reach;
+    // absolute values |x| of the rule's nodes x <= 0 in (-1, 1), and the weights of these nodes; every node x < 0 has a
+    // counterpart -x with the same weight
+    double x[6], w[6];
 };
 constexpr GaussRule gauss_rules[] = {
     {2, 0.0062, {0.577350269189625765}, {1.0}},
@@ -52,9 +56,11 @@ constexpr GaussRule gauss_rules[] = {
       0.249147045813402785}},
 };
 constexpr int n_gauss_rules = sizeof gauss_rules / sizeof gauss_rules[0];
-constexpr double beta_cut = 40;  // below z = -40 the density equals e^(a z) / B(a, b) up to rounding
+// Below z = logit(u) = -40, the density as a function of z equals e^(a z) / B(a, b) up to rounding.
+constexpr double beta_cut = 40;
 
-// Writes node i of a rule for the interval (lower, lower + 2 half) of z to position `lane` of a group
+// Writes node i of a rule for the interval (lower, lower + 2 half) of z = logit(u) to a group of 8 nodes (see
+// GaussRule), as node number `lane`
 inline void put_node(double* group, std::size_t lane, const GaussRule& rule, std::size_t i, double lower, double half) {
     const std::size_t at = 2 * i < rule.nodes ? i : rule.nodes - 1 - i;
     const double z = lower + half * (1 + (at == i ? -rule.x[at] : rule.x[at]));

@@ -24,7 +24,9 @@ namespace SINKPROP_ISA {
 
 struct Cell {
     std::size_t first, count;  // index of the cell's first document, and number of documents in the cell
-    std::size_t begin, end;  // the cell has elements begin .. end - 1 of the padded vectors, its slots; W divides `end`
+    // The slots of the cell are elements begin .. end - 1 of the padded vectors: one slot per document, then padding up
+    // to a multiple of W.
+    std::size_t begin, end;
     std::int64_t segment, index;  // the cell's segment (see lay_out), and its position in the segment, in cells
     double origin, center;  // a document with score y has the position a = (origin - y) / unit - center in its cell
 };
@@ -36,9 +38,10 @@ struct GaussianCells {
 
     std::size_t n, size = 0, n_cells;
     double unit;  // half the width of a cell
-    // place (size,): position a of each document in its cell. moments, expansions (n_cells, S): M_b and L_c of one
-    // product, with P terms padded to S. memory (T + 1, n_cells, S): the expansions of the T + 1 products that are
-    // remembered.
+    // mask (size,): 1 for a document, 0 in the padding. place (size,): each document's position a, from -1 to 1, in its
+    // cell. moments, expansions (n_cells, S): the moments M_b and the expansions L_c of one product, where b and c are
+    // cells (see the top of this file); the P terms of each are padded to S. memory (T + 1, n_cells, S): row t has the
+    // expansions of the product that `apply` remembers under the number t.
     double *mask, *place, *moments, *expansions, *memory;
     Cell* cells;
     const double* table;
@@ -238,8 +241,9 @@ struct GaussianCells {
         }
     }
 
-    // `finish` writes the vector that will be multiplied by A next. Only its moments are needed, so it is not stored as
-    // a whole: `written` holds one stretch of it (see each_lanes).
+    // `finish` writes the vector that will be multiplied by A next. The operator needs only its moments (the sums M_b
+    // at the top of this file), so the vector is not stored as a whole: `written` holds at most `stretch` elements of
+    // it, until they have been added to the moments.
     template <class Finish>
     SINKPROP_INLINE void apply_rev(const double*, int t, const double* next, Finish&& finish) const {
         const double *remembered = memory + std::size_t(t) * n_cells * S, *L = expansions;

@@ -67,8 +67,10 @@ struct Remembering {
 // by the weights w_m, which halves the number of these multiplications.
 template <int P>
 struct GaussianSums : Remembering<GaussianSums<P>> {
-    static constexpr int lanes = P < W ? P : W;  // number of lanes per register: one per conjugate pair, at most W
-    static constexpr int registers = P / lanes;  // number of registers for the real parts of the P states of a sweep
+    // The state of a sweep is P complex numbers. `registers` registers hold their real parts, and as many hold their
+    // imaginary parts; each register has `lanes` numbers.
+    static constexpr int lanes = P < W ? P : W;
+    static constexpr int registers = P / lanes;
     using V = Vec<lanes>;
     using Coefficients = GaussCoefficients<P>;
 
@@ -89,9 +91,11 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         : n(n_), size(padded(n_)), unit(sigma / sqrt2) {
         this->memory = space;
         mask = space + (std::size_t(T) + 1) * size;
-        products = mask + size;         // (2, size): A x and (dA) x
-        states = products + 2 * size;   // (size, 2 P): at each document, the states of the sweep that reached it first
-        decay = states + 2 * P * size;  // (size + 1, 2 P): e_i for m = 1 .. P; P real parts, then P imaginary parts
+        products = mask + size;        // (2, size): A x and (dA) x
+        states = products + 2 * size;  // (size, 2 P): at each document, the states of the sweep that reached it first
+        // (size + 1, 2 P): row i has the decay factors e_i = exp(-s_m t_i) from document i - 1 to document i, for
+        // m = 1 .. P: first P real parts, then P imaginary parts
+        decay = states + 2 * P * size;
         for (std::size_t i = 0; i < size; ++i) mask[i] = i < n ? 1 : 0;
         for (int c = 0; c < 2 * P; ++c) {
             decay[c] = decay[2 * P * size + c] = 0;
@@ -141,7 +145,8 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         SINKPROP_INLINE State() {
             for (int r = 0; r < registers; ++r) re[r] = im[r] = V::all(0);
         }
-        // Advances the state by one document: H = e H + x
+        // Advances the state H of a sweep by one document: H = e H + x, with the document's decay factors e and its
+        // element x of the vector
         SINKPROP_INLINE void step(const double* e, double x) {
             for (int r = 0; r < registers; ++r) {
                 const V a = V::load(e + r * lanes), b = V::load(e + P + r * lanes);
@@ -158,9 +163,10 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         }
     };
 
-    // The terms of A x and (dA) x at one document, whose sums over the lanes are the two products. `here` has the
-    // states of one sweep at this document, and `other` the stored states of the other sweep. `sign` is 1 if `here`
-    // belongs to the sweep from the top, otherwise -1.
+    // Computes k and m for one document: the sum of the lanes of k is the document's element of A x (plus x_i, which
+    // is subtracted later), and the sum of the lanes of m is its element of (dA) x. `here` has the states of one sweep
+    // at this document, and `other` the stored states of the other sweep. `sign` is 1 if `here` belongs to the sweep
+    // from the top, otherwise -1.
     template <int sign>
     static SINKPROP_INLINE void join(const State& here, const double* other, const Weights& w, V& k, V& m) {
         for (int r = 0; r < registers; ++r) {
@@ -238,10 +244,12 @@ struct LaplaceSums : Remembering<LaplaceSums> {
         : n(n_), rows(padded(n_) / stretches), size(padded(n_)), unit(tau) {
         memory = space;
         mask = space + (std::size_t(T) + 1) * size;
-        to_end = mask + size;  // (rows, stretches): kernel between each document and the last document of its stretch
+        // (rows, stretches): value of the kernel for each document and the last document of its stretch (one of the
+        // equal parts that the list is cut into)
+        to_end = mask + size;
         g = to_end + size;
-        // e (rows + 1, stretches): decay factors e_i; the last row repeats the factor of the next stretch's first
-        // document
+        // (rows + 1, stretches): e[r, c] is the decay factor from the previous document to the r-th document of stretch
+        // c. The last row has the factor from the last document of stretch c to the first one of stretch c + 1.
         e = g + size;
         for (std::size_t c = 0; c < stretches; ++c)
             for (std::size_t r = 0; r < rows; ++r) {

@@ -25,12 +25,14 @@ constexpr int fast_pairs = 4, exact_pairs = 8, fast_terms = 12, exact_terms = 16
 // of two scores. In a short or sparse list, whose gradients may be nearly 0, this error would be visible. For such a
 // list, the entries of the matrix are stored: all of them, or a band along the diagonal.
 struct Limits {
-    std::size_t direct;  // number of documents up to which storing the matrix is preferred to cells
+    // number of documents up to which storing all entries of the matrix is preferred to cells (intervals of scores, see
+    // cell_sums.hpp)
+    std::size_t direct;
     // number of documents up to which the matrix is stored if neither cells nor a band can be used
     std::size_t direct_at_worst;
-    std::size_t band;  // widest band for more than `direct_at_worst` documents
-    // number of documents per cell from which smaller cells with fewer terms (fine_terms) are faster; 0 if they never
-    // are
+    std::size_t band;  // for more than `direct_at_worst` documents: widest band along the diagonal that is stored
+    // Cells (see cell_sums.hpp) can be made smaller, so that polynomials of fewer terms (fine_terms) suffice. This is
+    // faster if a cell has at least `fine` documents; 0 if it never is.
     std::size_t fine;
     std::size_t band_for(std::size_t n) const { return n <= direct ? n / 8 : n <= direct_at_worst ? n / 4 : band; }
 };

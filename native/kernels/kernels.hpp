@@ -55,7 +55,7 @@ struct Ties {
 // The method that is used for a query, and the size of the scratch memory that the method needs
 struct Plan {
     Method method;
-    std::size_t extent;   // width of the band for `banded`, number of cells for `cells` and `fine_cells`
+    std::size_t extent;   // for the method `banded`, width of the band; for `cells` and `fine_cells`, number of cells
     std::size_t scratch;  // number of doubles of scratch memory
 };
 
@@ -64,7 +64,7 @@ struct Plan {
 struct PairQuery {
     static constexpr std::size_t slack = 8;
     std::size_t n;
-    const double *scores, *weight;  // (n + slack,)
+    const double *scores, *weight;  // (n + slack,) score and weight of each document, then `slack` entries of weight 0
     const std::int64_t* lower;      // (n,) index of the first document with a lower label; n if there is none
 };
 

@@ -23,7 +23,7 @@ namespace SINKPROP_ISA {
 namespace listnet {
 
 constexpr double farthest = 1e300;     // the limit of differences of scores, which keeps sums of losses finite
-constexpr double nowhere = -INFINITY;  // the score of a lane without a document: its exponential is 0
+constexpr double nowhere = -INFINITY;  // fills vectors of scores where there is no document: its exponential is 0
 
 SINKPROP_INLINE Lanes get(const double* p, std::size_t count, double fill) {
     if (count == W) return Lanes::load(p);
@@ -126,8 +126,9 @@ SINKPROP_INLINE void give(Lanes v, double* g, std::size_t count) {
     put(adds ? get(g, count, 0) + v : v, g, count);
 }
 
-// Returns L_1, and writes `scale` times its gradient to g, or adds it if `adds`. `scratch` has 2 padded(n) doubles.
-// `P`, if not null, receives the n probabilities P_j.
+// Returns L_1, the loss over the first rank, for model scores z and target scores y. Writes `scale` times its gradient
+// with respect to z to g, or adds it to g if `adds`. `scratch` has 2 padded(n) doubles. If `P` is not null, writes to
+// it the target's probabilities P_j that document j has the first rank.
 template <bool adds>
 double top_one(const double* z, const double* y, std::size_t n, double scale, double* scratch,
                double* SINKPROP_RESTRICT g, double* P) {
@@ -153,9 +154,9 @@ double top_one(const double* z, const double* y, std::size_t n, double scale, do
     return std::log(s) + sum(away) / total;
 }
 
-// Returns L_2 of n >= 3 documents, and writes `scale` times its gradient to g, or adds it if `adds`. `scratch` has
-// 4 padded(n) doubles. `first` and `wanted` are the documents with the largest score of the model and of the target,
-// respectively.
+// Returns L_2, the loss over the first two ranks, of n >= 3 documents with model scores z and target scores y. Writes
+// `scale` times its gradient with respect to z to g, or adds it to g if `adds`. `scratch` has 4 padded(n) doubles. In
+// the code, `first` is the document with the largest model score, and `wanted` the one with the largest target score.
 template <bool adds>
 double top_two(const double* z, const double* y, std::size_t n, double scale, double* scratch,
                double* SINKPROP_RESTRICT g) {
@@ -169,11 +170,12 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     const double P_wanted = 1 / target.whole, P_first = first == wanted ? P_wanted : share * t[first];
     const bool apart = first != wanted;
 
-    // After a first draw of document j, the probabilities of the second draw are the exponentials of the other
-    // documents divided by their sum. a_j = P_j / (sum of the model's exponentials without j) and b_j = P_j / (sum of
-    // the target's exponentials without j). In the sweep, u is 0 for `first`, and t and therefore P_j are 0 for
-    // `wanted`; the code after the sweep corrects the sums. a of `first` and b of `wanted` are 0, because the sums
-    // without these documents are in units of the second largest exponential; N_shared and M_shared below replace them.
+    // The target draws document j first with probability P_j. Then any other document is drawn second with a
+    // probability that is its exponential divided by the sum of all exponentials without j. The sweep computes
+    // a_j = P_j / (this sum for the model), b_j = P_j / (this sum for the target), and the sums of a_j and of b_j over
+    // j. The exponentials u of `first` and t of `wanted` are stored as 0, so the code after the sweep corrects the
+    // sums. In the end, a of `first` and b of `wanted` are 0: N_shared and M_shared below take their place, because the
+    // sums without these documents are in other units, those of the second largest exponential.
     Lanes lanes_a = Lanes::all(0), lanes_b = Lanes::all(0), logs = Lanes::all(0), others = Lanes::all(0);
     const Lanes by_share = Lanes::all(share), odds = Lanes::all(model.ratio / model.whole);
     sweep(n, [&](std::size_t i, std::size_t) SINKPROP_LAMBDA {
@@ -205,10 +207,11 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     value += sum_others * std::log(model.whole) - sum_logs + P_first * std::log(model.rest);
 
     // M_i and N_i are the probabilities that document i is drawn second, after a first draw from the target: M_i if the
-    // second draw is from the target, too, and N_i if it is from the model. M_shared and N_shared are their terms, up
-    // to the exponential of document i, for a first draw of `wanted` and of `first`, respectively. The value also has
-    // the distances of the model's scores from the largest score or, after a first draw of `first`, from the second
-    // largest score.
+    // second draw is from the target, too, and N_i if it is from the model. Each is a sum over the document of the
+    // first draw. M_shared is the term of M_i for a first draw of `wanted`, and N_shared the term of N_i for a first
+    // draw of `first`; both are without their last factor, the exponential of document i. The sweep below also adds the
+    // remaining part of the value: the expected distance of the drawn document's model score from the largest model
+    // score or, after a first draw of `first`, from the second largest one.
     const double M_shared = P_wanted / target.rest, N_shared = P_first / model.rest;
     const Lanes z_most = Lanes::all(model.most), z_second = Lanes::all(model.second);
     const Lanes all_a = Lanes::all(sum_a), all_b = Lanes::all(sum_b), b_rest = Lanes::all(sum_b - b_first);
@@ -241,9 +244,10 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     return value;
 }
 
-// Returns L_k, and adds `scale` times its gradient to g, by recursion: for each document that may be drawn first, it
-// calls itself for the others. It exchanges elements of z, y and g, and restores their order before it returns.
-// `scratch` has 4 padded(n) doubles, and `levels` has (k - 2) n doubles.
+// Returns L_k, the loss over the first k ranks, for model scores z and target scores y, and adds `scale` times its
+// gradient with respect to z to g. For each document that may be drawn first, the function calls itself for the other
+// documents. It exchanges elements of z, y and g, and restores their order before it returns. `scratch` has
+// 4 padded(n) doubles. `levels` is scratch of (k - 2) n doubles: n probabilities for each level of the recursion.
 inline double top_k(double* z, double* y, std::size_t n, int k, double scale, double* scratch, double* levels,
                     double* g) {
     if (n < 2) return 0;
@@ -267,7 +271,8 @@ inline double top_k(double* z, double* y, std::size_t n, int k, double scale, do
     return value;
 }
 
-// Returns L_k of n documents, and writes `scale` times its gradient to g. `scratch` has listnet_scratch(n, k) doubles.
+// Returns L_k, the loss over the first k ranks, of n documents with model scores z and target scores y, and writes
+// `scale` times its gradient with respect to z to g. `scratch` has listnet_scratch(n, k) doubles.
 inline double loss(const double* z, const double* y, std::size_t n, int k, double scale, double* scratch, double* g) {
     if (n < 2) {
         for (std::size_t i = 0; i < n; ++i) g[i] = 0;

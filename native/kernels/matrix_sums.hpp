@@ -21,7 +21,9 @@ SINKPROP_INLINE void gaussian_entry(Lanes z, Lanes& k, Lanes& dk) {
 struct DirectSums : Remembering<DirectSums> {
     std::size_t n, size;
     double unit;
-    double *mask, *K, *dK;  // K, dK (n, stride): row j has column j of A or dA, padded
+    // mask (size,): 1 for a document, 0 in the padding. K, dK (n, stride): the matrices A and dA, stored by columns:
+    // row j of K is column j of A, padded.
+    double *mask, *K, *dK;
 
     static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }
     // Distance of two columns in memory: an odd number of cache lines, so that they do not compete for the same places
@@ -96,8 +98,10 @@ struct BandedSums : Remembering<BandedSums> {
 
     std::size_t n, size, band;
     double unit;
-    // K, dK (band, row(n)): element `front` + i of row o - 1 is the entry of documents i and i + o, or 0 if there is no
-    // document i + o. copy (row(n),): the vector x, with zeros around it.
+    // mask (size,): 1 for a document, 0 in the padding. K, dK (band, row(n)): the entries of A and dA above the
+    // diagonal, stored by diagonals. Row o - 1 has the entries of all pairs of documents i and i + o, at element
+    // front + i; all other elements are 0. copy (row(n),): the vector that A is multiplied by, at elements front + i,
+    // with zeros before and after it.
     double *mask, *K, *dK, *copy;
 
     static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }

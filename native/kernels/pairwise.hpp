@@ -94,7 +94,7 @@ inline void pairwise_derivatives(const PairQuery& query, double* scratch, double
         most = query.scores[i] > most ? query.scores[i] : most;
     }
     for (std::size_t i = 0; i < padded; ++i) gradient[i] = hessian[i] = 0;
-    if (most - least <= 600) {  // then every p is at least about exp(-600), so that none is denormal
+    if (most - least <= 600) {  // then the probabilities p of all pairs are at least about exp(-600), and not denormal
         const Lanes middle = Lanes::all(least + (most - least) / 2);
         for (std::size_t i = 0; i < n; i += W) exp(Lanes::load(query.scores + i) - middle).store(scratch + i);
         for (std::size_t i = n; i < padded; ++i) scratch[i] = 1;

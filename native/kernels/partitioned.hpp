@@ -42,7 +42,9 @@ struct LocationScale {
           inv_s(std::exp(-bounded(theta[1], -log_scale_limit, log_scale_limit))) {}
     SINKPROP_INLINE Lanes z(Lanes edge) const { return (edge - Lanes::all(mu)) * Lanes::all(inv_s); }
 };
-constexpr double last_edge = 1e200;  // e_k for k >= n-1, where F is 1 for all parameters
+// Stands for the infinite upper edge of the last bin, and for the edges in the padding: the distribution function is 1
+// there for all parameters.
+constexpr double last_edge = 1e200;
 
 // Computes one row of A, and the standard density f(z_k) at the edges. For accuracy, the smaller tail at edge k is used
 // instead of F_k: h_k = F_k if e_k < mu, otherwise h_k = F_k - 1, and h = 0 at both ends of (0, 1). Then
@@ -99,18 +101,22 @@ struct Partitioned {
     // A, dA1, dA2 (rows, N). For beta, dA1 is dA / dlog a and dA2 is dA / dlog b. For the other families, dA1 has the
     // densities at the edges, and dA2 is not used.
     double *A, *dA1, *dA2;
-    // q (T + 1, N): the scalings q_t. p (T, N): the adjoints p_t of the row or column sums w_t = 1 / q_(t+1).
+    // q (T + 1, N): row t has the vector q_t of Sinkhorn's normalization (see the top of this file). p (T, N): row t
+    // has the adjoint of w_t = 1 / q_(t+1), the vector of row or column sums: the derivative of the gain with respect
+    // to it.
     double *q, *p;
-    double* x;     // (n_classes, N): v times the discounts of each class
+    double* x;     // (n_classes, N): for each class, its discounts times v, the factors of Pi's columns, elementwise
     double* sums;  // (N,): for each column of A, a weighted sum of its entries over all rows
-    // z_bar (rows,): adjoints of the products z_j = A_j . x of row j of A with x. u_bar (rows,): adjoint of u.
+    // Adjoints, which are derivatives of the gain. z_bar (rows,): with respect to the products z_j of row j of A with
+    // the row of x for document j's class. u_bar (rows,): with respect to u, the factors of Pi's rows.
     double *z_bar, *u_bar;
-    // (T, 4): elements of left_t, for t = 0 .. T - 1, that belong to four rows of A (see partitioned_rev)
+    // (T, 4): the adjoint of A is a sum of rank-one matrices left_t right_t' (see partitioned_rev). Row t has the four
+    // elements of left_t for the four rows of A that are being processed.
     double* left;
-    // edges, h (N + 8,): e_k and h_k of location_scale_row; for beta, `corners` and `n_groups` of BetaBins,
-    // respectively
+    // Arrays of length N + 8. For logit-logistic and probit, edges has the edges e_k of the bins, and h the smaller
+    // tails h_k at the edges (see location_scale_row). For beta, edges has `corners`, and h has `n_groups` of BetaBins.
     double *edges, *h;
-    double* nodes;     // for beta only: the groups of nodes that beta_nodes writes
+    double* nodes;     // for beta only: the nodes of the numerical integration, which beta_nodes writes
     std::size_t used;  // number of doubles in these arrays, without the nodes
 
     Partitioned(std::size_t n_, int T_, std::size_t n_classes, Family family_, double* scratch)
@@ -237,7 +243,9 @@ inline void form_matrix(const Partitioned& m, const double* theta, double epsilo
     }
 }
 
-// Computes the scalings q_0 .. q_r, where q_r is the last scaling of the ranks: r is the largest odd number up to T
+// Computes the vectors q_0 .. q_r of Sinkhorn's normalization: those with an even index scale the documents (rows of
+// A), those with an odd index the ranks (columns). r is the largest odd number up to T, so q_r is the last one for
+// ranks.
 inline void scale_ranks(const Partitioned& m, int T) {
     for (std::size_t j = 0; j < m.N; ++j) m.q[j] = j < m.n ? 1 : 0;
     const auto columns = [&](double* v) {
@@ -259,8 +267,9 @@ inline void partitioned_rev(const Partitioned& m, const double* theta, const std
                             std::size_t n_classes, int T, double* gradient) {
     const std::size_t N = m.N;
     if constexpr (!is_beta) {
-        // F_k occurs in A_k with the factor 1 and in A_(k+1) with the factor -1, so the adjoint of F follows from the
-        // differences of neighboring elements of the right factors
+        // The parameters enter A through the values F_k of the distribution function at the edges. F_k occurs in A_k
+        // with the factor 1 and in A_(k+1) with the factor -1. So the adjoint of F has the form of the adjoint of A,
+        // with right_t[k] - right_t[k+1] in the place of right_t[k].
         const auto difference = [&](double* x) {
             for (std::size_t k = 0; k + 1 < N; ++k) x[k] -= x[k + 1];
         };
@@ -313,9 +322,10 @@ inline void partitioned_rev(const Partitioned& m, const double* theta, const std
     }
 }
 
-// Returns the expected gain sum_jk g_j D[c_j, k] Pi_jk, and writes its gradient (n, 2) with respect to theta. g (n,)
-// are the gains, D (n_classes, stride) the discounts of each class, and classes (n,) the class c_j of each document,
-// which is read only if there are several. The scratch must be aligned to 64 bytes.
+// Returns the expected gain sum_jk g_j D[c_j, k] Pi_jk, where Pi_jk is the probability that document j has rank k, and
+// writes its gradient (n, 2) with respect to the documents' parameters theta (n, 2). g (n,) has the gains, D
+// (n_classes, stride) the discounts of the ranks for each class of documents, and classes (n,) the class c_j of each
+// document. If n_classes is 1, `classes` is not used. The scratch must be aligned to 64 bytes.
 inline double partitioned_gain(const double* theta, std::size_t n, Family family, const double* g, const double* D,
                                std::size_t stride, const std::int32_t* classes, std::size_t n_classes, int T,
                                double epsilon, double* scratch, double* gradient) {
@@ -359,8 +369,9 @@ inline double partitioned_gain(const double* theta, std::size_t n, Family family
         }
     }
 
-    // If q = 1 / w and q_bar is the adjoint of q, the adjoint of w is w_bar = -q_bar q^2. For an odd T, q_(T-1) is u,
-    // whose adjoint q_bar also has the term u_bar of the gain.
+    // Computes the adjoints p_t for t = last .. 0. If q = 1 / w and q_bar is the adjoint of q, the adjoint of w is
+    // -q_bar q^2. For an odd T, q_(T-1) is u, the factors of Pi's rows; to its adjoint, the term u_bar is added,
+    // because the gain also depends on u directly.
     const int last = T - (rows_last ? 2 : 1);
     if (T > 0)
         for (std::size_t k = 0; k < N; ++k) m.p_at(last)[k] = -m.sums[k] * v[k];
@@ -380,7 +391,8 @@ inline double partitioned_gain(const double* theta, std::size_t n, Family family
     return value;
 }
 
-// Multiplies Pi by several vectors: out[c, j] = sum_k Pi_jk X[c, k], for X (n_columns, stride) and out (n_columns, n)
+// Multiplies Pi, the matrix of rank probabilities, by several vectors, the rows of X (n_columns, stride): writes
+// out[c, j] = sum_k Pi_jk X[c, k] to out (n_columns, n)
 inline void partitioned_project(const double* theta, std::size_t n, Family family, const double* X, std::size_t stride,
                                 std::size_t n_columns, int T, double epsilon, double* scratch, double* out) {
     const Partitioned m(n, T, 1, family, scratch);

@@ -29,14 +29,17 @@ namespace sinkprop {
 namespace SINKPROP_ISA {
 namespace rank_binomial {
 
-// A probability below `nothing` counts as 0. Phi(-surely) is just below `nothing`.
+// Limits of what is computed. A probability below `nothing` counts as 0. A document is surely above another one if its
+// score is higher by more than `surely` standard deviations of the difference: the probability of the opposite order,
+// Phi(-surely), is below `nothing`.
 struct Cut {
     double surely, nothing;
 };
 constexpr Cut of_gains = {13.4, 1e-40}, of_probabilities = {37, 1e-299};
 
-// The part of a state p that is kept. p is divided into units of W ranks, and units lo .. hi - 1 are kept. Units lo - 1
-// and hi are stored as zeros, since a step reads beyond both ends.
+// The part that is kept of a state p, the distribution of a document's rank after some steps (see the top of this
+// file). p is divided into units of W ranks, and units lo .. hi - 1 are kept. Units lo - 1 and hi are stored as zeros,
+// since a step reads beyond both ends.
 struct Window {
     std::size_t lo, hi;
     bool empty() const { return lo == hi; }
@@ -46,14 +49,17 @@ struct Window {
 struct Workspace {
     std::size_t n, N;    // number of documents, and the same rounded up to a multiple of 8
     std::size_t units;   // number of units of W ranks that cover all ranks up to the last one with a discount
-    std::size_t stride;  // number of doubles that a state takes in memory
-    // number of steps per segment; memory holds all states of one segment, and only the first state of every other
-    // segment
+    std::size_t stride;  // number of doubles of a state p (see the top of this file), with its padding
+    // The steps of a document, one per other document, are divided into segments of `length` steps. Memory holds all
+    // states of one segment, and only the first state of every other segment.
     std::size_t length;
-    double* s;                    // (N,) half the scores
-    double *pi, *rest, *density;  // (N,) pi_i, 1 - pi_i and the normal density phi, for the present document j
-    double* dots;                 // (N, W) pi_i_bar as W partial sums, one per lane
-    // l (stride,): the adjoint of the present state; slope (N,): the gradient, still to be divided by sqrt(2) sigma
+    double* s;  // (N,) half the scores
+    // (N,) For the document j that is being processed, and every document i that is not surely above or below it:
+    // pi, the probability that i beats j; rest, which is 1 - pi; and the normal density phi(t), where pi = Phi(t).
+    double *pi, *rest, *density;
+    double* dots;  // (N, W) derivative of document j's expected discount with respect to pi_i, as W partial sums
+    // l (stride,): adjoint of the state that the reverse pass has reached, which is the expected discount of document j
+    // for each number of documents that beat it so far. slope (N,): the gradient, still to be divided by sqrt(2) sigma.
     double *l, *slope;
     // starts (segments + 1, stride): the first state of each segment, followed by the state after the last segment.
     // states (length, stride): the states of one segment.
@@ -94,7 +100,8 @@ struct Workspace {
     // all states are stored if they have at most this many doubles, about as many as a second-level cache holds
     static constexpr std::size_t kept = std::size_t(1) << 17;
 
-    // The state before step t of segment g; for t = steps, the state after the segment
+    // Returns the address of the state before step t of segment g, which has `steps` steps; for t = steps, the state
+    // after the segment
     double* state(std::size_t g, std::size_t t, std::size_t steps) const {
         double* at = t == 0 ? starts + g * stride : t == steps ? starts + (g + 1) * stride : states + t * stride;
         return at + 8;

@@ -23,8 +23,9 @@ SINKPROP_INLINE std::int64_t bits(double x) {
     return b;
 }
 
-// Adds values[j] * scale[j] for j < m to the sums that are held in words (3, m). The elements of `scale` are powers of
-// two. Returns false if a product is not within (-1, 1); the words are then invalid.
+// Adds values[j] * scale[j] to the j-th of m sums, for j < m. Each sum is held in three integer words, column j of
+// words (3, m). The elements of `scale` are powers of two. Returns false if a product is not within (-1, 1); the words
+// are then invalid.
 inline bool add_words(const double* SINKPROP_RESTRICT values, const double* SINKPROP_RESTRICT scale, std::size_t m,
                       std::int64_t* SINKPROP_RESTRICT words) {
     std::int64_t outside = 0;

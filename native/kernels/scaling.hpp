@@ -125,9 +125,12 @@ struct Factors {
 // The vectors of one evaluation besides q, each (size,), in the caller's scratch
 struct Adjoints {
     double *u_bar, *v_bar;  // the terms of the adjoints of u and v that come from the gain, summed over classes
-    // x = v * d, where d are the discounts of one class; z_bar: adjoint of z = (A + epsilon) x
+    // x = v * d, where v has the factors of Pi's columns and d the discounts of one class; z_bar: adjoint of
+    // z = (A + epsilon) x
     double *x, *z_bar;
-    double *p_next, *g_class;  // p_next: scratch of scale_rev; g_class: gains of one class, used if there are several
+    // p_next: scratch of scale_rev. g_class: gains of the documents of one class, and 0 for all others; used only if
+    // n_classes > 1.
+    double *p_next, *g_class;
     explicit Adjoints(double* space, std::size_t N)
         : u_bar(space), v_bar(u_bar + N), x(v_bar + N), z_bar(x + N), p_next(z_bar + N), g_class(p_next + N) {}
 };
@@ -137,8 +140,8 @@ constexpr std::size_t expected_gain_scratch(std::size_t size, int T, std::size_t
 }
 
 // Returns the part of the expected gain from the documents of class c, with gains g and discounts d: g' (u * z), where
-// z = (A + epsilon) x and x = v * d. Also computes u_bar += g * z, which belongs to the reverse pass, because z is not
-// stored.
+// z = (A + epsilon) x, x = v * d, and u and v are the factors of Pi's rows and columns. Also adds g * z to u_bar, the
+// adjoint of u: this belongs to the reverse pass, but z is not stored until then.
 template <class Operator>
 SINKPROP_INLINE double gain(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
                             const Factors& pi, const Adjoints& a) {
@@ -179,7 +182,8 @@ SINKPROP_INLINE void gain_rev(const Operator& A, std::size_t c, const double* g,
     });
 }
 
-// r^2 / mask, which is minus the derivative of r = mask / w with respect to w
+// Returns r^2 / mask, which is minus the derivative of r = mask / w with respect to w, for elements i .. i + W - 1. The
+// mask of an element is 1 or, for ties, the number of documents of the tie.
 template <class Operator>
 SINKPROP_INLINE Lanes squared(const Operator& A, Lanes r, std::size_t i) {
     if constexpr (has_ties<Operator>) return r * r * load(A.inverse, i);

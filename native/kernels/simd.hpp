@@ -251,7 +251,7 @@ SINKPROP_INLINE void sincos(Vec<W> x, Vec<W>& sin_x, Vec<W>& cos_x) {
     r = fma(k, V::all(-6.07710050630396597660e-11), r);
     r = fma(k, V::all(-2.02226624879595063154e-21), r);
     const V r2 = r * r;
-    V s = V::all(-7.6471637318198164759e-13);  // -1/15!
+    V s = V::all(-7.6471637318198164759e-13);  // -1/15!, the coefficient of r^15 in the Taylor polynomial of sin(r)
     s = fma(s, r2, V::all(1.6059043836821614599e-10));
     s = fma(s, r2, V::all(-2.5052108385441718775e-08));
     s = fma(s, r2, V::all(2.7557319223985890653e-06));
@@ -259,7 +259,7 @@ SINKPROP_INLINE void sincos(Vec<W> x, Vec<W>& sin_x, Vec<W>& cos_x) {
     s = fma(s, r2, V::all(8.3333333333333333333e-03));
     s = fma(s, r2, V::all(-1.6666666666666666667e-01));
     s = fma(r * r2, s, r);
-    V c = V::all(4.7794773323873852974e-14);  // 1/16!
+    V c = V::all(4.7794773323873852974e-14);  // 1/16!, the coefficient of r^16 in the Taylor polynomial of cos(r)
     c = fma(c, r2, V::all(-1.1470745597729724714e-11));
     c = fma(c, r2, V::all(2.0876756987868098979e-09));
     c = fma(c, r2, V::all(-2.7557319223985890653e-07));

@@ -24,7 +24,9 @@ namespace SINKPROP_ISA {
 // a document's derivative as a function of its gain, for documents of class c; spread[c] is described above.
 template <class Sums>
 struct TiedSums : Sums {
-    double *inverse, *own, *spread;  // inverse (size,), own (n_classes, size), spread (n_classes, size)
+    // inverse (size,): 1 / number of documents of each tie, or 0 in the padding. own and spread (n_classes, size): see
+    // the comments on this struct and at the top of this file.
+    double *inverse, *own, *spread;
     int T;
 
     static constexpr std::size_t scratch(std::size_t n, int T, std::size_t n_classes) {
@@ -47,8 +49,9 @@ struct TiedSums : Sums {
                                     SINKPROP_LAMBDA { spread[c * N + slot] = ties.spread[c * ties.n + i]; });
     }
 
-    // Computes `own`, times the unit, for W ties. A document's gain affects its derivative through g u (A x), and
-    // through the half iteration that computed u.
+    // Computes own[c], times the operator's unit, for ties i .. i + W - 1: the slope of a document's derivative as a
+    // function of its gain g. The gain enters the derivative in two ways: through the document's term g u (A x) of the
+    // expected gain, and through the half iteration that computed u.
     SINKPROP_INLINE void note(std::size_t c, std::size_t i, Lanes z, Lanes u, Lanes v) const {
         const std::size_t N = Sums::size;
         const int made = T % 2 ? T - 2 : T - 1;

@@ -51,7 +51,8 @@ Wide multiply(std::uint64_t a, std::uint64_t b) {
 #endif
 }
 
-int leading_zeros(std::uint64_t x) {  // for x != 0
+// Number of zero bits before the highest bit that is set; x must not be 0
+int leading_zeros(std::uint64_t x) {
 #if defined(_MSC_VER)
     unsigned long i;
     _BitScanReverse64(&i, x);
@@ -72,7 +73,7 @@ class Powers {
     static constexpr int least = -342, most = 324;
 
     Powers() {
-        Number up{};  // 5^q
+        Number up{};  // 5^q in each round q of the loop
         up[0] = 1;
         for (int q = 0; q <= most; ++q) {
             top(up, q);
@@ -83,8 +84,8 @@ class Powers {
                 carry = std::uint32_t(x >> 32);
             }
         }
-        // floor(2^1023 / 5^-q) for q < 0. It is divided by 5 once per q; taking the floor after each division gives the
-        // same.
+        // floor(2^1023 / 5^-q) in each round q < 0 of the loop. Every round divides the previous value by 5 and rounds
+        // down, which gives the same number as rounding down only once.
         Number down{};
         down[words - 1] = 0x80000000u;
         for (int q = -1; q >= least; --q) {
@@ -187,8 +188,10 @@ double by_library(const char* begin, const char* end) {
 const char* read_long_number(const char* const begin, double& value) {
     const char* p = begin;
     std::uint64_t w = 0;
-    int kept = 0;            // number of digits in w, without leading zeros; at most 19, so that w does not overflow
-    std::int64_t shift = 0;  // the number is w 10^shift, and a little more if digits were cut off
+    // number of digits in w, the integer that the digits read so far form, without leading zeros; at most 19, so that w
+    // does not overflow
+    int kept = 0;
+    std::int64_t shift = 0;  // the number read so far is w 10^shift, and a little more if digits were cut off
     bool any = false, cut = false;
     auto digit = [&](int fractional) {
         any = true;
@@ -273,7 +276,8 @@ Decimal shortest(std::uint64_t c, int q, bool lower_is_closer) {
     return {s + (value > 4 * s + 2 || (value == 4 * s + 2 && (s & 1))), k};
 }
 
-Decimal shortest(double x) {  // for x > 0
+// The shortest decimal that rounds to the double x > 0
+Decimal shortest(double x) {
     // At most one decimal of up to 15 digits is read as x. This test finds it if it has at most 6 decimal places, as
     // most numbers that people write.
     const double scaled = x * 1e6;
@@ -289,7 +293,8 @@ Decimal shortest(double x) {  // for x > 0
     return shortest(fraction | std::uint64_t(1) << 52, exponent - 1075, !fraction && exponent > 1);
 }
 
-Decimal shortest(float x) {  // for x > 0
+// The shortest decimal that rounds to the float x > 0
+Decimal shortest(float x) {
     std::uint32_t bits;
     std::memcpy(&bits, &x, 4);
     const std::uint32_t fraction = bits & 0x7FFFFFu;

@@ -26,7 +26,8 @@ inline std::uint64_t load_eight(const char* p) {
     return x;
 }
 
-inline int trailing_zeros(std::uint64_t x) {  // for x != 0
+// Number of zero bits below the lowest bit that is set; x must not be 0
+inline int trailing_zeros(std::uint64_t x) {
 #if defined(_MSC_VER)
     unsigned long i;
     _BitScanForward64(&i, x);

@@ -202,8 +202,8 @@ std::size_t count_letor_features(Text text, const LetorLayout& layout, int n_thr
 
 namespace {
 
-// Reads the lines of one chunk. Each line must be followed by a byte that cannot be in a token, and by eight readable
-// bytes after that one.
+// Reads the lines of one chunk, a part of the text that consists of whole lines. Each line must be followed by a byte
+// that cannot be in a token, and by eight readable bytes after that one.
 template <class T>
 class LineReader {
   public:
