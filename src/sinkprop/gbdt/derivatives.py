@@ -21,7 +21,8 @@ from sinkprop.objective.relaxations import SmoothedIndicator
 __all__ = ["Derivatives", "TreeLoss", "whole_of"]
 
 
-# LETOR's discount is the same for the first two ranks, so it could not tell their documents apart.
+# Default gain. It does not have LETOR's discount, which is the same for ranks 1 and 2: with it, trees would
+# not learn which of two documents to rank first.
 GAIN = "ndcg(discount=log2)"
 # Boosters divide by a sum of curvatures, which must not be 0 in a leaf whose documents have derivative 0.
 _LEAST = 1e-16
@@ -198,7 +199,7 @@ class Derivatives:
         Returns
         -------
         array of shape (Q,)
-            Expected gain of each query times its share of the query weights.
+            Expected gain of each query times its weight, divided by the sum of all query weights.
         """
         return self._evaluate(scores, 0.0)[0] * self._shares
 

@@ -206,7 +206,11 @@ def booster_parameters(
 
 
 def _processors(n_jobs: Any) -> Any:
-    """Convert `n_jobs` to a number of threads: -1 means all processors, -2 all but one; 0 gives None."""
+    """Convert `n_jobs` to a value of `n_threads`.
+
+    -1 means as many threads as processors, -2 one fewer, and so on. 0 becomes None, the default of
+    `n_threads`. All other values are returned unchanged.
+    """
     if not isinstance(n_jobs, int) or n_jobs > 0:
         return n_jobs
     return None if n_jobs == 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)

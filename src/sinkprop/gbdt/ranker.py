@@ -485,9 +485,11 @@ class BoostedRanker(BaseRanker):
         self._set_fitted(text, result)
 
     def _plan(self, seed: int, n_threads: int, **plan: Any) -> tuple[Boosting, dict[str, Any] | None]:
-        """Check the settings of a fit.
+        """Check the ranker's parameters, and make the settings of the boosting loop from them.
 
         Returns the settings, and the arguments of `QueryBagging` (None without bagging by query).
+
+        plan  Fields of `Boosting` that are not parameters of the ranker, such as `names`.
         """
         own, others = self._settings()
         patience = own["early_stopping_rounds"]
@@ -566,7 +568,10 @@ class BoostedRanker(BaseRanker):
 
     @property
     def evals_result_(self) -> dict[str, dict[str, list[float]]]:
-        """`history_` in the form of LightGBM's estimators, under the name "validation"."""
+        """Dictionary {"validation": `history_`}, as LightGBM's estimators have it.
+
+        Empty without validation queries.
+        """
         return {"validation": self.history_} if self.history_ else {}
 
     @property

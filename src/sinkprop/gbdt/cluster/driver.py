@@ -72,7 +72,11 @@ logger = logging.getLogger("sinkprop.cluster")
 
 @dataclass(frozen=True, eq=False)
 class ClusterQueries:
-    """Queries on a cluster: the plan of their partitions, and their weights (Q,) or None."""
+    """Queries for a fit on a cluster.
+
+    plan          Division of the queries into partitions, which the workers load.
+    query_weight  Weights (Q,) of the queries, or None.
+    """
 
     plan: Plan
     query_weight: Floats | None = None
@@ -87,8 +91,9 @@ def divided_codes(
 ) -> tuple[NDArray[np.int16], str]:
     """Divide the queries into training and validation queries, in the same way as a fit in one process.
 
-    Returns two values. The first is the array `codes` (Q,) for `grow_on_cluster`. The second describes the
-    validation queries, such as "21 validation queries"; it is empty if there are none.
+    Returns two values. The first is an array (Q,) with the use of each query of `data`, see the argument
+    `codes` of `grow_on_cluster`. The second is a text that describes the validation queries, such as "21
+    validation queries"; it is empty if there are none.
     """
     weight = data.query_weight
     counted = np.arange(data.n_queries) if weight is None else np.flatnonzero(weight)
@@ -135,9 +140,10 @@ def queries_on(
     query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
     name: str = "",
 ) -> Iterator[ClusterQueries]:
-    """Check a user's data, and yield its queries on the cluster; at the end of the context they are freed.
+    """Context that checks a user's data and yields its queries, divided into partitions.
 
-    The arguments are those of `cluster_source`.
+    At the end of the context, the workers free the partitions that they loaded for the checks. The arguments
+    have the same meaning as in `cluster_source`.
     """
     plan = plan_of(client, X, y, qid, by_query=False, n_features=None, name=name)
     try:
@@ -227,7 +233,8 @@ class _Driver:
         `ClusterLost` after `_LOSSES` losses.
         """
         n_workers = len(workers_of(self._client))
-        # `several` keeps its first value, so that later losses of workers do not change the trees
+        # whether the fit starts with several workers; this decides how derivatives are rounded, so it is not
+        # updated when workers are lost: the trees must not change
         self._fit = replace(self._fit, several=n_workers > 1)
         for losses in range(_LOSSES):
             self._await(n_workers)
@@ -257,7 +264,8 @@ class _Driver:
         """
         name = uuid4().hex
         assigned = self._assigned()
-        # the only worker left runs two processes, as threads, to round derivatives like several workers
+        # The fit started with several workers, but only one takes part now. It does the work of two, in two
+        # threads, so that derivatives are still rounded as with several workers and the trees do not change.
         if len(assigned) == 1 and self._fit.several:
             ((worker, own),) = assigned
             halves = _halves(own)
@@ -294,7 +302,9 @@ class _Driver:
             self._end(name, futures, set(where))
 
     def _assigned(self) -> list[tuple[str, list[tuple[TreePartition, Any]]]]:
-        """Return the partitions of each worker, with their loaded data.
+        """Return a list of pairs: the address of a worker, and the list of its partitions.
+
+        Each partition is a pair: its `TreePartition`, and its data, loaded on the worker.
 
         A worker without training documents is left out, and the first worker takes over its partitions.
         Partitions of the evaluation sets are spread over the workers.
@@ -319,7 +329,7 @@ class _Driver:
         for worker in [worker for worker, n in rows.items() if n == 0]:
             idle += found.pop(worker)
         ordered = sorted(found.items(), key=lambda item: item[1][0][0].piece.number)
-        ordered[0][1].extend(idle)  # the partitions in `idle` may have validation queries
+        ordered[0][1].extend(idle)  # not trained on, but they may have validation queries
         at = int(self._first_validation[-1])
         for part in self._eval_sets:
             for number, recipe in enumerate(part.plan.recipes):
@@ -383,7 +393,10 @@ class _Driver:
             raise _Lost(lost)
 
     def _look(self, name: str, worker: str, notify: Notify) -> None:
-        """Ask a worker for the progress of the fit, and store its copy of the trees if it has more rounds."""
+        """Ask a worker for the progress of the fit, and pass the progress on to `notify`.
+
+        Also stores the worker's copy of the trees, if it has more rounds than the copy stored before.
+        """
         have = 0 if self._kept is None else len(self._kept.trees)
         seen = self._ask_one(progress_of, name, worker, have)
         if seen is not None:
@@ -437,5 +450,5 @@ def _halves(own: list[tuple[TreePartition, Any]]) -> list[list[tuple[TreePartiti
 
 
 def _host(worker: str) -> str:
-    # the address of a worker in the client's process has no host
+    # a worker that runs in the client's process has an address without a host
     return urlparse(worker).hostname or "127.0.0.1"

@@ -26,7 +26,7 @@ class ClusterData:
         self.client, self._stack = client, stack
 
     def queries(self, X: Any, *columns: Any, **options: Any) -> ClusterQueries:
-        """Put queries on the workers.
+        """Check queries, divide them into partitions for the workers, and return them.
 
         X        Checked rows (a `TrainingSet`), or data that the workers read themselves.
         columns  y and qid, if X is a Dask DataFrame.
@@ -41,7 +41,7 @@ class ClusterData:
     def evaluation_sets(
         self, eval_set: Any, eval_qid: Any, eval_group: Any, checked: Callable[..., list[TrainingSet]]
     ) -> list[ClusterQueries]:
-        """Put each evaluation set on the workers.
+        """Return the queries of each evaluation set, checked and divided into partitions for the workers.
 
         checked  Function that checks evaluation sets in this process and returns their rows.
         """

@@ -230,8 +230,9 @@ class Mesh:
     ) -> None:
         """Sum the inputs of all processes, and write this process's block of the sum to `output`.
 
-        LightGBM calls it. The input has one block per process. The processes' inputs are added in order of
-        rank.
+        LightGBM calls it in every process. The input of a process starts at the address `given` and has one
+        block per process: block i has sizes[i] bytes and starts at byte starts[i]. `reducer` points to
+        LightGBM's function that adds two blocks. Blocks are added in order of the rank of their process.
         """
         own, size = given + starts[self.rank], sizes[self.rank]
         if self._lost is None:
@@ -253,7 +254,11 @@ class Mesh:
     def _allgather(
         self, given: int, given_size: int, starts: Any, sizes: Any, n: int, output: int, output_size: int
     ) -> None:
-        """Write one block from each process to `output`, in order of rank; LightGBM calls it."""
+        """Send this process's block to all others, and write the blocks of all processes to `output`.
+
+        LightGBM calls it in every process. The block of this process starts at the address `given`. In the
+        output, the block of process i has sizes[i] bytes and starts at byte starts[i].
+        """
         own = ctypes.string_at(given, sizes[self.rank])  # copy the input, because it may overlap the output
         ctypes.memmove(output + starts[self.rank], own, len(own))
         if self._lost is None:
@@ -332,8 +337,8 @@ def on_a_grid(values: Singles, largest: float, n: int) -> Singles:
     """Round values to multiples of a power of 2 that makes sums of up to n of them exact in 64-bit floats.
 
     Their sum is then the same in any order and over any number of processes. `largest` is the largest
-    absolute value of all processes. For n below 2**28, values near it do not change, because 32-bit floats of
-    that size already are such multiples.
+    absolute value of all processes. For n below 2**28, values near `largest` do not change, because 32-bit
+    floats of that size already are such multiples.
 
     >>> on_a_grid(np.array([1.0, 0.375, 2.0**-45], np.float32), 1.0, 1000)
     array([1.   , 0.375, 0.   ], dtype=float32)

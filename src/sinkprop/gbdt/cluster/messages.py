@@ -71,7 +71,7 @@ class Fit:
     resumed            State from which to resume after the loss of a worker, or None.
     n_queries, n_rows  Number of training queries and number of their documents, respectively.
     n_features         Number of features.
-    whole              Result of `whole_of` for the training queries.
+    whole              Sum of the training queries' weights, and their weighted mean number of documents.
     validation_weight  Weights (n_validation,) of the validation queries, or None.
     n_validation       Number of validation queries.
     several            Whether several processes grow the trees.

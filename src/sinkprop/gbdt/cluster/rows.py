@@ -98,18 +98,28 @@ class OwnQueries:
         self.sample = (np.concatenate(places), np.concatenate(sampled)) if wanted is not None else None
 
     def _blocks(self) -> Iterator[tuple[_Counted, Block]]:
-        """Iterate over the blocks of this process, each with the `_Counted` indices of its partition."""
+        """Iterate over pairs (counter, block) for the blocks (groups of whole queries) of this process.
+
+        All blocks of a partition have the same counter. It tells where the queries of the block stand among
+        all queries of the fit, if the caller advances it after each block.
+        """
         counted = [_Counted(portion.query, portion.row, portion.validation) for portion in self._assigned]
         for at, block in self._numbered():
             yield counted[at], block
 
     def _numbered(self) -> Iterator[tuple[int, Block]]:
-        """Iterate over the blocks of this process, each with the position of its partition in `_assigned`."""
+        """Iterate over pairs (index, block) for the blocks (groups of whole queries) of this process.
+
+        The index is that of the block's partition in the list of this process's partitions, `_assigned`.
+        """
         pieces = [replace(portion.piece, number=at) for at, portion in enumerate(self._assigned)]
         yield from blocks(share(pieces, *self._partitions))
 
     def rows(self, role: int) -> StreamedRows:
-        """Features of the documents whose queries have the use `role`: `TRAINING` or `VALIDATION`."""
+        """Features of this process's training documents or validation documents.
+
+        role  `TRAINING` or `VALIDATION`.
+        """
         n = self.shape[0] if role == TRAINING else sum(len(part.y) for part in self.validation)
         return StreamedRows(lambda: self._pieces(role), (n, self.n_features))
 
@@ -122,9 +132,13 @@ class OwnQueries:
 
 @dataclass(eq=False)
 class _Counted:
-    """Indices, among those of the fit, of a partition's next training query and row and validation query.
+    """Counter for reading a partition block by block: positions in the whole fit where the next block starts.
 
-    They start from the values in `TreePartition`; the caller advances them from block to block.
+    query       Index of the next training query among all training queries of the fit.
+    row         Index of the next training document among all training documents of the fit.
+    validation  Index of the next validation query among all validation queries of the fit.
+
+    The first values are those in `TreePartition`; the caller increases them after each block.
     """
 
     query: int
@@ -133,9 +147,10 @@ class _Counted:
 
 
 def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
-    """Make a function that works like `dataset`, but gives the Datasets of all processes the same bins.
+    """Make a function that makes a LightGBM Dataset of rows, with the same bins in all processes.
 
-    The bins are computed from a sample of the documents of all processes.
+    The function takes the arguments of `sinkprop.gbdt.growing.bins.dataset`. It computes the bins from a
+    sample of the documents of all processes.
     """
 
     def make(

@@ -159,7 +159,10 @@ def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, Boost
 def _grow(
     fit: Fit, rank: Rank, partitions: Sequence[Any], control: _Control, n_threads: int
 ) -> tuple[str, BoostingFit, ClusterRecord]:
-    """Connect one process of the fit to the others, and grow the trees."""
+    """Connect one process of the fit to the others, and grow the trees.
+
+    Returns the text of the model, the record of the fit and the record of the cluster.
+    """
     mesh = None
     if fit.several:
         with _LOCK:
@@ -181,7 +184,10 @@ def _grow(
 def _grow_in(
     fit: Fit, own: OwnQueries, mesh: Mesh | None, control: _Control, rank: int, n_threads: int
 ) -> tuple[str, BoostingFit, ClusterRecord]:
-    """Grow the trees in one process; `mesh` is None if it is the only process of the fit."""
+    """Grow the trees in one process; `mesh` is None if it is the only process of the fit.
+
+    Returns the text of the model, the record of the fit and the record of the cluster.
+    """
     settings = fit.settings
     parameters = {**settings.plan.parameters, "num_threads": n_threads}
     derivatives = Derivatives(

@@ -17,9 +17,10 @@ Function = Callable[[Floats], tuple[Any, Any]]
 
 
 class QueryBagging:
-    """Derivatives of a random sample of the queries; those of all other queries are 0.
+    """Function from scores to derivatives, in which only a random sample of the queries counts.
 
-    LightGBM's own bagging_by_query does not work with derivatives from a user-defined objective.
+    The derivatives of the documents of all other queries are set to 0. LightGBM's own bagging_by_query does
+    not work with derivatives from a user-defined objective.
 
     fraction  Fraction of the queries in a sample.
     every     Number of rounds after which a new sample is drawn.

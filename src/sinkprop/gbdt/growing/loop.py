@@ -171,7 +171,8 @@ class Growth:
         self.booster: Any = None
         self.trees: list[int] = list(resumed.trees) if resumed else []
         self._values: list[float] = list(resumed.values) if resumed else []
-        # dart removes trees before it asks for derivatives, so the scores are not those after a round
+        # Dart removes some trees before it asks for derivatives. The expected gain at these scores would not
+        # be that of the model after a round, so it is not recorded.
         self._value = None if plan.dart else value
         self._training: list[tuple[int, float]] = list(resumed.training) if resumed else []
         self.best = resumed.best if resumed else 0
@@ -232,7 +233,7 @@ class Growth:
         return "finished" if len(self.trees) == n_rounds else "stopped early"
 
     def _keep(self, booster: Any) -> str:
-        """Take `booster` as the result of the fit, without growing trees; returns the status."""
+        """Take `booster` as the result of the fit, without growing trees; returns the status "finished"."""
         self.booster, self.trees = booster, [booster.num_trees()]
         if self._validation is not None:
             self._values = [self._validation.mean(self._scores(booster, self._validation.X))]
@@ -275,7 +276,12 @@ class Growth:
         return sorted(chosen, key=lambda each: getattr(each, "order", -1))
 
     def _call(self, number: int, *, before: bool, results: Sequence[Any] | None = None) -> None:
-        """Call the user's LightGBM callbacks: those to run before a round, or those to run after it."""
+        """Call the user's LightGBM callbacks: those to run before a round, or those to run after it.
+
+        number   Number of the round, from 0.
+        before   Whether to call the callbacks to run before the round.
+        results  Values of the criterion after the round, as LightGBM returns them.
+        """
         for callback in self._callbacks(before=before):
             callback(
                 self._lightgbm.callback.CallbackEnv(

@@ -167,7 +167,7 @@ class _Round:
         self._tolerance = _SAME * np.ptp(scores) + _SINGLE * np.abs(scores).max()
 
     def has(self, rows: Integers, scores: Floats) -> bool:
-        """Whether the rows with these indices have these scores, up to the tolerance."""
+        """Whether the scores of the rows with the indices `rows` equal `scores`, up to a tolerance."""
         return bool((np.abs(self.scores[rows] - scores) <= self._tolerance).all())
 
 
@@ -243,7 +243,9 @@ class CatBoostObjective:
         Scores of the training set are kept: the derivatives of the next round are computed at them. Raises a
         ValueError unless every row has exactly one score.
 
-        order  Row index of each score.
+        rows    Data set to which the scores belong.
+        order   Row index of each score.
+        scores  Scores of all rows, in any order.
         """
         if len(order) != len(rows.labels) or np.bincount(order, minlength=len(order)).max() > 1:
             raise ValueError(
@@ -258,9 +260,13 @@ class CatBoostObjective:
         return sorted_scores
 
     def _at(self, rows: Integers, scores: Floats) -> tuple[Singles, Singles]:
-        """First and second derivatives of all rows in the current round.
+        """Return the first and second derivatives of the gain for all training rows in the current round.
 
-        rows, scores  Rows of one call by CatBoost, and their scores, which must be those of the round.
+        The rows for which CatBoost asks serve only as a check: a ValueError is raised unless their scores are
+        those of the current round, or the initial scores, with which another training starts.
+
+        rows    Indices of the rows for which CatBoost asks.
+        scores  Scores that CatBoost passes for these rows.
         """
         if not self._now.has(rows, scores):
             if not self._start.has(rows, scores):
@@ -290,7 +296,10 @@ class CatBoostObjective:
 
 
 def _refuse(first_round: bool) -> NoReturn:
-    """Raise a ValueError for scores that are not those of the round; the message says what to set."""
+    """Raise a ValueError that says what to set in CatBoost, because its scores are not those of the round.
+
+    first_round  Whether the objective still has the initial scores; the likely causes are then different.
+    """
     if first_round:
         raise ValueError(
             "CatBoost asks for derivatives at scores that the objective does not know. Pass "
