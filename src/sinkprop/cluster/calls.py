@@ -23,7 +23,7 @@ _POLL = 0.5  # seconds between checks for lost workers while calls are running
 def call(
     client: Client, function: Callable[..., Any], places: Sequence[str], *arguments: Sequence[Any], name: str
 ) -> dict[int, Any]:
-    """Call `function(a, b, ...)` on each worker in `places`; returns the results by position in `places`.
+    """Call `function(a, b, ...)` on each worker in `places`, and return {i: result on worker places[i]}.
 
     places     Addresses of the workers.
     arguments  One sequence per argument a, b, ... of the function, with one item per worker. If an item is a
@@ -70,7 +70,8 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
                 }
                 gone = ended or set(waiting)
         lost = [waiting.pop(i) for i in gone]
-        if client.status == "running":  # otherwise the next request reports the loss
+        # a client without a connection cannot cancel; the next request to the scheduler reports the error
+        if client.status == "running":
             with suppress(OSError):
                 await client.cancel(lost)
     return {}

@@ -239,7 +239,7 @@ def check_workers(client: Client) -> dict[str, int]:
 
 
 def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
-    """Return the reason why a worker cannot take part in a fit, by address, for each worker that cannot."""
+    """Return {address: reason} for the workers that cannot take part in a fit, with the reason as text."""
     answers = ask(client, _probe(), workers=workers)
     found = {}
     for address in sorted(answers):

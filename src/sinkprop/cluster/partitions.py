@@ -98,16 +98,19 @@ class FitPartition:
 class Share:
     """Share of one worker: the partitions that it works on, in order.
 
-    pieces      Index, query weights and codes of each partition.
+    pieces      Index of each partition, with the weights and codes of its queries. A code is an integer that
+                tells tasks how to use a query.
     partitions  Data of each partition.
-    held        Blocks of the partitions that are in memory, by the partition's index.
+    held        For partitions that are in memory: the partition's blocks (groups of whole queries, on which
+                a task is run separately), by the partition's index.
     """
 
     pieces: tuple[FitPartition, ...]
     partitions: tuple[Partition, ...]
     held: dict[int, list[Block]]
 
-    # The partitions do not count: Dask counts their memory in the tasks that loaded them.
+    # Dask asks for the memory that a share uses. The partitions are left out of it, because Dask already
+    # counts them as results of the tasks that loaded them.
     def __sizeof__(self) -> int:
         extras = [array for piece in self.pieces for array in (piece.query_weight, piece.codes)]
         return 200 * len(self.pieces) + sum(array.nbytes for array in extras if array is not None)
@@ -126,7 +129,7 @@ class Summary:
 
 
 def share(pieces: Sequence[FitPartition], *partitions: Partition) -> Share:
-    """Make the share of one worker from its partitions.
+    """Return a `Share`: the partitions that one worker works on, divided into blocks if they are in memory.
 
     Blocks of partitions in memory live as long as the share, so that later tasks can use results that an
     earlier task stored in a block; see `Block.keep`.
@@ -140,10 +143,13 @@ def share(pieces: Sequence[FitPartition], *partitions: Partition) -> Share:
 
 
 def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
-    """Run a pickled task on all blocks of a worker's share.
+    """Run a pickled task on the partitions of one worker, and return the results.
 
-    Returns the results as nodes of the reduction tree over all n partitions of the data set. They are
-    combined as far as the tree allows; see `sinkprop.cluster.reduction`.
+    The data set has n partitions. Their results are the leaves of a binary tree, in which neighbors are
+    combined; see `sinkprop.cluster.reduction`. Returned are {(level, i): result} for the nodes of this tree
+    that remain when this worker's results are combined as far as possible.
+
+    own  The partitions of this worker.
     """
     from distributed import get_worker
 
@@ -161,7 +167,7 @@ def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
 
 
 def blocks(own: Share) -> Iterator[tuple[int, Block]]:
-    """Iterate over the blocks of a share, each with the index of its partition."""
+    """Yield (index of the partition, block) for each block of the partitions that a worker works on."""
     at = 0
     while at < len(own.pieces):
         partition = own.partitions[at]
@@ -188,7 +194,7 @@ def _follows(one: Partition, other: Partition) -> bool:
 
 
 def _held_blocks(piece: FitPartition, held: Held) -> list[Block]:
-    """Blocks of a partition in memory."""
+    """Divide a partition in memory into blocks of whole queries, with about `_BLOCK` bytes of features."""
     data = held.data
     return [
         _block(data, piece, first, stop, piece.first + first)
@@ -197,7 +203,7 @@ def _held_blocks(piece: FitPartition, held: Held) -> list[Block]:
 
 
 def _stored_blocks(pieces: Sequence[FitPartition], parts: Sequence[Stored]) -> Iterator[tuple[int, Block]]:
-    """Blocks of consecutive partitions of a stored set, each with the index of its partition."""
+    """Read consecutive partitions of a stored set; yields (index of the partition, block) for each block."""
     stored = opened(parts[0].path, parts[0].digest)
     edges = stored.block_queries
     start = int(np.searchsorted(edges, parts[0].first, side="right")) - 1
@@ -217,7 +223,7 @@ def _stored_blocks(pieces: Sequence[FitPartition], parts: Sequence[Stored]) -> I
 
 
 def _by_query(block: Block) -> Block:
-    """Block with features that are normalized query by query."""
+    """Return a copy of a block in which the features are normalized query by query."""
     data = block.data
     X = scale_by_query(data.X, data.groups)
     scaled = TrainingSet(X, data.y, data.groups, data.sample_weight, data.query_weight)
@@ -227,6 +233,7 @@ def _by_query(block: Block) -> Block:
 def _block(data: TrainingSet, piece: FitPartition, first: int, stop: int, number: int) -> Block:
     """Make a block of the queries first:stop of `data`, without copying rows.
 
+    piece   Partition of these queries, with their weights and codes.
     number  Index of the first of these queries in the whole data set.
     """
     own = slice(number - piece.first, number - piece.first + stop - first)

@@ -256,7 +256,13 @@ def _listed(addresses: set[str]) -> str:
 
 
 def _runs(weights: Sequence[int], workers: dict[str, int]) -> list[str]:
-    """Assign consecutive partitions to each worker, with about the same work per thread."""
+    """Return the address of a worker for each partition, so that each worker gets consecutive partitions.
+
+    All threads get about the same work.
+
+    weights  Amount of work of each partition.
+    workers  Number of threads of each worker, by address.
+    """
     order = sorted(workers)
     threads, total = sum(workers.values()), sum(weights)
     ends, sofar = [], 0
@@ -273,7 +279,7 @@ def _runs(weights: Sequence[int], workers: dict[str, int]) -> list[str]:
 
 
 def _spread(weights: Sequence[int], workers: dict[str, int], before: Sequence[str]) -> list[str]:
-    """Assign a worker to each partition, so that all threads get about the same work.
+    """Return the address of a worker for each partition, so that all threads get about the same work.
 
     A partition keeps its earlier worker, given in `before`, if that worker is still connected and does not
     already have its fair share of the work. Otherwise the partition goes to the least busy worker.

@@ -271,7 +271,7 @@ def _held(client: Client, recipes: list[Recipe], placement: Placement, *, hint: 
 
 
 def _compared(client: Client, recipes: list[Recipe], placement: Placement, hint: str) -> Plan:
-    """Load the partitions and make their plan, without the empty ones.
+    """Load the partitions on the workers, compare them, and return the plan of those that are not empty.
 
     Raises a ValueError if partitions differ in their features, if a query is in two partitions, or if all
     partitions are empty.

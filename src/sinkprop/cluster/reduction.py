@@ -18,9 +18,10 @@ Node: TypeAlias = tuple[int, int]
 
 
 def reduced(nodes: Mapping[Node, P], n: int, combine: Callable[[Sequence[P]], P]) -> dict[Node, P]:
-    """Combine nodes of a tree of n leaves wherever both children of a node are present, level by level.
+    """Combine results in a binary tree of n leaves wherever both children of a node are present.
 
-    Returns the nodes that remain. In the example, leaf 1 is missing, so leaf 0 stays as it is; leaf 4 has no
+    `nodes` maps (level, i), node i of a level, to its result; leaves have level 0. Returns the nodes that
+    remain, in the same form. In the example, leaf 1 is missing, so leaf 0 stays as it is; leaf 4 has no
     sibling on its level nor on the next, so it moves up twice.
 
     >>> reduced({(0, 0): "a", (0, 2): "c", (0, 3): "d", (0, 4): "e"}, 5, "".join)
@@ -46,13 +47,18 @@ def reduced(nodes: Mapping[Node, P], n: int, combine: Callable[[Sequence[P]], P]
 
 
 def root(nodes: Mapping[Node, P], n: int, combine: Callable[[Sequence[P]], P]) -> P:
-    """Combination of all n leaves, from nodes that together cover each leaf exactly once."""
+    """Combine the results of all n leaves of a binary tree into the result of its root.
+
+    `nodes` maps (level, i), node i of a level, to its result. Each leaf must be below exactly one of them.
+    """
     (whole,) = reduced(nodes, n, combine).values()
     return whole
 
 
 def covered(nodes: Iterable[Node], n: int) -> set[int]:
-    """Indices of the leaves, out of n, that the nodes cover.
+    """Return the indices of the leaves below the given nodes of a binary tree with n leaves.
+
+    The node (level, i) is above the 2**level leaves from i * 2**level on; a leaf is a node of level 0.
 
     >>> covered([(1, 1), (0, 4)], 5)
     {2, 3, 4}

@@ -227,7 +227,8 @@ class ClusterSource:
     def _round(self, payload: bytes, n: int, missing: set[int]) -> tuple[dict[Node, Any], bool]:
         """Run the pickled task on the partitions with the indices `missing`, out of n.
 
-        Returns the combined results as nodes of the reduction tree, and whether a worker was lost.
+        Returns the results, and whether a worker was lost. The results are {(level, i): result} for nodes of
+        the tree in which results are combined; see `sinkprop.cluster.reduction`.
         """
         shares = self._all_shares() if len(missing) == n else self._shared(missing)
         count = len(shares)
@@ -251,9 +252,9 @@ class ClusterSource:
         self._shares = {}
 
     def _all_shares(self) -> dict[str, Future]:
-        """Return the share of each worker, by address, with all of its partitions.
+        """Return {worker address: future of its `Share`}; a `Share` has all partitions that a worker holds.
 
-        The shares stay on the workers until a partition is made or moved.
+        The shares stay on the workers, and are made again only after a partition was made or moved.
         """
         if self._shared_version != self._placement.version:
             self._forget_shares()
@@ -262,7 +263,10 @@ class ClusterSource:
         return self._shares
 
     def _shared(self, numbers: set[int]) -> dict[str, Future]:
-        """Make the share of each worker, by address: those of the partitions `numbers` that it holds."""
+        """Return {worker address: future of a `Share`} for the partitions with the indices `numbers`.
+
+        The `Share` of a worker has the partitions, among these, that the worker holds.
+        """
         by_worker: dict[str, list[int]] = {}
         for number in sorted(numbers):
             by_worker.setdefault(self._placement.where[number], []).append(number)
@@ -279,7 +283,10 @@ class ClusterSource:
         }
 
     def _piece(self, number: int) -> FitPartition:
-        """Return the query weights and codes (see `with_codes`) of the partition with the index `number`."""
+        """Return the partition's index, with the weights and codes (see `with_codes`) of its queries.
+
+        number  Index of the partition.
+        """
         first, stop = self._plan.first[number], self._plan.first[number + 1]
         weight, codes = self.query_weight, self._codes
         return FitPartition(

@@ -308,7 +308,7 @@ def _described(group: StrPath | Sequence[int] | NDArray[Any]) -> Any:
 
 
 def _fingerprint(source: Inputs, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the input files, options and versions of a conversion, as a dict for the journal.
+    """Return a dict that identifies a conversion: input files, options, versions of sinkprop and the format.
 
     An unfinished conversion can be resumed only by a call with an equal fingerprint.
     """
@@ -364,7 +364,7 @@ def _working_folder(folder: Path, out: StrPath) -> Iterator[None]:
             import fcntl
 
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # Windows: two processes on one folder are not detected
+        except ImportError:  # Windows has no fcntl: there, nothing stops a second process in this folder
             pass
         except OSError:
             raise StoreError(f"{os.fspath(out)}: another process is converting to it.") from None
@@ -383,8 +383,9 @@ def _convert(
 ) -> None:
     """Write all files of the new set to the subfolder `set` of `folder`, with the manifest last.
 
-    If `resume` is True, continue after the last part in the journal of `folder`. If that journal is from a
-    conversion of other files or options, start again if `again` is True; otherwise raise StoreError.
+    If `resume` is True, continue after the last part (file of rows) that the journal in `folder` lists as
+    finished. If that journal is from a conversion of other files or options, start again if `again` is True;
+    otherwise raise StoreError.
     """
     journal = read_journal(folder) if resume else None
     if journal is not None and journal["fingerprint"] != fingerprint:
@@ -437,8 +438,9 @@ def _convert(
         finally:
             writer.abandon()
     except BaseException as error:
-        # A ValueError is an error in the input. After the user corrects the file, the conversion cannot be
-        # resumed, because the file has changed. Nor can one without input files. So the folder is deleted.
+        # Delete the folder if the conversion cannot be resumed. A ValueError is an error in an input file,
+        # which the user must change, and a conversion of changed files starts again. A conversion of queries
+        # in memory, which has no input files, cannot be resumed either.
         if isinstance(error, ValueError) or not source.paths:
             shutil.rmtree(folder, ignore_errors=True)
         raise

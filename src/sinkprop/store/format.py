@@ -262,7 +262,7 @@ def _manifest(record: dict[str, Any]) -> Manifest:
 
 
 def _no_set(folder: Path) -> Exception:
-    """Error for a path without a manifest."""
+    """Return the error to raise for a path without a manifest; its message gives the probable cause."""
     unfinished = folder.with_name(folder.name + ".unfinished")
     if unfinished.is_dir():
         return StoreError(

@@ -33,7 +33,10 @@ class QueriesInputs:
         self.docid = False
 
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
-        """Take the features and the type of query ids from the first `Queries`."""
+        """Set the number and names of the features, and the type of query ids, from the first `Queries`.
+
+        Returns an empty dict, because a conversion of queries in memory cannot be resumed.
+        """
         self._first = next(self._queries, None)
         if not isinstance(self._first, Queries):
             found = "none" if self._first is None else type(self._first).__name__
@@ -56,7 +59,7 @@ class QueriesInputs:
         )
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
-        """Yield one chunk per `Queries`, in which the rows of each query are consecutive."""
+        """Yield one chunk per `Queries`, with the rows of each query brought together; ignores `start`."""
         row, queries = 0, self._first
         while queries is not None:
             self._check(queries)

@@ -130,7 +130,10 @@ class LetorInputs:
         return columns
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
-        """Yield all rows from the place `start` on."""
+        """Yield the rows in chunks, beginning at `start`, the place of a chunk of an earlier run.
+
+        If `start` is None, all rows are yielded.
+        """
         begin = Place(0, 0, 0, 0) if start is None else start
         numbered = 0
         for file, path in enumerate(self.paths):
@@ -158,7 +161,8 @@ class LetorInputs:
     def _bounded(self, piece: TextChunk) -> Iterator[tuple[TextChunk, _native.LetorLayout]]:
         """Split a chunk of text into pieces whose feature matrices have about `_LARGEST_X` bytes or less.
 
-        Yields each piece, or the whole chunk if it is small enough, with its layout from the native scan.
+        Yields pairs (piece, layout); a small chunk is a single piece. The layout is the result of a native
+        scan of the piece, such as its number of rows and the type of its query ids.
         """
         threads = _threads(self._n_threads, len(piece.data) >> 8)
         layout = _native.letor_scan(piece.data, _THREAD_CHUNK, threads)
@@ -178,7 +182,7 @@ class LetorInputs:
             first, first_line = last, line
 
     def _parsed(self, piece: TextChunk, layout: _native.LetorLayout, place: Place, path: str) -> Chunk:
-        """Parse the rows of a chunk of text.
+        """Parse a chunk of text, and return its rows; raises ValueError if a line is invalid.
 
         The parser takes the type of the query ids from the first line that it gets, and accepts a byte order
         mark before that line. So it would miss two errors at the start of a chunk: ids of another type than
@@ -257,7 +261,11 @@ class LetorInputs:
         return _Sizes(source, self._group)
 
     def locate(self, file: int, row: int) -> str:
-        """Place of a document as file:line."""
+        """Return the path and line of a document, such as "a.txt:12", for error messages.
+
+        file  Index of the input file, from 0.
+        row   Row of the document in that file, from 0. Lines that are not documents are not counted.
+        """
         path = self.paths[file]
         for piece in text_chunks(path):
             layout = _native.letor_scan(piece.data, len(piece.data), 1)

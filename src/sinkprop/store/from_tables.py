@@ -240,7 +240,10 @@ class ParquetInputs(_TableInputs):
         return kinds[0]
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
-        """Yield all rows from the place `start` on."""
+        """Yield the rows in chunks, beginning at `start`, the place of a chunk of an earlier run.
+
+        If `start` is None, all rows are yielded.
+        """
         begin = Place(0, 0, 0, 0) if start is None else start
         for number in range(begin.file, len(self.paths)):
             path = self.paths[number]
@@ -277,7 +280,11 @@ class ParquetInputs(_TableInputs):
             row += batch.num_rows
 
     def locate(self, file: int, row: int) -> str:
-        """File and row of a document."""
+        """Return the path and row of a document, such as "a.parquet, row 12,", for error messages.
+
+        file  Index of the input file, from 0.
+        row   Row of the document in that file, from 0.
+        """
         return f"{self.paths[file]}, row {row},"
 
 
@@ -413,7 +420,10 @@ class CsvInputs(_TableInputs):
         ) from None
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
-        """Yield all rows from the place `start` on."""
+        """Yield the rows in chunks, beginning at `start`, the place of a chunk of an earlier run.
+
+        If `start` is None, all rows are yielded.
+        """
         begin = Place(0, 0, 0, 0) if start is None else start
         for number in range(begin.file, len(self.paths)):
             path = self.paths[number]
@@ -430,7 +440,11 @@ class CsvInputs(_TableInputs):
                     raise ValueError("the frame has no rows; expected one row per document.")
 
     def locate(self, file: int, row: int) -> str:
-        """Place of a document as file:line."""
+        """Return the path and line of a document, such as "a.csv:12", for error messages.
+
+        file  Index of the input file, from 0.
+        row   Row of the document in that file, from 0. Lines that are not documents are not counted.
+        """
         path = self.paths[file]
         for piece in self._pieces(path, 0, 0):
             rows = _read_rows(piece)
@@ -458,9 +472,9 @@ def _line_name(piece: TextChunk, row: int) -> str:
 
 
 def _line_of(piece: TextChunk, row: int) -> int:
-    """Return the number of the line, from 1 in the file, that holds a row of a chunk, from 0.
+    """Return the line number of a document in its file, from 1, for error messages.
 
-    Blank lines are not rows.
+    `row` is the index of the document in the chunk, from 0, without counting blank lines.
     """
     for number, line in enumerate(piece.data.tobytes().split(b"\n"), piece.line + 1):
         if line.strip(b"\r"):

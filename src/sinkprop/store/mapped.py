@@ -111,7 +111,8 @@ class MappedPart:
 
         One byte of each page is used, in a NumPy function that lets other Python threads run meanwhile.
         """
-        with suppress(AttributeError, OSError, ValueError):  # not every system supports this hint
+        # tell the system that these bytes are needed soon; not every system supports that
+        with suppress(AttributeError, OSError, ValueError):
             self._map.madvise(mmap.MADV_WILLNEED, start, size)
         np.frombuffer(self._map, np.uint8, size, start)[:: mmap.PAGESIZE].max(initial=0)
 

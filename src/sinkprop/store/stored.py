@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["StoredQueries", "open_queries"]
 
 
-_OPEN_PARTS = 16  # limit, because each open part uses a file descriptor, and a process may have about 1000
+# Largest number of parts (files) that stay open. Each uses a file descriptor, and the system allows a process
+# only about 1000 of them.
+_OPEN_PARTS = 16
 _HASHED = 1 << 20
 
 
@@ -203,7 +205,7 @@ class StoredQueries:
 
     @property
     def groups(self) -> Groups:
-        """The rows of each query."""
+        """Rows of each query, as a `Groups` object."""
         return Groups(self.offsets, None, self.query_ids, self.longest)
 
     @cached_property
@@ -311,7 +313,8 @@ class StoredQueries:
         return self._read_ahead(start, last, ahead)
 
     def _read_ahead(self, start: int, stop: int, ahead: int) -> Iterator[Queries]:
-        waiting: deque[Future[Queries] | None] = deque()  # None for a block in the file cache
+        # the next blocks: a future for each block that is read ahead, None for a block in the file cache
+        waiting: deque[Future[Queries] | None] = deque()
         with ThreadPoolExecutor(1, thread_name_prefix="sinkprop-read") as reader:
             try:
                 for b in range(start, stop):

@@ -186,7 +186,7 @@ class SetWriter:
     ) -> None:
         self._folder, self._layout = folder, layout
         self._progress = progress  # progress at the end of the last finished part
-        self._now = progress  # the same, updated with the rows of the part that is being written
+        self._now = progress  # progress including the rows of the part that is being written
         self._save, self._locate = save, locate
         self._schema = rows_schema(layout.n_features, layout.qid, layout.docid)
         self._pending = _Pending()
@@ -331,7 +331,12 @@ class SetWriter:
         self._save(self._progress)
 
     def finish(self, sources: list[tuple[str, int]]) -> Manifest:
-        """Write the remaining rows, the list of queries and, last, the manifest, which completes the set."""
+        """Write the remaining rows, the list of queries and, last, the manifest, which completes the set.
+
+        Returns the manifest.
+
+        sources  Name and size of each input file, for the manifest.
+        """
         if not self._progress.complete:
             self._write_blocks(last=True)
             self._end_part()
@@ -447,7 +452,8 @@ class _PartFile:
 
         Spaces in the metadata of the batch, which come before the buffer, fill the gap.
         """
-        before = self._later_bytes if self._sink.size else self._first_bytes  # which includes the schema
+        # Arrow's own metadata before the buffer; for the first batch of the file, also the schema
+        before = self._later_bytes if self._sink.size else self._first_bytes
         fill = -(self._sink.size + before) % _ALIGNMENT
         self._writer.write_batch(batch, custom_metadata={"fill": " " * fill})
 
@@ -535,13 +541,18 @@ def flush_folder(folder: Path) -> None:
 
 
 def write_journal(folder: Path, fingerprint: dict[str, Any], known: dict[str, Any], done: Progress) -> None:
-    """Write the journal of a conversion."""
+    """Write the journal of a conversion, from which the conversion can be resumed.
+
+    fingerprint  Input files and options, by which a later run finds out whether it may resume.
+    known        Properties of the input, such as the number of features, as `Inputs.prepare` returned them.
+    done         Finished parts (files), and where the next one starts in the input.
+    """
     record = {"fingerprint": fingerprint, "known": known, "progress": done.record()}
     write_atomically(folder / JOURNAL, json.dumps(record) + "\n")
 
 
 def read_journal(folder: Path) -> dict[str, Any] | None:
-    """Read the journal of a conversion; None if there is none."""
+    """Return what `write_journal` wrote to a folder, as a dict; None if the folder has no journal."""
     try:
         record = json.loads((folder / JOURNAL).read_bytes())
     except FileNotFoundError:
