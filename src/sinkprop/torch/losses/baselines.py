@@ -278,9 +278,10 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 def _exchange(
     rank: Tensor, q: Tensor, i: Tensor, scheme: str, k: int | None, mu: float, dtype: torch.dtype
 ) -> Tensor:
-    """Return the factor of the pair weights that depends on the ranks, an array of shape (R, n).
+    """Return the factors by which the weights of document pairs depend on the ranks, of shape (R, n).
 
-    Row r of the result pairs document i[r] of query q[r] with each document of that query.
+    The weight of a pair is its difference of gains times this factor. Row r of the result, r = 0, ..., R - 1,
+    is for the pairs of document i[r] of query q[r] with each of the n documents of that query.
     """
     # D[r] = log2(1 + r) for r = 0, 1, ...
     D = torch.log2(torch.arange(1, rank.shape[1] + 3, dtype=dtype, device=rank.device))

@@ -47,10 +47,10 @@ class Layout:
         return self.shape[0] if len(self.shape) == 2 else 1
 
     def groups(self) -> tuple[Groups, Mask | None]:
-        """Return the nonempty queries in the form that the native code takes, and a mask (Q,) of them.
+        """Return the rows of each nonempty query, as `Groups` for the native code, and a mask of queries.
 
-        The mask is True for nonempty queries, or None if no query is empty. Raises a ValueError if all
-        queries are empty.
+        The mask has the shape (Q,) and is True for nonempty queries; it is None if no query is empty. Raises
+        a ValueError if all queries are empty.
         """
         if self.offsets is not None:
             offsets = self.offsets.numpy(force=True)

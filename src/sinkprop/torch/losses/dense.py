@@ -43,7 +43,9 @@ def expected_gain(
 ) -> Tensor:
     """Expected gain of each query b, (B,): sum_jm gains[b, j, m] sum_k Pi_b[j, k] discounts[m, k].
 
-    scores     (B, n), or (B, n, 2) for a partitioned measure; larger is better
+    Pi_b[j, k] is the probability that document j of query b is at rank k.
+
+    scores     (B, n), larger is better; (B, n, 2), two parameters per document, for a `PartitionedMeasure`
     gains      (B, n, U) gain of each document under each of U discounts, divided by the query's ideal gain
     discounts  (U, n) each discount at each rank
     mask       (B, n) True for a document; None if there is no padding
@@ -64,7 +66,11 @@ def project(
     half_steps: int,
     epsilon: float,
 ) -> Tensor:
-    """Return E[b, j, m] = sum_k Pi_b[j, k] discounts[m, k], (B, n, U), in input order; 0 at padding."""
+    """Return the expected value of each discount for each document, E (B, n, U); 0 at padding.
+
+    E[b, j, m] = sum_k Pi_b[j, k] discounts[m, k], where Pi_b[j, k] is the probability that document j of
+    query b is at rank k. Documents are in the order of the input.
+    """
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
     D = discounts.to(A.dtype)
     E, _ = call(_Projection, A, D, rows, columns, half_steps, epsilon, order is not None)
@@ -74,7 +80,10 @@ def project(
 def normalized(
     scores: Tensor, mask: Tensor | None, relaxation: Relaxation, half_steps: int, epsilon: float
 ) -> Tensor:
-    """Return the rank probabilities Pi (B, n, n), in input order; rows and columns of padding are 0."""
+    """Return Pi (B, n, n): Pi[b, j, k - 1] is the probability that document j of query b is at rank k.
+
+    Documents are in the order of the input. Rows and columns of padding are 0.
+    """
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
     Pi, _ = call(Normalization, A, rows, columns, half_steps, epsilon, order is not None)
     return _in_input_order(Pi, order)
@@ -88,9 +97,11 @@ def _in_input_order(x: Tensor, order: Tensor | None) -> Tensor:
 
 
 class _Projection(torch.autograd.Function):  # type: ignore[misc]
-    """Autograd function from A (B, n, n) and the discounts D (U, n) to E transposed, (B, U, n).
+    """Autograd function from A (B, n, n) and discounts D (U, n) to D Pi', (B, U, n).
 
-    Also returns the scaling vectors of T = `half_steps` half steps, (B, T + 2, n), see `_scalings`.
+    Pi = diag(u) (A + epsilon) diag(v) is the Sinkhorn normalization of A, so entry (m, j) of the result is
+    the expected value of discount m for row j of A. The function also returns the scaling vectors of all
+    T = `half_steps` half steps, (B, T + 2, n), see `_scalings`.
     """
 
     generate_vmap_rule = True
@@ -133,9 +144,10 @@ class _Projection(torch.autograd.Function):  # type: ignore[misc]
 
 
 class Normalization(torch.autograd.Function):  # type: ignore[misc]
-    """Autograd function from A (B, n, n) to Pi = diag(u) (A + epsilon) diag(v).
+    """Autograd function from A (B, n, n) to its Sinkhorn normalization Pi = diag(u) (A + epsilon) diag(v).
 
-    Also returns the scaling vectors of T = `half_steps` half steps, (B, T + 2, n), see `_scalings`.
+    u and v are the last scaling vectors of the rows and of the columns. The function also returns the scaling
+    vectors of all T = `half_steps` half steps, (B, T + 2, n), see `_scalings`.
     """
 
     generate_vmap_rule = True
@@ -177,9 +189,10 @@ def normalization_rev(
     epsilon: float,
     symmetric: bool,
 ) -> Tensor:
-    """Compute the gradient with respect to A, given Pi_bar, the gradient with respect to Pi.
+    """Reverse pass of `Normalization`, which computes Pi from A: return the gradient with respect to A.
 
-    This is the reverse pass of `Normalization`.
+    Pi_bar  Gradient with respect to Pi.
+    saved   Scaling vectors that `Normalization` returned.
     """
     with full_precision(A):
         q = _scalings_again(A, rows, columns, saved, half_steps, epsilon, symmetric)
@@ -203,9 +216,10 @@ def _scalings(
 ) -> list[Tensor]:
     """Return T + 2 vectors: ones for the columns, then the scaling vectors q_0, q_1, ..., q_T.
 
-    T is `half_steps`. q_0 holds ones for the rows. Half step t normalizes the columns by q_t if t is odd,
-    and the rows if t is even. So the last two vectors scale the rows and the columns, in either order, even
-    if T is 0; see `_row_and_column`. All vectors are 0 at padding.
+    T is `half_steps`; two half steps are one Sinkhorn iteration. q_0 holds ones for the rows. If t is odd,
+    q_t scales the columns such that they sum to 1; if t is even, it scales the rows. So one of the last two
+    vectors is for the rows and the other for the columns, even if T is 0; see `_row_and_column`. All vectors
+    are 0 at padding.
     """
     if symmetric:
         columns = rows
@@ -241,13 +255,16 @@ def _scalings_rev(
     left: list[Tensor],
     right: list[Tensor],
 ) -> Tensor | float:
-    """Return the gradient with respect to A through the scaling vectors, plus the products left' right.
+    """Return A_bar, the part of the gradient with respect to A that comes through the scaling vectors.
 
-    u_bar and v_bar are the gradients with respect to u and v. `left` and `right` hold the factors of further
-    terms left[i]' right[i] of the gradient, each of shape (B, U, n).
+    q            Scaling vectors that `_scalings` computed from A.
+    u_bar        Gradient with respect to the last scaling vector of the rows.
+    v_bar        Gradient with respect to the last scaling vector of the columns.
+    left, right  Lists of matrices (B, U, n). The products left[i]' right[i] are added to the result.
 
-    Half step t computes w = A q_(t-1) and q_t = 1 / w. Its reverse pass computes w_bar = -q_t^2 q_bar_t, then
-    adds w_bar q_(t-1)' to A_bar and A' w_bar to q_bar_(t-1). If t is odd, A and A_bar are transposed in this.
+    For any x, x_bar is the gradient with respect to x. Half step t computes w = A q_(t-1) and q_t = 1 / w.
+    Its reverse pass computes w_bar = -q_t^2 q_bar_t, then adds w_bar q_(t-1)' to A_bar and A' w_bar to
+    q_bar_(t-1). If t is odd, the half step is for the columns, and A and A_bar are transposed in this.
     """
     T = len(q) - 2
     q_bar, before_bar = (v_bar, u_bar) if T % 2 else (u_bar, v_bar)
@@ -255,7 +272,7 @@ def _scalings_rev(
         q_t, q_before = q[t + 1], q[t]
         w_bar = -q_t * (q_t * q_bar)
         left, right = [*left, q_before if t % 2 else w_bar], [*right, w_bar if t % 2 else q_before]
-        if t > 1:  # q_0 is constant and needs no gradient
+        if t > 1:  # the first scaling vector, q_0, is constant and needs no gradient
             q_bar = _times(w_bar, A.mT if t % 2 and not symmetric else A, epsilon)
             if t == T:
                 q_bar = q_bar + before_bar
@@ -276,6 +293,6 @@ def _reciprocal(w: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _times(x: Tensor, A: Tensor, epsilon: float) -> Tensor:
-    """Return the products x (A + epsilon) for x of shape (B, U, n)."""
+    """Return the matrix products x (A + epsilon), where x has the shape (B, U, n) and A (B, n, n)."""
     y = x @ A
     return y + epsilon * x.sum(-1, keepdim=True) if epsilon else y

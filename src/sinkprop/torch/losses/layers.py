@@ -152,7 +152,8 @@ def doubly_stochastic(
     Parameters
     ----------
     scores : Tensor of shape (..., n), or (..., n, 2) for a partitioned measure
-        Scores; larger is better.
+        Scores; larger is better. If the relaxation is a `PartitionedMeasure`, a last axis of length 2 holds
+        the two parameters of each document.
     mask : Tensor of bool of shape (..., n), optional
         True for a document, False for padding. By default there is no padding.
     relaxation : str or Relaxation, default "gaussian"
@@ -382,8 +383,11 @@ def _project(
     backend: Backend,
     n_threads: int | None,
 ) -> Tensor:
-    """Compute sum_k Pi[j, k] d_k for each document j, where d = column(n) has one number d_k per rank k.
+    """Compute sum_k Pi[j, k] d_k for each document j.
 
+    Pi[j, k] is the probability that document j is at rank k.
+
+    column         Function of n that returns the numbers d_1, ..., d_n, one per rank.
     batch          The arguments (mask, offsets, qid).
     normalization  The arguments (n_iter, epsilon).
     """
@@ -421,7 +425,8 @@ _project_eagerly = torch.compiler.disable(_project)
 class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
     """Autograd function that computes E_j = sum_k Pi[j, k] d_k from the scores, by the native code.
 
-    The reverse pass gets E_bar, the gradient with respect to E, and needs the gradient of sum_j E_bar_j E_j
+    Pi[j, k] is the probability that document j is at rank k, and d_k is a given number for rank k. The
+    reverse pass gets E_bar, the gradient with respect to E, and returns the gradient of sum_j E_bar_j E_j
     with respect to the scores. This sum is an expected gain: document j has the gain E_bar_j, and rank k has
     the discount d_k.
     """
@@ -459,8 +464,9 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
         (scores,) = ctx.saved_tensors
         settings: NativeSettings
         layout, column, settings, n_threads, by_torch = ctx.arguments
-        # Use torch's operations where the native code cannot compute the result: it can neither differentiate
-        # the gradient (create_graph=True) nor take several E_bar in one call (is_grads_batched=True).
+        # Use torch's operations in two cases that the native code does not support: if the gradient itself
+        # will be differentiated (create_graph=True), and if E_bar is a batch of several gradients
+        # (is_grads_batched=True).
         again = torch.is_grad_enabled()
         if again or torch._C._functorch.is_legacy_batchedtensor(E_bar):
             with torch.enable_grad():

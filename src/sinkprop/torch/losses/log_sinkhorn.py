@@ -14,7 +14,11 @@ __all__ = ["LogBeginning", "LogNormalization", "WideNormalization", "within_rang
 
 
 def within_range(q: Tensor, A: Tensor | None = None) -> bool:
-    """Whether products of the entries of q, and of A if given, can neither overflow nor underflow."""
+    """Whether a Sinkhorn normalization with the scaling vectors q can use plain products.
+
+    It can if no entry of q is very large or very small, and no entry of the matrix A, if given, is very
+    large. Otherwise products could overflow or underflow, and logarithms are needed.
+    """
     large = torch.finfo(q.dtype).tiny ** (-1 / 3)
     fine = (q.amax() < large) & (q.amin() > 1 / large)
     return bool(fine if A is None else fine & (A.amax() < large))
@@ -75,7 +79,8 @@ class LogNormalization(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, Pi_bar: Tensor, _: Tensor) -> tuple[Tensor, None]:
         log_A, saved = ctx.saved_tensors
-        # The saved vectors are detached from A. To differentiate this pass, compute them from A again.
+        # The saved scaling vectors are detached from A. If the reverse pass itself is to be differentiated,
+        # they must be computed from A again.
         again = torch.is_grad_enabled()
         log_q = _log_scalings(log_A, ctx.half_steps) if again else saved.unbind(-2)
         return _log_scalings_rev(log_A, log_q, Pi_bar), None
@@ -116,7 +121,8 @@ class WideNormalization(torch.autograd.Function):  # type: ignore[misc]
 def _log_scalings(log_A: Tensor, half_steps: int) -> list[Tensor]:
     """Return the logarithms l_t (B, n) of the scaling vectors: l_0 = 0, l_(t+1) = -logsumexp(log A + l_t).
 
-    The sums are those of the columns if t is even, and those of the rows if t is odd.
+    The logsumexp is over each column if t is even, and over each row if t is odd. T = `half_steps` gives the
+    T + 1 vectors l_0, ..., l_T.
     """
     log_q = [torch.zeros_like(log_A[..., 0])]
     for t in range(half_steps):
@@ -134,7 +140,13 @@ def _log_scaled(log_A: Tensor, log_q: Any) -> Tensor:
 
 
 def _log_scalings_rev(log_A: Tensor, log_q: Any, C: Tensor) -> Tensor:
-    """Return the gradient with respect to log A, where C is the gradient with respect to Pi."""
+    """Return the gradient with respect to log A, given the gradient with respect to Pi.
+
+    Pi is the Sinkhorn normalization of A.
+
+    log_q  Logarithms of the scaling vectors, see `_log_scalings`.
+    C      Gradient with respect to Pi.
+    """
     total = torch.zeros_like(log_A)
     for coefficient, exponent in _log_terms(log_A, log_q, C):
         total = total + coefficient * (log_A + exponent).exp()
@@ -142,13 +154,19 @@ def _log_scalings_rev(log_A: Tensor, log_q: Any, C: Tensor) -> Tensor:
 
 
 def _log_terms(log_A: Tensor, log_q: Any, C: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pairs (coefficient, exponent); the sum of coefficient * exp(exponent) is A_bar.
+    """Yield the terms of the gradient with respect to A, as pairs (coefficient, exponent) of matrices.
 
-    x_bar is the gradient with respect to x; C is Pi_bar. The scaling vectors are q_t, and l_t = log q_t. Let
-    S_t = diag(q_t) A diag(q_(t-1)), whose rows sum to 1. The reverse pass of half step t adds
-    -(l_bar_t * q_t) q_(t-1)' to A_bar, and computes l_bar_(t-1) = -S_t' l_bar_t. If t is odd, A and A_bar are
-    transposed in this. The last half step t = T also adds two direct effects on Pi = S_T: that of A, which
-    gives the term C * q_T q_(T-1)', and that of l_(T-1).
+    The gradient is the sum of coefficient * exp(exponent) over the pairs.
+
+    log_A  Logarithms of A, whose Sinkhorn normalization is Pi.
+    log_q  Logarithms l_t = log q_t of the scaling vectors q_0, ..., q_T of the T half steps.
+    C      Gradient with respect to Pi.
+
+    For any x, x_bar is the gradient with respect to x. Half step t chooses q_t such that the rows of
+    S_t = diag(q_t) A diag(q_(t-1)) sum to 1. Its reverse pass adds -(l_bar_t * q_t) q_(t-1)' to A_bar, and
+    computes l_bar_(t-1) = -S_t' l_bar_t. The last half step gives Pi = S_T, which also depends on A directly:
+    this adds C * q_T q_(T-1)' to A_bar. The row sums of C * Pi are l_bar_T, and its column sums are added to
+    l_bar_(T-1). If t is odd, the half step is for the columns, and all matrices are transposed in this.
     """
     T = len(log_q) - 1
     if T == 0:

@@ -95,13 +95,19 @@ class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
 
 
 def _distances(y: Tensor, sigma: float, kernel: str) -> Tensor:
-    """Return t[b, i, k] = (y_i - y_k) / sigma, clamped to a limit at which K(t) is already 0 in float64."""
+    """Return the scaled differences of scores, t[b, i, k] = (y_i - y_k) / sigma, clamped to a range.
+
+    At the limits of this range, the kernel K(t) is already 0 in float64.
+    """
     limit = 40.0 if kernel == "gaussian" else 750.0
     return in_place(in_place(y.unsqueeze(-1) - y.unsqueeze(-2), "div", sigma), "clamp", -limit, limit)
 
 
 def _above(y: Tensor) -> Tensor:
-    """Return the sign of y_i - y_k, (n, n), for decreasing scores y. Ties count as decreasing: 1 if k > i."""
+    """Return the sign of y_i - y_k, (n, n), for scores y in decreasing order: 1 if k > i, -1 if k < i.
+
+    This ignores ties: the sign is 0 only if k = i.
+    """
     i = torch.arange(y.shape[-1], device=y.device)
     return (i - i.unsqueeze(-1)).sign().to(y.dtype)
 
@@ -109,9 +115,9 @@ def _above(y: Tensor) -> Tensor:
 def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure) -> Tensor:
     """Return A[b, j, k - 1] = F(k/n; theta_j) - F((k-1)/n; theta_j) for theta (B, n, 2), k = 1, ..., n.
 
-    F is the distribution function of the measure's family, and n is the number of documents of the query.
-    Columns past the query's last rank are 0. Parameters beyond the measure's limits are clamped to them and
-    get no gradient.
+    theta_j holds the two parameters of document j, F is the distribution function of the measure's family,
+    and n is the number of documents of the query. Columns past the query's last rank are 0. Parameters
+    beyond the measure's limits are clamped to them and get no gradient.
     """
     if mask is not None:
         theta = torch.where(mask.unsqueeze(-1), theta, 0)
@@ -149,10 +155,11 @@ def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tens
 
 
 class _Masses(torch.autograd.Function):  # type: ignore[misc]
-    """Autograd function from theta to A (B, n, n), for a location-scale family.
+    """Autograd function that computes the probabilities A (B, n, n) of a location-scale family.
 
-    A has the probability of each bin under each document's distribution. `edges` and `widths` are those of
-    the bins, see `_edges`.
+    A[b, j, k] is the probability of bin k under the distribution of document j. theta (B, n, 2) holds the
+    location and the logarithm of the scale of each distribution. `_edges` returns the other inputs: the edges
+    and widths of the bins.
     """
 
     generate_vmap_rule = True
@@ -169,7 +176,8 @@ class _Masses(torch.autograd.Function):  # type: ignore[misc]
         # Differences of F below the median, and of S = 1 - F above it, keep the digits of the tails.
         F, S = _normal_cdf(z), _normal_cdf(-z)
         A = torch.where(F[..., :-1] > 0.5, S[..., :-1] - S[..., 1:], F[..., 1:] - F[..., :-1])
-        # In a narrow bin these differences lose digits; Gauss-Legendre quadrature of the density does not.
+        # In a narrow bin, a difference of distribution functions loses digits. There, integrate the density
+        # by Gauss-Legendre quadrature, which does not.
         middle, half = (lower + upper) / 2, width / 2
         narrow = half * (1 + middle.abs()) < 0.5
         half = torch.where(narrow, half, 0)
@@ -196,10 +204,10 @@ class _Masses(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _standardized(theta: Tensor, edges: Tensor, family: str) -> Tensor:
-    """Standardized edges z[b, j, k] = (Q(k/n) - mu_j) / s_j for theta_j = (mu_j, ln s_j).
+    """Return the edges of the bins, standardized for each document j: z[b, j, k] = (edge_k - mu_j) / s_j.
 
-    Q(k/n) are the `edges`. z is clamped to a range beyond which the tail probability and the density are 0 in
-    floating point.
+    mu_j and s_j are the location and scale of the document's distribution; theta_j = (mu_j, ln s_j). z is
+    clamped to a range beyond which the tail probability and the density are 0 in floating point.
     """
     limit = 800.0 if family == "logit-logistic" else 40.0
     z = in_place(edges.unsqueeze(-2) - theta[..., :1], "mul", (-theta[..., 1:]).exp())
@@ -218,8 +226,8 @@ def _beta_masses(theta: Tensor, mask: Tensor | None) -> Tensor:
     """Return the pre-Sinkhorn matrices A, of shape (B, n, n), of the beta distribution.
 
     Native code computes them, since torch cannot differentiate the distribution function with respect to the
-    parameters of the beta distribution. Raises a
-    NotImplementedError on other devices, in torch.compile and in forward-mode differentiation.
+    parameters of the beta distribution. Raises a NotImplementedError if theta is not on the CPU, and in
+    torch.compile and forward-mode differentiation.
     """
     if theta.device.type != "cpu" or torch.compiler.is_compiling() or forward_mode():
         raise NotImplementedError(
@@ -262,10 +270,11 @@ class _BetaMasses(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _BetaMassesRev(torch.autograd.Function):  # type: ignore[misc]
-    """Autograd function that computes the gradient with respect to theta from A_bar, that with respect to A.
+    """Reverse pass of `_BetaMasses`, which computes A from theta, as an autograd function.
 
-    The result equals the gradient of an expected gain in which every document has the gain 1, and the
-    discounts of document j are row j of A_bar.
+    Takes A_bar, the gradient with respect to A, and returns the gradient with respect to theta. The
+    result equals the gradient of an expected gain in which every document has the gain 1, and the discounts
+    of document j are row j of A_bar.
     """
 
     @staticmethod
@@ -314,7 +323,11 @@ _BETA = native_settings(PartitionedMeasure("beta"), 0, 0.0)
 
 
 def _present(theta: Tensor, mask: Tensor) -> tuple[Floats, Integers, Tensor]:
-    """Return theta without the rows of padding, the offsets of the nonempty queries, and the rows kept."""
+    """Remove the padding from theta; return three arrays.
+
+    These are theta without padding, (N, 2); the offsets of the nonempty queries in it; and the index of each
+    of its N rows in the padded batch, flattened.
+    """
     rows = mask.reshape(-1).nonzero().squeeze(-1)
     sizes = mask.reshape(-1, mask.shape[-1]).sum(-1)
     offsets = torch.nn.functional.pad(sizes[sizes > 0].cumsum(0), (1, 0))

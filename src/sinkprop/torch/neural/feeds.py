@@ -49,14 +49,17 @@ class Shard:
 
 
 class Rows(Protocol):
-    """Source from which rows are fetched by query index; several threads may use it in parallel."""
+    """Source of rows: returns the rows of queries, given the indices of the queries.
+
+    Several threads may use it in parallel.
+    """
 
     def shards(self, parts: Sequence[Integers]) -> Iterator[Shard]:
-        """Yield one shard for each array of query indices in `parts`, in order."""
+        """Yield, for each array of query indices in `parts`, the rows of these queries as one `Shard`."""
 
 
 class Feed(Protocol):
-    """Training or validation queries of a network.
+    """Access to the training or validation queries of a network, whose rows are in memory or on disk.
 
     sizes   (Q,) number of documents of each query
     weight  (Q,) query weights; None if all are 1
@@ -66,16 +69,22 @@ class Feed(Protocol):
     weight: Floats | None
 
     def windows(self, rng: np.random.Generator) -> list[Integers]:
-        """Return all queries in random order, as a list of windows; each window is read from disk at once."""
+        """Return the indices of all queries in random order, as a list of windows.
+
+        A window is an array of indices of queries that are read from disk together.
+        """
 
     def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
-        """Yield one source of rows for each array of query indices in each group.
+        """Yield, for each minibatch of each group in turn, a `Rows` object that returns the minibatch's rows.
 
-        The queries of one group are read from disk together.
+        A minibatch is an array of query indices. All minibatches of a group are read from disk together.
         """
 
     def everything(self) -> Rows:
-        """Return a source of the rows of all queries, to be read in the order in which they are stored."""
+        """Return a `Rows` object that returns the rows of any query.
+
+        It is meant for reading all queries in the order in which they are stored.
+        """
 
     def spans(self, spans: Sequence[Integers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
         """Yield (rows, labels and weights) for each span, a run of consecutive queries, for validation.
@@ -101,7 +110,7 @@ def ahead(calls: Iterable[Callable[[], T]], depth: int = 1, threads: int = 1) ->
 
 
 class Held:
-    """A feed whose rows are all in memory."""
+    """A `Feed` (access to the queries of a network) that keeps all rows in memory."""
 
     def __init__(self, data: TrainingSet, preparation: Preparation) -> None:
         self.sizes, self.weight = np.diff(data.groups.offsets), data.query_weight
@@ -143,7 +152,7 @@ class Held:
 
 
 class Streamed:
-    """A feed that reads its rows from a stored set."""
+    """A `Feed` (access to the queries of a network) that reads rows from a stored set when needed."""
 
     def __init__(self, data: StoredSet, preparation: Preparation, threads: int = 1) -> None:
         self.data = data
@@ -153,7 +162,8 @@ class Streamed:
 
     def windows(self, rng: np.random.Generator) -> list[Integers]:
         found = self._windows(rng)
-        if len(found) == 1:  # all queries are in one window, so use the same random order as `Held`
+        # If all queries are in one window, use the same random order as for queries in memory (`Held`).
+        if len(found) == 1:
             return [rng.permutation(len(self.sizes))]
         return [rng.permutation(window) for window in found]
 
@@ -167,10 +177,10 @@ class Streamed:
         return [np.concatenate([blocks[b] for b in np.sort(part)]) for part in parts]
 
     def sources(self, groups: Sequence[Sequence[Integers]]) -> Iterator[Rows]:
-        """Yield one source of rows for each array of query indices in each group.
+        """Yield, for each minibatch of each group in turn, a `Rows` object that returns the minibatch's rows.
 
-        A thread reads the next group while the current one is in use. A group that is larger than two
-        windows is read shard by shard instead.
+        A minibatch is an array of query indices. A thread reads the next group while the current one is in
+        use. If a group takes more than twice WINDOW_BYTES, its rows are read only when they are asked for.
         """
 
         def load(group: Sequence[Integers]) -> Rows:
@@ -188,7 +198,10 @@ class Streamed:
         return _Unread(self)
 
     def _loaded(self, queries: Integers) -> Rows:
-        """Read the rows of these queries and prepare them for the network; `queries` must be increasing."""
+        """Read the rows of these queries, prepare them for the network, and return them as a `Rows` object.
+
+        `queries` must be increasing.
+        """
         sizes = self.sizes[queries]
         n = int(sizes.sum())
         features = torch.empty((n, self.data.n_features), dtype=self._preparation.dtype)
@@ -208,7 +221,7 @@ class Streamed:
         return _Loaded(queries, sizes, ends[:-1], features, labels)
 
     def shard(self, queries: Integers) -> Shard:
-        """Read the given queries from disk as one shard."""
+        """Read the given queries from disk, and return their prepared rows as one `Shard`."""
         part = self.data.take(queries)
         return Shard(self._preparation(part.X), torch.from_numpy(part.y), None)
 
@@ -236,7 +249,10 @@ class _Loaded:
 
 @dataclass(frozen=True, eq=False)
 class _Unread:
-    """Rows of a stored set that are read shard by shard, one shard ahead of the one in use."""
+    """Rows of a stored set that are read from disk only when `shards` asks for them.
+
+    While one shard (the rows of some queries) is in use, a thread reads the next one.
+    """
 
     feed: Streamed
 
@@ -245,7 +261,11 @@ class _Unread:
 
 
 def feed_of(data: Data, preparation: Preparation, threads: int = 1) -> Held | Streamed:
-    """Return a feed of the queries: `Held` if they are in memory or fit in HELD_BYTES, else `Streamed`."""
+    """Return the object from which the training or validation reads the queries of `data`.
+
+    It is `Held`, which keeps all rows in memory, if the rows are in memory already or take at most
+    HELD_BYTES. Otherwise it is `Streamed`, which reads rows from disk when they are needed.
+    """
     if isinstance(data, TrainingSet):
         return Held(data, preparation)
     if data.n_bytes <= HELD_BYTES:
@@ -261,10 +281,10 @@ def spans_of(feed: Feed) -> list[Integers]:
 def training_moments(
     part: Data | None, n_features: int, transform: str, threads: int, processes: OneProcess
 ) -> Moments:
-    """Compute the moments of all training rows, in all processes, after the transform.
+    """Return the mean and the variation of each feature (`Moments`) over the training rows of all processes.
 
-    Moments are computed for chunks of consecutive rows and combined in order. Processes that have the same
-    rows share the work.
+    They are computed after the transform, for chunks of consecutive rows, and combined in order. Processes
+    that have the same rows share the work.
     """
     nothing = Moments(0, np.zeros(n_features), np.zeros(n_features))
     with processes.together():
@@ -281,7 +301,10 @@ def training_moments(
 
 
 def _chunk_moments(data: Data, chunks: range, transform: str, threads: int) -> list[Moments]:
-    """Return the moments of each chunk with one of these indices; a chunk is MOMENT_ROWS consecutive rows."""
+    """Return the `Moments` of the rows of each chunk; `chunks` are the indices of the chunks.
+
+    Chunk i consists of MOMENT_ROWS consecutive rows, from row i * MOMENT_ROWS on.
+    """
     ends = offsets_of(sizes_of(data))
 
     def of(chunk: int) -> Moments:

@@ -69,8 +69,10 @@ class FittedNetwork:
 class _Agreed:
     """Settings of a fit that were checked in each process before the training.
 
-    digests  Digests of the training and validation sets; of all processes if each has its own queries. Empty
-             if they are not needed.
+    criterion  Name of the criterion.
+    digests    Digest (hash) of each training and validation set, to tell whether two fits have the same data.
+               If each process has its own queries, one text per process with its digests. Without a
+               checkpoint and without processes that share their queries, no digests are computed.
     """
 
     seed: int
@@ -83,9 +85,11 @@ class _Agreed:
 def fit_ranker(
     ranker: NeuralRanker, data: Data, validation: Sequence[Data], processes: OneProcess
 ) -> FittedNetwork:
-    """Train a network with a ranker's parameters; every process of a distributed fit calls this.
+    """Train a network with a ranker's parameters, and return it with a record of the fit.
 
-    validation  Evaluation sets. If empty, some queries of `data` are held out.
+    Every process of a distributed fit calls this function.
+
+    validation  Validation sets. If empty, some queries of `data` are held out for validation.
     """
     agreed = _agreed(ranker, data, validation, processes)
     n_rows, n_queries = totals(data, processes)
@@ -161,10 +165,10 @@ def scoring_of(ranker: NeuralRanker, preparation: Preparation, relaxation: Relax
 
 
 def _agreed(ranker: NeuralRanker, data: Data, validation: Sequence[Data], processes: OneProcess) -> _Agreed:
-    """Check the ranker's parameters, and raise a ValueError if they are invalid or the processes disagree.
+    """Check the ranker's parameters, and return the settings on which all processes agree.
 
-    All processes must have the same versions, parameters and features, and with distributed="shared" also the
-    same queries.
+    Raises a ValueError if a parameter is invalid, or if the processes differ in the versions of sinkprop and
+    PyTorch, in the parameters, in the features or, with distributed="shared", in the queries.
     """
     with processes.together():
         if data.sample_weight is not None and not data.sample_weight.sum() > 0:
@@ -205,7 +209,11 @@ def _agreed(ranker: NeuralRanker, data: Data, validation: Sequence[Data], proces
 def _preparation(
     ranker: NeuralRanker, part: Data | None, n_threads: int, processes: OneProcess
 ) -> Preparation:
-    """Return the transform and scaling of the features; compute moments of the training rows if needed."""
+    """Return the transform and scaling of the features.
+
+    The scaling "standard" depends on the mean and the variation of each feature, which are computed here from
+    the training rows.
+    """
     transform, n_features, moments = ranker.input_transform, ranker.n_features_in_, None
     if ranker.normalization == "standard":
         moments = training_moments(part, n_features, transform, n_threads, processes)
@@ -214,7 +222,10 @@ def _preparation(
 
 
 def _criterion(ranker: NeuralRanker, data: Data, convention: Any) -> tuple[Criterion, str]:
-    """Return the function that computes the criterion of each query, and the name of the criterion."""
+    """Return the function that computes the criterion of each query, and the name of the criterion.
+
+    The criterion is the metric, or mean of metrics, that selects the best epoch.
+    """
     criterion: Any = ranker.criterion
     if criterion is not None and not isinstance(criterion, str):
         criterion = tuple(criterion)

@@ -166,7 +166,8 @@ class MLP:
         n_features : int
             Number of columns of the rows (N, n_features) that the module takes.
         n_outputs : int, default 1
-            1 for scores of shape (N,), or 2 for the scores of a partitioned measure, (N, 2).
+            1 for one score per row, (N,), or 2 for the two parameters per row of a `PartitionedMeasure`,
+            (N, 2).
 
         Returns
         -------

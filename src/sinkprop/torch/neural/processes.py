@@ -49,9 +49,9 @@ class RankError(RuntimeError):
 
 
 class Said:
-    """Numbers that the processes exchange at the end of a `together` block.
+    """Numbers that the processes send each other at the end of a `with processes.together()` block.
 
-    values  Numbers that this process sends, at most LANES.
+    values  Numbers that this process sends, at most LANES of them. The block sets them.
     heard   Numbers that all processes sent, one row per process.
     """
 
@@ -77,7 +77,7 @@ class OneProcess:
         said.heard = np.array([said.values])
 
     def share(self, n: int) -> range:
-        """Return the indices of those of n pieces of work that this process does.
+        """Divide n tasks, numbered from 0, among the processes; return the numbers of this process's tasks.
 
         Use it only if all processes have the same queries.
         """
@@ -107,11 +107,11 @@ class OneProcess:
         return vector
 
     def first(self, vector: Floats) -> Floats:
-        """Return the vector of rank 0, in all processes."""
+        """Return, in every process, the vector that process 0 passes."""
         return vector
 
     def adopt(self, tensors: Mapping[str, Tensor]) -> None:
-        """Overwrite the tensors, in all processes, with those of rank 0."""
+        """Overwrite the tensors of every process with those of process 0."""
 
     def average(self, tensors: Mapping[str, Tensor], weight: float) -> None:
         """Overwrite each tensor with its weighted mean over the processes, or its maximum if it has integers.
@@ -126,14 +126,14 @@ class OneProcess:
         """
 
     def state(self, tensors: dict[str, Tensor] | None, record: Any) -> tuple[dict[str, Tensor], Any] | None:
-        """Send the tensors and the record of rank 0 to all processes, and return both in each of them.
+        """Return, in every process, the tensors and the record that process 0 passes.
 
-        Returns None if rank 0 passes None as tensors.
+        Returns None if process 0 passes None as tensors.
         """
         return None if tensors is None else (tensors, record)
 
     def texts(self, text: str) -> list[str]:
-        """Return the texts of all processes, in order of rank."""
+        """Return the texts that the processes pass, one per process, in the order of their numbers."""
         return [text]
 
 
@@ -203,7 +203,11 @@ class Processes(OneProcess):
     def _failure(self, codes: Floats, error: BaseException | None) -> BaseException:
         """Return the error to raise in this process after a failure in any process.
 
-        It is this process's own error if none is more severe, else a copy of the most severe one.
+        It is this process's own error if none is more severe. Otherwise it is a new error with the message of
+        the most severe one.
+
+        codes  Severity of each process's error: `_FINE`, `_INTERRUPTED`, `_OVERFLOWED` or `_FAILED`.
+        error  Error of this process, or None.
         """
         lines = self.texts("" if error is None else _line(error))
         gravest = int(codes.max())

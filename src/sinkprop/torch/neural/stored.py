@@ -75,7 +75,7 @@ class StoredSet:
 
     @cached_property
     def blocks(self) -> Integers:
-        """Index of the block that contains each query, (Q,)."""
+        """For each query, the index of its block, a part of the file that is read as a whole; (Q,)."""
         return np.searchsorted(self.stored.block_queries, self.numbers, side="right") - 1
 
     def select(self, queries: Integers) -> StoredSet:

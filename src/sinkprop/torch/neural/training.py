@@ -46,7 +46,8 @@ __all__ = ["Watch", "fit_network"]
 # The criterion on the training queries is computed only in the first and every fourth epoch, because it takes
 # about a fifth of an epoch's time.
 _EVERY = 4
-# Documents per shard: few enough to fit the CPU caches, and enough to outweigh the overhead of a shard.
+# Documents per shard, a group of queries that are computed together: few enough to fit the CPU
+# caches, and enough to outweigh the overhead of a shard.
 _SHARD_DOCUMENTS = 2048
 
 
@@ -100,7 +101,8 @@ class _Trainer:
     ) -> None:
         self._module, self._plan, self._pool, self._processes = module, plan, pool, processes
         self._takes_offsets = takes_offsets(module)
-        # Whether lanes may run in parallel; None until the first minibatch, which finds out.
+        # Whether several threads may call the network in parallel; None until the first minibatch, when
+        # `_is_pure` finds out.
         self._parallel: bool | None = None
         self._feed = feed
         self._sizes = np.empty(0, np.int64) if feed is None else feed.sizes
@@ -121,7 +123,9 @@ class _Trainer:
         self._adam: AdamSteps | None = None
         if isinstance(plan.optimizer, Adam):
             self._adam = AdamSteps(plan.optimizer, self._flat, self._decayed)
-        self._runs = 0  # number of shards computed since the processes last had the same network
+        # Number of shards (groups of queries) that this process has computed since `_settle` last made the
+        # network the same in all processes.
+        self._runs = 0
 
     def run(self, watch: Watch) -> NetworkFit:
         plan, processes, validate, on_state = (
@@ -267,7 +271,12 @@ class _Trainer:
         return _Lanes([shards[bounds[i] : bounds[i + 1]] for i in mine], n)
 
     def _sources(self, lanes: list[list[_Lanes]]) -> Generator[Rows, None, None]:
-        """Yield one source of rows per minibatch; yield nothing if this process has no queries."""
+        """Yield, for each minibatch in turn, a `Rows` object that returns the rows of its queries.
+
+        Yields nothing if this process has no queries.
+
+        lanes  The minibatches, grouped by window (queries that are read from disk together).
+        """
         if self._feed is None:
             return
         yield from self._feed.sources([[batch.queries for batch in group] for group in lanes])
@@ -304,10 +313,13 @@ class _Trainer:
     def _gradient(
         self, lanes: _Lanes, sources: Iterator[Rows | None], share: float, epoch: int, step: int
     ) -> tuple[float, Tensor]:
-        """Return the weighted loss of a minibatch and its gradient.
+        """Return the weighted loss of a minibatch, and the gradient of this loss.
 
-        It is the sum of share * weight * loss over the minibatch's queries in all processes. The factor
-        `share` scales the sum to a mean over queries.
+        The weighted loss is the sum of share * weight * loss over the minibatch's queries in all processes.
+        The factor `share` makes it a mean over queries.
+
+        lanes    The minibatch, divided into parts that are computed in parallel.
+        sources  Iterator whose next item returns the rows of the minibatch.
         """
         with self._processes.together() as said:
             rows = next(sources, None)
@@ -320,7 +332,10 @@ class _Trainer:
     def _of_lanes(
         self, lanes: _Lanes, rows: Rows, share: float, epoch: int, step: int
     ) -> list[tuple[float, Tensor]]:
-        """Return the loss and gradient of each lane of this process, see `_gradient`."""
+        """Return the weighted loss and its gradient, see `_gradient`, for each lane of this process.
+
+        A lane is a part of the minibatch that one thread computes.
+        """
 
         def one(number: int, queries: Integers, shard: Shard) -> tuple[float, Tensor]:
             rng = np.random.default_rng([self._plan.seed, 2, epoch, step, number, *self._number_of_own()])
@@ -345,10 +360,11 @@ class _Trainer:
         return [along(lane) for lane in lanes.mine]
 
     def _is_pure(self, run: Callable[[], object]) -> bool:
-        """Whether calls of the network have no side effects, so that lanes may run in parallel.
+        """Whether calls of the network have no side effects, so that several threads may call it in parallel.
 
-        Calls `run`, which computes one shard, and checks that it neither draws from torch's global generator
-        nor changes the network, such as its running statistics. Restores the network afterwards.
+        Calls `run`, which computes the loss and gradient of some queries, and checks that it neither draws
+        from torch's global generator nor changes the network, such as its running statistics. Restores the
+        network afterwards.
         """
         before = self._snapshot()
         state = torch.get_rng_state()
@@ -366,8 +382,9 @@ class _Trainer:
         rng: np.random.Generator,
         epoch: int,
     ) -> tuple[float, Tensor]:
-        """Return the mean loss of a shard and its gradient, both times `share` and the weight of its queries.
+        """Return the weighted loss of a shard (some queries of a minibatch), and the gradient of this loss.
 
+        The weighted loss is the mean loss of the queries, times the sum of their weights, times `share`.
         Raises a NetworkOverflowError if scores or gradients are NaN or infinite.
         """
         offsets = torch.from_numpy(offsets_of(self._sizes[queries]))
@@ -442,9 +459,12 @@ class _Trainer:
 
 @dataclass(frozen=True, eq=False)
 class _Lanes:
-    """A minibatch, cut into lanes, which are lists of shards.
+    """A minibatch, cut into shards and these into lanes, which are computed in parallel.
 
-    mine  Lanes that this process computes. A shard is (index of the shard in the minibatch, its queries).
+    A shard is a group of queries that are computed together, stored as (index of the shard in the minibatch,
+    indices of the queries). A lane is a list of consecutive shards, computed one after another.
+
+    mine  Lanes that this process computes.
     n     Number of lanes of the minibatch, including those that other processes compute.
     """
 
@@ -453,7 +473,7 @@ class _Lanes:
 
     @property
     def queries(self) -> Integers:
-        """Queries of the lanes that this process computes."""
+        """Indices of the queries of the minibatch that this process computes."""
         parts = [queries for lane in self.mine for _, queries in lane]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 

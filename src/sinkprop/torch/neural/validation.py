@@ -25,10 +25,11 @@ __all__ = ["MeanCriterion", "graded"]
 def graded(
     criterion: Any, convention: str | Convention, sets: Sequence[Data], processes: OneProcess
 ) -> Convention:
-    """Return the convention; for the metric ERR, set its `max_grade` to the largest label of all queries.
+    """Return the convention of the metrics, with `max_grade` set if the criterion includes the metric ERR.
 
-    A `max_grade` that is given is kept. Queries are evaluated in spans, runs of consecutive queries, and the
-    largest label of one span could be smaller.
+    ERR needs the largest possible label, `max_grade`. If the convention has none, it is set to the largest
+    label of all queries in `sets`, in all processes. It cannot be set during the evaluation, which sees only
+    some consecutive queries at a time.
     """
     found = as_convention(convention)
     metrics = () if criterion is None else parse_metrics(criterion)
@@ -40,8 +41,9 @@ def graded(
 
 
 class MeanCriterion:
-    """Function that takes a network and returns the mean criterion over the queries of some feeds.
+    """Function that takes a network and returns its mean criterion over the queries of `feeds`.
 
+    feeds         Objects from which the rows, labels and weights of the queries are read.
     scores        Function scores(network, rows, offsets of the queries) that returns the scores of the rows.
     criterion_of  Function criterion_of(queries, scores) that returns the criterion of each query.
 
