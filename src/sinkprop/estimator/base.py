@@ -127,8 +127,9 @@ class BaseRanker(RankerInputs):
 
     @abstractmethod
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
-        """Scores (N,) of rows X, to which `_by_query` has been applied.
+        """Scores (N,) of rows X.
 
+        If `normalization` is "query", the features in X have already been scaled within their queries.
         `groups` holds the queries of the rows; it is None if the caller did not give them.
         """
 
@@ -161,7 +162,10 @@ class BaseRanker(RankerInputs):
         return self._score_rows(self._by_query(X, groups), groups)
 
     def outputs(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
-        """Compute the outputs of the model: scores, or two numbers per row for a partitioned measure.
+        """Compute the outputs of the model: one score per row, or two numbers for a partitioned measure.
+
+        A partitioned measure is a relaxation that gives each document a distribution over ranks with two
+        parameters. These are then the outputs.
 
         Parameters
         ----------
@@ -182,7 +186,10 @@ class BaseRanker(RankerInputs):
         return self._theta(self._by_query(X, groups), groups)
 
     def _theta(self, X: NDArray[Any], groups: Groups | None) -> Floats:
-        """Outputs of the model, (N,) or (N, 2), for rows X after `_by_query`; see `outputs`."""
+        """Outputs of the model for rows X, (N,) or (N, 2); see `outputs`.
+
+        If `normalization` is "query", the features in X have already been scaled within their queries.
+        """
         return self._score_rows(X, groups)
 
     def rank(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Integers:
@@ -268,14 +275,22 @@ class BaseRanker(RankerInputs):
         return next(iter(result.values()))
 
     def _fill(self, out: NDArray[Any], stored: StoredQueries, work: Any) -> None:
-        """Write the result of work(X, groups) for each block of a stored set to the block's rows of `out`."""
+        """Call work(X, groups) for each block of a stored set, and write the results to `out`.
+
+        X are the features of a block and `groups` its queries. The function `work` returns one value per row;
+        `out` has one value for each row of the stored set.
+        """
         first = 0
         for X, block in self._stored_rows(stored):
             out[first : first + len(block)] = work(X, block.groups)
             first += len(block)
 
     def _stored_rows(self, stored: StoredQueries) -> Iterator[tuple[NDArray[Any], Queries]]:
-        """Yield (X, block) for each block of a stored set; X are its features, ready for `_score_rows`."""
+        """Yield (X, block) for each block of a stored set, where X are the features that the model scores.
+
+        The columns of X are in the order of the fit, and are scaled within queries if `normalization` is
+        "query".
+        """
         columns = stored.columns_of(getattr(self, "feature_names_in_", None))
         for block in stored.blocks():
             X = block.X if columns is None else np.ascontiguousarray(block.X[:, columns])
@@ -394,7 +409,10 @@ class BaseRanker(RankerInputs):
     def _restore(self, state: dict[str, Any]) -> None: ...
 
     def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
-        """Rank (N,) of each row of X within its query. `_by_query` has been applied to X."""
+        """Rank (N,) of each row of X within its query.
+
+        If `normalization` is "query", the features in X have already been scaled within their queries.
+        """
         return ranking(self._score_rows(X, groups), groups.codes).ranks
 
 

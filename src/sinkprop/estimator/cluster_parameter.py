@@ -18,7 +18,10 @@ def cloned(ranker: Any, clone: Any) -> Any:
 
 
 def portable(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a ranker to pickle, with a cluster or client replaced by its address."""
+    """Return the attributes {name: value} of a ranker in a form that can be pickled.
+
+    state  The attributes. A Dask cluster or client among them is replaced by the address of its scheduler.
+    """
     cluster = state.get("cluster")
     if cluster is None or isinstance(cluster, str | int):
         return state

@@ -92,9 +92,10 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         return features, self._required(groups, len(features), what)
 
     def _rows_of_one_query(self, X: Any, qid: Ids | None, what: str) -> tuple[NDArray[Any], Groups]:
-        """Return the features of the rows of one query, after `_by_query`, and a `Groups` of this query.
+        """Return the features of the rows X of one query, and a `Groups` that holds this query.
 
-        `qid` may be None. Raises a ValueError that names the method `what` if `qid` holds several queries.
+        If `normalization` is "query", the features are scaled within the query. `qid` may be None. Raises a
+        ValueError that names the method `what` if `qid` holds several queries.
         """
         features, groups = self._rows(X, qid, None)
         if groups is not None and len(groups.queries) > 1:
@@ -261,7 +262,8 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
     def _by_query(self, X: NDArray[Any], groups: Groups | None) -> NDArray[Any]:
         """Return X, with features scaled within each query if `normalization` is "query".
 
-        Raises a ValueError if these queries, `groups`, are needed but None.
+        `groups` holds the queries of the rows. Raises a ValueError if it is None although the scaling needs
+        it.
         """
         if getattr(self, "normalization", "none") != "query":
             return X

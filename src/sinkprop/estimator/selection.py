@@ -206,9 +206,10 @@ def mean_over_queries(values: Floats, weight: Floats | None = None) -> Floats:
 
 
 def _shares(values: Floats, weight: Floats | None) -> Floats:
-    """(Q,) share of each query in a mean. The shares sum to 1, or are all 0 if no query counts.
+    """(Q,) factor of each query in a mean over queries: its weight divided by the sum of the weights.
 
-    A query counts if its weight is above 0 and none of its values is NaN.
+    Only queries that count are in this sum; the factor of every other query is 0. A query counts if its
+    weight is above 0 and none of its values is NaN.
     """
     counted = ~np.isnan(values).reshape(-1, values.shape[-1]).any(axis=0)
     shares = counted * (np.ones(values.shape[-1]) if weight is None else weight)

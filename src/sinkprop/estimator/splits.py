@@ -50,7 +50,13 @@ class Split:
 
 
 def split_queries(n_queries: int, n_validation: int, selection: Selection, rng: np.random.Generator) -> Split:
-    """Split training queries, and those of a validation set if there is one, as the selection asks."""
+    """Decide which queries train and which validate, and return this as a `Split`.
+
+    The method of `selection` decides: cross-validation, the validation set, or queries held out at random.
+
+    n_queries     Number of training queries.
+    n_validation  Number of queries of the validation set; 0 if there is none.
+    """
     total = n_queries + n_validation
     if total < 2:
         return Split(None, 1, "the one training query itself")
@@ -71,7 +77,10 @@ def split_queries(n_queries: int, n_validation: int, selection: Selection, rng: 
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """Training and validation queries of each path of a `Split`, in memory.
+    """Training and validation queries of each path of a fit, in memory.
+
+    A path is the training of all candidates on one set of training queries: one path for the final model,
+    and one per fold of cross-validation; see `Split`.
 
     parts         Training queries of each path.
     validation    For each path that has validation queries, the index of the path and these queries.
@@ -102,7 +111,10 @@ class Division:
 def divide(
     data: TrainingSet, validation: TrainingSet | None, selection: Selection, rng: np.random.Generator
 ) -> Division:
-    """Split training queries and the validation set in memory, as the selection asks."""
+    """Return the queries that train and the queries that validate, taken from `data` and `validation`.
+
+    The method of `selection` decides: cross-validation, the validation set, or queries held out at random.
+    """
     n_validation = 0 if validation is None else validation.n_queries
     split = split_queries(data.n_queries, n_validation, selection, rng)
     codes = split.codes

@@ -179,7 +179,10 @@ def _on_training(
     scores: Callable[[Any, TrainingSet], Floats],
     criterion_of: Criterion,
 ) -> float | None:
-    """Mean criterion of the queries `part` that a candidate was trained on; None if not known."""
+    """Mean criterion of a candidate on `part`, the queries that it was trained on.
+
+    None if there are not scores for all rows of these queries.
+    """
     if candidate.training is not None:
         return candidate.training
     own = scores(candidate.model, part) if candidate.scores is None else candidate.scores

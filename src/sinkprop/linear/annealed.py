@@ -206,10 +206,11 @@ class AnnealedRanker(BaseRanker):
     def _checkpointing(
         self, data: Source, validation: Source | None, recipe: Recipe
     ) -> tuple[list[Finished], Callable[[Sequence[Finished]], None] | None]:
-        """Return the stages that an unfinished fit left in its checkpoint, and a function that writes one.
+        """Return the finished stages in the checkpoint file, and a function that writes stages to this file.
 
-        Without a parameter `checkpoint`, there are no stages, and the function is None. Raises a
-        ModelFileError if the checkpoint belongs to a fit with other data or parameters.
+        A stage is the optimization for one penalty and one sigma. The file has stages if an earlier fit was
+        not completed. If the parameter `checkpoint` is None, there are no stages, and the function is None.
+        Raises a ModelFileError if the checkpoint belongs to a fit with other data or parameters.
         """
         if self.checkpoint is None:
             return [], None
@@ -310,7 +311,7 @@ def least_squares_of(ranker: AnnealedRanker) -> AnnealedRanker:
 
 
 def _fingerprint(data: Source, validation: Source | None, recipe: Recipe, convention: str) -> str:
-    """Digest of everything on which the stages of a fit depend, to check that a checkpoint belongs to it."""
+    """Hash of the data and the settings of a fit, to check that a checkpoint file belongs to this fit."""
     # `criterion_of` is left out: the criterion and the convention determine it, and the repr of a function
     # holds its address, which differs between processes.
     settings = [

@@ -58,7 +58,10 @@ class Moments:
 
 
 def moments_of(source: Source) -> Moments:
-    """Moments of the rows of a source, computed in three passes over the queries."""
+    """Return the `Moments` (means, deviations and largest values) of the rows of a source.
+
+    A source gives access to queries in memory, on disk or on a cluster. It is read three times.
+    """
     largest = source.run(Extent())
     n, longest = source.n_rows, source.longest
     sums, labels = source.run(Sums(exponents(largest * longest) + 1))  # + 1: rounding may reach the bound
@@ -75,12 +78,13 @@ def moments_of(source: Source) -> Moments:
 class Path:
     """Training queries of one path of a fit.
 
-    A path is the training of all candidates on one set of queries. The path trains on those queries of its
-    sources whose code differs from the path's index; `estimator.splits.Split` defines paths and codes. The
-    numbers below count training queries and their rows only.
+    A path is the training of all candidates on one set of queries. Every query has a code: the index of the
+    path that uses it for validation, or -1. A path trains on the queries of its sources that have another
+    code than its index; see `estimator.splits.Split`. The numbers below count training queries and their rows
+    only.
 
     number          Index of the path; path 0 trains the final model.
-    sources         Sources that hold the queries.
+    sources         Objects that give access to the queries, in memory, on disk or on a cluster.
     n_rows          Number of rows.
     n_queries       Number of queries.
     total_weight    Sum of the query weights; None if all count the same.
@@ -98,7 +102,10 @@ class Path:
 
 
 def over(sources: Sequence[Source], task: Task[P]) -> P:
-    """Run a task on all the sources, in order, and combine the results."""
+    """Run a task on each of the sources, one after another, and return the combination of the results.
+
+    A source gives access to queries, and a task is a computation on them (`tasks.py`).
+    """
     return task.combine([source.run(task) for source in sources])
 
 
@@ -116,10 +123,11 @@ class Start:
 
 
 def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[Start]:
-    """Least-squares weights of each path, all from one pass over the queries.
+    """Return the `Start`, which holds the least-squares weights, of each path.
 
-    The Gram matrices of features and labels are exact sums over queries. So the weights do not depend on how
-    the queries are distributed over blocks and machines.
+    A path is the training of all candidates on one set of queries. All weights are computed in one pass over
+    the queries. The Gram matrices of features and labels are exact sums over queries, so the weights do not
+    depend on how the queries are distributed over blocks and machines.
     """
     every: list[Source] = []
     for path in paths:
@@ -155,12 +163,13 @@ def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[St
 
 
 def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
-    """Solve the least-squares problem of a path, given its Gram matrix G.
+    """Return the least-squares weights for a set of training rows, given their Gram matrix G.
 
     If several weights are optimal, those of least norm are taken, where features are scaled to equal spread.
     Raises a ValueError if all row weights are 0.
 
-    G  (D + 2, D + 2) products of the columns of `tasks.Gram`, summed over the training rows of a path.
+    G  (D + 2, D + 2) products of each two of the columns [1, features, label], summed over the rows. Features
+       and label are centered, and features are scaled, as in `tasks.Gram`.
     """
     total = G[0, 0]
     if not total > 0:
@@ -187,11 +196,12 @@ def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
 
 
 class Objective:
-    """Objective of one path, a function of the weights W: expected gain - penalty / 2 |W - W_0|^2.
+    """The function of the weights W that a fit maximizes: expected gain - penalty / 2 |W - W_0|^2.
 
-    W_0, the attribute `start`, are the least-squares weights, scaled so that their scores have a standard
-    deviation of 1 within queries. For a partitioned measure, W_0 are weights of two outputs that are derived
-    from these, and intercepts are not penalized.
+    The gain is that of one path, the training of all candidates on one set of queries. W_0, the attribute
+    `start`, are the least-squares weights, scaled so that their scores have a standard deviation of 1 within
+    queries. A partitioned measure is a relaxation with two outputs per document. For it, W_0 holds weights of
+    both outputs, derived from the least-squares weights, and intercepts, which are not penalized.
     """
 
     def __init__(
@@ -222,7 +232,7 @@ class Objective:
     def spread(self, W: Floats) -> float:
         """Standard deviation, within queries, of the scores that weights W (D,) give.
 
-        Query weights weight the mean of the squares.
+        In the mean of the squared deviations, each row counts with the weight of its query.
         """
         own = scorer(W, self.scaling)
 
@@ -289,7 +299,13 @@ class Objective:
 
 
 def _partitioned_start(w: Floats, mean: Floats, relaxation: Relaxation) -> Floats:
-    """Least-squares weights (D,) turned into weights and intercepts of two outputs, (D + 1, 2)."""
+    """Starting weights of a partitioned measure, a relaxation with two outputs per document: (D + 1, 2).
+
+    The last row holds the intercepts.
+
+    w     (D,) least-squares weights, from which the weights of both outputs are derived.
+    mean  (D,) means of the normalized features.
+    """
     W = np.zeros((len(w) + 1, 2))
     W[:-1, 0] = -_LOCATION * w  # documents at the top are placed near 0
     if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":

@@ -78,6 +78,8 @@ def within(exponent: Integers) -> Integers:
 def add_rows(values: Floats, exponent: Integers) -> ExactSum:
     """Exact sum of values (Q, ...) over their first axis.
 
+    exponent  Exponents of bounds on the values: |value| < 2^exponent; see `ExactSum`.
+
     >>> add_rows(np.array([1e16, 1.0, -1e16]), np.array(60)).value()
     array(1.)
     """
@@ -90,9 +92,12 @@ def add_rows(values: Floats, exponent: Integers) -> ExactSum:
 
 
 def add_products(X: NDArray[Any], g: Floats, offsets: Integers, exponent: Integers) -> ExactSum:
-    """X' g for rows X (N, D) and g (N,) or (N, k), summed query by query: shape (D,) or (k, D).
+    """Return the product X' g as an exact sum over queries, of shape (D,) or (k, D).
 
-    The rows of a query are consecutive; `offsets` (Q + 1,) says where each query starts.
+    X         (N, D) rows; those of a query are consecutive.
+    g         (N,) or (N, k) factors of the rows.
+    offsets   (Q + 1,) row at which each query starts, and last N.
+    exponent  (D,) exponents of bounds on the product of one query: |value| < 2^exponent; see `ExactSum`.
     """
     columns = np.ascontiguousarray(g.reshape(len(g), -1))
     k, d = columns.shape[1], X.shape[1]

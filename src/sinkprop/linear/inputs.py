@@ -37,7 +37,10 @@ class Sources:
             self._client = stack.enter_context(connected(cluster))
 
     def of_rows(self, data: TrainingSet) -> Source:
-        """Source of checked rows in this process's memory; with a cluster, they are sent to it."""
+        """Return a source, which gives access to queries block by block, of rows in memory.
+
+        With a cluster, the rows are sent to it.
+        """
         if self._client is not None:
             source: Source = self._on_cluster(data)
             return source
@@ -50,7 +53,10 @@ class Sources:
     def elsewhere(
         self, X: Any, y: Any = None, qid: Any = None, *, query_weight: Any = None, name: str = ""
     ) -> tuple[Source, tuple[str, ...] | None]:
-        """Source of queries that are read in place, and the names of their features."""
+        """Return a source, which gives access to queries block by block, and the names of the features.
+
+        X holds queries that are read in place instead of loaded into this process; see `takes`.
+        """
         stored = as_stored(X)
         if stored is not None:
             _check_trainable(stored)

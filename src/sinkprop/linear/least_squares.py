@@ -89,7 +89,10 @@ def ridge_path(
 
 
 def _triangle(X: NDArray[Any], y: Floats, sample_weight: Floats | None) -> Floats:
-    """Triangular factor R, (D + 2, D + 2), of the QR decomposition of the rows [1, x, y]."""
+    """Triangular factor R, (D + 2, D + 2), of the QR decomposition of the matrix with columns [1, X, y].
+
+    Each row of the matrix is multiplied by the root of its weight, if there are weights.
+    """
     n, n_features = X.shape
     R = np.zeros((0, n_features + 2))
     for start in range(0, n, _CHUNK):

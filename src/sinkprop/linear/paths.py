@@ -25,7 +25,10 @@ __all__ = ["Arrangement", "arrange"]
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """Paths of a fit (see the module's docstring), and the sources of their validation queries.
+    """Training and validation queries of each path of a fit.
+
+    A path is the training of all candidates on one set of training queries: one path for the final model, and
+    one per fold of cross-validation. A source gives access to queries in memory, on disk or on a cluster.
 
     paths         Training queries of each path; the first path trains the final model.
     validation    Pairs of a source and the indices of the paths that have validation queries in this source.
@@ -45,9 +48,11 @@ class Arrangement:
 def arrange(
     data: Source, validation: Source | None, selection: Selection, rng: np.random.Generator
 ) -> Arrangement:
-    """Assign the training queries, and those of a validation set, to the paths of a fit.
+    """Return the queries that each path of a fit trains on, and those that validate it.
 
-    `selection` decides between cross-validation, the validation set, and queries held out at random.
+    A path is the training of all candidates on one set of training queries: one path for the final model, and
+    one per fold of cross-validation. `selection` decides between cross-validation, the validation set, and
+    queries held out at random.
     """
     sources = [data] if validation is None else [data, validation]
     split = split_queries(data.n_queries, sum(s.n_queries for s in sources[1:]), selection, rng)
@@ -69,8 +74,9 @@ def arrange(
 
 
 def _weights(sources: list[Source]) -> Floats | None:
-    """(Q,) query weights of all sources; queries of a source without weights have weight 1.
+    """(Q,) weights of the queries of all sources, one source after another.
 
+    A source gives access to a set of queries. If it has no weights, its queries have weight 1. The result is
     None if no source has weights or all weights are 0.
     """
     if all(source.query_weight is None for source in sources):

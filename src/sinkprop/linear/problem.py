@@ -35,11 +35,11 @@ class LinearProblem:
         return linear_scores(self.data.X if X is None else X, W, self.scaling, self._multiply)
 
     def gradient(self, g: Floats) -> Floats:
-        """Chain rule from scores to weights: g = df/dscores in, df/dweights out.
+        """Gradient, with respect to the weights, of a function of the scores.
 
-        The result has shape (D,), or (D + 1, 2) with intercepts if there are two outputs per document. With
-        one score per document, g sums to 0 over each query, since adding a constant to all scores of a query
-        changes nothing.
+        g is the gradient of this function with respect to the scores. The result has shape (D,), or
+        (D + 1, 2) with intercepts if there are two outputs per document. With one score per document, g sums
+        to 0 over each query, since adding a constant to all scores of a query changes nothing.
         """
         by_feature = self._multiply.backward(self.data.X, g)
         if g.ndim == 1:
@@ -52,9 +52,11 @@ class LinearProblem:
 def linear_scores(X: NDArray[Any], W: Floats, scaling: Scaling, multiply: Products | None = None) -> Floats:
     """Scores of rows X: their normalized features times weights W.
 
-    With two outputs, the last row of W holds the intercepts. Features that are scaled within queries (kind
-    "query") must already be scaled: here, such a `scaling` changes nothing. Without `multiply`, the score of
-    a row is independent of the other rows, to the last bit.
+    With two outputs, the last row of W holds the intercepts. If the normalization is "query", X must already
+    be scaled within queries, and `scaling` changes nothing.
+
+    multiply  Threads that compute the product. With None, native code computes it row by row, so that the
+              score of a row does not depend on the other rows, to the last bit.
     """
     V, shift = unscaled(W, scaling)
     if multiply is None:

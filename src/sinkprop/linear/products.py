@@ -60,7 +60,13 @@ class Products:
 
 @contextmanager
 def products(n_threads: int | None, rows: int) -> Iterator[Products]:
-    """Context in which products run on this many threads, each with a single BLAS thread."""
+    """Context manager that gives a `Products`, which multiplies matrices on threads.
+
+    Within the context, BLAS itself uses one thread.
+
+    n_threads  Number of threads; None to choose it as `threads` in `common/arguments.py` does.
+    rows       Number of rows of the matrices.
+    """
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, user_api="blas"):

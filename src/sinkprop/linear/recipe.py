@@ -81,6 +81,9 @@ class Recipe:
 class Finished:
     """A finished stage: the optimization for one penalty and one sigma, on all paths.
 
+    A path is the training on one set of queries. Path 0 trains the final model, and with cross-validation
+    there is one more path per fold.
+
     penalty      Index of the penalty; -1 for the least-squares start.
     stage        Index of the stage, which is also the index of its sigma.
     weights      Weights at the end of the stage, one array per path.
@@ -112,7 +115,9 @@ def train(
     on_stage: Callable[[Stage], None] | None = None,
     notify: Notify = silent,
 ) -> tuple[FitResult, Scaling]:
-    """Carry out the recipe; return its result and the feature scaling that it trained with.
+    """Fit a linear model with the settings `recipe`; return the result and the scaling of the features.
+
+    A stage is the optimization for one penalty and one sigma.
 
     resumed     Stages that an earlier call with the same data and recipe passed to `checkpoint`. They are not
                 run again, and the result is the same.
@@ -235,11 +240,13 @@ def _assessed(
     relaxation: Relaxation,
     weights: Sequence[Floats],
 ) -> tuple[Floats, float | None]:
-    """Criterion of every validation query, and the mean criterion of the training queries of path 0.
+    """Criterion (Q,) of each validation query, and the mean criterion of the training queries.
 
-    The mean is None for a partitioned measure.
+    A path is the training on one set of queries; path 0 trains the final model. Each validation query is
+    scored with the weights of the path that it validates. The mean is over the training queries of path 0,
+    scored with its weights; it is None for a partitioned measure.
 
-    weights  Weights of each path after a stage. Path 0 trains the final model.
+    weights  Weights of each path after a stage, which is the optimization for one penalty and one sigma.
     """
     scorers = [scorer(W, path.scaling) for path, W in zip(paths, weights, strict=True)]
     own = scorers[0] if relaxation.width == 1 else None
@@ -282,7 +289,7 @@ def _result(
     validated_on: str,
     smoothest: bool,
 ) -> FitResult:
-    """Select the model among the finished stages."""
+    """Select the model among the finished stages, and return it with the records of all stages."""
     # The order of preference: the least-squares start, then larger sigmas, then larger penalties.
     order = sorted(
         range(len(finished)),

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-NO_CODE = -1  # code of queries that no path uses for validation
+NO_CODE = -1  # code of queries that validate no path; see `Split`
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +77,10 @@ class Extent:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Task that sums the features, (D,), and the labels, (1,), over all rows.
+    """Task that sums the features and the labels over all rows; two results, (D,) and (1,).
 
-    exponent  (D + 1,) exponents of the exact sums: of the features, then of the labels; see `ExactSum`.
+    exponent  (D + 1,) exponents of bounds on the sum over one query, for each feature and, last, for the
+              labels: |sum| < 2^exponent. The exact sums (`ExactSum`) need these bounds.
     """
 
     exponent: Integers
@@ -101,7 +102,8 @@ class Squares:
     """Task that sums (feature - mean)^2 over all rows, (D,).
 
     mean      (D,) means of the features.
-    exponent  (D,) exponents of the exact sums; see `ExactSum`.
+    exponent  (D,) exponents of bounds on the sum over one query: sum < 2^exponent. The exact sums
+              (`ExactSum`) need these bounds.
     """
 
     mean: Floats
@@ -120,14 +122,15 @@ class Squares:
 class Gram:
     """Task that sums the products of each two of the columns [1, z, y - label] over rows, (D + 2, D + 2).
 
-    For a row with features x and label y, z = (x - mean) * factor. The weight of a row is its own weight
-    times the weight of its query. The result maps each code to the sum over the rows of the queries with this
-    code.
+    For a row with features x and label y, z = (x - mean) * factor. Each row counts with its own weight times
+    the weight of its query. Every query has a code: the index of the path (training on one set of queries)
+    that it validates, or -1. The result is {code: sum over the rows of the queries with this code}.
 
     mean      (D,) means of the features.
     factor    (D,) 1 / standard deviation of the features.
     label     Mean label.
-    exponent  (D + 2, D + 2) exponents of the exact sums.
+    exponent  (D + 2, D + 2) exponents of bounds on the sum over one query: |sum| < 2^exponent. The exact
+              sums (`ExactSum`) need these bounds.
     """
 
     mean: Floats
@@ -168,9 +171,9 @@ class Gram:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Task that sums weight * (score - mean score of its query)^2 over the training rows of a path.
+    """Task that sums query weight * (score - mean score of the query)^2 over the training rows of a path.
 
-    It also finds the largest absolute score.
+    It also finds the largest absolute score. A path is the training on one set of queries; see `Split`.
     """
 
     path: int
@@ -197,9 +200,10 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Sums over the training queries of a path.
+    """Result of the task `Evaluate`: sums over the training queries of a path.
 
-    g is the gradient, with respect to the scores, of the mean expected gain of all training queries.
+    X (N, D) are the features of the rows, and g is the gradient, with respect to the rows' scores, of the
+    mean expected gain of the training queries.
 
     value     () sum of the queries' expected gains times their weights, where weights are scaled to mean 1.
     products  X' g: (D,) with one score per document, (2, D) with two.
@@ -223,7 +227,11 @@ class Evaluated:
 
 @dataclass(frozen=True, eq=False)
 class Evaluate:
-    """Task that computes the expected gain of a path's training queries, and X' g; see `Evaluated`.
+    """Task that computes the expected gain of the training queries of a path, and sums for its gradient.
+
+    A path is the training on one set of queries; see `Split`. The result is an `Evaluated`. Its sums are
+    exact (`ExactSum`), which needs bounds on the contribution of one query: |contribution| < 2^exponent. X
+    are the features, and g is the gradient with respect to the scores.
 
     path          Index of the path.
     scorer        Scorer with the current weights.
@@ -231,9 +239,9 @@ class Evaluate:
     settings      Settings of the relaxation, for the native layer.
     n_queries     Number of training queries of the path, over all blocks.
     total_weight  Sum of the weights of these queries; None if all count the same.
-    exponent      (D,) exponents of the exact sums X' g; see `ExactSum`.
-    of_values     Exponent of the exact sum of expected gains.
-    of_totals     Exponent of the exact sums of g over rows.
+    exponent      (D,) exponents of the bounds for the products X' g.
+    of_values     Exponent of the bound for the expected gain.
+    of_totals     Exponent of the bound for the sum of g over the rows.
     resample      Number of copies of each query with documents drawn at random; 0 uses the original queries.
     seed          Seed of the resampling.
     """
@@ -301,9 +309,12 @@ class Evaluate:
 
 @dataclass(frozen=True, eq=False)
 class Assessed:
-    """Criterion of a stage on the queries of a block.
+    """Result of the task `Assess`: the criterion of the models of one stage.
 
-    validation  {index of a path: (q,) criterion of the block's validation queries of this path}.
+    A stage trains one model per path, and a path is the training on one set of queries; path 0 trains the
+    final model.
+
+    validation  {index of a path: (q,) criterion of each validation query of this path}.
     training    (2,) two sums over the training queries of path 0: of weight times criterion, and of weight.
                 None if the training queries were skipped.
     """
@@ -314,14 +325,18 @@ class Assessed:
 
 @dataclass(frozen=True, eq=False)
 class Assess:
-    """Task that computes the criterion of a stage on validation queries and, if asked, training queries.
+    """Task that computes the criterion of the models of one stage on validation and training queries.
+
+    A stage is the optimization for one penalty and one sigma. It trains one model per path, and a path is
+    the training on one set of queries; path 0 trains the final model. The result is an `Assessed`.
 
     criterion_of  Function that computes the criterion of each query.
-    scorers       {index of a path: its scorer}, for the paths with validation queries in the source.
+    scorers       {index of a path: its scorer}, for the paths whose validation queries are evaluated.
     training      Scorer of path 0, to compute the criterion of its training queries; None to skip them.
     relaxation, n_iter, epsilon, top
                   Settings for ranking with a partitioned measure.
-    exponent      Exponent of the exact sums over training queries.
+    exponent      Exponent of a bound on a training query's weight and on its weight times criterion:
+                  both < 2^exponent. The exact sums over training queries (`ExactSum`) need this bound.
     """
 
     criterion_of: Criterion
@@ -377,14 +392,14 @@ class Assess:
 
 
 def _numbers(block: Block, path: int) -> Integers:
-    """(q,) positions, within the block, of the queries that the path trains on."""
+    """(q,) positions, within the block, of the training queries of path number `path`; see `Split`."""
     if block.codes is None:
         return np.arange(block.data.n_queries)
     return np.flatnonzero(block.codes != path)
 
 
 def _of_queries(block: Block, path: int) -> Floats:
-    """(q,) weights of the block's queries that the path trains on."""
+    """(q,) weights of those queries of the block that are training queries of path number `path`."""
     numbers, weight = _numbers(block, path), block.data.query_weight
     return np.ones(len(numbers)) if weight is None else weight[numbers]
 
