@@ -75,7 +75,9 @@ _FLOATS = ("float16", "float32", "float64")
 _DTYPES = ("bool", *_INTEGERS, *_FLOATS, "str")
 
 _DEEPEST = 64
-_WIDEST_INT = 2048  # bits; 617 digits, which Python can always read: its limit cannot be set below 640
+# Largest number of bits of an integer. It then has at most 617 digits, so Python can always read it: Python's
+# limit on the number of digits cannot be set below 640.
+_WIDEST_INT = 2048
 _WIDTH = 110
 # Array entries per line: a fixed count rather than a width, so that a changed weight changes one line.
 _PER_LINE = {"b": 10, "i": 10, "u": 10, "f": 5, "U": 1}
@@ -226,7 +228,8 @@ def _is_kind(kind: object) -> bool:
 def _layout(value: Any, where: str, depth: int) -> str:
     """Return a value as JSON text. Lines after the first are indented by at least `depth` levels.
 
-    Raises a TypeError or ValueError that names the place `where` if a model file cannot hold the value.
+    Raises a TypeError or ValueError if a model file cannot hold the value. `where` describes, for the
+    message, which part of the model the value is.
     """
     if depth > _DEEPEST:
         raise ValueError(f"{where} is nested more than {_DEEPEST} deep, or holds itself.")

@@ -153,7 +153,7 @@ class AdaRankRanker(LinearBaseline):
 
         shares = np.ones(data.n_queries) if data.query_weight is None else data.query_weight
         shares = np.where(np.isnan(measured(np.zeros(len(data.y)))), 0.0, shares)
-        if shares.sum() == 0:  # in cross-validation, all training queries may have weight 0
+        if shares.sum() == 0:  # in cross-validation, all training queries may have weight 0; then all get 1
             shares = np.ones(data.n_queries)
 
         def performance(scores: Floats) -> Floats:
@@ -193,7 +193,7 @@ class WeakRankers:
     n_features: int
 
     def weights(self, v: Floats) -> Floats:
-        """Weights of the features, (D,), from weights v of the weak rankers, (H,)."""
+        """Weights (D,) of the features in the weighted sum of weak rankers, whose weights are v (H,)."""
         w = np.zeros(self.n_features)
         np.add.at(w, self.features, self.signs * v)
         return w
@@ -204,7 +204,10 @@ def weak_rankers(
 ) -> WeakRankers:
     """Weak rankers of the features that vary within some training query, in the order of the features.
 
-    If no feature varies, all of them are used. Each weak ranker is evaluated here, and not in every round.
+    If no feature varies, all of them are used. Each weak ranker is evaluated here, once for all rounds.
+
+    measured         Function from the scores (N,) of all rows to the measure (Q,) of each query's ranking.
+    both_directions  Whether each feature gives two weak rankers: largest value first, and smallest first.
     """
     starts = data.groups.offsets[:-1]
     varies = np.maximum.reduceat(data.X, starts, axis=0) != np.minimum.reduceat(data.X, starts, axis=0)
@@ -279,7 +282,10 @@ def ranklib_rounds(
 
 
 class _RankLib:
-    """State of AdaRank by RankLib's rules; see `ranklib_rounds`."""
+    """A run of AdaRank by RankLib's rules: its current model, and the models found so far.
+
+    `ranklib_rounds` explains the rules.
+    """
 
     def __init__(
         self, E: Floats, combined: Combined, shares: Floats, n_rounds: int, tolerance: float
@@ -355,7 +361,11 @@ class _RankLib:
 
 
 def _weight(P: Floats, E: Floats) -> float:
-    """Weight of a weak ranker, 1/2 ln(sum P (1 + E) / sum P (1 - E)) for a distribution P, at most 7.25."""
+    """Weight of a weak ranker, 1/2 ln(sum P (1 + E) / sum P (1 - E)), at most 7.25.
+
+    P  (Q,) distribution over queries.
+    E  (Q,) performance of the weak ranker on each query.
+    """
     mean = float(P @ E)
     return 0.5 * math.log((1 + mean) / max(1 - mean, LEAST_ERROR))
 
@@ -365,9 +375,10 @@ def _mean(performance: Floats, shares: Floats) -> float:
 
 
 def _between_0_and_1(values: Floats, measure: Any) -> Floats:
-    """Return the measure of each query. Raises a ValueError if a value lies outside [0, 1].
+    """Return the values (Q,) of the measure per query. Raises a ValueError if one lies outside [0, 1].
 
-    The value is NaN for a query that the convention leaves out.
+    NaN, the value of a query that the convention leaves out of the mean, is allowed. `measure` is the name of
+    the measure, for the error message.
     """
     least, most = np.nanmin(values), np.nanmax(values)
     if least < 0 or most > 1 + 1e-9:

@@ -48,10 +48,11 @@ def rank_coefficients(m: int, g: Callable[[Floats], Floats] | None = None) -> Fl
 
 
 def unit_coefficients(m: int) -> Floats:
-    """Coefficients of g(x) = alpha x, with alpha such that scores of variance 1 have energies of variance 1.
+    """Coefficients c(1), ..., c(m) for m documents, scaled so that energies and scores have equal variance.
 
-    The variance of scores is over the query's documents, and that of energies over all m! rankings. So the
-    same spread of scores makes the distribution equally far from uniform for queries of any size.
+    The function g of `rank_coefficients` is g(x) = alpha x, where alpha is the scale. The variance of scores
+    is over the query's documents, and that of energies over all m! rankings. So the same spread of scores
+    makes the distribution equally far from uniform for queries of any size.
 
     >>> unit_coefficients(2), unit_coefficients(1)
     (array([-0.5,  0.5]), array([0.]))

@@ -34,9 +34,10 @@ PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03)
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Scores s_j = w x_j + sum_h v_h mean_(k != j) phi(u_h (x_j - x_k)) of normalized features x.
+    """Model with the scores s_j = w x_j + sum_h v_h mean_(k != j) phi(u_h (x_j - x_k)).
 
-    k runs over the other documents of the query, and phi is the sigmoid of `soft_ranks.py`.
+    x_j are the normalized features of document j, k runs over the other documents of the query, and phi is
+    the sigmoid phi(t) = sign(t) (1 - exp(-|t|)).
 
     weights     (D,) w.
     directions  (D, H) matrix U with the directions u_h as columns; H = 0 without pair potentials.
@@ -254,9 +255,12 @@ class _Training:
         return self._forward(self.model(at))[0]
 
     def loss(self, at: Floats, *, mixing: float, penalty: float) -> tuple[float, Floats]:
-        """Loss -(objective) + penalty / 2 (|w|^2 + |U - U_0|^2 + |v|^2) and its gradient.
+        """Return the loss and its gradient at the parameters `at`.
 
-        U_0 are the directions at the start.
+        The loss is -(objective) + penalty / 2 (|w|^2 + |U - U_0|^2 + |v|^2). w, U and v are the weights,
+        directions and strengths of the `Model`, and U_0 is the initial value of U.
+
+        mixing  Weight of the expected gain in the objective, from 0 to 1.
         """
         model = self.model(at)
         scores, F, state = self._forward(model)
@@ -326,8 +330,9 @@ def _keys(X: NDArray[Any], y: Floats) -> NDArray[np.uint64]:
 
 
 def _with_intercepts(U: Floats) -> Floats:
-    """Append a last row of zero intercepts to directions U (D, H).
+    """Append a row of zeros to the directions U (D, H); return the result, (D + 1, H).
 
-    The result, (D + 1, H), has the form of weights of H outputs, from which `linear_scores` computes u x.
+    `linear_scores` takes the weights of H linear functions in this form, with their intercepts in the last
+    row. So it can compute the products u x of all directions u with the features x.
     """
     return np.concatenate([U, np.zeros((1, U.shape[1]))])

@@ -30,10 +30,10 @@ __all__ = ["SoftRanks"]
 
 @dataclass(frozen=True, eq=False)
 class _Sorted:
-    """State that `SoftRanks.forward` leaves for `SoftRanks.reverse`, for N documents and H units.
+    """Arrays that `SoftRanks.forward` returns because `SoftRanks.reverse` needs them.
 
-    For each unit with direction u, the queries follow one another, and the documents of a query are sorted by
-    decreasing a = u x, where x are the features.
+    There are N documents and H hidden units. For each unit with direction u, the queries follow one another,
+    and the documents of a query are sorted by decreasing a = u x, where x are the features.
 
     rows         (N, H) original row of each sorted document.
     decays       (N, 2 H) factors exp(a_i - a_(i-1)) of the sweep from the top, then exp(a_(i+1) - a_i) of the
@@ -47,12 +47,16 @@ class _Sorted:
 
 
 class SoftRanks:
-    """Soft ranks among the documents of each query, for any number of hidden units.
+    """Soft ranks of the documents in each query, for any number of hidden units.
+
+    A soft rank is a smooth function of the values a of a query's documents, from -1 for a document far below
+    all others to 1 for one far above them; see `forward`.
 
     offsets  (Q + 1,) first row of each query; rows are sorted by query.
 
-    Each step of a sweep handles one document of every query, for all units: the first documents, then the
-    second ones, and so on. So the number of steps is the size of the longest query.
+    The soft ranks are computed by two passes over the sorted documents, one from the top and one from the
+    bottom. Each step of a pass handles one document of every query, for all units: the first documents, then
+    the second ones, and so on. So the number of steps is the size of the longest query.
 
     >>> F, _ = SoftRanks(np.array([0, 3])).forward(np.array([[0.0], [50.0], [100.0]]))
     >>> F.ravel()
@@ -79,10 +83,10 @@ class SoftRanks:
         self._steps = list(zip([0, *ends[:-1]], ends, strict=True))
 
     def forward(self, A: Floats) -> tuple[Floats, _Sorted]:
-        """Mean F of phi(a_j - a_k) over the other documents k of the query, for each document j and unit.
+        """Return the soft ranks F (N, H) of each document and hidden unit, and the arrays for `reverse`.
 
-        A (N, H) holds the values a = u x of each document and unit; F has the same shape. Also returns the
-        state that `reverse` needs.
+        The soft rank of document j is the mean of phi(a_j - a_k) over the other documents k of its query,
+        where phi(t) = sign(t) (1 - exp(-|t|)). A (N, H) holds the values a of each document and unit.
         """
         H = A.shape[1]
         rows = np.stack([ranking(column, self._codes).rows for column in A.T], axis=1)
@@ -105,10 +109,10 @@ class SoftRanks:
         return out, _Sorted(rows, decays, down + up - 1)
 
     def reverse(self, state: _Sorted, F_bar: Floats) -> Floats:
-        """Chain rule through `forward`: F_bar = df/dF (N, H) in, df/da (N, H) out.
+        """Return the gradient df/da (N, H) of a function f of the soft ranks F, given F_bar = df/dF (N, H).
 
-        Since d phi(a_j - a_k) = e^(-|a_j - a_k|) (da_j - da_k), df/da_j is
-        sum_k e^(-|a_j - a_k|) (F_bar_j - F_bar_k) / (m - 1) for a query of m documents.
+        `state` is the second result of `forward`. Since phi'(t) = e^(-|t|), the derivative df/da_j is
+        sum_k e^(-|a_j - a_k|) (F_bar_j - F_bar_k) / (m - 1), where k runs over the m documents of the query.
         """
         weights = np.take_along_axis(F_bar, state.rows, axis=0) * self._share
         down, up = self._swept(state.decays, weights)
@@ -118,13 +122,13 @@ class SoftRanks:
         return out
 
     def _swept(self, decays: Floats, weights: Floats) -> tuple[Floats, Floats]:
-        """Two sums of w_k exp(-|a_i - a_k|) for each document i, over documents k of its query including i.
+        """Return two sums of w_k exp(-|a_i - a_k|) for each document i and unit, each sum of shape (N, H).
 
-        The first sum, (N, H), runs over the documents k from the top down to i, and the second, (N, H), over
-        those from the bottom up to i.
+        The documents of each query are sorted by decreasing a. The first sum is over the documents k of the
+        query of i from the top down to i, and the second over those from the bottom up to i. Each includes i.
 
-        decays   `_Sorted.decays`.
-        weights  (N, H) w of the sorted documents.
+        decays   `decays` of `_Sorted`: the factors exp(-|a_i - a_k|) of neighboring documents.
+        weights  (N, H) weights w of the sorted documents.
         """
         H = weights.shape[1]
         packed = np.concatenate([weights[self._down], weights[self._up]], axis=1)

@@ -31,7 +31,9 @@ __all__ = ["SoftRankRanker"]
 
 
 SIGMAS = (4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
-_START = (-9, -9)  # grid position of the least-squares weights, not next to that of any other candidate
+# Position of the least-squares weights on the grid of penalties and sigmas. A selection may average the value
+# of a candidate with those of its neighbors. These weights have none: the other positions start at (0, 0).
+_START = (-9, -9)
 _LEAST = 1e-300  # added to rank probabilities so that no column is all zeros; negligible otherwise
 
 

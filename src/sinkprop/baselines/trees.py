@@ -258,7 +258,8 @@ class LightGBMRanker(TreeRanker):
             # One thread sums each feature's histogram, so rounding does not depend on the number of threads.
             "deterministic": True,
             "force_col_wise": True,
-            # The filter depends on min_child_samples, but all combinations of hyperparameters share the data.
+            # The filter would drop features that no tree can use at one value of min_child_samples. The data
+            # are prepared once, for all values to try.
             "feature_pre_filter": False,
             "verbosity": -1,
             **self._further(),
@@ -292,7 +293,11 @@ class LightGBMRanker(TreeRanker):
                 yield Candidate({**setting, "trees": size}, model, at, (2 * number, i), scores[0])
 
     def _labels(self, data: TrainingSet) -> tuple[Floats, list[float]]:
-        """Labels in the form that LightGBM takes, and the gains of the labels 0, 1, ... for "lambdarank"."""
+        """Return the labels to give to LightGBM, and a table of their gains.
+
+        For "lambdarank", the labels are replaced by whole numbers 0, 1, ..., and entry i of the table is the
+        gain of number i. For the other objectives, the labels stay as they are, and the table is empty.
+        """
         y = data.y
         if self.objective in _OURS:
             return y, []

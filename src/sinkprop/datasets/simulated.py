@@ -130,7 +130,10 @@ class _Draws:
         return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def normal(self, n: int) -> Floats:
-        """Scaled sums of six uniform numbers, mean 0, variance 1: within 3 % of the normal distribution."""
+        """Nearly normal numbers of mean 0 and variance 1: scaled sums of six uniform numbers.
+
+        Their distribution function differs from that of the normal distribution by less than 0.005.
+        """
         total = self.uniform(n)
         for _ in range(5):
             total = total + self.uniform(n)
@@ -147,9 +150,9 @@ def _squash(x: Floats) -> Floats:
 
 
 def _features(draw: _Draws, of: Integers, count: int) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Return the feature columns, and the quantities from which labels are computed, both by name.
+    """Return two dicts {name: (N,)}: the features, and the quantities from which labels are computed.
 
-    Each of these quantities is a function of the feature columns.
+    The quantities are functions of the features.
 
     of     Index of each row's query.
     count  Number of queries.
@@ -286,7 +289,11 @@ def _grades(relevance: Floats) -> Floats:
 
 
 def _places(scores: Floats, of: Integers, n_docs: Integers) -> Integers:
-    """Position of each document in its query, 0 for the highest score."""
+    """Position of each document in its query by decreasing score, 0 for the highest score: (N,).
+
+    of      Index of each row's query.
+    n_docs  Number of documents of each query.
+    """
     order = np.lexsort((-scores, of))
     places = np.empty(len(of), dtype=np.int64)
     places[order] = np.arange(len(of)) - np.repeat(np.cumsum(n_docs) - n_docs, n_docs)
@@ -296,8 +303,8 @@ def _places(scores: Floats, of: Integers, n_docs: Integers) -> Integers:
 def _best(relevance: Floats, of: Integers, n_docs: Integers, u: Floats) -> Floats:
     """Return the label 1 for the most relevant documents of each query, and 0 for all others.
 
-    These are one document in 7 of 10 queries, two in 2 of 10, and three in 1 of 10. The uniform numbers `u`,
-    one per query, decide how many.
+    The number of documents with label 1 is one with probability 0.7, two with probability 0.2, and three with
+    probability 0.1. The uniform random numbers `u`, one per query, determine it.
     """
     how_many = 1 + (u < 0.3).astype(np.int64) + (u < 0.1)
     return (_places(relevance, of, n_docs) < how_many[of]).astype(np.float64)
@@ -318,9 +325,10 @@ def _clicks(relevance: Floats, old: Floats, of: Integers, n_docs: Integers, draw
 
 
 def _irrelevant(draw: _Draws, i: int, of: Integers, count: int) -> Floats:
-    """Return noise feature number i; there are five kinds, which take turns.
+    """Return the values (N,) of noise feature number i. There are five kinds; it has kind i modulo 5.
 
-    `of` and `count` are as in `_features`.
+    of     Index of each row's query.
+    count  Number of queries.
     """
     kind, n = i % 5, len(of)
     if kind == 0:

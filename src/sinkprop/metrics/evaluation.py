@@ -194,7 +194,8 @@ def evaluate_blocks(
 ) -> Evaluation:
     """Evaluate rows that arrive in blocks of whole queries, with the options of `evaluate`.
 
-    blocks         Labels (n,), scores (n,) and groups of each block, in order.
+    blocks         Labels (n,) and scores (n,) of each block, and the `Groups` that assign its rows to
+                   queries, in the order of `queries`.
     queries        (Q,) ids of all queries.
     largest_label  Largest label of all rows, which ERR needs before the first block.
     """
@@ -214,12 +215,15 @@ def evaluate_blocks(
 def values_by_query(
     y: Floats, scores: Floats, groups: Groups, metrics: tuple[Metric, ...], convention: Convention
 ) -> dict[str, Floats]:
-    """Values per query of each metric, {name: (Q,)}, for labels and groups that have been checked."""
+    """Values per query of each metric, {name: (Q,)}.
+
+    The labels y must have been checked. `groups` assigns the rows to queries.
+    """
     return _per_query(metrics, Ranked.of(y, one_score_per_row(scores), groups, convention.ties), convention)
 
 
 def check_metric(metric: str | Metric, convention: str | Convention) -> None:
-    """Raise a ValueError if the metric or the convention does not exist, so that long work does not start."""
+    """Raise a ValueError if the metric or the convention does not exist; called before a long computation."""
     parse_metrics([metric])
     as_convention(convention)
 
@@ -239,7 +243,7 @@ def _evaluation(
 ) -> Evaluation:
     """Build an `Evaluation`, with the mean of each metric over the queries.
 
-    Of the labels y, only the largest is used: it may be the highest grade of ERR.
+    Only the largest of the labels y is used: it is the highest grade of ERR if no max_grade is set.
     """
     return Evaluation(
         {name: _mean(name, values, weight) for name, values in per_query.items()},

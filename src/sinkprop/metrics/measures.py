@@ -283,9 +283,9 @@ class HitAt(_Binary):
 class AveragePrecision(_Binary):
     """Average precision at the ranks of the relevant documents among the first k; its mean is MAP.
 
-    Averaged ties (McSherry and Najork 2008): consider a run of n tied documents, r of them relevant, after c
-    relevant documents. Place i of the run holds a relevant document with probability r/n; the expected number
-    of relevant documents down to it is then c + 1 + (i - 1)(r - 1)/(n - 1).
+    If ties are averaged (McSherry and Najork 2008), consider n documents with equal scores, r of them
+    relevant, that follow c relevant documents. The i-th of the n is relevant with probability r/n. If it is,
+    the expected number of relevant documents up to and including it is c + 1 + (i - 1)(r - 1)/(n - 1).
     """
 
     kind = "map"

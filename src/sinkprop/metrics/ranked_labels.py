@@ -33,9 +33,11 @@ _MOST_WORK = 2e9
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Runs of tied documents: documents of one query with equal scores, in rank order.
+    """Runs of tied documents. A run is all documents of one query that have the same score.
 
-    starts  (B,) position at which each run begins.
+    Documents are in rank order, so those of a run are consecutive. A document without a tie is a run of one.
+
+    starts  (B,) position of the first document of each run.
     sizes   (B,) number of documents of each run.
     """
 
@@ -43,12 +45,12 @@ class Blocks:
     sizes: Integers
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Repeat the value of each run, once for each document of the run."""
+        """Return (N,) values, one per document, from (B,) values, one per run of tied documents."""
         return np.repeat(values, self.sizes)
 
     @cached_property
     def places(self) -> Integers:
-        """(N,) position of each document in its run, from 0."""
+        """(N,) position of each document among the documents of its query with the same score, from 0."""
         places: Integers = np.arange(int(self.sizes.sum()), dtype=np.int64) - self.spread(self.starts)
         return places
 
@@ -58,7 +60,8 @@ class Ranked:
     """The labels of every query in rank order.
 
     labels   (N,) labels in input order.
-    values   (V,) distinct labels in ascending order; some may not occur.
+    values   (V,) distinct labels in ascending order. For whole-number labels these are 0, 1, ... up to the
+             largest, even if no document has some of them.
     codes    (N,) label of each document as an index of `values`, in rank order.
     offsets  (Q + 1,) start of each query, and the end of the last.
     longest  Number of documents of the longest query.
@@ -74,7 +77,10 @@ class Ranked:
 
     @staticmethod
     def of(y: Floats, x: Floats, groups: Groups, ties: Ties) -> Ranked:
-        """Ranked labels from labels y and scores x, both (N,) and checked."""
+        """Return the labels y (N,), with the documents of each query ranked by their scores x (N,).
+
+        The arguments must have been checked. `groups` assigns the rows to queries.
+        """
         values, codes = _label_codes(y)
         rows = sorted_order(x, groups)
         codes = codes[rows]
@@ -114,9 +120,10 @@ class Ranked:
         return self._counts[key]
 
     def by_rank(self, table: Floats) -> Floats:
-        """Look up each document's label in `table`, which has one entry per label of `values`: (N,).
+        """Return the entry of `table` for the label of each document, in rank order: (N,).
 
-        If ties are averaged, each result is the mean over the tied documents.
+        `table` has one entry per label of `values`. If ties are averaged, tied documents get the mean of
+        their entries.
         """
         values = table[self.codes]
         if self.blocks is None:
@@ -135,9 +142,9 @@ class Ranked:
     def sums(self, values: Floats, weights: Floats | None, cutoffs: Cutoffs) -> list[Floats]:
         """Sum values * weights[rank - 1] over the first k ranks of each query: (Q,) for each cutoff k.
 
-        Equal sums share one array: those of all cutoffs that are not below the size of the longest query. For
-        small cutoffs, ranks are added one after another, so the cutoffs 1 to 10 together take one pass over
-        ten ranks. For a larger cutoff, whole arrays are summed.
+        All cutoffs from the size of the longest query on have the same sums, and share one array. For small
+        cutoffs, ranks are added one after another, so the cutoffs 1 to 10 together take one pass over ten
+        ranks. For a larger cutoff, whole arrays are summed.
         """
         ends = [self.longest if k is None else min(k, self.longest) for k in cutoffs]
         done: dict[int, Floats] = {}
@@ -172,7 +179,8 @@ class Ranked:
         kind = np.uint16 if longest < 2**16 else np.int64  # NumPy has a radix sort for uint16
         by_size = np.argsort((longest - sizes).astype(kind), kind="stable")
         starts, falling = self.starts[by_size], sizes[by_size]
-        # steps[i]: number of ranks of the joint pass if the i longest queries are finished one by one
+        # steps[i]: number of ranks to process for all queries together if the i longest queries are finished
+        # one by one afterwards; it is the size of the longest of the other queries
         steps = np.append(falling, 1)
         alone = int(np.argmin(np.arange(len(steps)) + steps))
         together = int(steps[alone])
@@ -180,7 +188,7 @@ class Ranked:
         out[starts] = values[starts]
         longer = np.searchsorted(
             -falling, -np.arange(1, together), side="left"
-        )  # number of queries longer than each position
+        )  # for each number 1, 2, ..., how many queries have more documents than that
         for place, many in enumerate(longer.tolist(), start=1):
             here = starts[:many] + place
             out[here] = operation(out[here - 1], values[here])
@@ -190,7 +198,7 @@ class Ranked:
                 b = min(a + 1 + _CHUNK, end)
                 out[a:b] = operation.accumulate(np.append(out[a], values[a + 1 : b]))
                 if operation is np.multiply and abs(out[b - 1]) < _VANISHED:
-                    break  # otherwise products would become subnormal, which is slow
+                    break  # later products are left at 0; they could be subnormal numbers, which are slow
         return out
 
     def cascade(self, hazards: Floats, cutoffs: Cutoffs) -> Floats:
@@ -232,7 +240,8 @@ class Ranked:
         stops[b.spread(mixed)] = 0
         chosen = np.flatnonzero(mixed)
         power = np.frexp(b.sizes[chosen])[1]
-        for p in np.unique(power):  # runs of similar sizes share a table, so that it has little padding
+        # Runs of similar sizes are processed together, as rows of one matrix, which then has little padding.
+        for p in np.unique(power):
             some = chosen[power == p]
             starts, sizes = b.starts[some], b.sizes[some]
             means = _symmetric_means(1 - table, self.codes, starts, sizes, depth)
@@ -258,8 +267,13 @@ def _symmetric_means(x: Floats, codes: Integers, starts: Integers, sizes: Intege
 
     m_i is the probability that a reader continues after each of the first i documents of a run, averaged
     over all orders of the run. So m_(i-1) - m_i is the probability that the reader stops at document i.
-    For a run of n documents whose probabilities to continue are x_1, ..., x_n (`x` has them by label),
+    For a run of n documents whose probabilities to continue are x_1, ..., x_n,
     m_i = e_i(x_1, ..., x_n) / C(n, i), where e_i is the elementary symmetric polynomial of degree i.
+
+    x              Probability to continue after a document of each label.
+    codes          (N,) label of each document as an index of `x`, in rank order.
+    starts, sizes  (B,) position of the first document, and number of documents, of each run.
+    depth          Largest i that is needed.
 
     W is the smallest of three numbers: the size of the largest run, `depth`, and the i from which m_i is
     negligible. By Maclaurin's inequality, m_i is at most the i-th power of the mean of the x_j.
@@ -320,10 +334,11 @@ def _with_copies(means: Floats, n: Integers, x: float, count: Integers, most: in
     n      (B,) number of documents of each run before the update.
     x      Probability to continue after each added document.
     count  (B,) number of documents to add to each run.
-    most   Largest j that is needed, see below.
+    most   Largest number of added documents among the first i documents of a run, for any i up to W.
 
-    Draw i documents from a run after the update: j of them are added ones with the hypergeometric probability
-    H[j], and then the mean product of their probabilities is x^j m_(i-j).
+    The first i documents of a run after the update are a random draw from it. With the hypergeometric
+    probability H[j], j of them are added documents and i - j are old ones. The probability to continue after
+    all i is then x^j m_(i-j). So the new m_i is the sum of H[j] x^j m_(i-j) over j.
     """
     j = np.arange(most + 1)
     H = np.zeros((len(means), most + 1))
@@ -343,7 +358,10 @@ def _with_copies(means: Floats, n: Integers, x: float, count: Integers, most: in
 
 
 def _label_codes(y: Floats) -> tuple[Floats, Integers]:
-    """Return the labels that may occur, in ascending order, and each document's label as an index of them."""
+    """Return distinct labels in ascending order, and the label of each document (N,) as an index of them.
+
+    If all labels are whole numbers below 1024, the distinct labels are 0, 1, ... up to the largest label.
+    """
     largest = float(y.max())
     if largest < 1024:
         codes = y.astype(np.int64)

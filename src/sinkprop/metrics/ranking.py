@@ -129,5 +129,8 @@ def ranks_of(x: Floats, groups: Groups) -> Integers:
 
 
 def ranks_in_order(offsets: Integers) -> Integers:
-    """Ranks 1, 2, ... within each query, (N,)."""
+    """Ranks (N,) of documents that are stored in rank order, query after query: 1, 2, ... in each query.
+
+    offsets  (Q + 1,) start of each query, and the end of the last.
+    """
     return np.arange(1, offsets[-1] + 1, dtype=np.int64) - np.repeat(offsets[:-1], np.diff(offsets))
