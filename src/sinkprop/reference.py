@@ -80,6 +80,8 @@ def gain_matrix(labels: ArrayLike, gain: str | Gain) -> Floats:
 def hard_gain(order: ArrayLike, labels: ArrayLike, gain: str | Gain) -> float:
     """Gain L(s; r) = sum_k l(r_s[k], k) of one ranking s.
 
+    l(r, k) is the amount that a document with label r adds at rank k.
+
     Parameters
     ----------
     order : array of shape (n,)
@@ -114,6 +116,8 @@ def expected_value(
 ) -> complex:
     """Expected gain E_Pi[L(r)] = sum_jk Pi[j, k] l(r_j, k) of one query.
 
+    Pi[j, k] is the probability that document j is at rank k, and l(r_j, k) the amount that it adds there.
+
     Parameters
     ----------
     scores : array of shape (n,) or (n, 2)
@@ -123,7 +127,7 @@ def expected_value(
     gain : str or Gain
         The gain, or its text form.
     relaxation : Relaxation
-        The map h_J from scores to A.
+        The map h_J from scores to a matrix A, which the Sinkhorn iterations turn into rank probabilities Pi.
     n_iter : float, default 5
         Number i of Sinkhorn iterations.
     epsilon : float, default 1e-6
@@ -165,7 +169,7 @@ def expected_gain(
     gain : str or Gain
         The gain, or its text form.
     relaxation : Relaxation
-        The map h_J from scores to A.
+        The map h_J from scores to a matrix A, which the Sinkhorn iterations turn into rank probabilities Pi.
     n_iter : float, default 5
         Number i of Sinkhorn iterations.
     epsilon : float, default 1e-6
@@ -208,9 +212,9 @@ def row_normalize(A: Array) -> Array:
 
 
 def row_normalize_rev(A: Array, Y_bar: Array) -> Array:
-    """Reverse pass of Y = T_R(A).
+    """Reverse pass of the row normalization Y = T_R(A): the derivative A_bar from Y_bar.
 
-    With a_j the sum of row j::
+    With a_j the sum of row j of A::
 
         A_bar[j, k] = sum_k' [delta_kk' / a_j - A[j, k'] / a_j^2] Y_bar[j, k']
 
@@ -219,7 +223,7 @@ def row_normalize_rev(A: Array, Y_bar: Array) -> Array:
     A : array of shape (n, n)
         Input of the forward pass.
     Y_bar : array of shape (n, n)
-        Derivative with respect to Y.
+        Derivative of the expected gain with respect to Y.
 
     Returns
     -------
@@ -248,14 +252,16 @@ def column_normalize(A: Array) -> Array:
 
 
 def column_normalize_rev(A: Array, Y_bar: Array) -> Array:
-    """Reverse pass of Y = T_C(A): that of T_R with the indices transposed.
+    """Reverse pass of the column normalization Y = T_C(A): the derivative A_bar from Y_bar.
+
+    The formula is that of `row_normalize_rev` with rows and columns exchanged.
 
     Parameters
     ----------
     A : array of shape (n, n)
         Input of the forward pass.
     Y_bar : array of shape (n, n)
-        Derivative with respect to Y.
+        Derivative of the expected gain with respect to Y.
 
     Returns
     -------
@@ -269,6 +275,8 @@ def column_normalize_rev(A: Array, Y_bar: Array) -> Array:
 
 def sinkhorn(A: Array, n_iter: float) -> Array:
     """Incomplete Sinkhorn normalization Z^i(A) = T_R(T_C(Z^(i-1)(A))) with Z^0(A) = A.
+
+    T_C divides every column by its sum, and T_R every row.
 
     Parameters
     ----------
@@ -295,7 +303,9 @@ def sinkhorn(A: Array, n_iter: float) -> Array:
 
 
 def sinkhorn_rev(A: Array, n_iter: float, Pi_bar: Array) -> Array:
-    """Reverse pass of Pi = Z^i(A), through every intermediate matrix: SinkProp.
+    """Reverse pass of i Sinkhorn iterations Pi = Z^i(A): the derivative A_bar from Pi_bar.
+
+    This is the paper's SinkProp: it goes back through every intermediate matrix.
 
     Parameters
     ----------
@@ -304,7 +314,7 @@ def sinkhorn_rev(A: Array, n_iter: float, Pi_bar: Array) -> Array:
     n_iter : float
         Number i of iterations.
     Pi_bar : array of shape (n, n)
-        Derivative with respect to Pi.
+        Derivative of the expected gain with respect to Pi.
 
     Returns
     -------
@@ -354,7 +364,7 @@ def pre_sinkhorn(scores: Array, relaxation: Relaxation) -> Array:
 
 
 def pre_sinkhorn_rev(scores: Array, relaxation: Relaxation, A_bar: Array) -> Array:
-    """Reverse pass of A = h_J(scores).
+    """Reverse pass of A = h_J(scores): the derivative with respect to the scores, from A_bar.
 
     Parameters
     ----------
@@ -363,7 +373,7 @@ def pre_sinkhorn_rev(scores: Array, relaxation: Relaxation, A_bar: Array) -> Arr
     relaxation : Relaxation
         The map h_J.
     A_bar : array of shape (n, n)
-        Derivative with respect to A.
+        Derivative of the expected gain with respect to A.
 
     Returns
     -------
@@ -409,7 +419,9 @@ def smoothed_indicator(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[n
 
 
 def smoothed_indicator_rev(phi: Array, sigma: float, kernel: str, A_bar: Array) -> Array:
-    """Reverse pass of A, through phi_j and phi_s[k]; the order is held fixed.
+    """Reverse pass of the smoothed indicator A: the derivative with respect to phi, from A_bar.
+
+    A[j, k] depends on phi_j and on the score phi_s[k] at rank k. The order s is held fixed.
 
     Parameters
     ----------
@@ -420,7 +432,7 @@ def smoothed_indicator_rev(phi: Array, sigma: float, kernel: str, A_bar: Array) 
     kernel : {"gaussian", "laplace"}
         The kernel K.
     A_bar : array of shape (n, n)
-        Derivative with respect to A.
+        Derivative of the expected gain with respect to A.
 
     Returns
     -------
@@ -436,7 +448,11 @@ def smoothed_indicator_rev(phi: Array, sigma: float, kernel: str, A_bar: Array) 
 
 
 def _kernel_exponent(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.intp], Array, Array]:
-    """Return the order s, -ln K(t) for t[j, k] = (phi_j - phi_s[k]) / sigma, and d(-ln K)/dt."""
+    """Return three arrays: s, -ln K(t), and the derivative of -ln K(t) with respect to t.
+
+    s (n,) is the document indices in order of decreasing score phi. The other two arrays are (n, n), with
+    t[j, k] = (phi_j - phi_s[k]) / sigma.
+    """
     one_of("kernel", kernel, ("gaussian", "laplace"))
     order = np.argsort(-phi.real, kind="stable")
     rank = np.argsort(order)
@@ -454,7 +470,8 @@ def _kernel_exponent(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.
 def partitioned_measure(theta: Array, family: str) -> Array:
     """Partitioned measure A[j, k] = F(k/n; theta_j) - F((k-1)/n; theta_j).
 
-    A[j, k] is the mass of document j in bin k of (0, 1). The parameters theta_j are (mu, log s) for
+    F is a distribution function on (0, 1), which is cut into n equal bins, and A[j, k] is the probability of
+    bin k for document j. The parameters theta_j are (mu, log s) for
     "logit-logistic", F(u) = sigmoid((logit(u) - mu) / s), and for "probit", F(u) = Phi((Phi^-1(u) - mu) / s);
     they are (log a, log b) for "beta", F(u) = I_u(a, b).
 
@@ -482,7 +499,7 @@ def partitioned_measure(theta: Array, family: str) -> Array:
     if family == "probit":
         return _normal_masses(z)
     # sigmoid(z) - sigmoid(y) = sigmoid(z) sigmoid(-y) (1 - exp(y - z)), without cancellation. At the outer
-    # edges z = inf and y = -inf, each factor with them is 1.
+    # edges, where z = inf or y = -inf, the factors that contain them are 1.
     A = np.ones((len(theta), len(theta)), dtype=z.dtype)
     A[:, :-1] *= _sigmoid(z)
     A[:, 1:] *= _sigmoid(-z)
@@ -491,7 +508,7 @@ def partitioned_measure(theta: Array, family: str) -> Array:
 
 
 def partitioned_measure_rev(theta: Array, family: str, A_bar: Array) -> Array:
-    """Reverse pass of A of the partitioned measure.
+    """Reverse pass of the partitioned measure A: the derivative with respect to theta, from A_bar.
 
     Parameters
     ----------
@@ -500,7 +517,7 @@ def partitioned_measure_rev(theta: Array, family: str, A_bar: Array) -> Array:
     family : {"logit-logistic", "probit", "beta"}
         Family of distributions.
     A_bar : array of shape (n, n)
-        Derivative with respect to A.
+        Derivative of the expected gain with respect to A.
 
     Returns
     -------
@@ -512,14 +529,18 @@ def partitioned_measure_rev(theta: Array, family: str, A_bar: Array) -> Array:
         a, b = np.exp(theta).T
         return np.stack([a * (A_bar * dA_da).sum(axis=1), b * (A_bar * dA_db).sum(axis=1)], axis=1)
     z = _standardized_edges(theta, family)
-    F_bar = A_bar[:, :-1] - A_bar[:, 1:]  # an edge closes one bin and opens the next
+    # F at an inner edge is added in the bin before the edge and subtracted in the bin after it.
+    F_bar = A_bar[:, :-1] - A_bar[:, 1:]
     density = _normal_density(z) if family == "probit" else _sigmoid(z) * _sigmoid(-z)
     z_bar = F_bar * density
     return np.stack([-z_bar.sum(axis=1) / np.exp(theta[:, 1]), -(z_bar * z).sum(axis=1)], axis=1)
 
 
 def _standardized_edges(theta: Array, family: str) -> Array:
-    """Standardized edges z[j, k] = (Q(k/n) - mu_j) / s_j for the n - 1 inner edges, Q = logit or Phi^-1."""
+    """Return (Q(k/n) - mu_j) / s_j for each document j and the inner edges k/n of the bins, as (n, n - 1).
+
+    Q is logit for the family "logit-logistic" and Phi^-1 for "probit", and theta_j = (mu_j, log s_j).
+    """
     from scipy import special
 
     one_of("family", family, ("logit-logistic", "probit", "beta"))
@@ -541,9 +562,10 @@ def _standardized_edges(theta: Array, family: str) -> Array:
 
 
 def _masses(F: Array, S: Array) -> Array:
-    """Masses of the bins, from F below the median and from S = 1 - F above it.
+    """Return the probability of each bin, as (n, n), from F and S = 1 - F at the n - 1 inner edges.
 
-    F and S are the values at the inner edges. Small masses in either tail keep their relative accuracy.
+    F is a distribution function. Bins above the median are differences of S, and other bins are differences
+    of F, so that small probabilities in either tail keep their relative accuracy.
     """
     zero, one = np.zeros((len(F), 1)), np.ones((len(F), 1))
     F, S = np.hstack([zero, F, one]), np.hstack([one, S, zero])
@@ -557,7 +579,10 @@ def _sigmoid(z: Array) -> Array:
 
 
 def _normal_masses(z: Array) -> Array:
-    """Masses of a standard normal in the bins between the inner edges z (n, n - 1) and outside them."""
+    """Return the standard normal probability of each bin, as (n, n).
+
+    Row j of z (n, n - 1) holds the edges between the n bins; the first and the last bin are unbounded.
+    """
     A = _masses(_normal_cdf(z), _normal_cdf(-z))
     # In a narrow bin, a difference of two values of Phi loses digits. There, Gauss-Legendre quadrature of
     # the density is exact to rounding.
@@ -582,7 +607,10 @@ def _normal_cdf(z: Array) -> Array:
 
 
 def _beta_cdf(theta: Array) -> tuple[Floats, Floats]:
-    """Values of I_u(a, b) and 1 - I_u(a, b) = I_(1-u)(b, a) at the n - 1 inner edges."""
+    """Return I_u(a, b) and 1 - I_u(a, b) = I_(1-u)(b, a) at the inner edges u = k/n, each as (n, n - 1).
+
+    I is the regularized incomplete beta function. Row j of theta holds the log a and log b of document j.
+    """
     from scipy import special
 
     if np.iscomplexobj(theta):
@@ -599,7 +627,8 @@ def _beta_cdf(theta: Array) -> tuple[Floats, Floats]:
 def _beta_derivatives(theta: Array) -> tuple[Floats, Floats]:
     """Derivatives dA/da and dA/db, each (n, n), by quadrature: within 1e-11 for a and b from 0.05 to 500.
 
-    Let pi(u) be the density. dA[j, k]/da is the integral over bin k of pi(u) (ln u - E[ln u]), where
+    A[j, k] is the probability of bin k under the beta distribution of document j, with parameters a and b.
+    Let pi(u) be its density. dA[j, k]/da is the integral over bin k of pi(u) (ln u - E[ln u]), where
     E[ln u] = psi(a) - psi(a + b). dA/db is the same with 1 - u for u, and with a and b exchanged. The
     variable of integration is x = logit(u), in which the integrand is smooth and falls off exponentially. The
     inner bins use Gauss-Legendre nodes. The two outer bins, which are unbounded in x, use the

@@ -54,7 +54,10 @@ def compression_by_content(start: bytes) -> str | None:
 
 
 def read_source(path: StrPath | IO[bytes] | IO[str]) -> Source:
-    """Read a whole file, or the rest of an open one, which stays open, and decompress it if necessary."""
+    """Return the content of a file, decompressed if necessary.
+
+    A path is read whole. An open file is read from its current position to its end, and stays open.
+    """
     read = getattr(path, "read", None)
     if read is not None:
         name = getattr(path, "name", None)

@@ -16,7 +16,7 @@ def lazy_names(
     """Return functions `__getattr__` and `__dir__` for a package that imports some names on first use.
 
     `modules` maps each of these names to the module that defines it. If this module is `package.name`, the
-    name means the module itself. `__dir__` lists these names and those of `__all__`.
+    name means the module itself. `__dir__` lists these names and the names in the package's `__all__`.
     """
 
     def attribute(name: str) -> Any:

@@ -50,7 +50,7 @@ _BLOCK_BYTES = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A run of whole queries.
+    """Consecutive queries of a larger set, each with all its rows.
 
     data   Rows of the queries, sorted by query.
     first  Index of the first query in the whole set.
@@ -110,7 +110,7 @@ class Source(Protocol):
     sizes          (Q,) number of documents of each query.
     query_weight   (Q,) query weights, or None.
     weighted_rows  Whether the rows have weights.
-    digest         Hash that identifies the rows.
+    digest         Hash of the contents of the rows.
     """
 
     @property
@@ -254,7 +254,7 @@ def combined(parts: Iterable[P], combine: Callable[[Sequence[P]], P]) -> P:
     >>> combined(iter("abcde"), "".join)
     'abcde'
     """
-    stack: list[tuple[int, P]] = []  # (level, combination of 2**level of the results), levels decrease
+    stack: list[tuple[int, P]] = []  # pairs (level, combination of 2**level results), by decreasing level
     for part in parts:
         level = 0
         while stack and stack[-1][0] == level:

@@ -87,8 +87,8 @@ def as_features(
 def as_labels(labels: ArrayLike, n: int, *, rows_of: str = "scores") -> Floats:
     """Return labels as float64 of shape (n,).
 
-    Raises a ValueError if a label is not finite or is below 0, or if there are not n labels, one per row of
-    the array that the message calls `rows_of`.
+    Raises a ValueError if a label is not finite or is below 0, or if the number of labels is not n. `rows_of`
+    is used in the error message: it names the array whose n rows the labels belong to.
     """
     array = _as_floats("labels", labels)
     if array.ndim != 1:

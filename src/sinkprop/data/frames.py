@@ -202,7 +202,8 @@ def _known_column(
 ) -> NDArray[Any]:
     """Return the values of a column; raise a ValueError if one is missing or not finite.
 
-    The message ends with the advice `fill`, and it calls row i place(i), such as "row 3".
+    The message ends with the advice `fill`. The function `place` turns a row index into the text by which the
+    message refers to the row, such as "row 3".
     """
     values, missing, kind = column(name)
     advice = f" {fill}" if fill else ""
@@ -224,7 +225,8 @@ def number_column(
     """Return the values of a column of finite numbers, or raise a ValueError.
 
     The message ends with `advice` if the column has another type, and with `fill` if a value is missing or
-    not finite. It calls row i place(i), such as "row 3".
+    not finite. The function `place` turns a row index into the text by which the message refers to the row,
+    such as "row 3".
     """
     values = _known_column(column, name, fill, place=place)
     if values.dtype.kind not in "biuf":
@@ -260,7 +262,8 @@ def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[
 def label_column(column: _Column, name: Any, *, place: Callable[[int], str] = _ROW) -> Floats:
     """Return the labels of a column as float64; raise a ValueError if one is missing, not finite or below 0.
 
-    The message calls row i place(i), such as "row 3".
+    The function `place` turns a row index into the text by which the message refers to the row, such as
+    "row 3".
     """
     advice = "Labels are numbers, larger for more relevant."
     y = number_column(column, name, advice, place=place).astype(np.float64)

@@ -33,7 +33,7 @@ __all__ = ["load_frame", "load_letor", "load_parquet", "load_queries", "load_que
 
 _CHUNK = 1 << 20  # bytes of text that a thread reads at a time
 _BLOCK = 1 << 20  # number of values that are formatted before each write to the file
-# In a matrix of more than DENSE_LIMIT bytes, at least the share LEAST_FILLED of the entries must be given.
+# In a matrix of more than DENSE_LIMIT bytes, at least the fraction LEAST_FILLED of the entries must be given.
 DENSE_LIMIT, LEAST_FILLED = 256 << 20, 0.01
 LARGEST = {
     np.dtype(np.float64): float(np.finfo(np.float64).max),
@@ -136,7 +136,9 @@ def load_letor(
         try:
             X = _empty((n, columns), kind)
         except MemoryError as error:
-            shortage = error  # raised below, unless a faulty line, a possible cause, is found first
+            # Raised below, after all lines are parsed: a faulty line may be why so much memory is needed, and
+            # the error that shows that line is then raised instead.
+            shortage = error
     y = np.empty(n)
     numbers = np.empty(n, np.int64) if layout.ids == _NUMBERS else None
     names = np.empty((n, 2), np.int64) if layout.ids == _NAMES else None
@@ -254,7 +256,10 @@ def words_at(data: Bytes, places: Integers, threads: int) -> NDArray[Any]:
 
 
 def _qid_of_sizes(source: Source, group: StrPath | Sequence[int] | NDArray[Any] | None, n: int) -> Integers:
-    """Query ids 1, 2, ... for the n rows of a file without qid."""
+    """Return the query id of each of the n rows of a file without qid: 1 for the first query, then 2, ...
+
+    `group` gives the sizes of the queries, as in `sizes_for`. Raises a ValueError if their sum is not n.
+    """
     sizes, name, place = sizes_for(source, group)
     ends = np.cumsum(sizes.astype(object))  # sums of Python's whole numbers do not overflow
     if ends[-1] != n:

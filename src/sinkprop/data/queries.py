@@ -65,7 +65,7 @@ class Groups:
 
     @property
     def sorted(self) -> Groups:
-        """Groups for the same rows once the caller has sorted them by query."""
+        """The same queries, for an array in which the caller has already sorted the rows by query."""
         return self if self.rows is None else replace(self, rows=None)
 
 

@@ -92,7 +92,8 @@ def expected_gain(
         documents is unbiased. A document of weight 0 contributes nothing at any rank, but still occupies one.
     query_weight : array of shape (Q,) or (N,), or mapping, optional
         Query weights c_q: per query in order of first appearance, per row, or {id: weight}. The value is the
-        weighted mean sum_q c_q f_q / sum_q c_q; `per_query` is without weights.
+        weighted mean sum_q c_q f_q / sum_q c_q, where f_q is the value of query q. The attribute `per_query`
+        of the result holds the f_q.
     n_threads : int, optional
         Number of threads, among which the queries are divided. The default is SINKPROP_NUM_THREADS if set, or
         the number of CPU cores; small inputs use one. Does not change any bit of the result.
@@ -128,9 +129,9 @@ def native_gain(
 ) -> ExpectedGain:
     """Expected gain of scores x that have been checked, for a relaxation given as `NativeSettings`.
 
-    `power` is the power of the size of a query with which its time grows: 1 for linear time. It is used to
-    decide whether the input is large enough for several threads. The other arguments are as in
-    `expected_gain`.
+    The time for a query of n documents is taken to grow as n**power: `power` is 1 for linear time and 2 for
+    quadratic time. This decides whether the input is large enough for several threads. The other arguments
+    are as in `expected_gain`.
     """
     y = as_labels(labels, len(x))
     groups = group_rows(qid, len(x))

@@ -48,13 +48,19 @@ FORMS = "ndcg, ndcg@10, ndcg(discount=log2,gain=linear)@10, p@5, p(threshold=2)@
 class Gain(ABC):
     """A rank-linear gain, sum_jk S[j, k] l(r_j, k) for the permutation matrix S of a ranking.
 
+    l(r_j, k) is the amount that document j, with label r_j, adds at rank k. S[j, k] is 1 if document j is at
+    rank k, and 0 if not.
+
     Base class of `NDCG`, `Precision`, `RBP` and `RankLinear`. For the first three, `str` gives a text form,
     which `parse_gain` reads.
     """
 
     @property
     def separable(self) -> bool:
-        """Whether l(r, k) = G(r) D(k), with G given by `gains` and D by `discounts`."""
+        """Whether the gain l(r, k) of a label r at a rank k is a product G(r) D(k).
+
+        `gains` computes G, and `discounts` computes D.
+        """
         return True
 
     @property
@@ -62,8 +68,9 @@ class Gain(ABC):
     def normalized(self) -> bool:
         """Whether a query's value is divided by the value of its best ranking.
 
-        The best ranking has the labels r_(1), r_(2), ... in decreasing order of G, and the value
-        sum_k D(k) G(r_(k)). A query whose best ranking has the value 0 has the value 0.
+        Only a separable gain, with the gain G(r) of a label r and the discount D(k) of a rank k, can be
+        normalized. The best ranking has the labels r_(1), r_(2), ... in decreasing order of G, and its value
+        is sum_k D(k) G(r_(k)). A query whose best ranking has the value 0 has the value 0.
         """
 
     @abstractmethod
@@ -124,7 +131,7 @@ class Gain(ABC):
         return _cached_discounts(self, n)
 
     def class_discounts(self, labels: ArrayLike, n: int) -> tuple[NDArray[np.int32], Floats]:
-        """Table of l(r, k) before normalization, with one row per distinct label.
+        """Table of the gains l(r, k) of labels r at ranks k, not normalized, with one row per distinct label.
 
         Parameters
         ----------
@@ -294,6 +301,8 @@ class Precision(Gain):
 class RBP(Gain):
     """Rank-biased precision, (1 - p) sum_k r_s[k] p^(k-1) (Moffat and Zobel 2008).
 
+    r_s[k] is the label of the document at rank k.
+
     Parameters
     ----------
     p : float, default 0.8
@@ -348,16 +357,17 @@ class RankLinear(Gain):
         Function from an array of the ranks 1.0, ..., n to an array of their discounts D, of the same shape.
         D(k) may depend only on k.
     table : callable, optional
-        Function `table(labels, ranks)` that returns l(r, k). It is called with labels of shape (U, 1) and
-        ranks of shape (1, n), which broadcast to (U, n).
+        Function `table(labels, ranks)` that returns l(r, k). It is called with U labels of shape
+        (U, 1) and n ranks of shape (1, n), and must return an array of shape (U, n).
     normalize : bool, default False
         Whether to divide each query by the value of its best ranking. G must then be nonnegative, and D
         nonnegative and nonincreasing. Not available with `table`.
 
     Notes
     -----
-    With `table`, a query costs one more product with A for each distinct label in it. This is still linear
-    time for graded labels, and quadratic if every document has a different label.
+    With `table`, each distinct label in a query costs one more product of a vector with the matrix A that the
+    relaxation makes from the scores. The time is still linear in the number of documents if the labels are a
+    few grades, and quadratic if every document has a different label.
 
     Examples
     --------
@@ -394,7 +404,8 @@ class RankLinear(Gain):
             )
 
     def __hash__(self) -> int:
-        # Functions need not be hashable (numpy.poly1d is not); equality still distinguishes such gains.
+        # The functions are left out, because a function need not be hashable (numpy.poly1d is not). Gains
+        # with different functions may have equal hashes, but they do not compare equal.
         return hash((RankLinear, self.separable, self.normalize))
 
     @property
@@ -566,7 +577,10 @@ def _label_array(labels: ArrayLike) -> Floats:
 
 
 def _values(call: str, function: Callable[..., ArrayLike], *arguments: Floats) -> Floats:
-    """Call a user's function with whole arrays and return its result; messages call it `call`."""
+    """Call a user's function with whole arrays, and return its result as a float64 array.
+
+    `call` is the text by which error messages refer to the call, such as "gain(labels)".
+    """
     try:
         with np.errstate(all="ignore"):  # no warnings: the result of the user's function is checked instead
             return np.array(function(*arguments), dtype=np.float64)

@@ -25,9 +25,9 @@ class NativeSettings(NamedTuple):
 
     relaxation  Number of the relaxation in native/kernels/kernels.hpp.
     sigma       Smoothing width; 1 for partitioned measures.
-    exact       Whether to use the accurate setting of the Gaussian sums.
+    exact       Whether sums over the Gaussian kernel are computed with the accuracy "exact", not "fast".
     half_steps  Number of normalizations, alternately of columns and rows.
-    epsilon     Constant added to every entry of A.
+    epsilon     Constant added to every entry of A, the matrix that the relaxation makes from the scores.
     """
 
     relaxation: int
@@ -43,7 +43,8 @@ class NativeGains(NamedTuple):
     gains        (N,) gains; if `exponential` is set, labels r, from which native code computes 2^r - 1.
     exponential  Whether `gains` holds labels.
     classes      (N,) row of `discounts` for each document; None if there is only one row.
-    discounts    (U, longest) discount of each rank, one row per class.
+    discounts    (U, n) discounts of the ranks 1, ..., n, where n is the size of the largest query. There
+                 is one row if the gain is separable, and one per distinct label if not.
     normalize    Whether values are divided by the value of the best ranking.
     """
 
@@ -76,7 +77,10 @@ def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> Na
 
 
 def native_gains(gain: Gain, y: Floats, groups: Groups, row_weights: Floats | None) -> NativeGains:
-    """Convert a gain to native arguments for labels y (N,); row weights multiply each document's gain."""
+    """Convert a gain to native arguments, for documents with labels y (N,) in the queries `groups`.
+
+    The weight of a row in `row_weights` (N,), if given, multiplies the gain of its document.
+    """
     longest = groups.longest
     if gain.separable:
         weights, exponential = gain.native_gains(y)

@@ -86,7 +86,8 @@ def _assignment(P: Floats) -> Positions:
     positive = P > 0.0
     log_P = np.log(P, where=positive, out=np.zeros_like(P))
     if not positive.all():
-        # One more zero entry must lower the sum by more than the other entries, fewer than n, can raise it.
+        # The logarithm of a zero entry is replaced by a finite number. It is so low that an assignment with
+        # one more zero entry always has the smaller sum, however large its other logarithms are.
         logs = log_P[positive]
         low, high = (float(logs.min()), float(logs.max())) if logs.size else (0.0, 0.0)
         log_P[~positive] = low - len(P) * (high - low) - 1.0

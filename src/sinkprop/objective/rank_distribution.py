@@ -41,7 +41,7 @@ def expected_ranks(
     qid : array of shape (N,), optional
         Query id of each row: any hashable ids, in any order. By default all rows form one query.
     relaxation : Relaxation, default SmoothedIndicator()
-        The map from scores to the matrix A.
+        The map from scores to a matrix A, which the Sinkhorn iterations turn into Pi.
     n_iter : float, default 5
         Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
         5.5, normalizes the columns once more at the end.
@@ -80,9 +80,9 @@ def top_k_probability(
 ) -> Floats:
     """Probability that each document is among the first k of its query, sum_(k' <= k) Pi[j, k'].
 
-    Pi[j, k'] is the probability that document j is at rank k'. These are the model's rank probabilities, a
-    relaxation chosen for ranking; they are not calibrated. For a `SmoothedIndicator` the matrix Pi is never
-    formed, and the time is linear.
+    Pi[j, k'] is the probability that document j is at rank k'. These probabilities come from
+    the relaxation and are not calibrated: they need not agree with observed frequencies. For a
+    `SmoothedIndicator` the matrix Pi is never formed, and the time is linear.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def top_k_probability(
     qid : array of shape (N,), optional
         Query id of each row: any hashable ids, in any order. By default all rows form one query.
     relaxation : Relaxation, default SmoothedIndicator()
-        The map from scores to the matrix A.
+        The map from scores to a matrix A, which the Sinkhorn iterations turn into Pi.
     n_iter : float, default 5
         Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
         5.5, normalizes the columns once more at the end.
@@ -139,7 +139,7 @@ def doubly_stochastic(
         Ranks, from 1 to n, whose columns are computed, in linear time per rank for a `SmoothedIndicator`. By
         default all columns are computed, in quadratic time.
     relaxation : Relaxation, default SmoothedIndicator()
-        The map from scores to the matrix A.
+        The map from scores to a matrix A, which the Sinkhorn iterations turn into Pi.
     n_iter : float, default 5
         Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
         5.5, normalizes the columns once more at the end.
@@ -189,7 +189,10 @@ def chosen_ranks(ranks: ArrayLike, n: int) -> NDArray[Any]:
 
 
 def _as_probabilities(p: Floats, n_iter: float) -> Floats:
-    """Clip rounding errors below 0 and, if rows were normalized last, above 1."""
+    """Return p, with values below 0 set to 0 and, if rows were normalized last, values above 1 set to 1.
+
+    Only rounding errors can produce such values.
+    """
     rows_last = n_iter > 0 and n_iter == int(n_iter)
     return p.clip(0, 1 if rows_last else None)
 
@@ -201,7 +204,11 @@ def _project(
     settings: NativeSettings,
     n_threads: int | None,
 ) -> Floats:
-    """Return sum_k Pi[j, k] columns[c, k], a sum over the ranks k, for each document j and each c: (N, C)."""
+    """Return the array of shape (N, C) with the entries sum_k Pi[j, k] columns[c, k].
+
+    Pi[j, k] is the probability that document j is at rank k of its query. Each of the C rows of `columns`
+    holds one number per rank.
+    """
     out = np.empty((len(x), len(columns)))
     _native.project(x, groups.offsets, groups.rows, columns, *settings, threads(n_threads, len(x)), out)
     return out

@@ -78,7 +78,8 @@ def sinkhorn_vjp(
 ) -> Floats:
     """Gradient of ``sum(cotangent * sinkhorn(A, n_iter, epsilon=epsilon))`` with respect to A.
 
-    This is the reverse pass of exactly `n_iter` iterations, from the 2 n_iter stored scaling vectors.
+    This is the reverse pass of exactly `n_iter` iterations. Of the forward pass it needs A and one vector of
+    row or column factors per half iteration.
 
     Parameters
     ----------
@@ -128,11 +129,19 @@ def sinkhorn_vjp(
 
 
 class _OutOfRangeError(ArithmeticError):
-    """Raised if a scaling vector leaves the range in which plain products are exact to rounding."""
+    """Raised if A or a scaling vector (the factors of all rows or of all columns) has extreme values.
+
+    Products of A and such vectors could overflow or underflow, so logarithms must be used instead.
+    """
 
 
 def _scalings(A: Floats, T: int) -> Iterator[Floats]:
-    """Yield the scaling vectors q_0, ..., q_T, each (n,); raise `_OutOfRangeError` for extreme values."""
+    """Yield the scaling vectors q_0, ..., q_T, each (n,), of T half iterations.
+
+    After half iteration t, the columns of A (for odd t) or its rows (for even t) are multiplied by q_t in
+    total, and the others by q_(t-1); q_0 is 1. Raises an `_OutOfRangeError` if products with A could
+    overflow or underflow.
+    """
     if A.max() > LARGE:
         raise _OutOfRangeError
     q = np.ones(len(A))

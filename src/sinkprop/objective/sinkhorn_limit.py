@@ -198,7 +198,8 @@ def _balanced(log_A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats,
     """Scale a matrix with total support to be doubly stochastic.
 
     Total support means that every nonzero entry lies on a positive diagonal: n nonzero entries, one in each
-    row and each column. Returns (matrix, log_u, log_v, number of iterations).
+    row and each column. Returns (matrix, log_u, log_v, number of iterations), where log_u and log_v are the
+    logarithms of the factors of the rows and of the columns.
     """
     log_v = -logsumexp(log_A, axis=0)
     matrix, log_u = _rescaled(log_A, log_v)
@@ -230,10 +231,11 @@ def _balanced(log_A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats,
 
 
 def _settled(A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats, Floats, int]:
-    """Run sweeps on a matrix without support until its column sums stop changing.
+    """Normalize columns and rows in turn, for a matrix without support, until column sums stop changing.
 
-    Without support means without a positive diagonal. Zero rows and columns cannot be normalized; their log
-    scaling stays 0. Returns (matrix, log_u, log_v, number of iterations).
+    Without support means that there are no n nonzero entries with one in each row and each column. Returns
+    (matrix, log_u, log_v, number of iterations), where log_u and log_v are the logarithms of the factors of
+    the rows and of the columns. They are 0 for zero rows and columns, which cannot be normalized.
     """
     rows, columns = np.flatnonzero(A.any(axis=1)), np.flatnonzero(A.any(axis=0))
     result, log_u, log_v = np.zeros_like(A), np.zeros(len(A)), np.zeros(len(A))
@@ -258,9 +260,11 @@ def _settled(A: Floats, tol: float, max_iter: int) -> tuple[Floats, Floats, Floa
 def _sweeps(P: Floats, tol: float, n_iter: int) -> tuple[Floats, int]:
     """Run at most ``n_iter`` sweeps; return the change of log_v and the number of sweeps.
 
-    P is the row-normalized matrix at the start. The sweeps end early if the error falls to ``tol`` or a
-    scaling comes near the limits of its safe range. Plain products do not overflow here: the rows of P sum
-    to 1 and its columns to at least 1/n^2, so one sweep changes no scaling by more than a factor of n^2.
+    A sweep normalizes the columns, then the rows. log_v is the logarithms of the factors of the columns.
+
+    P is the row-normalized matrix at the start. The sweeps end early if all column sums are within
+    ``tol`` of 1, or if a factor leaves the range [1e-100, 1e100]. Products do not overflow before that: the
+    rows of P sum to 1 and its columns to at least 1/n^2, so one sweep changes no factor by more than n^2.
     """
     with np.errstate(under="ignore"):
         w = P.sum(axis=0)
@@ -285,10 +289,10 @@ def _sweeps_left(ratio: float, count: int, error: float, tol: float) -> float:
 def _newton_step(P: Floats) -> Floats | None:
     """Return a damped Newton step for log_v, or None if rounding errors leave no step that helps.
 
-    The limit has the y = log_v that minimizes the convex function f(y) = sum_i LSE_j(log A_ij + y_j) -
-    sum_j y_j, where LSE is log-sum-exp. Let P be the row-normalized matrix at y. The gradient of f consists
-    of the column sums of P minus 1. The Hessian diag(P' 1) - P' P is the Laplacian of the graph with edge
-    weights P' P.
+    log_v is the logarithms of the factors of the columns. In the limit, y = log_v minimizes the convex
+    function f(y) = sum_i LSE_j(log A_ij + y_j) - sum_j y_j, where LSE is log-sum-exp. Let P
+    be the row-normalized matrix at y. The gradient of f consists of the column sums of P minus 1. The Hessian
+    diag(P' 1) - P' P is the Laplacian of the graph with edge weights P' P.
     """
     with np.errstate(under="ignore"):
         hessian = -(P.T @ P)
@@ -316,7 +320,11 @@ def _newton_step(P: Floats) -> Floats | None:
 
 
 def _dual(log_A: Floats, log_v: Floats) -> float:
-    """Value of the convex function f(log_v) of `_newton_step`, whose minimum gives the limit."""
+    """Return sum_i LSE_j(log A_ij + y_j) - sum_j y_j, the value that the Newton steps minimize.
+
+    y is `log_v`, the logarithms of the factors of the columns, and LSE is log-sum-exp. At the minimum, the
+    scaled matrix is the limit.
+    """
     return float(logsumexp(log_A + log_v, axis=1).sum() - log_v.sum())
 
 
@@ -325,8 +333,8 @@ def _assignment_log_v(log_A: Floats) -> Floats:
 
     An assignment has one entry per row i, in column match[i], and one per column. After the scaling, the
     assigned entry is the largest of its row: log_v[j] <= log_v[match[i]] + log A[i, match[i]] - log A[i, j].
-    The Bellman-Ford algorithm finds such a log_v. There `_dual` is within n log n of its minimum, for
-    any magnitudes of the entries of A.
+    The Bellman-Ford algorithm finds such a log_v. With it, the function that the Newton steps
+    minimize (`_dual`) is within n log n of its minimum, for any magnitudes of the entries of A.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -410,6 +418,9 @@ def _errors(P: Floats) -> tuple[float, float]:
 
 
 def _rescaled(log_A: Floats, log_v: Floats) -> tuple[Floats, Floats]:
-    """Return diag(u) A diag(v), with the u for which all rows sum to 1, and log u."""
+    """Return the matrix diag(u) A diag(v) and the vector log u.
+
+    The row factors u are chosen such that all rows of the matrix sum to 1.
+    """
     scaled = log_A + log_v
     return softmax(scaled), -logsumexp(scaled, axis=1)
