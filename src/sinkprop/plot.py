@@ -346,7 +346,8 @@ def sinkhorn_animation(
 
     def show(frame: int) -> tuple[Any, ...]:
         t, place = divmod(frame, 2 * moving)
-        share = max(0, place - moving + 1) / moving  # 0 for the first `moving` frames, then rising to 1
+        # the part of the transition that is done: 0 for the first `moving` frames, then rising to 1
+        share = max(0, place - moving + 1) / moving
         share = share * share * (3 - 2 * share)
         after = steps[min(t + 1, halves)]
         drawn.update((1 - share) * steps[t] + share * after)

@@ -100,7 +100,7 @@ def demo_command(out: Path, fold: int | None, figure: bool, json_file: Path | No
 
 
 def train_folds(folds: Sequence[Fold], screen: Console, *, silent: bool = False) -> list[Trained]:
-    """Train the models of every fold, showing the progress unless `silent`."""
+    """Train and return the models of every fold, showing the progress unless `silent`."""
     from sinkprop.cli import demonstration as library
 
     tested: list[Trained] = []

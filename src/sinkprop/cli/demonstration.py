@@ -54,7 +54,7 @@ class Trained:
     """A fold with its trained models and their results. The keys of mappings are names of methods.
 
     fold             Training, validation and test queries.
-    rankers          Fitted ranker of each method. `ranker` is SinkProp's.
+    rankers          Fitted ranker of each method. The property `ranker` is the one of SinkProp.
     scores           Scores (N,) of the test documents by each method.
     seconds          Time of all fits and predictions of this fold.
     fit_seconds      Time of each method's fit.
@@ -154,10 +154,11 @@ def untrained(on_stage: Callable[[Stage], None] | None = None) -> SinkPropRanker
 
 
 def run_fold(fold: Fold, watch: Callable[[Stage], None] | None = None) -> Trained:
-    """Train the models of a fold and score its test queries.
+    """Train the models of a fold, score its test queries, and return the models with the scores.
 
-    `watch` is called after each stage of SinkProp's fit, which is the training with one penalty and one
-    sigma. Raises KeyboardInterrupt if that fit is interrupted.
+    SinkProp's fit consists of stages, each of which trains with one penalty and one smoothing width sigma.
+    `watch` is called with each stage when it is finished. Raises KeyboardInterrupt if SinkProp's fit is
+    interrupted.
     """
     began = time.perf_counter()
     data, vali = fold.train, fold.vali
@@ -190,7 +191,7 @@ def bm25_column(queries: Queries) -> int:
 
 
 def compare(tested: Sequence[Trained], *, top: int = 5) -> Results:
-    """Evaluate and compare the methods on the test queries of all folds.
+    """Evaluate the methods on the test queries of all folds, and return the results and comparisons.
 
     `top` is the number of documents per ranking in the examples.
     """
@@ -335,10 +336,14 @@ def _difference(above: str, below: str, x: Floats, z: Floats, folds: Integers) -
 
 
 def _examples(tested: Sequence[Trained], before: Floats, after: Floats, top: int) -> tuple[Example, ...]:
-    """Return the queries that gained most, changed by about the mean change, and lost most, respectively.
+    """Return up to three example queries, chosen by the change of NDCG@10 from `before` to `after`.
 
-    `before` and `after` have the NDCG@10 of each test query, by `BEFORE` and by SinkProp. A query that fits
-    two descriptions is returned once. `top` is the number of documents per ranking.
+    They are the query that gained most, the query whose change is closest to the mean change, and the query
+    that lost most. A query that fits two of these descriptions is returned once.
+
+    before  (Q,) NDCG@10 of each test query, ranked by the method `BEFORE`.
+    after   (Q,) NDCG@10 of each test query, ranked by SinkProp.
+    top     Number of documents per ranking.
     """
     places = [(one, q) for one in tested for q in range(one.fold.test.n_queries)]
     gain = after - before

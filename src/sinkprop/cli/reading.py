@@ -43,7 +43,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Reading:
-    """Values of the options for reading files: first four for LETOR text, the others for Parquet and CSV."""
+    """Values of the options for reading files.
+
+    The first four options apply to LETOR text, the others to Parquet and CSV.
+    """
 
     n_features: int | None = None
     null: float | None = None
@@ -236,8 +239,8 @@ def with_features_of(model: BaseRanker, queries: Queries, *, model_name: str, da
 def ranks_by_score(model: BaseRanker) -> bool:
     """Whether the model ranks by its scores.
 
-    A model with a partitioned measure does not: it has two outputs per document, from which it computes rank
-    probabilities, and these decide which document gets which rank.
+    A model that was trained with a `PartitionedMeasure` does not: it has two outputs per document, from which
+    it computes rank probabilities, and these decide which document gets which rank.
     """
     relaxation = getattr(model, "relaxation_", None)
     return relaxation is None or relaxation.width == 1

@@ -128,7 +128,7 @@ def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | N
 
 
 def _chosen(stages: tuple[Stage, ...]) -> str:
-    """A description of the stage that was chosen as the model."""
+    """Describe the stage of training whose weights became the model: its penalty and smoothing width."""
     stage = next(stage for stage in stages if stage.chosen)
     if not math.isfinite(stage.penalty):
         return "least squares, because no later stage was better"
@@ -137,7 +137,10 @@ def _chosen(stages: tuple[Stage, ...]) -> str:
 
 
 def _result(ranker: BaseRanker) -> FitResult | None:
-    """The record of the fit's stages; None for least squares and boosted trees."""
+    """The record of a fit in stages, each with one penalty and one smoothing width.
+
+    None for least squares and boosted trees, which are not fitted in stages.
+    """
     from sinkprop.linear.records import FitResult
 
     result = ranker.fit_result_

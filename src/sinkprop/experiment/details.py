@@ -116,7 +116,7 @@ class FoldData:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> FoldData:
-        """The summary that `as_record` returned as plain data."""
+        """Make a summary from the plain data that `as_record` returned for it."""
         names, docids = record["feature_names"], record["shown_docids"]
         return cls(
             {part: (int(queries), int(documents)) for part, (queries, documents) in record["parts"].items()},
@@ -169,7 +169,7 @@ class Details:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Details:
-        """The details that `as_record` returned as plain data."""
+        """Make details from the plain data that `as_record` returned for them."""
         parameters, training = record.get("parameters"), record["training"]
         return cls(
             tuple(tuple(map(float, own)) for own in record["scores"]),

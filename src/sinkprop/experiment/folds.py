@@ -285,7 +285,10 @@ class _Found:
 
 
 def _search(folder: Path, depth: int) -> list[_Found]:
-    """Find the data sets in a folder and its subfolders. `depth` is 0 for the folder that was given."""
+    """Find the data sets in a folder and its subfolders.
+
+    `depth` is the number of levels from the folder that the user gave, which has depth 0, down to `folder`.
+    """
     match = _FOLD.fullmatch(folder.name)
     if depth == 0 and match and _holds_data(folder):
         parent = folder.parent
@@ -323,9 +326,10 @@ def _search(folder: Path, depth: int) -> list[_Found]:
 
 
 def _read_names(data: _Found, numbers: Sequence[int] | None, n_features: int | None) -> DataSet:
-    """Look up the files of a data set by their names, for all folds or only those with the given numbers.
+    """Look up the files of a data set by their names, and return the data set with its files.
 
-    Raises ValueError if a fold of `numbers` does not exist, and FileNotFoundError if a file is missing.
+    It has the folds whose numbers are in `numbers`, or all folds if `numbers` is None. Raises ValueError if
+    one of these folds does not exist, and FileNotFoundError if a file is missing.
     """
     wanted = sorted(data.folds, key=_fold_number)
     if numbers is not None:

@@ -374,9 +374,10 @@ class Comparison:
 
     @cached_property
     def _intervals(self) -> dict[str, tuple[dict[str, dict[str, Interval]], dict[str, dict[str, Interval]]]]:
-        """Confidence intervals as {data set: (of the means, of the differences to the reference method)}.
+        """Confidence intervals as {data set: (means, differences)}.
 
-        Each of the two is {method: {metric: (low, high)}}.
+        `means` has the intervals of the means, and `differences` those of the differences from the reference
+        method. Each of the two is {method: {metric: (low, high)}}.
         """
         found = {}
         for dataset in self.datasets:
@@ -618,9 +619,10 @@ class Comparison:
 
 
 def _once_a_query(D: Floats, queries: list[Hashable]) -> Floats:
-    """Average the rows of D that belong to the same query, which happens if several folds test it.
+    """Return one row per query: the mean of the rows of D that belong to the query.
 
-    D has shape (rows, metrics), and `queries` has the query id of each row. The result has one row per query.
+    A query has several rows if several folds test it. D has shape (rows, metrics), and `queries` has the
+    query id of each row.
     """
     places: dict[Hashable, int] = {}
     codes = np.array([places.setdefault(q, len(places)) for q in queries])

@@ -71,7 +71,7 @@ def evaluated(
     convention: Convention,
     max_grade: float | None = None,
 ) -> Evaluation:
-    """Compute metrics of the scores (N,) of all rows. `max_grade` is the highest label, for ERR."""
+    """Return metrics of the ranking by the scores (N,). `max_grade` is the highest label, for ERR."""
     if isinstance(queries, Queries):
         return evaluate(queries, scores, metrics=metrics, convention=convention, max_grade=max_grade)
     ends = np.cumsum([0, *np.diff(queries.block_rows)])

@@ -67,7 +67,7 @@ def wilcoxon_test(differences: ArrayLike) -> float:
     ranks = rankdata(np.abs(d))
     positive = float(ranks[d > 0].sum())
     if n <= _WILCOXON_EXACT_UP_TO:
-        doubled = np.rint(2 * ranks).astype(np.int64)  # ranks of ties are multiples of 1/2
+        doubled = np.rint(2 * ranks).astype(np.int64)  # integers, since ranks of ties are multiples of 1/2
         ways = np.zeros(int(doubled.sum()) + 1)
         ways[0] = 1.0
         for rank in doubled:

@@ -51,7 +51,7 @@ class _Page:
     """A console, and the symbols for its tables: Unicode if the console's encoding is UTF, else ASCII.
 
     dash   Symbol for a number that does not exist.
-    marks  {verdict of a paired test: symbol after the number}.
+    marks  {`PairedTest.verdict`: symbol after the number}; the keys are 1 (better), -1 (worse) and 0.
     here   Symbol before the name of a method that was run, in the table with published methods.
     """
 

@@ -190,9 +190,10 @@ class _Graph:
 
 
 def _add_scores(graph: _Graph, outputs: str, combine: NDArray[Any]) -> None:
-    """Add the graph's output `scores`: what `predict` computes from the ranker's outputs (N, H) per document.
+    """Add the graph's output `scores`, the sum of the ranker's H outputs, weighted by `combine` (H,).
 
-    If H is 2, as for a partitioned measure, the ranker's outputs become the graph's output `parameters`.
+    `outputs` is the name of the value that has the ranker's outputs, (N, H). If H is 2, as for a ranker that
+    was trained with a `PartitionedMeasure`, this value becomes the graph's second output, `parameters`.
     """
     if len(combine) == 1:
         scores = graph.call("Reshape", outputs, graph.constant(np.array([-1])))

@@ -41,7 +41,8 @@ class LinearScorer:
     """A ranker with H linear functions of the D features; the score of `predict` is their weighted sum.
 
     scaling     Feature scaling, which is applied first.
-    weights     (D, H) weights of the scaled features; H is 1, or 2 for a partitioned measure.
+    weights     (D, H) weights of the scaled features; H is 1, or 2 for a ranker that was trained with
+                a `PartitionedMeasure`.
     intercepts  (H,) intercepts of the functions.
     combine     (H,) weights of the functions in the score.
     """
@@ -231,7 +232,10 @@ def feature_names(ranker: Any, given: FeatureNames) -> list[str]:
 
 
 def _combine(ranker: Any) -> Floats:
-    """Weights of a ranker's outputs in the score of `predict`; there are two for a partitioned measure."""
+    """Weights (H,) with which `predict` sums a ranker's H outputs to the score.
+
+    H is 1, or 2 for a ranker that was trained with a `PartitionedMeasure`.
+    """
     relaxation = getattr(ranker, "relaxation_", None)
     return np.ones(1) if relaxation is None else np.array(score_weights(relaxation))
 
@@ -296,7 +300,8 @@ def _layers(modules: Any) -> list[Layer]:
     return found
 
 
-_NONE, _ZERO, _NAN = 0, 1, 2  # LightGBM's codes for the missing values of a split: none, zeros, or NaN
+# LightGBM's codes for the values that a split treats as missing: no values, zeros, or NaN.
+_NONE, _ZERO, _NAN = 0, 1, 2
 
 
 def _lightgbm(ranker: Any) -> TreeScorer:

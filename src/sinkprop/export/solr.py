@@ -236,7 +236,8 @@ def _scale(values: Singles, name: str) -> int:
 def _less_slack(values: Singles) -> tuple[Singles, bool]:
     """Find numbers that become `values` when Solr adds 0.000001 to them in float32.
 
-    Also returns whether there is such a number for every value; if there is none, the number is close to it.
+    Returns these numbers, and whether one was found for every value. For a value without such a number, the
+    value minus 0.000001 is returned in its place.
     """
     near = values - _SLACK
     best = near.copy()

@@ -153,10 +153,10 @@ class Agreement:
 
 
 def agreement(exported: Floats, scores: Floats, groups: Groups, *, up_to_constant: bool) -> Agreement:
-    """Compare the scores (N,) of an export with those of its model.
+    """Compare the scores (N,) of an export, `exported`, with the scores (N,) of its model.
 
-    `up_to_constant` allows a constant difference per query, for formats that do not export constants. It
-    subtracts the median difference of each query first.
+    If `up_to_constant`, the median difference of each query is subtracted from the differences first. This
+    allows a constant difference per query, for formats that do not export constants.
     """
     difference, turned, same, squares = 0.0, 0.0, 0, 0.0
     for first, last in zip(groups.offsets[:-1].tolist(), groups.offsets[1:].tolist(), strict=True):

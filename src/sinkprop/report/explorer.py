@@ -99,9 +99,10 @@ def explorer(
 
 
 def _shared_width(results: Mapping[str, Mapping[str, Result]]) -> tuple[float, str]:
-    """Smoothing width for methods that were trained without one, and the reason for this width in words.
+    """Return the smoothing width for methods that were trained without one, and its reason in words.
 
-    The width is given as a multiple of the standard deviation of a method's scores within queries.
+    The report needs a width to show rank distributions of these methods. The width is a multiple of the
+    standard deviation of a method's scores within queries; the returned number is this multiple.
     """
     for method, by_fold in results.items():
         ratios = []

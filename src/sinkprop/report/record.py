@@ -404,8 +404,9 @@ def _by_method(results: Mapping[str, Mapping[str, Result]], name: str) -> dict[s
 def _training(results: Mapping[str, Mapping[str, Result]], limit: int) -> dict[str, Any]:
     """Training records as {method: {fold: record}}.
 
-    If the records together have more than `limit` steps, each record keeps an evenly spaced sample of the
-    steps that have the same "path" as the selected step, or none; see `training_of`.
+    If the records together have more than `limit` steps, each record is shortened. It keeps an evenly spaced
+    sample of the steps with the same hyperparameters as the selected step (the same "path", see
+    `training_of`) and of the steps without a "path".
     """
     found = _by_method(results, "training")
     records = [record for own in found.values() for record in own.values()]

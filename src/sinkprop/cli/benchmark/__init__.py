@@ -77,7 +77,7 @@ def measure(
     million: bool = True,
     notify: Notify = lambda done, total, what: None,
 ) -> Report:
-    """Measure times and accuracy for queries of the given sizes.
+    """Measure times and accuracy for queries of the given sizes, and return the report.
 
     sizes    Numbers of documents per query.
     budget   Limits of each measurement.

@@ -105,7 +105,7 @@ def torch_sinkprop(
     import torch
 
     D = torch.tensor(GAIN.discounts(len(labels)).copy())
-    G = torch.tensor(reference.gain_matrix(labels, GAIN)[:, 0])  # column 0 is G times D[0] = 1
+    G = torch.tensor(reference.gain_matrix(labels, GAIN)[:, 0])  # gains at rank 1, whose discount D[0] is 1
     u = torch.arange(1, len(labels), dtype=torch.float64) / len(labels)
 
     def matrix(x: Any) -> Any:

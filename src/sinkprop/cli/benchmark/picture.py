@@ -69,8 +69,8 @@ def plot(report: Report, path: Path) -> None:
 def _draw_guides(axes: Any, lines: list[_Line]) -> None:
     """Draw two guide lines that show how time grows with n: slope 1 is linear, slope 2 is quadratic.
 
-    The line of slope 1 is above the end of the first line, and the line of slope 2 above the end of the line
-    with the longest time per document.
+    The guide of slope 1 is drawn above the right end of ``lines[0]``. The guide of slope 2 is drawn above the
+    right end of the line whose time per document is longest there.
     """
     slowest = max(lines, key=lambda line: line.t[-1] / line.n[-1])
     for slope, line in ((1, lines[0]), (2, slowest)):

@@ -73,7 +73,11 @@ ONCE = Budget(seconds=0.0, most=1, patience=math.inf)
 
 @dataclass(frozen=True)
 class Query:
-    """One query: scores (n,), or (n, 2) for a partitioned measure, and labels (n,) from 0 to 4."""
+    """One query of n documents.
+
+    scores  (n,) scores, or (n, 2) for a `PartitionedMeasure`, which needs two parameters per document.
+    labels  (n,) labels from 0 to 4.
+    """
 
     scores: Floats
     labels: Floats
@@ -194,7 +198,10 @@ class Report:
         return next((t.seconds for t in self.timings if (t.method, t.n) == (method, n)), None)
 
     def slowdown(self, method: str, n: int) -> float | None:
-        """The time of a method for n documents, divided by that of `OURS`; None if either is unknown."""
+        """The time of a method for n documents, divided by the time of sinkprop with the Gaussian kernel.
+
+        None if one of the two times was not measured.
+        """
         theirs, ours = self.seconds(method, n), self.seconds(OURS, n)
         return None if theirs is None or ours is None else theirs / ours
 

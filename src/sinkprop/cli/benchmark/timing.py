@@ -14,8 +14,9 @@ MEMORY = 2e9  # methods that need more bytes than this are not measured
 def best_time(evaluate: Evaluation, budget: Budget) -> float:
     """Repeat an evaluation and return the shortest time in seconds.
 
-    It stops after `budget.most` repetitions at the latest. Before that, it stops once `budget.seconds` have
-    passed and at least three repetitions are done, or once one second has passed with fewer repetitions.
+    There are at most `budget.most` repetitions. After the first and the second one, the function stops if
+    more than one second has passed in all. After each later one, it stops if more than `budget.seconds` have
+    passed in all.
     """
     best, start = math.inf, time.perf_counter()
     for done in range(1, budget.most + 1):
