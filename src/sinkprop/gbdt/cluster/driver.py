@@ -438,8 +438,8 @@ class _Driver:
 def _halves(own: list[tuple[TreePartition, Any]]) -> list[list[tuple[TreePartition, Any]]]:
     """Divide the partitions of the only remaining worker into two lists, one per participant of the fit.
 
-    LightGBM's distributed training needs two participants, which the worker runs as threads. Returns a single
-    list if fewer than two partitions have training queries.
+    The worker runs the two participants as threads, so that derivatives are rounded as with several workers.
+    Returns a single list if fewer than two partitions have training queries.
     """
     rows = [int(np.count_nonzero(np.asarray(portion.piece.codes) & TRAINING)) for portion, _ in own]
     if sum(n > 0 for n in rows) < 2:
