@@ -1,4 +1,4 @@
-"""Tasks on the Dask workers that hold the queries, with their results combined; independent of any model.
+"""Run tasks on the Dask workers that hold the queries, and combine the results; usable for any model.
 
 You need this package only to write your own tasks. To train on a cluster, pass `cluster=` to a ranker, which
 uses this package itself. Needs Dask: pip install "sinkprop[dask]".

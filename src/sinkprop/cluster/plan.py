@@ -1,4 +1,4 @@
-"""A plan that divides a user's data into partitions of whole queries, with the checks before a fit."""
+"""A plan that divides a user's data into partitions of whole queries, and checks of the data before a fit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ class Plan:
     n_features     Number of features.
     feature_names  Names of the features, or None.
     digest         Checksum of the rows. A fit resumes from a checkpoint only if this checksum is the same.
-    placement      Workers of the partitions, if workers already had to load them for the checks, or None.
+    placement      Assignment of the partitions to workers, if the workers have already loaded the partitions
+                   for the checks; otherwise None.
     query_weight   Query weights (Q,), if the data has them.
     weighted_rows  Whether rows have weights.
     """
@@ -377,7 +378,7 @@ def _joined(ids: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _number(blocks: int) -> int:
-    """Number of partitions: the number of blocks, but at least _LEAST and at most _MOST."""
+    """Number of partitions for data of `blocks` blocks: one per block, but at least 64 and at most 4096."""
     return int(np.clip(blocks, _LEAST, _MOST))
 
 

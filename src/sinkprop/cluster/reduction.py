@@ -1,4 +1,4 @@
-"""A reduction of the partitions' results in a fixed order, whichever worker computes a result, and when.
+"""Combine the results of all partitions in a fixed order, which does not depend on the workers.
 
 The results of the partitions are the leaves of a binary tree. The node (level, i) covers the 2**level leaves
 from i * 2**level on. Its result is always the combination of its left child and its right child, in this

@@ -1,4 +1,4 @@
-"""The queries of a fit on a Dask cluster: tasks are sent to the workers, and sums come back."""
+"""The queries of a fit on a Dask cluster: tasks are sent to the workers, and their results are combined."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ __all__ = ["ClusterSource", "cluster_source"]
 
 P = TypeVar("P")
 
-# Maximum number of rounds per task. After the loss of a worker, the next round computes the missing results.
+# Maximum number of rounds of a task. The first round computes the results of all partitions. If workers are
+# lost, the next round computes the results that are missing.
 _ROUNDS = 30
 
 
@@ -265,7 +266,7 @@ class ClusterSource:
     def _shared(self, numbers: set[int]) -> dict[str, Future]:
         """Return {worker address: future of a `Share`} for the partitions with the indices `numbers`.
 
-        The `Share` of a worker has the partitions, among these, that the worker holds.
+        Each of these partitions is in the `Share` of the worker that holds it.
         """
         by_worker: dict[str, list[int]] = {}
         for number in sorted(numbers):

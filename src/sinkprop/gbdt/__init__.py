@@ -31,7 +31,8 @@ __all__ = [
     "xgboost_objective",
 ]
 
-# names that are imported on first use, and their modules; `sinkprop.gbdt.ranker` needs scikit-learn
+# Names that are imported on first use, and their modules. For example, `sinkprop.gbdt.ranker` needs
+# scikit-learn, which is then imported only by users of `BoostedRanker`.
 _LAZY = {
     "BoostedRanker": "sinkprop.gbdt.ranker",
     "BoostingFit": "sinkprop.gbdt.growing.loop",

@@ -1,4 +1,4 @@
-"""LightGBM's boosters: model text and feature names; also the number of threads for tree libraries."""
+"""Helpers for LightGBM: its import, models as text, feature names, and the number of threads."""
 
 from __future__ import annotations
 
@@ -80,8 +80,9 @@ def booster_names(names: Sequence[str]) -> list[str] | str:
 def openmp_threads(n_threads: int | None, n: int) -> int:
     """Number of threads that LightGBM or XGBoost gets for n documents.
 
-    It is 1 in a forked process: OpenMP's threads exist only in the parent process, and the child would wait
-    for them forever. The number of threads does not change the trees.
+    It is `n_threads`, or a number that depends on n if `n_threads` is None; see `threads`. But it is 1 in a
+    forked process: OpenMP's threads exist only in the parent process, and the child would wait for them
+    forever. The number of threads does not change the trees.
     """
     wanted = threads(n_threads, n)
     return wanted if os.getpid() == _PROCESS else 1

@@ -21,16 +21,19 @@ from sinkprop.objective.relaxations import SmoothedIndicator
 __all__ = ["Derivatives", "TreeLoss", "whole_of"]
 
 
-# Default gain. It does not have LETOR's discount, which is the same for ranks 1 and 2: with it, trees would
-# not learn which of two documents to rank first.
+# Default gain. LETOR's discount is not used, because it is the same for ranks 1 and 2: trees would not learn
+# which of two documents to rank first.
 GAIN = "ndcg(discount=log2)"
-# Boosters divide by a sum of curvatures, which must not be 0 in a leaf whose documents have derivative 0.
+# Smallest curvature of a document; smaller ones are replaced by it. Boosters divide by the sum of the
+# curvatures in a leaf, which would be 0 if all documents of the leaf had derivative 0.
 _LEAST = 1e-16
 
 
 @dataclass(frozen=True)
 class TreeLoss:
-    """Settings of the loss that boosted trees minimize, minus the expected gain, and of its derivatives.
+    """Settings of the loss that boosted trees minimize, and of the derivatives of this loss.
+
+    The loss is the negative of the expected gain.
 
     Parameters
     ----------
@@ -53,7 +56,7 @@ class TreeLoss:
         Seed of the noise. The noise is a function of the seed, the scores and the order of the rows; no state
         is kept between rounds.
     n_iter : float, default 2
-        Number of Sinkhorn iterations.
+        Number of Sinkhorn iterations, whole or with a half, such as 2.5; see `expected_gain`.
     epsilon : float, default 1e-6
         Number added to every entry of the matrix A, see `expected_gain`, before the Sinkhorn iterations.
 
@@ -94,10 +97,11 @@ def whole_of(sizes: Integers, weights: Floats | None = None) -> tuple[float, flo
 
 
 class Derivatives:
-    """Gradient and curvature of minus the mean expected gain, times the number of documents.
+    """Gradient and curvature of the loss that boosted trees minimize.
 
-    The factor makes the derivative of a document about 1 in size, as boosters expect. Query weights also
-    count when the number of documents is computed: a query of weight 2 counts like two copies of it.
+    The loss is the negative of the mean expected gain, multiplied by the number of documents. This factor
+    makes the derivative of a document about 1 in size, as boosters expect. Query weights also count when the
+    number of documents is computed: a query of weight 2 counts like two copies of it.
 
     Parameters
     ----------
@@ -114,9 +118,9 @@ class Derivatives:
     n_threads : int, optional
         Number of threads, see `expected_gain`. Does not change the derivatives.
     whole : tuple of (float, float), optional
-        Sum of the weights of all queries, and their weighted mean number of documents. For a process that
-        holds only some of the documents; queries whose documents are in other processes are empty in
-        `groups`. By default both are computed from the arguments.
+        Sum of the weights of all queries, and their weighted mean number of documents. By default both are
+        computed from the other arguments. Pass them if this process holds only some of the documents;
+        queries whose documents are in other processes are empty in `groups`.
 
     Notes
     -----

@@ -147,8 +147,9 @@ def resolved(
     parameter.
 
     given     Parameters for LightGBM, by any of their names. A value of None keeps LightGBM's default.
-    own       The ranker's own parameters, by the ranker's names. If `given` has another name for one of them,
-              its value is used; the value in `own` must then be the default or the same.
+    own       The ranker's own parameters, by the ranker's names. If `given` also has one of them, under
+              another name, the value in `given` is used; the value in `own` must then be the default, or
+              equal to the value in `given`.
     defaults  Defaults of `own`.
     """
     mine, others = dict(own), {}

@@ -561,7 +561,7 @@ class BoostedRanker(BaseRanker):
 
     @property
     def history_(self) -> dict[str, list[float]]:
-        """Values of the criterion after each round, by its name; empty without validation queries."""
+        """Dictionary {criterion: list of its values after each round}; empty without validation queries."""
         check_is_fitted(self, "booster_")
         record = self.fit_result_
         return {record.criterion: list(record.values)} if record.values else {}

@@ -252,7 +252,7 @@ class _Driver:
         raise ClusterLost(f"workers were lost {_LOSSES} times. If they run out of memory, use more workers.")
 
     def _await(self, n_workers: int) -> None:
-        """Wait up to `_RETURN` seconds for lost workers to come back, until n_workers are connected."""
+        """Wait until `n_workers` workers are connected, but at most `_RETURN` seconds."""
         deadline = time.monotonic() + min(_RETURN, patience())
         while len(workers_of(self._client)) < n_workers and time.monotonic() < deadline:
             time.sleep(_POLL)
@@ -329,7 +329,8 @@ class _Driver:
         for worker in [worker for worker, n in rows.items() if n == 0]:
             idle += found.pop(worker)
         ordered = sorted(found.items(), key=lambda item: item[1][0][0].piece.number)
-        ordered[0][1].extend(idle)  # not trained on, but they may have validation queries
+        # these partitions have no training queries, but they may have validation queries
+        ordered[0][1].extend(idle)
         at = int(self._first_validation[-1])
         for part in self._eval_sets:
             for number, recipe in enumerate(part.plan.recipes):
@@ -346,7 +347,10 @@ class _Driver:
     def _result(
         self, fit: Fit, first: str, futures: dict[str, Future[Any]], notify: Notify
     ) -> tuple[str, BoostingFit, ClusterRecord]:
-        """Wait until all workers finish; returns the result of worker `first`. Raises `_Lost` on a loss."""
+        """Wait until all workers finish, and return the result of worker `first`.
+
+        Raises `_Lost` if a worker is lost.
+        """
         looked = time.monotonic()
         while True:
             try:

@@ -153,7 +153,7 @@ class Mesh:
         return {peer: memoryview(buffers[peer]) for peer in self._links}
 
     def _exchange(self, out: Mapping[int, memoryview], into: Mapping[int, memoryview]) -> None:
-        """Send out[i] to each process i while filling the buffer into[i] with the bytes it sends."""
+        """Send out[i] to each process i, and fill the buffer into[i] with the bytes that process i sends."""
         leaving = {peer: view for peer, view in out.items() if len(view)}
         coming = {peer: view for peer, view in into.items() if len(view)}
         self.sent += sum(map(len, leaving.values()))
@@ -355,7 +355,8 @@ def rounded(
 ) -> Callable[[Floats], tuple[Singles, Singles]]:
     """Make a function that computes derivatives and rounds them by `on_a_grid`.
 
-    All processes round to multiples of the same number, so the sums do not depend on the number of processes.
+    All processes round to multiples of the same number. Sums of the rounded derivatives are therefore exact,
+    and do not depend on the number of processes.
 
     n  Number of documents of all processes.
     """

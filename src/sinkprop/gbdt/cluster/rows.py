@@ -100,8 +100,8 @@ class OwnQueries:
     def _blocks(self) -> Iterator[tuple[_Counted, Block]]:
         """Iterate over pairs (counter, block) for the blocks (groups of whole queries) of this process.
 
-        All blocks of a partition have the same counter. It tells where the queries of the block stand among
-        all queries of the fit, if the caller advances it after each block.
+        The counter holds the positions in the whole fit at which the queries of the block start. All blocks
+        of a partition share one counter, which the caller must increase after each block.
         """
         counted = [_Counted(portion.query, portion.row, portion.validation) for portion in self._assigned]
         for at, block in self._numbered():

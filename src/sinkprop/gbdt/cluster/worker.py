@@ -79,7 +79,7 @@ def progress_of(name: str, have: int) -> tuple[int, int, str, Grown | None] | No
     """Return the progress of the fit; None if this worker does not run the fit.
 
     The result is (number of the last round, maximum number of rounds, text of the progress line, copy of the
-    trees). The copy is None unless it has more than `have` rounds.
+    trees). The copy is None if it has only `have` rounds or fewer.
     """
     control = _FITS.get(name)
     if control is None:
@@ -105,10 +105,14 @@ def forget(name: str, _: None = None) -> bool:
 
 
 def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, BoostingFit | None, ClusterRecord]:
-    """Grow the trees together with the other workers. Each `Rank` in `ranks` runs in its own thread.
+    """Grow the trees together with the other workers.
 
     Returns the text of the model, the record of the fit and the record of the cluster. The record of the fit
     is None if the fit was interrupted and has no model.
+
+    ranks       Processes of the fit that this worker runs, each in a thread: one, or two if it is the only
+                worker left.
+    partitions  Data of the partitions of these processes.
     """
     from distributed import get_worker
 
@@ -279,9 +283,10 @@ class _Keeping:
 
 
 def _summed(derivatives: Derivatives, mesh: Mesh) -> Callable[[Floats], float]:
-    """Make a function from this process's scores to the mean expected gain over all training queries.
+    """Make a function that returns the mean expected gain over the training queries of all processes.
 
-    The function must be called in all processes at the same time.
+    Its argument is the scores of this process's training documents. All processes must call the function at
+    the same time.
     """
 
     def value(scores: Floats) -> float:

@@ -183,7 +183,10 @@ def sample_rows(parameters: dict[str, Any], n: int) -> NDArray[Any]:
 
 
 def sample_of(X: StreamedRows, numbers: NDArray[Any]) -> Floats:
-    """Rows with the indices `numbers`, which must increase, as the columns of an array (D, S)."""
+    """Return the features of S selected rows as an array (D, S), one column per row.
+
+    numbers  Indices (S,) of the rows, in increasing order.
+    """
     sample = np.empty((X.shape[1], len(numbers)))
     first = done = 0
     for piece in X.pieces():

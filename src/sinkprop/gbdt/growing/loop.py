@@ -69,7 +69,8 @@ class Boosting:
     n_rounds     Maximum number of rounds, each of which grows one tree.
     patience     Number of rounds without improvement after which growth stops; the model then has the trees
                  up to the best round. None grows and keeps all trees.
-    min_delta    Amount by which the criterion must exceed that of the best round to make a round the best.
+    min_delta    A round becomes the best if its criterion is larger than that of the best round so far plus
+                 min_delta.
     names        Names of the features, or "auto".
     categorical  Column numbers of the categorical features.
     init_model   Booster whose trees come first, or None.
@@ -171,8 +172,8 @@ class Growth:
         self.booster: Any = None
         self.trees: list[int] = list(resumed.trees) if resumed else []
         self._values: list[float] = list(resumed.values) if resumed else []
-        # Dart removes some trees before it asks for derivatives. The expected gain at these scores would not
-        # be that of the model after a round, so it is not recorded.
+        # Dart removes some trees before it asks for derivatives, so the scores that it passes lack these
+        # trees. The expected gain at such scores is not that of the model, so it is not recorded.
         self._value = None if plan.dart else value
         self._training: list[tuple[int, float]] = list(resumed.training) if resumed else []
         self.best = resumed.best if resumed else 0
@@ -225,7 +226,8 @@ class Growth:
                     watch(self)
                 if patience is not None and number - self.best >= patience:
                     return "stopped early"
-            if self.booster is None:  # no round was run: the fit was resumed when complete
+            # no round was run, because the fit was resumed from a state that had all its rounds
+            if self.booster is None:
                 self.booster = self._first
         except self._lightgbm.callback.EarlyStopException as stop:
             self.best = min(int(stop.best_iteration), len(self.trees) - 1)

@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """A sparse matrix (N, D) as a sequence of rows with a length; SciPy's matrices have no len()."""
+    """A sparse matrix (N, D) whose len() is the number of rows, N; SciPy's sparse matrices have no len()."""
 
     matrix: Any
 
@@ -108,7 +108,11 @@ def plain_rows(X: Any) -> Any:
 
 
 def joined_rows(a: TrainingSet, b: TrainingSet) -> TrainingSet:
-    """Rows of both sets, in order: streamed if either set is, otherwise sparse if either is."""
+    """Join two sets: the rows of a, then those of b.
+
+    The features are `StreamedRows` if those of a or b are. Otherwise they are `SparseRows` if those of a or b
+    are. Otherwise they are an array.
+    """
     bare = [replace(part, X=np.empty((len(part.y), 0))) for part in (a, b)]
     parts: list[Any] = [a.X, b.X]
     if any(isinstance(X, StreamedRows) for X in parts):
@@ -267,7 +271,12 @@ def _codes(values: list[Any], known: list[Any]) -> Floats:
 def categorical_columns(
     given: str | Sequence[str | int], found: Categories, names: Sequence[str], n_features: int
 ) -> list[int]:
-    """Column numbers of the categorical features: those given, or the unordered ones of a data frame."""
+    """Return the column numbers of the categorical features.
+
+    given  Names or column numbers of these features, or "auto" for the columns of a data frame whose
+           categories have no order.
+    found  Categories of the data frame.
+    """
     if isinstance(given, str):
         if given != "auto":
             raise ValueError(

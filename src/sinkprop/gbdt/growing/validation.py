@@ -1,4 +1,4 @@
-"""Training and validation queries of boosted trees, and the criterion that ends their growth."""
+"""Division into training and validation queries, and the criterion that decides when trees stop growing."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def catboost_objective(
 
 @dataclass(frozen=True, eq=False)
 class CatBoostRows:
-    """A data set whose rows are identified by their targets: a row's target is its number times `_UNIT`.
+    """A data set whose rows are identified by their targets: a row's target is its row number times 2**-24.
 
     labels  Labels (N,) of the rows.
     groups  Queries of the rows.
@@ -262,8 +262,8 @@ class CatBoostObjective:
     def _at(self, rows: Integers, scores: Floats) -> tuple[Singles, Singles]:
         """Return the first and second derivatives of the gain for all training rows in the current round.
 
-        The rows for which CatBoost asks serve only as a check: a ValueError is raised unless their scores are
-        those of the current round, or the initial scores, with which another training starts.
+        The arguments serve only as a check. If `scores` are the scores of the current round, the round goes
+        on. If they are the initial scores, another training starts. Otherwise a ValueError is raised.
 
         rows    Indices of the rows for which CatBoost asks.
         scores  Scores that CatBoost passes for these rows.
@@ -296,9 +296,12 @@ class CatBoostObjective:
 
 
 def _refuse(first_round: bool) -> NoReturn:
-    """Raise a ValueError that says what to set in CatBoost, because its scores are not those of the round.
+    """Raise a ValueError: CatBoost asked for derivatives at scores other than those of the current round.
 
-    first_round  Whether the objective still has the initial scores; the likely causes are then different.
+    The message says what to set in CatBoost.
+
+    first_round  Whether the current round has the initial scores; the message depends on it, because the
+                 likely causes differ.
     """
     if first_round:
         raise ValueError(

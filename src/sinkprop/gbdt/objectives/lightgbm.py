@@ -70,7 +70,7 @@ def lightgbm_objective(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LightGBMObjective:
-    """Gradient and curvature of minus the expected gain, for LightGBM: see `lightgbm_objective`."""
+    """Gradient and curvature of the negative of the expected gain, for LightGBM: see `lightgbm_objective`."""
 
     loss: TreeLoss
     query_weight: NDArray[Any] | Literal["dataset"] | None = None
@@ -183,7 +183,7 @@ def _check_whole_queries(dataset: Any) -> None:
 
 
 def _check_weights_count(weight: NDArray[Any], groups: Groups, gain: Gain) -> None:
-    """Warn if row weights are equal within each query: a normalized gain then cancels them."""
+    """Warn if row weights are equal within each query and have no effect, because the gain is normalized."""
     if not gain.normalized or weight.shape != (groups.offsets[-1],):
         return
     starts = groups.offsets[:-1]

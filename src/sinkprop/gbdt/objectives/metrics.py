@@ -69,7 +69,7 @@ def lightgbm_metric(
     Returns
     -------
     LightGBMMetric
-        Function that returns a list of (name, value, True).
+        Function that returns a list of (name, value, True), where True says that larger is better.
 
     Notes
     -----

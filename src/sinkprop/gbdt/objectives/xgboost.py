@@ -66,7 +66,7 @@ def xgboost_objective(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class XGBoostObjective:
-    """Gradient and curvature of minus the expected gain, for XGBoost: see `xgboost_objective`."""
+    """Gradient and curvature of the negative of the expected gain, for XGBoost: see `xgboost_objective`."""
 
     loss: TreeLoss
     sample_weight: NDArray[Any] | None = None
