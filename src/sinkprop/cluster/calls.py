@@ -70,7 +70,7 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
                 }
                 gone = ended or set(waiting)
         lost = [waiting.pop(i) for i in gone]
-        # a client without a connection cannot cancel; the next request to the scheduler reports the error
+        # without a connection, calls cannot be canceled; the next request to the scheduler reports the error
         if client.status == "running":
             with suppress(OSError):
                 await client.cancel(lost)

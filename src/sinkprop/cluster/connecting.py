@@ -199,8 +199,8 @@ def workers_of(client: Client) -> dict[str, int]:
 def _complete(cluster: Any, there: int) -> None:
     """Replace the lost workers of a cluster that sinkprop started; other clusters stay as they are.
 
-    Dask's nanny, a process that watches one worker, starts a new worker if its own dies. It gives up if the
-    new worker dies during its start.
+    Each worker is watched by a process of Dask, its nanny, which starts a new worker if the worker dies. The
+    nanny gives up if the new worker dies while it starts. Only then does this function start a worker.
 
     there  Number of workers that are connected to the scheduler.
     """

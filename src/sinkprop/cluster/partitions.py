@@ -143,13 +143,15 @@ def share(pieces: Sequence[FitPartition], *partitions: Partition) -> Share:
 
 
 def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
-    """Run a pickled task on the partitions of one worker, and return the results.
+    """Run a pickled task on the partitions of one worker, and return the results, partly combined.
 
-    The data set has n partitions. Their results are the leaves of a binary tree, in which neighbors are
-    combined; see `sinkprop.cluster.reduction`. Returned are {(level, i): result} for the nodes of this tree
-    that remain when this worker's results are combined as far as possible.
+    The results of all partitions are the leaves of a binary tree, in which a node's result combines those of
+    its two children; see `sinkprop.cluster.reduction`. If this worker has the results of both children, it
+    combines them and drops the two. The nodes that are left are returned as {(level, i): result}, for node i
+    of a level; leaves have level 0.
 
     own  The partitions of this worker.
+    n    Number of partitions of the whole data set.
     """
     from distributed import get_worker
 
@@ -194,7 +196,10 @@ def _follows(one: Partition, other: Partition) -> bool:
 
 
 def _held_blocks(piece: FitPartition, held: Held) -> list[Block]:
-    """Divide a partition in memory into blocks of whole queries, with about `_BLOCK` bytes of features."""
+    """Divide a partition in memory into blocks of whole queries.
+
+    Each block has about `_BLOCK` bytes of features.
+    """
     data = held.data
     return [
         _block(data, piece, first, stop, piece.first + first)
@@ -248,7 +253,10 @@ def queries_of(data: TrainingSet, first: int, stop: int, weight: Floats | None) 
 
 
 def sorted_rows(queries: Queries, *, by_query: bool) -> TrainingSet:
-    """Rows sorted by query; with `by_query`, features are normalized query by query."""
+    """Return the rows of `queries`, sorted by query.
+
+    If `by_query` is True, the features are normalized query by query.
+    """
     X, y, groups = queries.X, queries.y, queries.groups
     if by_query:
         X = scale_by_query(X, groups)
@@ -259,7 +267,11 @@ def sorted_rows(queries: Queries, *, by_query: bool) -> TrainingSet:
 
 
 def load_letor_partition(path: str, n_features: int | None, by_query: bool) -> Held:
-    """Load a LETOR file as a partition."""
+    """Load a LETOR file as a partition.
+
+    n_features  Number of features; None means the largest feature id in the file.
+    by_query    Whether to normalize the features query by query.
+    """
     from sinkprop.data.letor import load_letor
 
     return Held(sorted_rows(load_letor(path, n_features=n_features), by_query=by_query))
@@ -270,8 +282,9 @@ def load_frame_partition(
 ) -> Held | None:
     """Make a partition from one partition of a Dask DataFrame; returns None if it has no rows.
 
-    label, qid  Names of columns, or series with the same rows.
+    label, qid  Labels and query ids: each is a column name of `frame`, or a series with one value per row.
     name        Name of the partition in error messages.
+    by_query    Whether to normalize the features query by query.
     single      Whether to keep features in single precision; otherwise they become double precision.
     """
     from sinkprop.data.frames import load_frame

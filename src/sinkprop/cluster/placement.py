@@ -21,7 +21,7 @@ __all__ = ["Arrays", "File", "Frame", "InFile", "Placement", "Recipe"]
 _REFRESH = 3.0  # seconds between two requests for the list of workers
 _POLL = 0.5
 # With at least this many partitions per worker, each worker gets consecutive partitions: the work is then
-# even enough, and the results of consecutive partitions combine into the fewest nodes of the reduction tree.
+# even enough, and a worker can combine results of consecutive partitions before it sends them to the client.
 _MANY = 8
 
 logger = logging.getLogger("sinkprop.cluster")
@@ -151,7 +151,8 @@ class Placement:
             self.workers, self._looked = workers, time.monotonic()
             if None not in self.loaded:
                 return
-            time.sleep(0.1)  # time for the scheduler to notice the loss of a worker while data was sent to it
+            # A worker was lost while data was being sent to it: give the scheduler time to notice this loss.
+            time.sleep(0.1)
 
     def release(self) -> None:
         """Free all partitions on the workers."""
@@ -165,8 +166,9 @@ class Placement:
     def _fit_workers(self) -> dict[str, int]:
         """Number of threads of each worker that can take part in the fit, by address.
 
-        Workers that have joined since the start are asked for their versions, and are left out, with a
-        warning, if these differ. Raises `ClusterLost` if no worker can take part.
+        A worker that has joined since the start is left out, with a warning, if it has other versions of
+        sinkprop or Python than this process, lacks a package or does not answer. Raises
+        `ClusterLost` if no worker can take part.
         """
         found = workers_of(self.client)
         new = set(found) - set(self.workers) - self._unfit
@@ -225,7 +227,7 @@ class Placement:
                 continue
             failed = [future for future in futures if future.status == "error"]
             killed = [future for future in failed if isinstance(future.exception(), KilledWorker)]
-            # Dask gives up a partition if its workers died too often, for any reason: try it again
+            # Dask gives up if too many workers died, for any reason, while making a partition: let it retry
             if killed:
                 self.client.retry(killed)
                 continue
@@ -283,6 +285,10 @@ def _spread(weights: Sequence[int], workers: dict[str, int], before: Sequence[st
 
     A partition keeps its earlier worker, given in `before`, if that worker is still connected and does not
     already have its fair share of the work. Otherwise the partition goes to the least busy worker.
+
+    weights  Amount of work of each partition.
+    workers  Number of threads of each worker, by address.
+    before   Address of each partition's earlier worker; empty if the partitions have not been assigned yet.
     """
     fair = sum(weights) / sum(workers.values())
     busy = dict.fromkeys(workers, 0.0)

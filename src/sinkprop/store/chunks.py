@@ -43,7 +43,8 @@ class Chunk:
     """Consecutive, checked rows of one file.
 
     place  Place of the first row in the input.
-    done   Number of bytes read so far, summed over all input files. For queries in memory, a number of rows.
+    done   Number of bytes read so far, summed over all input files. For queries in memory, the
+           number of rows before this chunk.
     X      (n, D) features, float32.
     y      (n,) labels, float64, finite and not below 0.
     qid    (n,) query ids, int64 or string.

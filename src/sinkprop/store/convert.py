@@ -103,10 +103,11 @@ def convert(
         Whether to keep missing values (an empty field of CSV, a null of Parquet, NULL in LETOR text) as NaN,
         which boosted trees accept and other rankers reject. By default they are an error.
     block_bytes : int, default 8 << 20
-        Largest size of a block, except for a block that is one longer query. A row counts as 4 bytes per
-        feature plus 16 bytes.
+        Largest size, in bytes, of a block: a group of whole queries that is read at once. A query larger than
+        this is a block by itself. A row counts as 4 bytes per feature plus 16 bytes.
     part_bytes : int, default 256 << 20
-        Size, counted in the same way, after which a part (a file of the set) ends.
+        Size in bytes, counted in the same way. The rows are stored in one or more files, and a new file
+        begins when the current one has reached this size.
     n_threads : int, optional
         LETOR text: number of threads. The default is SINKPROP_NUM_THREADS if set, or the number of CPU cores.
     overwrite : bool, default False
@@ -116,7 +117,8 @@ def convert(
         Whether to continue an unfinished conversion to `out` that had the same input files and options. If
         False, an unfinished conversion is deleted.
     progress : callable, optional
-        Called as progress(bytes done, total bytes, text).
+        Function called during the conversion as progress(bytes read so far, total bytes, text), where the
+        text names the current step, such as "counting features".
 
     Returns
     -------
@@ -210,10 +212,11 @@ def save_queries(
         The queries. All must have the same features and the same kind of ids (whole numbers or text), and
         each query id may occur once.
     block_bytes : int, default 8 << 20
-        Largest size of a block, except for a block that is one longer query. A row counts as 4 bytes per
-        feature plus 16 bytes.
+        Largest size, in bytes, of a block: a group of whole queries that is read at once. A query larger than
+        this is a block by itself. A row counts as 4 bytes per feature plus 16 bytes.
     part_bytes : int, default 256 << 20
-        Size, counted in the same way, after which a part (a file of the set) ends.
+        Size in bytes, counted in the same way. The rows are stored in one or more files, and a new file
+        begins when the current one has reached this size.
     overwrite : bool, default False
         Whether to replace an existing set.
 
@@ -325,7 +328,10 @@ def _fingerprint(source: Inputs, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_done(folder: Path, target: Path, fingerprint: dict[str, Any]) -> bool:
-    """Whether an earlier run of this conversion moved the set to `target` but did not delete `folder`."""
+    """Whether an earlier run of this conversion moved the finished set to `target`, and was then stopped.
+
+    In this case only the cleanup is missing: its working folder, `folder`, has not been deleted.
+    """
     journal = read_journal(folder)
     if journal is None or (folder / SET).exists() or not is_stored(target):
         return False
@@ -457,7 +463,11 @@ def _clear(folder: Path, keep: set[str]) -> None:
 
 
 def _other_work(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> str:
-    """Message about the difference between unfinished work and the requested conversion."""
+    """Return an error message: how an unfinished conversion differs from the requested one, and what to do.
+
+    folder    Working folder of the unfinished conversion.
+    old, new  Fingerprints of the unfinished and of the requested conversion; see `_fingerprint`.
+    """
     if [name for name, *_ in old["files"]] != [name for name, *_ in new["files"]]:
         what = "of other files"
     elif old["files"] != new["files"]:

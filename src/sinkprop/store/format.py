@@ -144,7 +144,10 @@ class Manifest:
         return [self.index, *((part.file, part.bytes, part.sha256) for part in self.parts)]
 
     def to_bytes(self) -> bytes:
-        """Return the content of manifest.json. In one sinkprop version, equal manifests give equal bytes."""
+        """Return the content of manifest.json.
+
+        The same version of sinkprop returns the same bytes for equal manifests.
+        """
         record = {
             "library": sinkprop.__version__,
             "n_features": self.n_features,
@@ -193,8 +196,8 @@ def is_stored(path: StrPath) -> bool:
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a set.
 
-    Raises StoreError if the manifest is missing, damaged, or has a newer format version, and
-    FileNotFoundError if there is no such folder.
+    Raises StoreError if the manifest is missing or damaged, or if its format is newer than this version of
+    sinkprop can read. Raises FileNotFoundError if there is no such folder.
     """
     path = folder / MANIFEST
     try:

@@ -37,7 +37,8 @@ _LARGEST = LARGEST[_SINGLE]
 class LetorInputs:
     """Input from files of LETOR text, with the options of `load_letor`.
 
-    With `allow_nan`, a value written NULL becomes NaN, unless `null` is given.
+    A value written NULL becomes the number `null` if that is given, else NaN if `allow_nan` is True.
+    Otherwise it is an error.
     """
 
     def __init__(
@@ -66,9 +67,9 @@ class LetorInputs:
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
         """Find the type of the query ids and the number of features.
 
-        The first document of each file determines the type of the ids: whole numbers, names, or no ids.
-        Raises ValueError if the files differ in this. The whole text is read to find the number of features,
-        unless that number is an option or is known from an earlier run.
+        The first document of each file shows whether its query ids are whole numbers, names, or missing.
+        Raises ValueError if this is not the same in all files. The whole text is read to find the number of
+        features, unless that number is given as an option or known from an earlier run.
         """
         kinds = [self._kind_of_ids(path) for path in self.paths]
         if len(set(kinds)) > 1:

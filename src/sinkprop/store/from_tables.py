@@ -123,7 +123,9 @@ class _TableInputs:
     ) -> Chunk:
         """Check the rows of an Arrow batch, and return them as a chunk.
 
-        where(i) describes row i of the batch, from 0, for error messages, such as "line 3".
+        place  Place of the first row in the input.
+        done   Number of bytes read so far, summed over all input files.
+        where  where(i) describes row i of the batch, from 0, for error messages, such as "line 3".
         """
         n = batch.num_rows
         X = np.empty((n, self.n_features), np.float32)
@@ -132,7 +134,8 @@ class _TableInputs:
             return frames.arrow_values(batch.column(name))
 
         columns = [self._feature(batch.column(name), name, where) for name in self._chosen]
-        for first in range(0, n, 4096):  # 4096 rows of X stay in the cache while all columns are copied
+        # 4096 rows of X stay in the processor's cache while all columns are copied to them
+        for first in range(0, n, 4096):
             for j, values in enumerate(columns):
                 X[first : first + 4096, j] = values[first : first + 4096]
         label = self._roles["label"]

@@ -25,8 +25,10 @@ class MappedPart:
     """One part of a stored set, that is, one Arrow file with rows of documents, mapped into memory.
 
     A page of the file takes memory from its first use until it is released. The pages of a block are released
-    when neither its array of features nor a view of it is referenced, if the operating system supports that.
-    `labels` reads only the pages of the labels, which are released with the array of labels.
+    when its array of features and all views of that array have been deleted, if the operating system supports
+    that. `labels` reads only the pages of the labels. They are released when the array of labels and all its
+    views have been deleted.
+
     The argument `local` of the methods is the index of a block among the blocks of this part.
     """
 
@@ -109,7 +111,8 @@ class MappedPart:
     def _read(self, start: int, size: int) -> None:
         """Read `size` bytes of the file, from the offset `start` on, into memory.
 
-        One byte of each page is used, in a NumPy function that lets other Python threads run meanwhile.
+        One byte of each page is accessed, so that the operating system reads the whole page from the disk. A
+        NumPy function does that, and lets other Python threads run meanwhile.
         """
         # tell the system that these bytes are needed soon; not every system supports that
         with suppress(AttributeError, OSError, ValueError):
@@ -130,7 +133,7 @@ class MappedPart:
                 os.preadv(self._file, [bytearray(1)], at, os.RWF_NOWAIT) == 1
                 for at in (start + size - 1, start + size // 2, start)
             )
-        except OSError:  # a read would wait for the disk, or the system cannot tell
+        except OSError:  # a byte is not in the cache, or the system cannot tell whether it is
             return False
 
     def _range(self, batch: pa.RecordBatch) -> tuple[int, int]:
@@ -149,9 +152,10 @@ class MappedPart:
         return start, last - start
 
     def _give_back_after(self, array: NDArray[Any], start: int, size: int) -> None:
-        """Arrange that memory is released when neither `array` nor a view of it is referenced.
+        """Arrange that a range of the file leaves memory when `array` and all its views have been deleted.
 
-        That memory holds `size` bytes of the file from the offset `start` on.
+        The range has `size` bytes and begins at the offset `start`. On an operating system that cannot
+        release pages, nothing happens.
         """
         if hasattr(mmap, "MADV_DONTNEED"):
             weakref.finalize(array, _give_back, self._map, start, size).atexit = False

@@ -26,7 +26,8 @@ class SeenIds:
 
     def __init__(self, kind: str) -> None:
         self._numbers = kind == "int64"
-        self._levels: list[Integers] = []  # sorted arrays, each more than twice as long as the next
+        # numbers or hashes of the ids seen so far, in sorted arrays; each is over twice as long as the next
+        self._levels: list[Integers] = []
 
     def add(self, ids: pa.Array | pa.ChunkedArray) -> None:
         """Record ids as seen."""
@@ -37,7 +38,7 @@ class SeenIds:
 
         Text ids are compared by their hashes, so the result can contain an id that is new. The probability
         that 10^7 different ids include two with the same hash is about 3 in 10^6. The caller must therefore
-        compare the returned ids themselves.
+        compare each returned id with the earlier ids themselves, not with their hashes.
         """
         codes = self._codes(ids)
         again = np.ones(len(codes), bool)

@@ -499,7 +499,8 @@ class StoredQueries:
         Parameters
         ----------
         progress : callable, optional
-            Called as progress(bytes done, total bytes, text).
+            Function called during the check as progress(bytes checked so far, total bytes, text), where the
+            text names the set.
         n_threads : int, optional
             Number of threads, at most one per file. The default is SINKPROP_NUM_THREADS if set, or the number
             of CPU cores; but 1 for a set of fewer than 4,000 documents.

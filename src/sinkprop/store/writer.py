@@ -117,7 +117,7 @@ class Progress:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Progress:
-        """Create a progress from a dict that `record` returned."""
+        """Create a `Progress` from a dict that `record` returned."""
         after = record["next"]
         return cls(
             **{
@@ -378,9 +378,10 @@ class SetWriter:
     def _check_repeated(self, query: Any, ids: list[Any], sizes: list[int], row: int) -> None:
         """Raise ValueError if a query occurs in two places of the input.
 
-        `query` is an id that `SeenIds` reported, possibly only because another id has the same hash; that is
-        not an error. `ids` and `sizes` belong to the queries of the block that is about to be written, and
-        `row` is the index of its first row in the set.
+        query  Query id that `SeenIds` reported as repeated. It may be new: two ids can have the same hash.
+        ids    Ids of the queries of the block that is about to be written.
+        sizes  Numbers of rows of these queries.
+        row    Index, in the set, of the first row of the block.
         """
         places = self._rows_of(query)
         for q, size in zip(ids, sizes, strict=True):
@@ -450,7 +451,7 @@ class _PartFile:
     def write(self, batch: pa.RecordBatch) -> None:
         """Write a record batch so that its first buffer starts at a multiple of 64 bytes in the file.
 
-        Spaces in the metadata of the batch, which come before the buffer, fill the gap.
+        The metadata of the batch comes before the buffer. Spaces are added to it to fill the gap.
         """
         # Arrow's own metadata before the buffer; for the first batch of the file, also the schema
         before = self._later_bytes if self._sink.size else self._first_bytes
