@@ -329,7 +329,11 @@ def _print_example(screen: Console, example: Example, texts: dict[Any, str]) -> 
 
 
 def _short(name: str, room: int, utf: bool) -> str:
-    """Shorten a dotted name to `room` characters: an ellipsis and its end, which says more than its start."""
+    """Shorten a dotted name to at most `room` characters, by an ellipsis in place of its start.
+
+    The end of the name is kept, since it says more than the start. `utf` allows the character for an
+    ellipsis; without it, the ellipsis is three dots.
+    """
     if len(name) <= room:
         return name
     mark = "\N{HORIZONTAL ELLIPSIS}" if utf else "..."

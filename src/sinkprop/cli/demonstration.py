@@ -108,14 +108,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Example:
-    """A test query ranked by the method `BEFORE` and by SinkProp.
+    """A test query, ranked by BM25 (the constant `BEFORE`) and by SinkProp.
 
     why            Reason why this query is shown.
     query          Query id.
-    before, after  Top documents of the ranking by `BEFORE` and by SinkProp, respectively. Each document is
-                   a tuple (docid, label).
+    before, after  Top documents of the ranking by BM25 and by SinkProp, respectively. Each document is a
+                   tuple (docid, label).
     value_before, value_after
-                   NDCG@10 of the ranking by `BEFORE` and by SinkProp, respectively.
+                   NDCG@10 of the ranking by BM25 and by SinkProp, respectively.
     """
 
     why: str
@@ -341,7 +341,7 @@ def _examples(tested: Sequence[Trained], before: Floats, after: Floats, top: int
     They are the query that gained most, the query whose change is closest to the mean change, and the query
     that lost most. A query that fits two of these descriptions is returned once.
 
-    before  (Q,) NDCG@10 of each test query, ranked by the method `BEFORE`.
+    before  (Q,) NDCG@10 of each test query, ranked by BM25 (the constant `BEFORE`).
     after   (Q,) NDCG@10 of each test query, ranked by SinkProp.
     top     Number of documents per ranking.
     """

@@ -195,8 +195,8 @@ def evaluated(
 ) -> Evaluated:
     """Evaluate a ranking of the documents in a file.
 
-    `by` says what to rank by. One of its values is not None: that of "model", "scores" or "run", which is a
-    path, or that of "feature", which is an id or a name. `options` are keyword arguments of
+    `by` says what to rank by. It has one key whose value is not None: "model", "scores" or "run" with the
+    path of a file, or "feature" with the id or the name of a feature. `options` are keyword arguments of
     `sinkprop.evaluate`.
     """
     model, scores, run = by.get("model"), by.get("scores"), by.get("run")

@@ -229,7 +229,10 @@ def data_options(command: F, *, tables: str = "Parquet") -> F:
         ),
         n_features_option(),
         click.option(
-            "--null", type=float, metavar="X", help="LETOR text: value, such as 0, of features that are NULL."
+            "--null",
+            type=float,
+            metavar="X",
+            help="LETOR text: number to use in place of NULL feature values, such as 0.",
         ),
         click.option("--zero-based", is_flag=True, help="LETOR text: feature ids start at 0 instead of 1."),
         *(

@@ -165,7 +165,8 @@ def falling(scores: Floats) -> Singles:
     """Scores of documents in order of rank, rounded to float32 and made strictly decreasing.
 
     A score that is not below the previous one is lowered to the largest allowed float32 below the previous
-    one. Allowed are 0 and the numbers above `_SMALLEST` in absolute value.
+    one. The allowed numbers are 0 and all numbers whose absolute value is above 1e-30, the constant
+    `_SMALLEST`.
 
     >>> falling(np.array([2.0, 2.0, 0.5])).tolist()
     [2.0, 1.9999998807907104, 0.5]

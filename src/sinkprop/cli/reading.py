@@ -45,7 +45,8 @@ Result = TypeVar("Result")
 class Reading:
     """Values of the options for reading files.
 
-    The first four options apply to LETOR text, the others to Parquet and CSV.
+    The options n_features, null, zero_based and group apply to LETOR text. The options whose names end in
+    column or columns apply to Parquet and CSV.
     """
 
     n_features: int | None = None

@@ -100,9 +100,9 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     "--relaxation",
     type=click.Choice(_RELAXATIONS),
     default="gaussian",
-    help="How scores become rank probabilities. gaussian, laplace: from one score per document, smoothed by "
-    "this kernel. The others: from two scores per document, the parameters of this distribution of its "
-    "rank.  [default: gaussian]",
+    help="How scores become rank probabilities. gaussian and laplace are kernels that smooth one score per "
+    "document. The others are distributions of a document's rank, with two scores per document as their "
+    "parameters.  [default: gaussian]",
 )
 @click.option(
     "--penalty",
@@ -297,7 +297,7 @@ def train_on_files(
         check_missing(ranker, validation)
         validation = _like(data, validation, file_name(train), file_name(vali))
     read = time.perf_counter()
-    if not isinstance(ranker, BoostedRanker):  # only boosted trees do not use least squares
+    if not isinstance(ranker, BoostedRanker):  # all rankers except boosted trees use least squares
         _check_memory(data, file_name(train))
     _fit(ranker, data, validation)
     fitted = time.perf_counter()

@@ -28,7 +28,8 @@ __all__ = ["Budget", "Details", "FoldData", "details_of", "fold_data"]
 
 
 MAX_QUERIES = 200  # maximum number of queries per data set whose documents are kept
-MAX_VALUES = 160_000  # maximum number of scores, labels and names per comparison, for a page of a few MB
+# maximum number of scores, labels and document names, together, that a comparison keeps: a page of a few MB
+MAX_VALUES = 160_000
 LONGEST = 2_000  # queries with more documents are not kept: their rank distributions are too large to show
 _MANY_LABELS = 32
 
@@ -55,10 +56,11 @@ class Budget:
         return cls(-(-MAX_QUERIES // n_folds), max(1, documents))
 
     def chosen(self, lengths: Integers) -> Integers:
-        """Indices of the queries to keep, evenly spaced among those with at most `LONGEST` documents.
+        """Indices of the queries to keep: evenly spaced, as many as `queries` and `documents` allow.
 
-        `lengths` has the number of documents of each query. At least one query is kept, unless all are longer
-        than `LONGEST`.
+        `lengths` has the number of documents of each query. Queries with more than 2,000 documents, the
+        constant `LONGEST`, are never kept. Of the other queries, at least one is kept, even if it has more
+        documents than the limit.
 
         >>> Budget(3, 100).chosen(np.array([10, 20, 3000, 30, 10, 10])).tolist()
         [0, 3, 5]
@@ -139,9 +141,10 @@ class Details:
                   ranker's ranking.
     parameters    For each of these queries, the two parameters per document, (n, 2), of a ranker that was
                   trained with a `PartitionedMeasure`; None for other rankers.
-    distribution  Settings of the ranker's rank distributions. The keys are kernel, sigma, n_iter and epsilon
-                  for a `SmoothedIndicator`; family, n_iter and epsilon for a `PartitionedMeasure`; and
-                  family, which is "rank-binomial", sigma and balance for SoftRank.
+    distribution  Settings of the ranker's rank distributions, as a mapping. Its keys are kernel, sigma,
+                  n_iter and epsilon for a `SmoothedIndicator`; family, n_iter and epsilon for a
+                  `PartitionedMeasure`; family, sigma and balance for SoftRank, whose family is always
+                  "rank-binomial".
     training      Record of the training, as `training_of` returns it.
     weights       Weights of the features, as `weights_of` returns them: "kind" is "weight" or "importance",
                   "explanation" describes them in words, and "values" (D,) has one number per feature.
@@ -254,7 +257,13 @@ def details_of(
     train: AnyQueries | None = None,
     vali: AnyQueries | None = None,
 ) -> Details:
-    """Details of a fitted ranker of any kind, with its scores on the test queries in `data.shown`."""
+    """Details of a fitted ranker of any kind, with its scores on the test queries in `data.shown`.
+
+    test   Test queries of the fold.
+    data   Summary of the fold.
+    train  Queries that give the standard deviations of the features, for the weights; None uses `test`.
+    vali   Queries on which permutation importances are measured; None uses `test`.
+    """
     scores, parameters = _document_scores(ranker, test, data)
     weights = weights_of(
         ranker,

@@ -64,8 +64,9 @@ _BEST = Selection(method="validation", rule="best")
 def _paper(**parameters: Any) -> Callable[[], Any]:
     """Return a function that makes a SinkPropRanker which selects its model as in the paper.
 
-    The ranker selects the candidate model with the best criterion on the validation set. This takes about a
-    sixth of the time of cross-validation.
+    The ranker selects the candidate model with the highest criterion on the validation set. The criterion is
+    the mean of one or several metrics, see `Selection`. This takes about a sixth of the time of
+    cross-validation.
     """
     return _sinkprop(selection=_BEST, **parameters)
 

@@ -220,7 +220,9 @@ class Comparison:
         return self._index[dataset, method, fold]
 
     def n_queries(self, dataset: str) -> int:
-        """Number of test queries of a data set, over all folds.
+        """Number of test queries of a data set, summed over its folds.
+
+        A query that is tested in several folds counts once per fold.
 
         Parameters
         ----------
@@ -638,7 +640,10 @@ def _number(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """Replace infinite and NaN numbers in plain data by None, such as the penalty inf of least squares."""
+    """Replace numbers that are infinite or NaN by None in plain data.
+
+    An example of such a number is the penalty of least squares, which is infinite.
+    """
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else _number(value)

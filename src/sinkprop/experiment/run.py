@@ -38,7 +38,8 @@ __all__ = ["DEFAULT_METHODS", "DEFAULT_METRICS", "MethodError", "compare"]
 DEFAULT_METHODS = "regression,sinkprop"
 DEFAULT_METRICS = "ndcg@1-10,p@1,p@3,p@5,p@10,map"
 _REFERENCE = "regression"
-# Methods with a lower `cost` do not get their own job, since reading the fold again would take longer.
+# Methods with a lower `cost` do not get their own job: it would read the fold again, which takes longer than
+# the fit.
 _NEXT_TO_NOTHING = 10.0
 
 AnyFold = Fold | FoldFiles
@@ -99,9 +100,9 @@ def compare(
         Folds of one data set, or {name: folds} for several. `FoldFiles` are read when they are needed.
         Methods that can stream read a stored set block by block; the others load it.
     methods : str, iterable of str or mapping, default "regression,sinkprop"
-        Names of `METHODS`, or {name: estimator} for your own. An estimator is fitted with qid, eval_set and
-        eval_qid, or with group, as far as its `fit` accepts them. It ranks by its method `rank`, or else by
-        `predict`.
+        Names of methods in `METHODS`, or {name: estimator} for your own. An estimator is fitted with qid,
+        eval_set and eval_qid, or with group, as far as its `fit` accepts them. It ranks by its method `rank`,
+        or else by `predict`.
     metrics : str, Metric or iterable of these, default "ndcg@1-10,p@1,p@3,p@5,p@10,map"
         Metrics, such as "ndcg@1-10,map".
     convention : str or Convention, default "letor"
@@ -115,7 +116,8 @@ def compare(
     n_jobs : int, optional
         Number of CPU cores to use; None uses all. Does not change the results.
     notify : callable, optional
-        Function notify(done, total, what) that is called when fits are finished.
+        Function notify(done, total, what) that is called to report progress, such as finished fits: `done`
+        of `total` units of work are done, and `what` describes the work in words.
 
     Returns
     -------
@@ -469,7 +471,10 @@ def _by_query(given: AnyQueries) -> Queries:
 
 
 def _summary(ranker: Any) -> dict[str, Any]:
-    """Status, chosen setting and size of a fitted ranker, as plain data."""
+    """Summary of a fitted ranker as plain data: how the fit ended, what it tried and what it chose.
+
+    It includes the status, the chosen setting and the number of trees, as far as the ranker has them.
+    """
     found: dict[str, Any] = {}
     fit_result = getattr(ranker, "fit_result_", None)
     for name in ("status", "criterion", "validated_on", "evaluations", "sigma"):

@@ -23,8 +23,11 @@ def training_of(ranker: Any) -> dict[str, Any] | None:
     status        How the fit ended, such as "finished".
     message       The status as a sentence.
     unit          Kind of step: "stage" (one setting of the hyperparameters), "round" (of boosting), "epoch".
-    steps         Values of each step. The "path" of a step names the hyperparameters that it shares with
-                  other steps; the report draws the curves of one path at a time.
+    steps         One mapping per step, with its number, its label in words, its sigma, and its expected gain,
+                  training metric and validation metric; None for values that are not known. Steps with the
+                  same hyperparameters form a curve of the report. The key "path" names these
+                  hyperparameters. It is None for a step that all curves share, such as least squares, and
+                  if there is only one curve.
     chosen        Index of the step whose model was selected.
     stopped       Indices of the steps after which training stopped early.
     """
@@ -131,7 +134,7 @@ def _of_rounds(ranker: Any, result: Any) -> dict[str, Any]:
         numbers = sorted({1, *known, result.best, result.n_rounds} & set(numbers))
     numbers = _thinned(numbers, {1, result.best, result.n_rounds})
     # A ranker without a criterion is validated by the expected gain, which the fit also records on the
-    # training queries: then the two curves show the same quantity.
+    # training queries. Only then can the report compare the curves of training and validation.
     alike = getattr(ranker, "criterion", None) is None
     steps = [
         _step(

@@ -19,8 +19,9 @@ from sinkprop.objective.relaxations import PartitionedMeasure, score_weights
 __all__ = ["weights_of"]
 
 
-# Maximum number of rows that a network scores to compute permutation importances, which is the number of
-# sampled rows x features x permutations. Takes about a second.
+# Approximate maximum number of rows that a network scores to compute permutation importances, about a second
+# of work. A row counts each time it is scored, which is once per feature and permutation. If queries are very
+# long, the number may be up to ten times as large.
 _PERMUTED = 400_000
 _TIMES = 5  # maximum number of permutations per feature
 
@@ -55,7 +56,8 @@ def weights_of(
     coefficients: Any = getattr(ranker, "coef_", None)
     relaxation = getattr(ranker, "relaxation_", None)
     if isinstance(relaxation, PartitionedMeasure) and np.shape(coefficients) == (2, n_features):
-        # combine the weights in the two parameters to weights in the score by which `predict` sorts
+        # Each feature has two weights, one for each parameter of a document. The score of `predict` is a
+        # weighted sum of the two parameters, so the same sum of the two weights is the weight in the score.
         coefficients = np.array(score_weights(relaxation)) @ coefficients
     if isinstance(coefficients, np.ndarray) and coefficients.shape == (n_features,):
         kind = getattr(getattr(ranker, "scaling_", None), "kind", "none")
@@ -112,7 +114,7 @@ def _permuted(ranker: Any, measured_on: AnyQueries, *, held_out: bool) -> dict[s
     numbers = np.sort(rng.permutation(measured_on.n_queries)[:n_queries])
     taken = taken_queries(measured_on, numbers)
     X, y = taken.X, taken.y
-    if X.size > 10 * _PERMUTED:  # a single query, with too many documents
+    if X.size > 10 * _PERMUTED:  # too many rows, even in a sample of as little as one query
         return None
     codes = taken.groups.codes
 

@@ -59,8 +59,8 @@ def to_elasticsearch(
     missing : {"zero", "nan"}, optional
         Treatment of missing values in trees. With "zero", a missing value takes the same branch as 0, in
         every version of the plugin. With "nan", it takes the branch that the model learned for NaN, in
-        versions of the plugin that distinguish a missing value from 0. By default "zero", except that you
-        must choose if the trees were trained with missing values.
+        versions of the plugin that distinguish a missing value from 0. The default is "zero". There is no
+        default if the trees were trained with missing values: you must then choose.
 
     Returns
     -------

@@ -57,10 +57,10 @@ class Norm:
 
 
 def norms(scaling: Scaling, names: list[str]) -> list[Norm | None]:
-    """Return the scaling of each feature, or None for a feature that needs none.
+    """Return the scaling of each feature, with None for a feature that is exported without scaling.
 
-    No feature needs scaling unless the ranker standardizes features. A feature that was constant in training
-    needs none, because its weight is 0.
+    If the ranker does not standardize features, all are None. If it does, only features that were constant
+    in training are None; their weights are 0. Raises ValueError if a standard deviation is 0 in float32.
     """
     if scaling.kind != "standard":
         return [None] * len(names)

@@ -129,7 +129,8 @@ class TreeScorer:
     single           Whether feature values are rounded to float32 before they are compared with thresholds,
                      as in XGBoost.
     constant         Constant that is added to all scores.
-    learned_missing  Whether training made some inner node send missing values another way than 0.
+    learned_missing  Whether the trees were trained with missing values, and some inner node sends a missing
+                     value to one child and 0 to the other.
     """
 
     trees: tuple[Tree, ...]
@@ -200,8 +201,9 @@ def scorer_of(ranker: Any) -> Scorer:
 def feature_names(ranker: Any, given: FeatureNames) -> list[str]:
     """Names of the columns: those in `given`, or else the model's, or else feature_1, feature_2, ...
 
-    If `given` is a mapping, its keys are the names. They are in the order of the columns, unless they are the
-    model's own names, which may be in any order. Raises ValueError if names are invalid.
+    The result is in the order of the columns. If `given` is a mapping, its keys are the names. The names in
+    `given` must be in the order of the columns; only a mapping whose keys are the model's own names may have
+    any order. Raises ValueError if names are invalid.
     """
     known = getattr(ranker, "feature_names_in_", None)
     own = None if known is None else [str(name) for name in known]

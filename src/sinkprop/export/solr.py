@@ -74,8 +74,8 @@ def to_solr(
     missing : {"zero", "nan"}, optional
         Treatment of missing values in trees. "zero" is for features that are 0 if a document has no value.
         With "nan", a missing value takes the branch that the model learned for NaN, in versions of Solr that
-        have `isNullSameAsZero`. By default "zero", except that you must choose if the trees were trained with
-        missing values.
+        have `isNullSameAsZero`. The default is "zero". There is no default if the trees were trained with
+        missing values: you must then choose.
     transformed : bool, default False
         For networks with ``input_transform="log1p"``, a transform that Solr lacks. True states that the
         features in the store are already sign(x) log(1 + |x|) of the training features x.
@@ -88,10 +88,10 @@ def to_solr(
     Raises
     ------
     ValueError
-        If Solr cannot express the ranker. This is the case if features are scaled by query, and for a custom
-        network, a network that was trained with a `PartitionedMeasure`, or an `MLP` with
-        ``layer_normalization="layer"`` or an activation other than "relu" ("tanh" is also possible with
-        ``linear=False``).
+        If Solr cannot express the ranker. This is the case if features are scaled by query. It is also the
+        case for three kinds of networks: custom networks; networks that were trained with a
+        `PartitionedMeasure`; and an `MLP` with ``layer_normalization="layer"`` or with an activation that
+        Solr lacks. Solr has "relu", and for an `MLP` with ``linear=False`` also "tanh".
 
     Examples
     --------

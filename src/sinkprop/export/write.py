@@ -32,7 +32,8 @@ OPTIONS = {  # {option: formats that have it}
     "transformed": ("solr",),
     "dtype": ("onnx",),
 }
-_OFF = 1e-3  # largest error of a correct export, relative to the scores' spread; rounding errors are smaller
+# Errors of exported scores up to this share of the scores' standard deviation are taken for rounding errors.
+_OFF = 1e-3
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,10 +99,11 @@ def explorer(
 
 
 def _shared_width(results: Mapping[str, Mapping[str, Result]]) -> tuple[float, str]:
-    """Return the smoothing width for methods that were trained without one, and its reason in words.
+    """Return the ratio of smoothing width to score spread for methods without a width, and its reason.
 
-    The report needs a width to show rank distributions of these methods. The width is a multiple of the
-    standard deviation of a method's scores within queries; the returned number is this multiple.
+    The report needs a smoothing width to show rank distributions of methods that were trained without one. It
+    multiplies the returned ratio by the standard deviation of the method's scores within queries. The reason
+    for the ratio is a text, such as "a typical ratio for sinkprop's fits".
     """
     for method, by_fold in results.items():
         ratios = []

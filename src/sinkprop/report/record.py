@@ -33,8 +33,8 @@ __all__ = ["comparison_report", "models_report"]
 
 # Limits that keep a report at about five megabytes
 MAX_QUERIES = 5_000  # maximum number of queries that are listed with their metrics
-MAX_VALUES = 100_000  # maximum number of metric values, over all listed queries and methods
-MAX_STEPS = 12_000  # maximum number of training steps, over all methods and folds
+MAX_VALUES = 100_000  # maximum number of metric values that a report lists, over all queries and methods
+MAX_STEPS = 12_000  # maximum number of training steps that a report shows, over all methods and folds
 # metrics of each query that are listed if there is no room for all metrics
 _FEW = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "map")
 
@@ -346,7 +346,7 @@ class _Listing:
         ]
         total = len(all_places)
         count = min(total, room.queries)
-        # the list must contain the queries of the ranking explorer, which refers to it by index
+        # the list must contain the queries of the ranking explorer, which stores their indices in the list
         shown = {(fold, q) for fold in folds if fold in data for q in data[fold].shown}
         evenly = {all_places[i] for i in np.round(np.linspace(0, total - 1, count)).astype(int).tolist()}
         places = all_places if count == total else [p for p in all_places if p in shown or p in evenly]
@@ -404,9 +404,10 @@ def _by_method(results: Mapping[str, Mapping[str, Result]], name: str) -> dict[s
 def _training(results: Mapping[str, Mapping[str, Result]], limit: int) -> dict[str, Any]:
     """Training records as {method: {fold: record}}.
 
-    If the records together have more than `limit` steps, each record is shortened. It keeps an evenly spaced
-    sample of the steps with the same hyperparameters as the selected step (the same "path", see
-    `training_of`) and of the steps without a "path".
+    If the records together have more than `limit` steps, each record is shortened in two ways. First, steps
+    with other hyperparameters than the selected step are dropped (those with another "path", see
+    `training_of`); steps whose "path" is None stay. Then an evenly spaced sample of the remaining steps is
+    kept, which includes the selected step and the last.
     """
     found = _by_method(results, "training")
     records = [record for own in found.values() for record in own.values()]
@@ -455,7 +456,7 @@ class _Room:
 
     values    Maximum number of metric values that are listed per data set.
     queries   Maximum number of queries that are listed per data set.
-    steps     Maximum number of training steps per data set.
+    steps     Maximum number of training steps that are shown per data set, over all methods and folds.
     matrices  Room for the stored rank distributions of all data sets together.
     """
 

@@ -1,9 +1,9 @@
 """The measurements of `sinkprop bench`: times of the objective and its gradient, in several packages.
 
-Every time is the shortest of several repetitions, on one thread except in the target about two threads. Both
-times of a ratio are measured in the same run, because absolute times mean little on a shared machine. This
-package prints nothing, and imports other packages only to measure them. If a method is not installed, fails,
-or would take too long, the report gives the reason.
+Every time is the shortest of several repetitions. It is measured on one thread, except for the performance
+target that compares two threads with one. Both times of a ratio are measured in the same run, because
+absolute times mean little on a shared machine. This package prints nothing, and imports other packages only
+to measure them. If a method is not installed, fails, or would take too long, the report gives the reason.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def measure(
     peers    Whether to measure other packages too. NumPy is always measured.
     figures  Whether to measure the performance targets, such as the speed relative to torch.
     million  Whether to include the performance targets for queries of 10^6 documents.
-    notify   Function notify(done, total, what) that is called before each step.
+    notify   Function notify(done, total, what) that is called before each step, with the number of steps
+             done, the total number of steps and the name of the next step.
     """
     sizes = tuple(sorted(set(sizes)))
     goals = all_goals(million) if figures else ()

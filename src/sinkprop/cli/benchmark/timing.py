@@ -62,7 +62,8 @@ def time_method(method: Method, n: int, before: list[Timing], budget: Budget) ->
 def second_look(method: Method, timing: Timing, budget: Budget) -> Timing:
     """Time a method again and keep the shorter time, since another process may have slowed the first run.
 
-    A method with a long time, or without a time, is not timed again.
+    A method is not timed again if it has no time, or if its time is above 0.2 seconds and above
+    `budget.seconds`.
     """
     if timing.seconds is None or timing.seconds > max(budget.seconds, 0.2):
         return timing
@@ -72,9 +73,10 @@ def second_look(method: Method, timing: Timing, budget: Budget) -> Timing:
 def _within(method: Method, n: int, known: list[tuple[int, float]], patience: float) -> bool:
     """Whether evaluating n documents takes at most `patience` seconds, estimated from smaller queries.
 
-    `known` lists (number of documents, seconds) of smaller queries. The evaluation of a small query is mostly
-    overhead, so an estimate from it may be too high. If the estimate exceeds `patience`, larger queries of
-    fewer than n documents are timed to improve it, unless one of them is estimated to exceed `patience` too.
+    `known` lists (number of documents, seconds) of smaller queries; the last one gives the first estimate.
+    The evaluation of a small query is mostly overhead, so this estimate may be too high. While it exceeds
+    `patience`, a larger query, of at most n/2 documents, is timed for a better estimate. The result is False
+    if no larger query is left, or if the larger query is itself estimated to exceed `patience`.
     """
     m, seconds = known[-1] if known else (50, 0.0)
     if not known and n > m and method.order > 1:
