@@ -94,7 +94,7 @@ class NeuralRanker(BaseRanker):
     metric : str, default "ndcg@10"
         Metric of `score`.
     convention : str, default "letor"
-        Convention of `metric`, and of `criterion` if it is given.
+        Name of the convention by which `metric` is computed, and `criterion` if it is given; see `evaluate`.
     checkpoint : path, optional
         File to which the fit saves its state and from which an unfinished fit resumes. Removed when the
         fit has finished.

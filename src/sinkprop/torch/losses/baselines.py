@@ -44,7 +44,7 @@ def listnet_loss(
     reduction: Reduction = "mean",
     padding: float = -1,
 ) -> Tensor:
-    """ListNet's loss: the cross entropy of top-one probabilities of labels and scores.
+    """ListNet's loss: the cross entropy between the softmax of the labels and the softmax of the scores.
 
     The loss of a query (Cao, Qin, Liu, Tsai and Li 2007) is::
 
@@ -113,7 +113,7 @@ def approx_ndcg_loss(
 ) -> Tensor:
     """ApproxNDCG's loss: minus the NDCG at smoothed ranks.
 
-    The smoothed rank of document j (Qin, Liu and Li 2010) is::
+    The smoothed rank of document j (Qin, Liu and Li 2010), where s_j is its score, is::
 
         1 + sum over the other documents i of sigmoid(alpha (s_i - s_j))
 
@@ -192,8 +192,9 @@ def lambda_loss(
 
         sum over the pairs with label_i > label_j of weight_ij log2(1 + exp(-sigma (s_i - s_j)))
 
-    The weights come from the ranking by the current scores and are not differentiated. With G the gain
-    2^label - 1 divided by the ideal DCG, and D(r) = log2(1 + r), the weights are::
+    where s_i is the score of document i. Let rank_i be its rank by the current scores, let G_i be its gain
+    2^label_i - 1 divided by the query's ideal DCG, and let D(r) = log2(1 + r). The weights, which are not
+    differentiated, are::
 
         "lambdarank"     |G_i - G_j| |1/D(rank_i) - 1/D(rank_j)|, the change in NDCG if i and j are exchanged
         "ndcg-loss2"     |G_i - G_j| (1/D(m) - 1/D(m + 1)) with m = |rank_i - rank_j|
@@ -278,10 +279,11 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 def _exchange(
     rank: Tensor, q: Tensor, i: Tensor, scheme: str, k: int | None, mu: float, dtype: torch.dtype
 ) -> Tensor:
-    """Return the factors by which the weights of document pairs depend on the ranks, of shape (R, n).
+    """Return one factor for each of several document pairs, (R, n), computed from the ranks of the pair.
 
-    The weight of a pair is its difference of gains times this factor. Row r of the result, r = 0, ..., R - 1,
-    is for the pairs of document i[r] of query q[r] with each of the n documents of that query.
+    The weight of a pair in the loss is its difference of gains times this factor. Row r of the result,
+    r = 0, ..., R - 1, is for the pairs of document i[r] of query q[r] with each of the n documents of that
+    query.
     """
     # D[r] = log2(1 + r) for r = 0, 1, ...
     D = torch.log2(torch.arange(1, rank.shape[1] + 3, dtype=dtype, device=rank.device))

@@ -70,9 +70,9 @@ class Layout:
         return Groups.of_sizes(sizes, rows=rows), present
 
     def pad(self, x: Tensor) -> Tensor:
-        """Convert values of the layout's shape to (B, n); axes after those of the layout are kept.
+        """Convert x from the layout's shape to the padded shape (B, n); flat batches are padded with 0.
 
-        Flat batches are padded with 0.
+        If x has further axes at the end, they are kept.
         """
         if self.is_padded:
             return x if len(self.shape) == 2 else x[None]
@@ -137,7 +137,9 @@ def layout_of(
     qid: Tensor | None = None,
     padding: float | None = None,
 ) -> Layout:
-    """Return the layout of scores that are padded, (B, n), flat, (N,), or nested.
+    """Return the layout of the scores: where the documents of each query are.
+
+    Scores have the shape (B, n) if they are padded and (N,) if they are flat, or they are a nested tensor.
 
     Raises a ValueError if the arguments contradict each other or do not fit the scores.
 
@@ -176,8 +178,9 @@ def layout_of(
 def alike(mask: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Group the queries of a padded batch by similar length, longest first; yields (queries, longest length).
 
-    Computations that are quadratic in the length then waste little time on padding. Each group costs a
-    fraction of a millisecond, so a group whose matrices are small also includes much shorter queries.
+    Computations that are quadratic in the length then waste little time on padding. Each group has an
+    overhead of a fraction of a millisecond. To avoid many small groups, queries of different lengths are put
+    in the same group as long as its padded matrices are small.
     """
     ends = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
     order = ends.argsort(descending=True, stable=True)

@@ -90,7 +90,10 @@ def normalized(
 
 
 def _in_input_order(x: Tensor, order: Tensor | None) -> Tensor:
-    """Put the rows of x (B, n, ...), which are sorted by `order`, back in the order of the input."""
+    """Put the rows of x (B, n, ...) in the order of the input: row i of x[b] is for document order[b, i].
+
+    If `order` is None, the rows are in this order already.
+    """
     if order is None:
         return x
     return torch.zeros_like(x).scatter(-2, order.unsqueeze(-1).expand_as(x), x)

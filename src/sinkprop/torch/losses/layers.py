@@ -534,7 +534,10 @@ def _padded(
 
 
 def _can_be_seen(x: Tensor) -> bool:
-    """Whether the values of x can be inspected: not while torch traces, and not if x is a meta tensor."""
+    """Whether the values of x can be read.
+
+    They cannot under torch.compile and torch.func, which hide them, or if x is a meta tensor, which has none.
+    """
     return not (tracing() or x.is_meta)
 
 

@@ -113,10 +113,10 @@ def _above(y: Tensor) -> Tensor:
 
 
 def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure) -> Tensor:
-    """Return A[b, j, k - 1] = F(k/n; theta_j) - F((k-1)/n; theta_j) for theta (B, n, 2), k = 1, ..., n.
+    """Return A (B, n, n): A[b, j, k - 1] = F(k/m; theta_j) - F((k-1)/m; theta_j) for ranks k = 1, ..., m.
 
-    theta_j holds the two parameters of document j, F is the distribution function of the measure's family,
-    and n is the number of documents of the query. Columns past the query's last rank are 0. Parameters
+    theta (B, n, 2) holds two parameters theta_j for each document j, F is the distribution function of the
+    measure's family, and m is the number of documents of query b. Columns past rank m are 0. Parameters
     beyond the measure's limits are clamped to them and get no gradient.
     """
     if mask is not None:
@@ -132,12 +132,13 @@ def partitioned(theta: Tensor, mask: Tensor | None, measure: PartitionedMeasure)
 
 
 def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the edges Q(k/size), k = 0, ..., n, of the bins that represent the ranks, and the bin widths.
+    """Return the edges of the bins, one bin for each rank, and the widths of the bins.
 
-    Q is the quantile function of the family at location 0 and scale 1, and size is a query's number of
-    documents. Edges have the shape (B, n + 1), or (n + 1,) if `sizes` is one number. The outermost edges are
-    -1e35 and 1e35 instead of infinite, so that the derivative with respect to the scale exists. No
-    document's distribution has probability beyond them.
+    Edge k of a query is Q(k/size), where size is the query's number of documents, and Q is the quantile
+    function of the family at location 0 and scale 1. There are n + 1 edges, k = 0, ..., n, in the shape
+    (B, n + 1), or (n + 1,) if `sizes` is one number. Edge 0 is -1e35, and all edges with k >= size are 1e35,
+    instead of infinite, so that the derivative with respect to the scale exists. No document's distribution
+    has probability beyond them.
     """
     # Bins are narrow compared to the magnitude of their edges, so differences of edges need float64.
     dtype = torch.float64 if like.device.type != "mps" else torch.float32
@@ -146,7 +147,7 @@ def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tens
     i, j = k.clamp(min=1).to(dtype), above.clamp(min=1).to(dtype)
     if family == "logit-logistic":
         Q = i.log() - j.log()
-    else:  # compute Q from the smaller of k/size and 1 - k/size, which loses no digits
+    else:  # normal quantiles Q, from the smaller of k/size and 1 - k/size: so they lose no digits
         near = torch.special.ndtri(torch.minimum(i, j) / (i + j))
         Q = torch.where(i < j, near, -near)
     Q = torch.where(above <= 0, 1e35, torch.where(k == 0, -1e35, Q))
@@ -155,11 +156,11 @@ def _edges(sizes: int | Tensor, n: int, family: str, like: Tensor) -> tuple[Tens
 
 
 class _Masses(torch.autograd.Function):  # type: ignore[misc]
-    """Autograd function that computes the probabilities A (B, n, n) of a location-scale family.
+    """Autograd function that computes A (B, n, n), the probability of each bin for each document.
 
-    A[b, j, k] is the probability of bin k under the distribution of document j. theta (B, n, 2) holds the
-    location and the logarithm of the scale of each distribution. `_edges` returns the other inputs: the edges
-    and widths of the bins.
+    There is one bin for each rank. A[b, j, k] is the probability of bin k under the distribution of document
+    j, which is of a location-scale family. theta (B, n, 2) holds the location and the logarithm of the scale
+    of each distribution. The edges and widths of the bins come from `_edges`.
     """
 
     generate_vmap_rule = True
@@ -270,7 +271,7 @@ class _BetaMasses(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _BetaMassesRev(torch.autograd.Function):  # type: ignore[misc]
-    """Reverse pass of `_BetaMasses`, which computes A from theta, as an autograd function.
+    """Autograd function for the reverse pass of `_BetaMasses`, which computes A from theta.
 
     Takes A_bar, the gradient with respect to A, and returns the gradient with respect to theta. The
     result equals the gradient of an expected gain in which every document has the gain 1, and the discounts

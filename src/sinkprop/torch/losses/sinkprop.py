@@ -337,7 +337,10 @@ _settings_not_compiled = torch.compiler.disable(_settings)
 
 
 def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reduction: str) -> Tensor:
-    """Return the mean or sum of the queries' values (Q,), or the values; weighted if weights are given."""
+    """Return the mean of the queries' values (Q,), their sum, or the values themselves.
+
+    `reduction` says which: "mean", "sum" or "none". Each value is weighted if weights are given.
+    """
     weight = None
     if query_weight is not None:
         weight = torch.as_tensor(query_weight, device=values.device).to(values.dtype)
@@ -433,7 +436,10 @@ class _BatchGain:
 
 
 def _at_documents(x: Tensor, documents: Mask | None) -> Floats:
-    """Return the values of a tensor as a flat array, with 0 at padding, where `documents` is False."""
+    """Return the values of a tensor as a flat array, with 0 for padding.
+
+    `documents` is False for padding; None if there is no padding.
+    """
     array = as_array(x).reshape(-1)
     return array if documents is None else np.where(documents, array, 0.0)
 

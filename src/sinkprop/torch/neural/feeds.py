@@ -1,11 +1,11 @@
 """Rows of minibatches, from memory or from a stored set that is read ahead of the training.
 
-A feed returns the rows of any of its queries, given by index, prepared for the network. `Held` keeps all rows
-in memory. `Streamed` reads a stored set again in every epoch. It shuffles the blocks of the file (runs of
-queries that are read together) and groups them into windows of at most WINDOW_BYTES. It then shuffles the
-queries within each window. A thread reads the next window while the network trains on the current one. So
-only whole blocks are read, and at most two windows are in memory. With the default block size, the queries of
-a minibatch come from about thirty blocks.
+A feed takes indices of queries and returns the rows of these queries, prepared for the network. There are two
+kinds. `Held` keeps all rows in memory. `Streamed` reads a stored set again in every epoch. It shuffles the
+blocks of the file (runs of queries that are read together) and groups them into windows of at most
+WINDOW_BYTES. It then shuffles the queries within each window. A thread reads the next window while the
+network trains on the current one. So only whole blocks are read, and at most two windows are in memory. With
+the default block size, the queries of a minibatch come from about thirty blocks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Feed", "Held", "Rows", "Shard", "Streamed", "ahead", "feed_of", "spa
 T = TypeVar("T")
 
 HELD_BYTES = 1 << 28  # stored features of up to this size are held in memory
-WINDOW_BYTES = 1 << 28  # size of a window: queries that are read and shuffled together
+WINDOW_BYTES = 1 << 28  # largest size of a window (queries that are read and shuffled together)
 _SPAN_ROWS = 1 << 16  # largest number of rows that one call scores for validation
 
 
@@ -59,7 +59,9 @@ class Rows(Protocol):
 
 
 class Feed(Protocol):
-    """Access to the training or validation queries of a network, whose rows are in memory or on disk.
+    """Object from which a network gets the queries for its training or validation.
+
+    The rows of the queries are in memory or on disk.
 
     sizes   (Q,) number of documents of each query
     weight  (Q,) query weights; None if all are 1
@@ -87,10 +89,10 @@ class Feed(Protocol):
         """
 
     def spans(self, spans: Sequence[Integers]) -> Iterator[tuple[Tensor | NDArray[Any], TrainingSet]]:
-        """Yield (rows, labels and weights) for each span, a run of consecutive queries, for validation.
+        """Yield, for each span, its rows and a `TrainingSet` with its labels and weights, for validation.
 
-        The rows are a tensor if they are prepared for the network, and an array if they are raw features.
-        The labels and weights are in a `TrainingSet`, whose features are not used.
+        A span is an array of indices of consecutive queries. The rows are a tensor if they are prepared for
+        the network, and an array if they are raw features. The features of the `TrainingSet` are not used.
         """
 
 
@@ -110,7 +112,10 @@ def ahead(calls: Iterable[Callable[[], T]], depth: int = 1, threads: int = 1) ->
 
 
 class Held:
-    """A `Feed` (access to the queries of a network) that keeps all rows in memory."""
+    """A `Feed` that keeps all rows in memory.
+
+    A network gets the queries for its training or validation from a feed.
+    """
 
     def __init__(self, data: TrainingSet, preparation: Preparation) -> None:
         self.sizes, self.weight = np.diff(data.groups.offsets), data.query_weight
@@ -152,7 +157,10 @@ class Held:
 
 
 class Streamed:
-    """A `Feed` (access to the queries of a network) that reads rows from a stored set when needed."""
+    """A `Feed` that reads rows from a stored set on disk when they are needed.
+
+    A network gets the queries for its training or validation from a feed.
+    """
 
     def __init__(self, data: StoredSet, preparation: Preparation, threads: int = 1) -> None:
         self.data = data

@@ -1,4 +1,4 @@
-"""The fit of a ranker's network: checks that all processes share, the training, and its result."""
+"""The fit of a ranker's network: the checks before it, the training, and the result."""
 
 from __future__ import annotations
 
@@ -71,8 +71,9 @@ class _Agreed:
 
     criterion  Name of the criterion.
     digests    Digest (hash) of each training and validation set, to tell whether two fits have the same data.
-               If each process has its own queries, one text per process with its digests. Without a
-               checkpoint and without processes that share their queries, no digests are computed.
+               If each process has its own queries, the list has one text per process, which contains the
+               digests of that process. Digests are computed only if there is a checkpoint, or if several
+               processes share the same queries.
     """
 
     seed: int

@@ -42,9 +42,9 @@ _MODES = ("shared", "own")
 
 
 class RankError(RuntimeError):
-    """Error for a distributed fit that ended because another rank failed or does not answer.
+    """Error for a distributed fit that ended because another process failed or does not answer.
 
-    If a rank failed, the message names that rank and gives its error in one line.
+    If a process failed, the message gives its rank (number) and its error in one line.
     """
 
 
@@ -69,8 +69,9 @@ class OneProcess:
     def together(self) -> Iterator[Said]:
         """Context manager for a block that each process runs by itself.
 
-        At the end of the block, the processes exchange errors and the numbers in `values` of the `Said` that
-        the block gets. An error in one process is raised in all of them.
+        The block gets a `Said` object and can store numbers in its `values`. At the end of the block, the
+        processes send each other these numbers and their errors. An error in one process is raised in all
+        of them.
         """
         said = Said()
         yield said
@@ -107,7 +108,7 @@ class OneProcess:
         return vector
 
     def first(self, vector: Floats) -> Floats:
-        """Return, in every process, the vector that process 0 passes."""
+        """Return, in every process, the vector that process 0 passed to this method."""
         return vector
 
     def adopt(self, tensors: Mapping[str, Tensor]) -> None:
@@ -126,14 +127,17 @@ class OneProcess:
         """
 
     def state(self, tensors: dict[str, Tensor] | None, record: Any) -> tuple[dict[str, Tensor], Any] | None:
-        """Return, in every process, the tensors and the record that process 0 passes.
+        """Return, in every process, the tensors and the record that process 0 passed to this method.
 
-        Returns None if process 0 passes None as tensors.
+        Returns None if process 0 passed None as tensors.
         """
         return None if tensors is None else (tensors, record)
 
     def texts(self, text: str) -> list[str]:
-        """Return the texts that the processes pass, one per process, in the order of their numbers."""
+        """Return, in every process, a list of the texts that each process passed to this method.
+
+        The list is in the order of the numbers of the processes.
+        """
         return [text]
 
 
@@ -378,7 +382,10 @@ def _end() -> None:
 
 
 def _device() -> torch.device:
-    """Return the device of the tensors that the processes exchange: the CPU if the backend supports it."""
+    """Return the device of the tensors that the processes exchange.
+
+    It is the CPU if the backend of torch.distributed supports it, otherwise the current CUDA device.
+    """
     import torch.distributed as dist
 
     config = str(dist.get_backend_config())  # such as "cpu:gloo,cuda:nccl"

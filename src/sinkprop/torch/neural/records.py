@@ -71,7 +71,7 @@ class NetworkFit(FitRecord):
 
     @property
     def chosen(self) -> Epoch:
-        """The epoch whose network was taken."""
+        """The epoch after which the network became the fitted network."""
         return next(epoch for epoch in self.epochs if epoch.chosen)
 
     @property

@@ -36,7 +36,9 @@ __all__ = [
 
 
 _CHUNK = 1 << 13  # rows per call of the network
-_TOP = 200  # documents per query whose ranks the Hungarian algorithm assigns, for a partitioned measure
+# For a partitioned measure, documents are sorted by expected rank. Then the Hungarian algorithm reorders this
+# many documents at the top of each query.
+_TOP = 200
 
 
 class NetworkOverflowError(ArithmeticError):
@@ -101,7 +103,8 @@ class Scoring:
     def ranks(self, module: nn.Module, X: Any, groups: Groups) -> Integers:
         """Return the ranks (N,) of the rows in their queries, for a partitioned measure.
 
-        The ranks come from an assignment of documents to ranks by their rank probabilities.
+        The network's outputs give the probability of each rank for each document. `choose_permutation`
+        chooses one ranking from these probabilities.
         """
         assert self.relaxation is not None
         theta = self.outputs(module, X, groups)
@@ -243,9 +246,12 @@ def thread_pool(count: int) -> Iterator[ThreadPoolExecutor | None]:
 
 
 def cut(order: Integers, sizes: Integers, budget: int) -> list[Integers]:
-    """Cut the queries, in order, into parts of at most `budget` documents.
+    """Cut the queries into parts of at most `budget` documents; return the query indices of each part.
 
     A query with more documents than that is a part by itself.
+
+    order  Indices of the queries, in the order in which they are put into parts.
+    sizes  Number of documents of each query.
 
     >>> [part.tolist() for part in cut(np.array([2, 0, 1, 3]), np.array([3, 4, 2, 9]), 6)]
     [[2, 0], [1], [3]]

@@ -75,7 +75,10 @@ class StoredSet:
 
     @cached_property
     def blocks(self) -> Integers:
-        """For each query, the index of its block, a part of the file that is read as a whole; (Q,)."""
+        """Index of the block that contains each query, (Q,).
+
+        A block is a part of the file that is read as a whole.
+        """
         return np.searchsorted(self.stored.block_queries, self.numbers, side="right") - 1
 
     def select(self, queries: Integers) -> StoredSet:

@@ -252,14 +252,16 @@ class _Trainer:
         return spread
 
     def _number_of_own(self) -> tuple[int, ...]:
-        """Return numbers that are appended to the seed.
+        """Return what is appended to the seed: the rank of this process, or nothing.
 
-        They make processes with their own queries draw different random numbers.
+        If every process has its own queries, each appends its rank if that is above 0, so that each draws
+        different random numbers. If all processes have the same queries, nothing is appended, so that all
+        draw the same numbers.
         """
         return (self._processes.rank,) if self._processes.own and self._processes.rank else ()
 
     def _lanes(self, batch: Integers) -> _Lanes:
-        """Cut a minibatch into shards and these into lanes; return the lanes that this process computes.
+        """Cut a minibatch into shards, group them into lanes, and return the lanes of this process.
 
         A shard is a group of queries that are computed together. A lane is a list of consecutive shards,
         which one thread computes one after another.
@@ -459,7 +461,7 @@ class _Trainer:
 
 @dataclass(frozen=True, eq=False)
 class _Lanes:
-    """A minibatch, cut into shards and these into lanes, which are computed in parallel.
+    """A minibatch, cut into shards that are grouped into lanes; lanes are computed in parallel.
 
     A shard is a group of queries that are computed together, stored as (index of the shard in the minibatch,
     indices of the queries). A lane is a list of consecutive shards, computed one after another.

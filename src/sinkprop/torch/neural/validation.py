@@ -1,4 +1,7 @@
-"""The mean criterion of a network over queries, which are scored and evaluated span by span."""
+"""The mean criterion of a network over queries, which are scored and evaluated span by span.
+
+A span is a run of consecutive queries.
+"""
 
 from __future__ import annotations
 
