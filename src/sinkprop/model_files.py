@@ -9,10 +9,9 @@ The first three lines and the last two have the same form, byte for byte, in thi
       "sha256": "<64 hexadecimal digits, lower case>"
     }
 
-A file ends with the newline after the last brace. The checksum is the SHA-256 of all bytes before its own
-line: all but the last 81, up to and including the comma and the newline that end the line before. So every
-byte is covered by the checksum, is part of it, or is fixed. A file in which a byte was changed, added or lost
-is refused.
+A file ends with the newline after the last brace. The last two lines have 81 bytes, and the checksum is the
+SHA-256 of all bytes before these two lines. So every byte is covered by the checksum, is part of it, or is
+fixed. A file in which a byte was changed, added or lost is refused.
 
 The lines between are specific to version 1: after "version", and in this order, "kind" and "library", which
 are text, then "about" and "state", which are objects. In these two, in addition to JSON's own values:
@@ -20,7 +19,10 @@ are text, then "about" and "state", which are objects. In these two, in addition
     {"dtype": "float64", "shape": [2, 2], "data": [...]}    an array, its entries in C order
     {"float": "nan"}                                        a float that is not finite: nan, inf or -inf
     {"tuple": [...]}                                        a tuple
-    {"dict": {...}}                                         a dict with the same keys as one of these four
+    {"dict": {...}}                                         a dict that would look like one of these forms
+
+The last form holds a dict that has exactly the keys of one of the four forms, such as a dict with the only
+key "tuple".
 
 Floats are written as the shortest text that reads back to the same bits. In an array, non-finite floats are
 strings.
@@ -60,7 +62,9 @@ __all__ = [
 FORMAT_VERSION = 1
 # The bytes 8 to 34 of a saved network: a safetensors file whose metadata begin with sinkprop's checksum.
 NETWORK_OPENING = b'{"__metadata__":{"sha256":"'
-MAX_BYTES = 2**28  # enough for some ten million numbers; models in this format have thousands
+# Largest size of a model file, in bytes. It is enough for some ten million numbers; models in this format
+# have thousands.
+MAX_BYTES = 2**28
 
 _OPENING = re.compile(rb'\{\n  "format": "sinkprop-model",\n  "version": ([1-9][0-9]{0,8}),\n')
 _CLOSING = re.compile(rb'  "sha256": "([0-9a-f]{64})"\n\}\n')
@@ -134,7 +138,8 @@ def write_model(
     Raises
     ------
     TypeError or ValueError
-        If `state` or `about` holds anything else. The message says where, and nothing is written.
+        If `state` or `about` holds a value that is not of these kinds, or the file would be too large. The
+        message says where the value is. Nothing is written.
 
     Examples
     --------
@@ -332,7 +337,7 @@ def _item_texts(flat: NDArray[Any], name: str, where: str) -> list[str]:
     if name != "float64":
         # A reader turns the text into a double and rounds it to the array's type. The shortest text of a
         # float16 or float32 may lie next to the midpoint of two numbers, and then round to the wrong one. In
-        # this case the text of the number as a double is kept.
+        # this case the number is converted to a double, and the text of the double is written.
         native = flat.astype(flat.dtype.newbyteorder("="))
         for i, x in enumerate(native):
             if isfinite(x):

@@ -44,7 +44,8 @@ class BaseRanker(RankerInputs):
     of consecutive queries, may be given instead. Labels are relevance, 0 or more. Larger scores rank higher.
     """
 
-    # With scikit-learn's metadata routing enabled, qid is passed on without set_fit_request and the like.
+    # If scikit-learn's metadata routing is enabled, a Pipeline or a search passes qid to fit, score and
+    # predict. Users need not call set_fit_request, set_score_request or set_predict_request.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"qid": True}
     __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True}
     __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
@@ -229,7 +230,7 @@ class BaseRanker(RankerInputs):
         query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
         sample_weight: None = None,
     ) -> float:
-        """Mean of `metric` over the queries, under `convention`.
+        """Mean, over the queries, of the metric that the ranker's `metric` and `convention` define.
 
         Parameters
         ----------
@@ -356,7 +357,7 @@ class BaseRanker(RankerInputs):
         }
 
     def _record(self) -> dict[str, Any]:
-        """The fitted ranker as plain data."""
+        """Return the fitted ranker as a dict of values that a model file can hold; see `write_model`."""
         names = getattr(self, "feature_names_in_", None)
         return {
             "parameters": self._parameters_to_save(),
@@ -403,7 +404,10 @@ class BaseRanker(RankerInputs):
 
     @abstractmethod
     def _fitted_state(self) -> dict[str, Any]:
-        """Return the fitted model as plain data, from which `_restore` sets the fitted attributes."""
+        """Return the fitted model as a dict of values that a model file can hold; see `write_model`.
+
+        From this dict, `_restore` sets the fitted attributes of a loaded ranker.
+        """
 
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None: ...

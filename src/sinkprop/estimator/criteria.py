@@ -32,7 +32,7 @@ Criterion = Callable[[TrainingSet, Floats], Floats]
 def mean_criterion(criterion_of: Criterion, part: TrainingSet, scores: Floats) -> float:
     """Mean of the criterion over the queries `part`, whose documents have the given scores.
 
-    The mean is weighted by the query weights, unless all of them are 0.
+    The mean is weighted by the query weights. If all weights are 0, every query counts the same.
     """
     weight = part.query_weight
     return float(
@@ -41,7 +41,10 @@ def mean_criterion(criterion_of: Criterion, part: TrainingSet, scores: Floats) -
 
 
 def metric_criterion(names: str | Sequence[str], convention: str | Convention) -> tuple[Criterion, str]:
-    """Return a criterion, which is the mean of the metrics `names` on each query, and its name."""
+    """Return a criterion and the name of this criterion.
+
+    The criterion of a query is the mean of the metrics `names` on this query.
+    """
     metrics, stated = parse_metrics(names), as_convention(convention)
 
     def criterion_of(part: TrainingSet, scores: Floats) -> Floats:
@@ -67,8 +70,9 @@ def gain_criterion(
         settings = native_settings(SmoothedIndicator(0.05), 1, 0)
 
         def gain_itself(part: TrainingSet, scores: Floats) -> Floats:
-            # The scores are integers, twenty sigmas apart. So the matrix of rank probabilities is exactly the
-            # permutation matrix of the ranking, and the expected gain is the gain of the ranking.
+            # The scores are the negative ranks, which are at least 1 apart, and sigma is 0.05. With such a
+            # small sigma, the matrix of rank probabilities is exactly the permutation matrix of the ranking,
+            # and the expected gain is the gain of the ranking.
             apart = -ranks_of(one_score_per_row(scores), part.groups).astype(np.float64)
             return grouped_gain(apart, part.y, part.groups, gain, settings, part.sample_weight, None)[0]
 

@@ -93,7 +93,7 @@ def warn_of_what_is_no_feature(X: NDArray[Any], names: Any, labels: Floats, qid:
                     f"fit: the column {str(names[column])!r} of X holds {what}, but is used as a feature. "
                     f"Leave it out, for example with X.drop(columns=[{str(names[column])!r}]).",
                     UserWarning,
-                    stacklevel=4,  # shows the line that called fit
+                    stacklevel=4,  # the warning shows the line that called fit
                 )
 
 

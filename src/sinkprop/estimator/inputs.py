@@ -50,9 +50,9 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
     def _given_stored(self, X: Any, **given: Any) -> StoredQueries | None:
         """Return X if it is a stored set, or open it if it is the path of one. None for any other X.
 
-        Raises a ValueError if the set does not have the model's number of features, if it has missing values
-        that the ranker does not accept, or if a value of `given`, such as y, is not None, since the set holds
-        its own.
+        Raises a ValueError if the set does not have the model's number of features, or if it has missing
+        values and the ranker does not accept them. `given` are further arguments, such as y, which the stored
+        set already holds. If one of them is not None, a ValueError is raised too.
         """
         stored = as_stored(X)
         if stored is None:
@@ -71,9 +71,11 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
     def _rows(
         self, X: Any, qid: Ids | None, group: ArrayLike | None, **given: Any
     ) -> tuple[NDArray[Any], Groups | None]:
-        """Return the checked features of the rows X, and their queries, or None if no queries are given.
+        """Return the checked features of the rows X, and the queries of these rows.
 
-        given  Further arguments, such as y, that must be None if X is `Queries`, which hold their own.
+        The queries are None if X is not `Queries` and neither `qid` nor `group` is given.
+
+        given  Further arguments, such as y. They must be None if X is `Queries`, which holds these values.
         """
         if isinstance(X, Queries):
             nothing_beside("the Queries", qid=qid, group=group, **given)
@@ -142,7 +144,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             warnings.warn(
                 f"fit: no qid was given, so all {n} rows count as one query. Pass qid=, one id per row.",
                 UserWarning,
-                stacklevel=3,  # shows the line that called fit
+                stacklevel=3,  # the warning shows the line that called fit
             )
             groups = group_rows(None, n)
         else:
@@ -205,8 +207,9 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
     def _features_of(self, queries: Queries, *, reset: bool = False, name: str = "X") -> NDArray[Any]:
         """Return the checked features of `Queries`.
 
-        If both the fit and `Queries` have feature names, the columns are put in the order of the fit. `reset`
-        is True during the fit itself, which then takes over the names.
+        With `reset`, which is True during a fit, the names of the features become the feature names of the
+        ranker. Otherwise, if the ranker and `Queries` both have feature names, the columns are put in the
+        order of the ranker's names.
         """
         columns = None if reset else queries.columns_of(getattr(self, "feature_names_in_", None))
         X = queries.X if columns is None else np.ascontiguousarray(queries.X[:, columns])

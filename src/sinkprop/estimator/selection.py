@@ -22,7 +22,8 @@ __all__ = [
 
 
 FEW_QUERIES = 500  # largest number of queries that "auto" cross-validates
-_TOLERANCE = 0.5  # in standard errors: how far below the best "smoothest" may choose
+# The rule "smoothest" accepts a candidate that is at most this many standard errors worse than the best one.
+_TOLERANCE = 0.5
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,13 @@ class Selection:
         good candidate from a lucky one, and uses "validation" for more.
     rule : {"smoothest", "best"}, optional
         Candidate to take. "best" takes the one with the best mean criterion, as in the paper. "smoothest"
-        first averages each candidate's criterion with those of its neighbors in penalty and sigma, so that
-        luck does not win. It then takes the smoothest of all candidates within half a standard error of the
-        best: the least-squares regression itself, then the widest sigma, then the largest penalty. The
-        standard error is that of the difference to the best candidate over the validation queries. None means
-        "smoothest" with cross-validation and "best" with a validation set.
+        first averages each candidate's criterion with those of its neighbors in penalty and sigma, which
+        reduces the effect of chance. Among the candidates that are at most half a standard error worse than
+        the best one, it then takes the smoothest. The least-squares regression is the smoothest candidate. Of
+        the others, the one with the larger sigma is smoother or, if their sigmas are equal, the one with the
+        larger penalty. The standard error is that of the mean difference, over the validation queries,
+        between a candidate and the best one. None means "smoothest" with cross-validation and "best" with a
+        validation set.
     criterion : str or tuple of str, optional
         Names of the metrics whose mean is the criterion, such as "ndcg@10". None means NDCG@1 to NDCG@10 if
         the training gain is NDCG, since their mean is less noisy than any one of them. For other gains, and
@@ -133,12 +136,12 @@ def as_selection(selection: str | Selection) -> Selection:
 
 
 def selection_record(selection: str | Selection) -> str | dict[str, Any]:
-    """The selection as plain data."""
+    """Return the selection as a model file can hold it: the name of a method, or a dict of all settings."""
     return asdict(selection) if isinstance(selection, Selection) else selection
 
 
 def selection_from(record: str | dict[str, Any]) -> str | Selection:
-    """The selection that `selection_record` described."""
+    """Return the selection from its record, which `selection_record` made."""
     if isinstance(record, str):
         return record
     criterion = record["criterion"]
@@ -153,8 +156,8 @@ class Choice:
 
     taken   Index of the chosen candidate.
     means   (C,) mean criterion of each candidate, averaged with its neighbors under the rule "smoothest".
-    errors  (C,) standard error of the difference between the means of each candidate and of the best one; 0
-            for the best one itself.
+    errors  (C,) standard error of the difference between the candidate's mean and the best candidate's mean;
+            0 for the best candidate.
     """
 
     taken: int
@@ -168,11 +171,14 @@ def choose(values: Floats, positions: Integers, weight: Floats | None = None, *,
     values     (C, Q) criterion of each candidate on each query. Smoother candidates come first.
     positions  (C, 2) position of each candidate on the grid of penalties and sigmas.
     weight     (Q,) query weights.
-    smoothest  True averages neighbors on the grid, with weights 4 : 2 : 1 for the candidate, its direct and
-               its diagonal neighbors, and takes the first candidate whose mean is within half a standard
-               error of the best. The standard error is that of the mean difference between the two candidates
-               over the queries: the criterion varies far more between queries than between candidates. False
-               takes the candidate with the best mean, the first one if several are equally good.
+    smoothest  True for the rule "smoothest", False for the rule "best".
+
+    The rule "best" takes the candidate with the best mean, or the first one of several that are equally good.
+    The rule "smoothest" first replaces the criterion of each candidate by a weighted average of the candidate
+    (weight 4), its direct neighbors on the grid (weight 2 each) and its diagonal neighbors (weight 1 each).
+    Then it takes the first candidate whose mean is at most half a standard error below the best mean. This is
+    the standard error, over the queries, of the mean difference between the two candidates. Differences are
+    used because the criterion varies far more between queries than between candidates.
 
     >>> values = np.array([[0.2, 0.8, 0.5], [0.4, 0.6, 0.6], [0.0, 0.1, 0.1]])
     >>> apart = np.array([[0, 0], [0, 5], [5, 0]])

@@ -31,7 +31,8 @@ class Candidate:
     setting : mapping
         Hyperparameters that distinguish it from the other candidates, such as {"penalty": 0.1, "round": 20}.
     model : object
-        Model that its ranker scores with; for a linear ranker, the weights (D,) of normalized features.
+        Model from which the ranker computes scores. For a linear ranker, the weights (D,) of normalized
+        features.
     value : float, default nan
         Value of the training objective.
     position : tuple of two int, default (0, 0)
@@ -67,7 +68,7 @@ class Trial:
     standard_error : float, default nan
         Standard error of the difference between its criterion and the best candidate's, over these queries.
     chosen : bool, default False
-        Whether the candidate is the model.
+        Whether the candidate was chosen as the model of the ranker.
     training : float, optional
         Mean criterion of the training queries, to which the candidate was fitted; None if not known.
     """
@@ -123,11 +124,15 @@ def tune(
     seed: int = 0,
     notify: Notify = silent,
 ) -> tuple[Any, TuningResult]:
-    """Train the candidates; return the model of the one that validation queries select, and a record of all.
+    """Train the candidates and choose one of them by its criterion on validation queries.
 
-    candidates  Function that trains on queries and yields the candidates, the most regularized first. It
-                yields the same `n_candidates` settings for any queries.
-    scores      Function that scores queries with a candidate's model.
+    Returns the model of the chosen candidate, and a `TuningResult` with the records of all candidates.
+
+    candidates    Function that trains on queries and yields the candidates, the most regularized first. It
+                  yields the same `n_candidates` settings for any queries.
+    scores        Function that scores queries with a candidate's model.
+    criterion_of  Function of queries and scores that returns the criterion of each query.
+    criterion     Name of the criterion.
 
     If there is only one candidate, no queries are held out. A keyboard interrupt ends the fit with the best
     of the candidates finished so far.

@@ -64,7 +64,8 @@ def moments_of(source: Source) -> Moments:
     """
     largest = source.run(Extent())
     n, longest = source.n_rows, source.longest
-    sums, labels = source.run(Sums(exponents(largest * longest) + 1))  # + 1: rounding may reach the bound
+    # + 1: a sum over one query must stay below 2^exponent, even if rounding makes it slightly larger
+    sums, labels = source.run(Sums(exponents(largest * longest) + 1))
     mean, label = sums.value() / n, float(labels.value()[0]) / n
     reach = largest[:-1] + np.abs(mean)
     with np.errstate(over="ignore"):
@@ -79,9 +80,9 @@ class Path:
     """Training queries of one path of a fit.
 
     A path is the training of all candidates on one set of queries. Every query has a code: the index of the
-    path that uses it for validation, or -1. A path trains on the queries of its sources that have another
-    code than its index; see `estimator.splits.Split`. The numbers below count training queries and their rows
-    only.
+    path that uses it for validation, or -1. A path trains on all queries of its sources except those whose
+    code is the index of the path; see `estimator.splits.Split`. The numbers below count training queries and
+    their rows only.
 
     number          Index of the path; path 0 trains the final model.
     sources         Objects that give access to the queries, in memory, on disk or on a cluster.
@@ -163,13 +164,13 @@ def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[St
 
 
 def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
-    """Return the least-squares weights for a set of training rows, given their Gram matrix G.
+    """Return the `Start`, which holds the least-squares weights, for training rows with Gram matrix G.
 
-    If several weights are optimal, those of least norm are taken, where features are scaled to equal spread.
-    Raises a ValueError if all row weights are 0.
+    If several weight vectors are optimal, the one with the smallest norm is taken. The norm is that of the
+    weights for features scaled to equal spread. Raises a ValueError if all row weights are 0.
 
-    G  (D + 2, D + 2) products of each two of the columns [1, features, label], summed over the rows. Features
-       and label are centered, and features are scaled, as in `tasks.Gram`.
+    G  (D + 2, D + 2) Gram matrix of the columns [1, features, label]: entry (i, j) is the sum, over the rows,
+       of column i times column j. Features and label are centered, and features are scaled; see `tasks.Gram`.
     """
     total = G[0, 0]
     if not total > 0:
@@ -198,10 +199,13 @@ def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
 class Objective:
     """The function of the weights W that a fit maximizes: expected gain - penalty / 2 |W - W_0|^2.
 
-    The gain is that of one path, the training of all candidates on one set of queries. W_0, the attribute
-    `start`, are the least-squares weights, scaled so that their scores have a standard deviation of 1 within
-    queries. A partitioned measure is a relaxation with two outputs per document. For it, W_0 holds weights of
-    both outputs, derived from the least-squares weights, and intercepts, which are not penalized.
+    The expected gain is the mean over the training queries of one path. A path is the training of all
+    candidates on one set of queries. W_0 (attribute `start`) are the least-squares weights, scaled so that
+    their scores have a standard deviation of 1 within queries.
+
+    A partitioned measure is a relaxation with two outputs per document. Its W and W_0 have shape (D + 1, 2):
+    one column per output, and a last row of intercepts. W_0 is then derived from the least-squares weights,
+    and the intercepts are not penalized.
     """
 
     def __init__(
@@ -253,7 +257,8 @@ class Objective:
         path, own = self.path, scorer(W, self.scaling)
         sigma = relaxation.sigma if isinstance(relaxation, SmoothedIndicator) else 1.0
         share = path.largest_weight / (path.total_weight or path.n_queries)
-        # 2^steep bounds the usual derivatives with respect to one score
+        # Derivatives with respect to one score are usually below 2^steep. If one of them is larger,
+        # `until_it_fits` repeats the sum with a larger bound.
         steep = exponent(share / min(1.0, sigma)) + 8
 
         def run(extra: int) -> Evaluated:

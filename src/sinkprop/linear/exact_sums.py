@@ -1,8 +1,9 @@
 """Exact sums over queries, with the same bits in any order of addition.
 
 A floating-point sum depends on the order of its terms, and so on the number of threads and machines that
-share the work. A training run amplifies the difference. Here the contribution of a query, which depends on
-its own rows only, becomes a fixed-point number of three 31-bit words, and words are added as integers.
+share the work. Training amplifies such differences between sums. Here the contribution of a query, which
+depends on its own rows only, becomes a fixed-point number of three 31-bit words, and words are added as
+integers.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def add_products(X: NDArray[Any], g: Floats, offsets: Integers, exponent: Intege
 
     X         (N, D) rows; those of a query are consecutive.
     g         (N,) or (N, k) factors of the rows.
-    offsets   (Q + 1,) row at which each query starts, and last N.
+    offsets   (Q + 1,) row at which each query starts; the last entry is N.
     exponent  (D,) exponents of bounds on the product of one query: |value| < 2^exponent; see `ExactSum`.
     """
     columns = np.ascontiguousarray(g.reshape(len(g), -1))

@@ -18,7 +18,7 @@ __all__ = ["Sources"]
 
 
 class Sources:
-    """Builder of the sources of a fit: of its training queries, and of its validation queries.
+    """Builder of sources for the training queries and the validation queries of a fit.
 
     A source gives access to queries in memory, on disk or on a cluster, block by block.
 
@@ -37,9 +37,10 @@ class Sources:
             self._client = stack.enter_context(connected(cluster))
 
     def of_rows(self, data: TrainingSet) -> Source:
-        """Return a source, which gives access to queries block by block, of rows in memory.
+        """Return a source for the queries of a training set in memory.
 
-        With a cluster, the rows are sent to it.
+        A source gives access to queries block by block. If the fit runs on a cluster, the rows are sent to
+        the cluster.
         """
         if self._client is not None:
             source: Source = self._on_cluster(data)
@@ -53,9 +54,10 @@ class Sources:
     def elsewhere(
         self, X: Any, y: Any = None, qid: Any = None, *, query_weight: Any = None, name: str = ""
     ) -> tuple[Source, tuple[str, ...] | None]:
-        """Return a source, which gives access to queries block by block, and the names of the features.
+        """Return a source for the queries that X holds, and the names of their features.
 
-        X holds queries that are read in place instead of loaded into this process; see `takes`.
+        A source gives access to queries block by block. It reads the queries in place, on disk or on a
+        cluster, instead of loading them into this process. X must be data that `takes` accepts.
         """
         stored = as_stored(X)
         if stored is not None:

@@ -37,8 +37,8 @@ def least_squares(
 ) -> tuple[Floats, float]:
     """Weights w and intercept c that minimize the mean of (y - X w - c)^2 + penalty |w|^2.
 
-    If several w attain the minimum, the one of least norm is returned, where features are scaled to equal
-    spread.
+    If several w attain the minimum, the one with the smallest norm is returned. The norm is that of the
+    weights for features scaled to equal spread.
 
     X              (N, D) features.
     y              (N,) labels.
@@ -63,8 +63,9 @@ def ridge_path(
 ) -> RidgePath:
     """Minimize the mean over rows of (y - z w - c)^2, plus penalty |w|^2, for each penalty.
 
-    z are the features after scaling by `scaling`. The intercept c is not penalized. Several w can be optimal
-    only if the penalty is 0; then the one of least norm is taken, where features are scaled to equal spread.
+    z are the features after scaling by `scaling`, w are the weights, and c is the intercept, which is not
+    penalized. Several w can be optimal only if the penalty is 0. Then the one with the smallest norm is
+    taken. The norm is that of the weights for features scaled to equal spread.
 
     Orthogonal transformations reduce the rows to a triangular matrix, one chunk of rows at a time. This takes
     time linear in the number of rows and the memory of one chunk, and is as accurate as a factorization of
@@ -131,7 +132,11 @@ def _solve(R: Floats, penalties: Floats, scaling: Scaling) -> RidgePath:
 
 
 def _penalized(A: Floats, b: Floats, penalties: Floats) -> Floats:
-    """Weights (P, D) that minimize |A w - b|^2 + penalty |w|^2, for each penalty."""
+    """Weights w that minimize |A w - b|^2 + penalty |w|^2: (P, D), one row for each of the P penalties.
+
+    A  (n, D) matrix.
+    b  (n,) vector.
+    """
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
     # smaller singular values are rounding errors
     kept = s > np.finfo(np.float64).eps * max(A.shape) * s.max(initial=0.0)

@@ -52,11 +52,12 @@ class LinearProblem:
 def linear_scores(X: NDArray[Any], W: Floats, scaling: Scaling, multiply: Products | None = None) -> Floats:
     """Scores of rows X: their normalized features times weights W.
 
-    With two outputs, the last row of W holds the intercepts. If the normalization is "query", X must already
-    be scaled within queries, and `scaling` changes nothing.
+    W is (D,), or (D + 1, 2) if the model has two outputs per document; its last row then holds the
+    intercepts. If the normalization is "query", X must already be scaled within queries, and `scaling`
+    changes nothing.
 
-    multiply  Threads that compute the product. With None, native code computes it row by row, so that the
-              score of a row does not depend on the other rows, to the last bit.
+    multiply  `Products`, which computes the product on threads. With None, native code computes it row by
+              row. Then the score of a row is the same, to the last bit, for any other rows in X.
     """
     V, shift = unscaled(W, scaling)
     if multiply is None:

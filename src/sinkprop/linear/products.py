@@ -26,13 +26,13 @@ _CHUNK_BYTES = 1 << 24
 
 
 class Products:
-    """Products with tall matrices on a pool of threads, or in the calling thread without a pool."""
+    """Matrix products X V and X' g, computed on a pool of threads or in the calling thread without a pool."""
 
     def __init__(self, pool: ThreadPoolExecutor | None = None) -> None:
         self._pool = pool
 
     def forward(self, X: NDArray[Any], V: Floats) -> Floats:
-        """X V in float64: (N, D) times (D,) or (D, 2)."""
+        """Return the product X V in float64, (N,) or (N, 2), for X (N, D) and V (D,) or (D, 2)."""
         V = np.ascontiguousarray(V, dtype=X.dtype)
         out = np.empty((len(X), *V.shape[1:]))
 
@@ -43,7 +43,7 @@ class Products:
         return out
 
     def backward(self, X: NDArray[Any], g: Floats) -> Floats:
-        """X' g in float64: (D,) or (D, 2) for g (N,) or (N, 2)."""
+        """Return the product X' g in float64, (D,) or (D, 2), for X (N, D) and g (N,) or (N, 2)."""
         parts = self._each(X, lambda rows: X[rows].T @ g[rows].astype(X.dtype, copy=False))
         total: Floats = parts[0].astype(np.float64)
         for part in parts[1:]:

@@ -60,8 +60,8 @@ class SinkPropRanker(AnnealedRanker):
     tol : float, default 1e-9
         Relative improvement below which a stage ends.
     top : int, default 200
-        For partitioned measures: number of first documents that the Hungarian algorithm reorders when the
-        model ranks; see `choose_permutation`.
+        For partitioned measures: number of documents at the top of a ranking that the Hungarian algorithm
+        reorders; see `choose_permutation`.
     metric : str, default "ndcg@10"
         Metric that `score` computes.
     convention : str, default "letor"
@@ -99,8 +99,9 @@ class SinkPropRanker(AnnealedRanker):
 
     Notes
     -----
-    A row's weight multiplies the gain of its document, also in the best ranking, by which NDCG divides. A
-    keyboard interrupt ends the fit with the best model found so far.
+    A row's weight multiplies the gain of its document. NDCG divides by the gain of the best possible
+    ranking, which is computed with the same weights. A keyboard interrupt ends the fit with the best model
+    found so far.
 
     Examples
     --------
@@ -174,7 +175,8 @@ class SinkPropRanker(AnnealedRanker):
     ) -> Floats:
         """Rank probabilities of the documents of one query, under the relaxation of the model.
 
-        They are the relaxation that the model was trained with, not calibrated frequencies.
+        They come from the relaxation with which the model was trained, and are not calibrated to the
+        frequencies of ranks in any data.
 
         Parameters
         ----------
@@ -191,7 +193,8 @@ class SinkPropRanker(AnnealedRanker):
         Returns
         -------
         array of shape (n, n) or (n, K)
-            Pi: without `ranks`, Pi[j, k - 1] is the probability that row j has rank k.
+            Matrix Pi. Without `ranks`, Pi[j, k - 1] is the probability that row j has rank k. With `ranks`,
+            Pi[j, i] is the probability that row j has rank ``ranks[i]``.
         """
         rows, _ = self._rows_of_one_query(X, qid, "rank_distribution")
         return doubly_stochastic(

@@ -1,6 +1,6 @@
 """The paper's recipe: maximize the expected gain at decreasing smoothing, then select a stage.
 
-For each penalty, L-BFGS maximizes
+For each penalty, L-BFGS maximizes, over the weights w of the features X,
 
     expected gain(X w; sigma) - penalty / 2 |w - w_0|^2
 
@@ -290,7 +290,8 @@ def _result(
     smoothest: bool,
 ) -> FitResult:
     """Select the model among the finished stages, and return it with the records of all stages."""
-    # The order of preference: the least-squares start, then larger sigmas, then larger penalties.
+    # `choose` needs the smoothest stages first: the least-squares start, then the stages by decreasing sigma,
+    # and those with the same sigma by decreasing penalty.
     order = sorted(
         range(len(finished)),
         key=lambda i: (finished[i].penalty >= 0, finished[i].stage, -finished[i].penalty),

@@ -55,14 +55,15 @@ class Annealing:
 
     @classmethod
     def smoothrank(cls) -> Annealing:
-        """Schedule of SmoothRank (Chapelle and Wu 2010).
+        """Values of sigma that SmoothRank uses (Chapelle and Wu 2010).
 
-        Their sigma, which is halved from 2^6 to 2^-6, corresponds to 2 sigma^2 here.
+        The parameter that their paper calls sigma is 2 sigma^2 here. It starts at 2^6 and is halved in every
+        stage, down to 2^-6.
 
         Returns
         -------
         Annealing
-            The schedule, from 2^2.5 down to 2^-3.5 by factors of 2^-0.5.
+            The values of sigma, from 2^2.5 down to 2^-3.5 by factors of 2^-0.5.
         """
         return cls(2**2.5, 2**-3.5, 2**-0.5)
 
@@ -97,7 +98,7 @@ class Stage:
     seconds : float, default 0.0
         Wall-clock time of the stage.
     chosen : bool, default False
-        Whether the stage is the model.
+        Whether the result of the stage was chosen as the model.
     training : float, optional
         Mean criterion of the training queries, to which the stage was fitted. It is not averaged with
         neighbors. None for a partitioned measure, since ranking the training queries by the Hungarian

@@ -120,11 +120,12 @@ class Squares:
 
 @dataclass(frozen=True, eq=False)
 class Gram:
-    """Task that sums the products of each two of the columns [1, z, y - label] over rows, (D + 2, D + 2).
+    """Task that computes Gram matrices (D + 2, D + 2) of the columns [1, z, y - label].
 
-    For a row with features x and label y, z = (x - mean) * factor. Each row counts with its own weight times
-    the weight of its query. Every query has a code: the index of the path (training on one set of queries)
-    that it validates, or -1. The result is {code: sum over the rows of the queries with this code}.
+    Entry (i, j) of a Gram matrix is the sum, over rows, of column i times column j. For a row with features x
+    and label y, z = (x - mean) * factor. Each row counts with its own weight times the weight of its query.
+    Every query has a code: the index of the path (training on one set of queries) that it validates, or -1.
+    The result is {code: Gram matrix of the rows of the queries with this code}.
 
     mean      (D,) means of the features.
     factor    (D,) 1 / standard deviation of the features.
