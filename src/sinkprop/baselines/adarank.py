@@ -26,22 +26,26 @@ Variant = Literal["paper", "ranklib"]
 # A weak ranker that is right on every query would get an infinite weight. So 1 - (its mean performance) is
 # taken to be at least this number, and no weight exceeds ln(2 / 1e-6) / 2 = 7.25.
 LEAST_ERROR = 1e-6
-MOST_REPEATS = 5  # RankLib's maxSelCount; see `ranklib_rounds`
+# After the first phase of `ranklib_rounds`, a weak ranker is left out if it is best again in this many rounds
+# in a row without changing the mean performance. RankLib calls this number maxSelCount.
+MOST_REPEATS = 5
 
 
 class AdaRankRanker(LinearBaseline):
     """AdaRank: a sum of features, chosen and weighted by boosting on a ranking measure (Xu and Li 2007).
 
-    E(q) is the measure of a feature's ranking of query q, and P is a distribution over queries. Every round
-    takes the feature with the best mean of E under P and adds it with the weight
-    1/2 ln(sum P (1 + E) / sum P (1 - E)). The next P(q) is proportional to exp(-E(q)), where E(q) is the
-    measure of the ranking by the sum so far, so that queries that the sum ranks badly count more.
+    Every round adds one weighted feature to the sum. P(q) is the share of query q in the round, and E(q) is
+    the measure of a feature's ranking of query q. The round takes the feature with the largest sum_q P E and
+    gives it the weight 1/2 ln(sum_q P (1 + E) / sum_q P (1 - E)). In the next round, P(q) is proportional to
+    exp(-F(q)), where F(q) is the measure of the ranking of query q by the sum so far. So queries that the sum
+    ranks badly count more.
 
     Parameters
     ----------
     measure : str, default "map"
-        Measure E: "map", "ndcg@5", or any metric with values in [0, 1], under `convention`. The convention
-        also determines how documents with equal values of a feature rank: in file order under "letor".
+        Ranking measure: "map", "ndcg@5", or any metric with values in [0, 1], under `convention`. The
+        convention also determines how documents with equal values of a feature rank: in file order under
+        "letor".
     variant : {"paper", "ranklib"}, default "paper"
         "ranklib" follows RankLib's AdaRank, whose rules keep a strong feature from being taken repeatedly;
         `docs/baselines.md` summarizes them.
@@ -51,8 +55,9 @@ class AdaRankRanker(LinearBaseline):
         Number of rounds. The model after each round is a candidate, and `selection` chooses one of them. None
         means 100, or 500 for "ranklib", as in RankLib.
     tolerance : float, default 0.002
-        For "ranklib": decrease of the mean measure on the training queries at which a round is undone and a
-        phase of RankLib's search ends.
+        For "ranklib": if a round lowers the mean measure on the training queries by at least this much, it is
+        undone. The search then goes on with a feature that RankLib's rules had set aside, or ends if there
+        is none.
     selection : str or Selection, default "validation"
         How the candidate is chosen: a `Selection`, or the name of its method. Unless it names a criterion,
         the criterion is `measure`.
@@ -163,7 +168,8 @@ class AdaRankRanker(LinearBaseline):
 
         def combined(v: Floats) -> Floats:
             used = np.flatnonzero(v)
-            if len(used) == 1 and v[used[0]] > 0:  # a multiple of one weak ranker gives the same ranking
+            # a positive multiple of one weak ranker ranks like the weak ranker, which was evaluated before
+            if len(used) == 1 and v[used[0]] > 0:
                 return weak.performance[:, used[0]]
             return performance(problem.scores(weak.weights(v)))
 
@@ -193,7 +199,7 @@ class WeakRankers:
     n_features: int
 
     def weights(self, v: Floats) -> Floats:
-        """Weights (D,) of the features in the weighted sum of weak rankers, whose weights are v (H,)."""
+        """Weight (D,) of each feature in the weighted sum in which weak ranker h has the weight v[h]."""
         w = np.zeros(self.n_features)
         np.add.at(w, self.features, self.signs * v)
         return w
@@ -265,9 +271,9 @@ def ranklib_rounds(
     round is undone, but its model is one of the results.
 
     After the first phase, the weak rankers that were set aside return one by one, the last one first, and
-    each return starts another phase. In these phases, a weak ranker that is best five more times in a row
-    without changing the mean performance is left out. It returns as soon as a round changes the mean
-    performance or another weak ranker is best.
+    each return starts another phase. In these phases, a weak ranker is left out after five rounds in
+    a row in which it is best, as in the round before, and the mean performance does not change. It returns as
+    soon as a round changes the mean performance or another weak ranker is best.
     """
     run = _RankLib(E, combined, shares, n_rounds, tolerance)
     run.phase(setting_aside=True)

@@ -104,7 +104,7 @@ class TunedRanker(BaseRanker):
         self._set_model(model)
 
     def _criterion(self) -> str:
-        """Names of the metrics whose mean is the criterion if `selection` does not name a criterion."""
+        """Names of the metrics whose mean tells which candidate is best, if `selection` has no criterion."""
         return self.criterion
 
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
@@ -148,7 +148,7 @@ class TunedRanker(BaseRanker):
         self._set_model(self._model_from(state["model"]))
 
     def _model_state(self) -> Any:
-        """The model as plain data and arrays."""
+        """The model as plain data and arrays, which can be saved to a file."""
         return self._model()
 
     def _model_from(self, state: Any) -> Any:

@@ -4,13 +4,14 @@ The energy of a ranking R, which puts document j at rank r_j, given the scores s
 
     E(R | s) = 2 / (m (m - 1)) sum_(r_j < r_k) g(r_k - r_j) (s_k - s_j)
 
-with g(x) > 0 for x > 0, and P(R | s) = exp(-E(R | s)) / Z. Collecting the terms of each document,
+with any function g that is positive for x > 0. The probability of the ranking is exp(-E(R | s)) / Z, where Z
+is the sum of exp(-E) over the rankings. Collecting the terms of each document gives
 
     E(R | s) = sum_j c(r_j) s_j,    c(r) = 2 / (m (m - 1)) (G(r - 1) - G(m - r)),    G(n) = g(1) + ... + g(n).
 
 So a set of rankings is a matrix of coefficients, and a single product gives the energies of all of them. c
-increases with the rank, so the most probable ranking is the order of the scores, for any g. Z is a sum over
-m! rankings, which is approximated by a sum over a fixed set of them.
+increases with the rank, so the most probable ranking is the order of the scores, for any g. There are m!
+rankings, too many to sum over, so Z is approximated by the sum over a fixed set of them.
 """
 
 from __future__ import annotations
@@ -29,10 +30,14 @@ __all__ = ["BoltzmannObjective", "BoltzmannValue", "draw_rankings", "rank_coeffi
 
 
 def rank_coefficients(m: int, g: Callable[[Floats], Floats] | None = None) -> Floats:
-    """Coefficients c(1), ..., c(m) of the energy sum_j c(r_j) s_j of a ranking; zeros for one document.
+    """Return the coefficients c(1), ..., c(m) of the energy of a ranking of m documents.
+
+    The energy is sum_j c(r_j) s_j, where document j has rank r_j and score s_j. The coefficient of rank r is
+    c(r) = 2 / (m (m - 1)) times (the sum of g(r - k) over all ranks k < r, minus the sum of g(k - r) over all
+    ranks k > r). If m is 1, c(1) is 0.
 
     m  Number of documents.
-    g  Positive function of the differences of ranks, 1.0, ..., m - 1; None means g(x) = x.
+    g  Positive function, called with the array of rank differences 1.0, ..., m - 1. None means g(x) = x.
 
     >>> rank_coefficients(3)
     array([-1.,  0.,  1.])
@@ -48,17 +53,18 @@ def rank_coefficients(m: int, g: Callable[[Floats], Floats] | None = None) -> Fl
 
 
 def unit_coefficients(m: int) -> Floats:
-    """Coefficients c(1), ..., c(m) for m documents, scaled so that energies and scores have equal variance.
+    """Return `rank_coefficients(m)`, scaled so that energies have the same variance as scores.
 
-    The function g of `rank_coefficients` is g(x) = alpha x, where alpha is the scale. The variance of scores
-    is over the query's documents, and that of energies over all m! rankings. So the same spread of scores
-    makes the distribution equally far from uniform for queries of any size.
+    The variance of scores is over the m documents of a query, and the variance of energies is over all m!
+    rankings of these documents. So the same spread of scores makes the distribution over rankings equally far
+    from uniform for queries of any size.
 
     >>> unit_coefficients(2), unit_coefficients(1)
     (array([-0.5,  0.5]), array([0.]))
     """
     c = rank_coefficients(m)
-    # sum_j c(r_j) s_j has the variance sum c^2 sum (s - mean)^2 / (m - 1) over rankings, as c sums to 0
+    # Since c sums to 0, the energy sum_j c(r_j) s_j has the variance A B / (m - 1) over all rankings, where A
+    # is the sum of the squares of c, and B the sum of the squares of s - mean(s).
     return c / math.sqrt(float(c @ c) * m / (m - 1)) if m > 1 else c
 
 
@@ -103,7 +109,7 @@ class _Batch:
     """The B queries of one size m, with K rankings each.
 
     rows        (B, m) rows of each query.
-    C           (B, K, m) coefficients c(r_j) of the energy of each ranking.
+    C           (B, K, m) coefficient of each document's score in the energy of each ranking.
     gains       (B, K) gain of each ranking.
     log_target  (B, K) log probability of each ranking under T, the distribution with the labels as scores.
     shares      (B,) weights of the queries in the mean; they sum to 1 over all batches.
@@ -158,7 +164,10 @@ class BoltzmannObjective:
             self._batches.append(_Batch(rows, C, gains, _log_softmax(-energies), shares[queries]))
 
     def __call__(self, scores: Floats, mixing: float) -> BoltzmannValue:
-        """Value at finite scores (N,); `mixing` is the weight of the expected gain, from 0 to 1."""
+        """Return the objective and its gradient at finite scores (N,).
+
+        mixing  Weight of the expected gain in the objective, from 0 to 1.
+        """
         gradient = np.empty(self._n)
         expected_gain = divergence = 0.0
         for batch in self._batches:
@@ -168,7 +177,8 @@ class BoltzmannObjective:
             mean = (P * batch.gains).sum(axis=1)
             expected_gain += float(batch.shares @ mean)
             divergence += float(batch.shares @ (T * (batch.log_target - log_P)).sum(axis=1))
-            # d mean / dE = -P (gain - mean) and d divergence / dE = T - P
+            # Derivatives with respect to the energies E: -P (gains - mean) for the expected gain `mean`, and
+            # T - P for the divergence KL(T || P), where P and T are the probabilities of the rankings.
             E_bar = -mixing * P * (batch.gains - mean[:, None]) - (1 - mixing) * (T - P)
             E_bar *= batch.shares[:, None]
             gradient[batch.rows] = np.matmul(E_bar[:, None, :], batch.C)[:, 0, :]

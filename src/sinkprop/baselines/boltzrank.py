@@ -36,12 +36,13 @@ PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03)
 class Model:
     """Model with the scores s_j = w x_j + sum_h v_h mean_(k != j) phi(u_h (x_j - x_k)).
 
-    x_j are the normalized features of document j, k runs over the other documents of the query, and phi is
-    the sigmoid phi(t) = sign(t) (1 - exp(-|t|)).
+    x_j are the normalized features of document j, and k runs over the other documents of the query. Each of
+    the H hidden units compares j with k along its direction u_h by the sigmoid
+    phi(t) = sign(t) (1 - exp(-|t|)).
 
-    weights     (D,) w.
+    weights     (D,) weights w of the features.
     directions  (D, H) matrix U with the directions u_h as columns; H = 0 without pair potentials.
-    strengths   (H,) v.
+    strengths   (H,) weights v_h of the hidden units.
     """
 
     weights: Floats
@@ -238,7 +239,10 @@ class BoltzRankRanker(TunedRanker):
 
 
 class _Training:
-    """Training loss as a function of one flat array of a `Model`'s parameters: w, then U by rows, then v."""
+    """Training loss as a function of one flat array of all parameters of a `Model`.
+
+    The array holds the weights, then the rows of the matrix of directions, then the strengths.
+    """
 
     def __init__(self, problem: LinearProblem, objective: BoltzmannObjective, start: Model) -> None:
         self._problem, self._objective = problem, objective
@@ -257,8 +261,8 @@ class _Training:
     def loss(self, at: Floats, *, mixing: float, penalty: float) -> tuple[float, Floats]:
         """Return the loss and its gradient at the parameters `at`.
 
-        The loss is -(objective) + penalty / 2 (|w|^2 + |U - U_0|^2 + |v|^2). w, U and v are the weights,
-        directions and strengths of the `Model`, and U_0 is the initial value of U.
+        The loss is penalty / 2 (|w|^2 + |U - U_0|^2 + |v|^2) minus the value of the `BoltzmannObjective`.
+        w, U and v are the weights, directions and strengths of the `Model`, and U_0 is the initial U.
 
         mixing  Weight of the expected gain in the objective, from 0 to 1.
         """
@@ -270,7 +274,8 @@ class _Training:
         if self._soft_ranks is not None:
             a_bar = self._soft_ranks.reverse(state, np.outer(g, model.strengths))
             parts += [self._problem.gradient(a_bar)[:-1].ravel(), g @ F]
-        away = at - self.start  # (w, U - U_0, v), since w and v are 0 at the start
+        # difference from the start, where w = 0, U = U_0 and v = 0: it consists of w, U - U_0 and v
+        away = at - self.start
         return -r.value + penalty / 2 * float(away @ away), np.concatenate(parts) + penalty * away
 
     def _forward(self, model: Model) -> tuple[Floats, Floats, Any]:
@@ -323,7 +328,8 @@ def _keys(X: NDArray[Any], y: Floats) -> NDArray[np.uint64]:
     double precision; the hashes of different rows practically always differ.
     """
     odd = np.random.default_rng(0).integers(2**63, size=X.shape[1] + 1, dtype=np.uint64) * 2 + 1
-    keys: NDArray[np.uint64] = (y + 0.0).view(np.uint64) * odd[-1]  # + 0.0 turns -0.0 into 0.0
+    # + 0.0 turns -0.0 into 0.0, so that the two, which are equal numbers, have the same bits
+    keys: NDArray[np.uint64] = (y + 0.0).view(np.uint64) * odd[-1]
     for column, number in zip(X.T, odd[:-1], strict=True):
         keys += (column.astype(np.float64) + 0.0).view(np.uint64) * number
     return keys

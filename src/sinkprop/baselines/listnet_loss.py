@@ -67,9 +67,10 @@ def listnet_loss(
         - sum over ordered k-tuples of documents of P(tuple; labels) log P(tuple; scores)
 
     (Cao, Qin, Liu, Tsai and Li 2007). If a query has fewer than k documents, all of them are drawn; a query
-    of one document has no loss. The time is linear in the documents for k = 1 and k = 2, and each further k
-    multiplies it by a query's size. An evaluation of more than 10^8 steps raises a ValueError. Scores may
-    have any magnitude; differences beyond 1e300 count as 1e300.
+    of one document has no loss. For k = 1 and k = 2, the time is linear in the number of documents. For
+    larger k, a query of n documents takes n (n - 1) ... (n - k + 2) steps, and a ValueError is raised if all
+    queries together take more than 10^8 steps. Scores may have any magnitude; differences of scores beyond
+    1e300 count as 1e300.
 
     Parameters
     ----------
@@ -121,7 +122,8 @@ def target_scores(labels: Floats, gain: str) -> Floats:
 def check_steps(k: int, groups: Groups) -> None:
     """Raise a ValueError if an evaluation of the loss would take more than `MOST_STEPS` steps.
 
-    For k > 2, a query of n documents takes n (n - 1) ... (n - k + 2) steps. Up to k = 2, the time is linear.
+    k is the number of first ranks in the loss. For k > 2, a query of n documents takes
+    n (n - 1) ... (n - k + 2) steps. For k = 1 and k = 2, the time is linear in n, and no error is raised.
     """
     if k <= 2:
         return
@@ -140,9 +142,14 @@ def check_steps(k: int, groups: Groups) -> None:
 def evaluate_listnet(
     x: Floats, target: Floats, groups: Groups, k: int, n_threads: int
 ) -> tuple[Floats, Floats]:
-    """Loss of each query, (Q,), and the gradient (N,) of the mean loss with respect to the scores x.
+    """Return the loss of each query, (Q,), and the gradient (N,) of the mean loss.
 
     The arguments must have been checked.
+
+    x       (N,) scores, with respect to which the gradient is computed.
+    target  (N,) scores that define the model of the labels; see `target_scores`.
+    groups  The rows of each query.
+    k       Number of first ranks in the loss.
     """
     per_query, gradient = np.empty(len(groups.queries)), np.empty_like(x)
     # beyond the size of the longest query, there are no documents left to draw

@@ -1,18 +1,19 @@
 """SoftRank's rank-binomial distribution over ranks, and the expected gain under it (Taylor et al. 2008).
 
-Scores carry independent normal noise of standard deviation sigma. Document i then beats document j with
-probability
+Independent normal noise of standard deviation sigma is added to the scores s_i. Document i then beats
+document j, that is, has the larger noisy score, with probability
 
     pi_ij = Phi((s_i - s_j) / (sqrt(2) sigma)),
 
-and the rank of j is 1 plus the number of documents that beat it. SoftRank (Taylor, Guiver, Robertson and
-Minka 2008) treats these events as independent: the rank-binomial distribution p_j of that number is built up
-one document at a time, by
+where Phi is the distribution function of the standard normal distribution. The rank of j is 1 plus the number
+r of documents that beat j. SoftRank (Taylor, Guiver, Robertson and Minka 2008) computes the distribution p_j
+of r as if the documents beat j independently of one another. It starts from p_j(0) = 1, without other
+documents, and adds the other documents i one by one:
 
     p_j(r) <- (1 - pi_ij) p_j(r) + pi_ij p_j(r - 1).
 
-The rows of the matrix p_j(r) are distributions, but its columns need not be: the probabilities that a
-document is first, summed over documents, need not be 1.
+The result is the rank-binomial distribution. Each row of the matrix p_j(r), which belongs to a document j,
+sums to 1. A column, which belongs to a rank, need not sum to 1.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def soft_gain(
     qid : array of shape (N,), optional
         Query id of each row: any hashable values, in any order. None puts all rows in one query.
     gain : str or Gain, default "ndcg"
-        Gain. A `RankLinear` with a table l(r, k) costs no more time than a separable gain.
+        Gain. A `RankLinear` with a table l(r, k) takes no more time than a product of a gain of the label and
+        a discount of the rank.
     sigma : float, default 1.0
         Standard deviation of the noise of a score, in the scores' units, from 1e-300 to 1e300.
     sample_weight : array of shape (N,), optional

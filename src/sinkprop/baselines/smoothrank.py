@@ -1,4 +1,4 @@
-"""SmoothRank: half a Sinkhorn iteration of the smoothed indicator, in linear time."""
+"""SmoothRank: the expected gain if each rank draws its document independently, in linear time."""
 
 from __future__ import annotations
 

@@ -1,19 +1,20 @@
 """Pair potentials of BoltzRank, summed over each document's query without enumerating the pairs.
 
-A hidden unit compares two documents by a sigmoid of the difference of their features,
+A hidden unit with direction u compares two documents with features x_j and x_k by a sigmoid phi,
 
     psi(x_j, x_k) = phi(u (x_j - x_k)),    phi(t) = sign(t) (1 - exp(-|t|)),    phi'(t) = exp(-|t|),
 
 and the unit's value for a document is the mean of psi over the other documents of its query. This is the
 document's rank among them by u x, from -1 at the bottom to 1 at the top, smoothed between documents whose u x
 differ by less than 1. Let a_1 >= ... >= a_m be the sorted values u x of a query. Since phi has exponential
-tails,
+tails, the sum of phi over the query is
 
     sum_k phi(a_i - a_k) = (m - i) - (i - 1) + L_i - R_i,
     L_i = exp(a_i - a_(i-1)) (L_(i-1) + 1),    R_i = exp(a_(i+1) - a_i) (R_(i+1) + 1),    L_1 = R_m = 0.
 
-So the m^2 pairs of a query cost one sort and two sweeps over its documents, from the top for L and from the
-bottom for R.
+L_i is the sum of exp(-|a_i - a_k|) over the documents k before i, and R_i is the same sum over the documents
+k after i. So the m^2 pairs of a query cost one sort and two sweeps over its documents, from the top for L and
+from the bottom for R.
 """
 
 from __future__ import annotations

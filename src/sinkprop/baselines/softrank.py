@@ -39,9 +39,10 @@ _LEAST = 1e-300  # added to rank probabilities so that no column is all zeros; n
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Weights (D,) and sigma of a model.
+    """A linear model: weights (D,) of the features, and the standard deviation `sigma` of the scores' noise.
 
-    Both are scaled so that the scores have a standard deviation of 1 within training queries.
+    Weights and sigma are multiplied by the same number, so that the scores have a standard deviation of 1
+    within training queries.
     """
 
     weights: Floats
@@ -49,9 +50,10 @@ class Model:
 
 
 def balanced_distribution(scores: Floats, sigma: float, balance: bool | int) -> Floats:
-    """Rank-binomial distribution (n, n) of one query's scores (n,).
+    """Return the rank-binomial distribution (n, n) of one query's scores (n,), balanced if asked for.
 
-    balance  Sinkhorn normalization of the matrix; see the parameter of `SoftRankRanker`.
+    sigma    Standard deviation of the noise of a score.
+    balance  False for no Sinkhorn normalization, True for its limit, or a number of iterations.
     """
     P = soft_rank_distribution(scores, sigma)
     if balance is False:
@@ -64,10 +66,10 @@ def balanced_distribution(scores: Floats, sigma: float, balance: bool | int) -> 
 class SoftRankRanker(LinearBaseline):
     """SoftRank (Taylor, Guiver, Robertson and Minka 2008): a linear ranker trained on SoftNDCG.
 
-    Scores carry normal noise of standard deviation sigma. The rank of a document is one more than the number
-    of documents that beat it, and these events are treated as independent. The training objective is the
-    expected gain under this rank-binomial distribution. For each penalty, starting from the least-squares
-    weights w_0, L-BFGS maximizes ::
+    Normal noise of standard deviation sigma is added to the scores. The rank of a document is one more than
+    the number of documents that beat it, and documents are assumed to beat it independently of one another.
+    The soft gain is the expected gain under the resulting distribution of ranks, the rank-binomial
+    distribution. For each penalty, starting from the least-squares weights w_0, L-BFGS maximizes ::
 
         soft gain(X w; sigma) - penalty / 2 |w - w_0|^2
 
@@ -85,11 +87,13 @@ class SoftRankRanker(LinearBaseline):
         Regularization strengths to try, or a single one. They apply to the weights of normalized features.
     balance : bool or int, default False
         Sinkhorn normalization of the rank distribution: False for none, True for its limit, or a number of
-        iterations. As in the paper, it plays no role in training. `rank_distribution` returns the balanced
-        matrix, and `rank` the most likely assignment under it, by the short-cut Hungarian algorithm. Balance
-        changes the probabilities, but not the ranking, which is always the order of the scores.
+        iterations. As in the paper, it plays no role in training. `rank_distribution` returns the normalized
+        matrix. `rank` computes the most likely assignment of documents to ranks under this matrix, by the
+        short-cut Hungarian algorithm. The assignment is always the order of the scores, so `balance` changes
+        the probabilities, but not the ranking.
     top : int, default 200
-        Number of documents to which the Hungarian algorithm is applied if `balance` is not False.
+        If `balance` is not False: number of first documents that the Hungarian algorithm assigns to ranks.
+        The documents after these are sorted without it.
     max_iter : int, default 20
         Maximum number of L-BFGS iterations at each sigma.
     tol : float, default 1e-9
@@ -199,8 +203,9 @@ class SoftRankRanker(LinearBaseline):
         Returns
         -------
         array of shape (n, n) or (n, K)
-            P: without `ranks`, P[j, r - 1] is the probability that row j has rank r. Rows sum to 1. Columns
-            sum to 1 if `balance` is True, and nearly so if it is a number of iterations.
+            Without `ranks`, the matrix P, in which P[j, r - 1] is the probability that row j has rank r. With
+            `ranks`, the columns of P for these ranks, in the order given. Each row of P sums to 1. Each
+            column of P sums to 1 if `balance` is True, and nearly so if it is a number of iterations.
         """
         scores = self._score_rows(*self._rows_of_one_query(X, qid, "rank_distribution"))
         P = self._distribution(scores, self.sigma_ if sigma is None else checked_sigma(sigma))

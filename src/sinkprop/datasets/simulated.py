@@ -36,6 +36,9 @@ def make_ranking(
 ) -> Queries:
     """Simulate queries with features like those of search engines, and labels that depend on some of them.
 
+    The labels are computed from the relevance of each document. The relevance is a number that is not part of
+    the result: a function of some features, to which noise is added.
+
     Parameters
     ----------
     n_queries : int, default 2000
@@ -46,15 +49,15 @@ def make_ranking(
         documents of each query, else 0. "clicks": 1 for documents that a user clicked in a list shown by an
         older ranker, else 0; documents further down are examined less often.
     noise : float, default 1.0
-        Standard deviation of the noise in the relevance, as a multiple of the spread of the relevance without
-        noise, from 0 to 1e6.
+        Standard deviation of the noise, from 0 to 1e6. The unit is the spread, over all documents, of the
+        relevance without noise.
     nonlinearity : float, default 0.7
         Weight, from 0 to 1, of a nonlinear relevance in its mixture with a linear one. At 0 the relevance is
         a weighted sum of features. At 1 it has saturation, thresholds, a best length, and features whose
         weight depends on the query or on each other.
     sizes : (int, int), default (5, 120)
-        Least and largest number of documents per query. Most queries are short: the mean lies at three tenths
-        of the range, which is 39.5 for (5, 120).
+        Least and largest number of documents per query. Most queries are short: the mean number is about
+        least + 0.3 (largest - least), which is about 39 for (5, 120).
     n_noise_features : int, default 10
         Number of features that are unrelated to the labels.
     random_state : int, default 0

@@ -161,7 +161,8 @@ CONVENTIONS: Mapping[str, Convention] = MappingProxyType(
     {
         convention.name: convention
         for convention in (
-            # the first three follow Microsoft's Eval-Score-3.0.pl, Eval-Score-4.0.pl and eval-score-mslr.pl
+            # letor, letor4 and mslr follow Microsoft's programs Eval-Score-3.0.pl, Eval-Score-4.0.pl and
+            # eval-score-mslr.pl
             Convention(name="letor", discount="letor", short_ndcg="zero", short_p="zero"),
             Convention(name="letor4", discount="letor", short_ndcg="zero"),
             Convention(name="mslr", discount="letor", short_ndcg="zero", threshold=2),

@@ -134,8 +134,8 @@ def evaluate(
     scores : array of shape (N,)
         Finite scores; larger ranks higher.
     qid : array of shape (N,), optional
-        Query id of each row: any hashable ids, in any order. Required for arrays, with equal ids for a single
-        query; not allowed with `Queries`.
+        Query id of each row: any hashable ids, in any order. Required if `labels` is an array; if there is
+        only one query, give all rows the same id. Not allowed if `labels` is `Queries`.
     metrics : str, Metric or iterable of these, default ("ndcg@10",)
         Metrics or their names, such as "ndcg@10" or "ndcg@1-10,map".
     convention : str or Convention, default "letor"
@@ -192,12 +192,13 @@ def evaluate_blocks(
     query_weight: ArrayLike | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Evaluate rows that arrive in blocks of whole queries, with the options of `evaluate`.
+    """Return the same `Evaluation` as `evaluate`, from rows that arrive in blocks of whole queries.
 
     blocks         Labels (n,) and scores (n,) of each block, and the `Groups` that assign its rows to
-                   queries, in the order of `queries`.
-    queries        (Q,) ids of all queries.
+                   queries.
+    queries        (Q,) ids of all queries, in the order in which the blocks hold them.
     largest_label  Largest label of all rows, which ERR needs before the first block.
+    options        Options of `evaluate`, such as `ties`.
     """
     chosen = parse_metrics(metrics)
     convention = _with_options(convention, **options)

@@ -1,4 +1,4 @@
-"""Metrics: NDCG, precision, MAP and the others, with text forms that mean the same everywhere.
+"""Metrics: NDCG, precision, MAP and the others, and the parser of their names, such as "ndcg@10".
 
 A metric gives one value per query; a `Convention` settles the choices that its definition leaves open.
 """
@@ -281,7 +281,11 @@ class HitAt(_Binary):
 @final
 @dataclass(frozen=True)
 class AveragePrecision(_Binary):
-    """Average precision at the ranks of the relevant documents among the first k; its mean is MAP.
+    """Mean over the relevant documents of the precision at their ranks; its mean over the queries is MAP.
+
+    The precision at a rank is the share of relevant ones among the documents up to it. A relevant document
+    that is not among the first k counts 0. If the convention has `map_at="reachable"`, the sum of the
+    precisions is divided by k if there are more than k relevant documents.
 
     If ties are averaged (McSherry and Najork 2008), consider n documents with equal scores, r of them
     relevant, that follow c relevant documents. The i-th of the n is relevant with probability r/n. If it is,
@@ -377,7 +381,8 @@ class ExpectedReciprocalRank(Metric):
 class RankBiasedPrecision(Metric):
     """Rank-biased precision, (1 - p) sum_k r_k p^(k-1) over all ranks k (Moffat and Zobel 2008).
 
-    The labels r_k themselves are summed, as in the gain `RBP`, so that graded labels can give more than 1.
+    r_k is the label at rank k, and p is the probability that a reader continues from one document to the
+    next. The labels themselves are summed, as in the gain `RBP`, so that graded labels can give more than 1.
     With a threshold, each label that reaches it counts 1, and any other 0.
     """
 

@@ -1,7 +1,7 @@
 """Rankings of many queries as flat arrays, and the sums over ranks from which metrics are computed.
 
-The arrays hold one query after another, with the documents in rank order. No code here loops over documents
-in Python, and it loops over queries only if they are few or long.
+The arrays hold one query after another, with the documents in rank order. For speed, this module has no
+Python loops over documents, and it has Python loops over queries only where these are few or long.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class Ranked:
     def of(y: Floats, x: Floats, groups: Groups, ties: Ties) -> Ranked:
         """Return the labels y (N,), with the documents of each query ranked by their scores x (N,).
 
-        The arguments must have been checked. `groups` assigns the rows to queries.
+        The arguments must have been checked. `groups` assigns the rows to queries, and `ties` is the order of
+        documents with equal scores, as in `Convention`.
         """
         values, codes = _label_codes(y)
         rows = sorted_order(x, groups)
@@ -176,7 +177,8 @@ class Ranked:
         longest = int(sizes.max())
         if self.longest == 1:
             return values.copy()
-        kind = np.uint16 if longest < 2**16 else np.int64  # NumPy has a radix sort for uint16
+        # uint16 is faster, because NumPy sorts it by a radix sort
+        kind = np.uint16 if longest < 2**16 else np.int64
         by_size = np.argsort((longest - sizes).astype(kind), kind="stable")
         starts, falling = self.starts[by_size], sizes[by_size]
         # steps[i]: number of ranks to process for all queries together if the i longest queries are finished
