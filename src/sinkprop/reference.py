@@ -1,14 +1,18 @@
 """The paper in plain NumPy, one query at a time: the definition against which every fast kernel is tested.
 
 R. P. Adams and R. S. Zemel, *Ranking via Sinkhorn Propagation*, arXiv 1106.1925, 2011. The letters are the
-paper's: J documents, here n; phi(x_j) the score of document j; s-hat the order by decreasing score; r_j the
-label; A the pre-Sinkhorn matrix and Pi = Z^i(A) the one after i iterations, row = document and column = rank.
-A reverse pass has the suffix `_rev` and follows its forward pass. From `X_bar`, the derivative of the value
-with respect to the output X, it computes the derivative with respect to the input. The paper prints the
-discount of NDCG as log_2(-k); 1 / log_2(k) is meant, and `NDCG` uses that.
+paper's, except that the number of documents is n, not J. Document j has the label r_j and the score phi(x_j).
+The order by decreasing score is s-hat. A is the matrix before the Sinkhorn iterations, and Pi = Z^i(A) is the
+matrix after i iterations; in both, row = document and column = rank. The paper prints the discount of NDCG as
+log_2(-k); 1 / log_2(k) is meant, and `NDCG` uses that.
 
-Everything is dense, quadratic in n, and written to be read. Scores may be complex for derivatives by complex
-step (except with the beta distribution): the order is that of their real parts.
+A reverse pass has the suffix `_rev` and follows its forward pass. From `X_bar`, the derivative of the
+expected gain with respect to the output X of the forward pass, it computes the derivative with respect to the
+input.
+
+All matrices are dense, so time and memory are quadratic in n; the code is written to be read. Scores may be
+complex, to compute derivatives by a complex step, except with the beta distribution. Complex scores are
+ordered by their real parts.
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ def gain_matrix(labels: ArrayLike, gain: str | Gain) -> Floats:
     Returns
     -------
     array of shape (n, n)
-        The matrix l(r_j, k), normalized if the gain is.
+        The matrix l(r_j, k). If the gain is normalized, it is divided by the value of the best ranking.
 
     Examples
     --------
@@ -140,7 +144,7 @@ def expected_value(
 
     Examples
     --------
-    >>> round(expected_value([0, 0, 0], [0, 1, 0], "p@2", SmoothedIndicator()), 6)  # each rank has 1/3 of it
+    >>> round(expected_value([0, 0, 0], [0, 1, 0], "p@2", SmoothedIndicator()), 6)  # every Pi[j, k] is 1/3
     0.333333
     """
     phi, r = _one_query(scores, labels, relaxation)
@@ -386,10 +390,11 @@ def pre_sinkhorn_rev(scores: Array, relaxation: Relaxation, A_bar: Array) -> Arr
 
 
 def smoothed_indicator(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.intp], Array]:
-    """Smoothed indicator A[j, k] = K((phi_j - phi_s[k]) / sigma), and the order s-hat.
+    """Smoothed indicator A[j, k] = K((phi_j - phi_s[k]) / sigma), and the order s.
 
-    K(t) is exp(-t^2 / 2) for the "gaussian" kernel and exp(-|t|) for "laplace". The sign of t in |t| is taken
-    from the ranks: a document counts as above those that follow it in the order, even if their scores tie.
+    s[k] is the document at rank k in the order by decreasing score. K(t) is exp(-t^2 / 2) for the "gaussian"
+    kernel and exp(-|t|) for "laplace". The sign of t in |t| is taken from the ranks: a document counts as
+    above the documents that follow it in the order, even if their scores tie.
 
     Parameters
     ----------
@@ -403,7 +408,7 @@ def smoothed_indicator(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[n
     Returns
     -------
     order : array of shape (n,)
-        The order s-hat: document indices by decreasing score, ties in input order.
+        The order s, called s-hat in the paper: document indices by decreasing score, ties in input order.
     A : array of shape (n, n)
         The matrix, with row = document and column = rank.
 
@@ -450,8 +455,9 @@ def smoothed_indicator_rev(phi: Array, sigma: float, kernel: str, A_bar: Array) 
 def _kernel_exponent(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.intp], Array, Array]:
     """Return three arrays: s, -ln K(t), and the derivative of -ln K(t) with respect to t.
 
-    s (n,) is the document indices in order of decreasing score phi. The other two arrays are (n, n), with
-    t[j, k] = (phi_j - phi_s[k]) / sigma.
+    s (n,) holds the document indices in order of decreasing score phi. The other two arrays are (n, n), with
+    t[j, k] = (phi_j - phi_s[k]) / sigma. K(t) is exp(-t^2 / 2) for the kernel "gaussian" and exp(-|t|) for
+    "laplace".
     """
     one_of("kernel", kernel, ("gaussian", "laplace"))
     order = np.argsort(-phi.real, kind="stable")
@@ -471,9 +477,13 @@ def partitioned_measure(theta: Array, family: str) -> Array:
     """Partitioned measure A[j, k] = F(k/n; theta_j) - F((k-1)/n; theta_j).
 
     F is a distribution function on (0, 1), which is cut into n equal bins, and A[j, k] is the probability of
-    bin k for document j. The parameters theta_j are (mu, log s) for
-    "logit-logistic", F(u) = sigmoid((logit(u) - mu) / s), and for "probit", F(u) = Phi((Phi^-1(u) - mu) / s);
-    they are (log a, log b) for "beta", F(u) = I_u(a, b).
+    bin k for document j. The family gives F and the meaning of the two parameters theta_j::
+
+        family "logit-logistic":  F(u) = sigmoid((logit(u) - mu) / s)       theta = (mu, log s)
+        family "probit":          F(u) = Phi((Phi^-1(u) - mu) / s)          theta = (mu, log s)
+        family "beta":            F(u) = I_u(a, b)                          theta = (log a, log b)
+
+    Phi is the standard normal distribution function and I_u(a, b) the regularized incomplete beta function.
 
     Parameters
     ----------
@@ -498,8 +508,9 @@ def partitioned_measure(theta: Array, family: str) -> Array:
     z = _standardized_edges(theta, family)
     if family == "probit":
         return _normal_masses(z)
-    # sigmoid(z) - sigmoid(y) = sigmoid(z) sigmoid(-y) (1 - exp(y - z)), without cancellation. At the outer
-    # edges, where z = inf or y = -inf, the factors that contain them are 1.
+    # A bin with the edges y < z has the probability sigmoid(z) - sigmoid(y). It is computed as
+    # sigmoid(z) sigmoid(-y) (1 - exp(y - z)), without cancellation. In the first bin y = -inf, in the last
+    # bin z = inf, and the factors that contain an infinite edge are 1.
     A = np.ones((len(theta), len(theta)), dtype=z.dtype)
     A[:, :-1] *= _sigmoid(z)
     A[:, 1:] *= _sigmoid(-z)
@@ -539,7 +550,8 @@ def partitioned_measure_rev(theta: Array, family: str, A_bar: Array) -> Array:
 def _standardized_edges(theta: Array, family: str) -> Array:
     """Return (Q(k/n) - mu_j) / s_j for each document j and the inner edges k/n of the bins, as (n, n - 1).
 
-    Q is logit for the family "logit-logistic" and Phi^-1 for "probit", and theta_j = (mu_j, log s_j).
+    Q is logit for the family "logit-logistic". For "probit" it is Phi^-1, the inverse of the standard normal
+    distribution function. Row j of theta is (mu_j, log s_j).
     """
     from scipy import special
 
@@ -629,11 +641,11 @@ def _beta_derivatives(theta: Array) -> tuple[Floats, Floats]:
 
     A[j, k] is the probability of bin k under the beta distribution of document j, with parameters a and b.
     Let pi(u) be its density. dA[j, k]/da is the integral over bin k of pi(u) (ln u - E[ln u]), where
-    E[ln u] = psi(a) - psi(a + b). dA/db is the same with 1 - u for u, and with a and b exchanged. The
-    variable of integration is x = logit(u), in which the integrand is smooth and falls off exponentially. The
-    inner bins use Gauss-Legendre nodes. The two outer bins, which are unbounded in x, use the
-    double-exponential rule: x = x_1 - y or x_(n-1) + y, where y = exp(t - exp(-t)) and x_1, ..., x_(n-1) are
-    the inner edges.
+    E[ln u] = psi(a) - psi(a + b) and psi is the digamma function. dA/db is the same with 1 - u for u, and
+    with a and b exchanged. The variable of integration is x = logit(u), in which the integrand is smooth and
+    falls off exponentially. The inner bins use Gauss-Legendre nodes. The two outer bins, which are unbounded
+    in x, use the double-exponential rule: x = x_1 - y or x_(n-1) + y, where y = exp(t - exp(-t)) and
+    x_1, ..., x_(n-1) are the inner edges.
     """
     from scipy import special
 

@@ -70,7 +70,7 @@ def replacing(path: StrPath) -> Iterator[Path]:
         try:
             os.mkdir(folder, 0o700)
             made = stat.S_IMODE(os.stat(folder).st_mode)
-            if made & 0o700 != 0o700:  # the umask removed permissions of the user, too
+            if made & 0o700 != 0o700:  # an unusual umask took permissions from the user: give them back
                 os.chmod(folder, made | 0o700)
         except OSError as error:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from None

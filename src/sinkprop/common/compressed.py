@@ -77,7 +77,7 @@ def _read_file(name: str) -> Bytes:
             if not count:
                 break
             filled += count
-        rest = file.readall()  # bytes appended since fstat, or all of a pipe, whose size is 0
+        rest = file.readall()  # bytes appended since fstat; all bytes of a pipe, for which fstat gives size 0
     if not rest:
         return data[:filled]
     added = _array(rest)

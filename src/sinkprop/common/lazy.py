@@ -15,8 +15,9 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return functions `__getattr__` and `__dir__` for a package that imports some names on first use.
 
-    `modules` maps each of these names to the module that defines it. If this module is `package.name`, the
-    name means the module itself. `__dir__` lists these names and the names in the package's `__all__`.
+    `modules` maps each of these names to the full name of the module that defines it, or, for a submodule
+    of the package, to the full name of the submodule itself: {"plot": "sinkprop.plot"}. `__dir__` lists these
+    names and the names in the package's `__all__`.
     """
 
     def attribute(name: str) -> Any:

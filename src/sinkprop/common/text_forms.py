@@ -85,8 +85,9 @@ def digits(x: float) -> str:
 def as_cutoff(owner: str, k: object, alternative: str = "") -> int:
     """Return the cutoff k, the number of ranks that count, as int.
 
-    Raises a TypeError if k is not an integer and a ValueError if it is below 1. The message begins with
-    `owner` and includes `alternative`, a text about other valid values.
+    Raises a TypeError if k is not an integer and a ValueError if it is below 1. Either message begins with
+    `owner`, the name of the gain or metric that has the cutoff, such as "NDCG". It includes the text
+    `alternative`, which says what other values are valid.
     """
     try:
         if isinstance(k, (bool, np.bool_)):
@@ -104,7 +105,11 @@ def as_cutoff(owner: str, k: object, alternative: str = "") -> int:
 
 
 def as_number(what: str, value: object) -> float:
-    """Return a finite number as float; raise a TypeError or ValueError, which calls it `what`, for others."""
+    """Return a finite number as float.
+
+    Raises a TypeError if the value is not a number, and a ValueError if it is not finite. The error message
+    calls the value `what`.
+    """
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{what} must be a number; got {value!r}.")
     if not isfinite(value):

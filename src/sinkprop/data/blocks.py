@@ -54,10 +54,10 @@ class Block:
 
     data   Rows of the queries, sorted by query.
     first  Index of the first query in the whole set.
-    codes  (q,) one path per query; None if every query is used for both training and validation. A path is
-           one of several fits that run side by side, such as those of cross-validation, and paths are
-           numbered from 0. The path codes[i] validates on query i, and all other paths train on it. If
-           codes[i] is `NO_PATH`, no path validates on query i, and all paths train on it.
+    codes  (q,) number of the path that validates on each query. A path is one of several fits that run side
+           by side, such as those of cross-validation; paths are numbered from 0. The path codes[i] validates
+           on query i, and all other paths train on it. If codes[i] is `NO_PATH`, no path validates on query
+           i, and all paths train on it. If `codes` is None, every path trains and validates on all queries.
     """
 
     data: TrainingSet
@@ -73,13 +73,21 @@ class Block:
         return made
 
     def trained(self, path: int) -> Groups | None:
-        """Training queries of the fit number `path`, see `codes`; None if this block has none."""
+        """Queries of this block on which a path trains; None if there are none.
+
+        A path is one of several fits that run side by side, such as those of cross-validation. `path` is its
+        number.
+        """
         if self.codes is None:
             return self.data.groups
         return self.keep(("trained", path), lambda: _chosen(self.data.groups, self.codes != path))
 
     def validation(self, path: int) -> Groups | None:
-        """Validation queries of the fit number `path`, see `codes`; None if this block has none."""
+        """Queries of this block on which a path validates; None if there are none.
+
+        A path is one of several fits that run side by side, such as those of cross-validation. `path` is its
+        number.
+        """
         if self.codes is None:
             return self.data.groups
         return self.keep(("validation", path), lambda: _chosen(self.data.groups, self.codes == path))
@@ -131,7 +139,11 @@ class Source(Protocol):
     def digest(self) -> str: ...
 
     def with_codes(self, codes: NDArray[np.int16]) -> Source:
-        """Return a source of the same queries whose blocks have these `codes` (Q,), see `Block`."""
+        """Return a source of the same queries, whose blocks have the given `codes`.
+
+        `codes` (Q,) holds, for each query, the number of the fit that validates on it; all other fits train
+        on it. See `Block`.
+        """
 
     def run(self, task: Task[P]) -> P:
         """Run the task on every block and combine the results in the order of the blocks."""
@@ -319,8 +331,8 @@ def one_blas_thread() -> Iterator[None]:
 def _cuts(data: TrainingSet, n_threads: int) -> list[tuple[int, int]]:
     """Return the range (first, stop) of the queries of each block.
 
-    Each thread gets equally many blocks, and each block fits in the cache. More blocks would be slower:
-    each runs some Python code, and the other threads wait during that time.
+    Each thread gets equally many blocks, and each block fits in the cache. More blocks would be slower: every
+    block needs some Python code, and while one thread runs Python code the other threads wait.
     """
     total = len(data.y) * data.X.shape[1] * data.X.itemsize
     count = max(1, -(-total // _BLOCK_BYTES))

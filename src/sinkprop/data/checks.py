@@ -155,7 +155,11 @@ def as_query_weight(weight: ArrayLike | Mapping[Hashable, float], groups: Groups
 
 
 def _as_floats(name: str, values: ArrayLike) -> Floats:
-    """Convert to a C-ordered float64 array of at least one axis; the error message calls it `name`."""
+    """Return the values as a C-ordered float64 array.
+
+    Raises a ValueError if they are not an array of real numbers; a single number is not one. The error
+    message calls the values `name`.
+    """
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "fiub":

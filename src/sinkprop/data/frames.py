@@ -187,7 +187,12 @@ def _arrow_column(frame: Any, name: Any) -> tuple[NDArray[Any] | None, Mask, str
 
 
 def arrow_values(array: Any) -> tuple[NDArray[Any] | None, Mask, str]:
-    """Return (values, missing, type) of a pyarrow column, as described in `_columns_of`."""
+    """Return (values, missing, type) of a pyarrow column.
+
+    values   Its values, or None if any is missing.
+    missing  Mask of the missing values.
+    type     Name of its type.
+    """
     # An Array (a column of a RecordBatch) may be copied only with this option; a ChunkedArray needs none.
     plain = {} if hasattr(array, "chunks") else {"zero_copy_only": False}
     missing = array.is_null().to_numpy(**plain)
@@ -224,9 +229,9 @@ def number_column(
 ) -> NDArray[Any]:
     """Return the values of a column of finite numbers, or raise a ValueError.
 
-    The message ends with `advice` if the column has another type, and with `fill` if a value is missing or
-    not finite. The function `place` turns a row index into the text by which the message refers to the row,
-    such as "row 3".
+    The message ends with the text `advice` if the column does not hold numbers, and with the text `fill` if
+    a value is missing or not finite. The function `place` turns a row index into the text by which the
+    message refers to the row, such as "row 3".
     """
     values = _known_column(column, name, fill, place=place)
     if values.dtype.kind not in "biuf":
@@ -240,8 +245,8 @@ def number_column(
 def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[Any]:
     """Return the values of a column of numbers, with NaN for missing values.
 
-    Raises a ValueError if a value is infinite or the column has another type; the latter message ends with
-    `advice`.
+    Raises a ValueError if a value is infinite or the column does not hold numbers. If it does not hold
+    numbers, the message ends with the text `advice`.
     """
     if not column(name)[1].any():
         values = column(name)[0]

@@ -1,4 +1,4 @@
-"""Readers and writer of LETOR and SVMlight text, with LightGBM's query sizes.
+"""Readers and writer of LETOR and SVMlight text, which may have its query sizes in a separate file.
 
 The parser is native and multithreaded; the error messages are written in Python. A value that cannot be read
 is never guessed: it raises an error that shows its line.
@@ -33,7 +33,8 @@ __all__ = ["load_frame", "load_letor", "load_parquet", "load_queries", "load_que
 
 _CHUNK = 1 << 20  # bytes of text that a thread reads at a time
 _BLOCK = 1 << 20  # number of values that are formatted before each write to the file
-# In a matrix of more than DENSE_LIMIT bytes, at least the fraction LEAST_FILLED of the entries must be given.
+# If the matrix X would have more than DENSE_LIMIT bytes, a file that gives less than the fraction
+# LEAST_FILLED of its entries is an error, unless the caller sets n_features.
 DENSE_LIMIT, LEAST_FILLED = 256 << 20, 0.01
 LARGEST = {
     np.dtype(np.float64): float(np.finfo(np.float64).max),
@@ -93,10 +94,10 @@ def load_letor(
     Notes
     -----
     Features that a line leaves out are 0. Query ids are whole numbers (int64; 007 is 7) or names such as
-    WT04-132 (str), one kind per file. The lines of a query need not be consecutive. The docid is the word
-    after `docid =`, `docid:` or `docid` in the comment, or the comment's first word. It is "" for a line
-    without one, and None if no line has a comment. Bytes in it that are not UTF-8 are kept as surrogate
-    escapes.
+    WT04-132 (str), one kind per file. The lines of a query need not be consecutive. The docid of a line is
+    the word after `docid =`, `docid:` or `docid` in its comment, or the first word of the comment. A line
+    without a docid has the docid "". If no line has a comment, the attribute `docid` of the result is None.
+    Bytes of a docid that are not UTF-8 are kept as surrogate escapes.
 
     Examples
     --------

@@ -75,7 +75,7 @@ def raise_fault(
 ) -> NoReturn:
     """Raise the error for a faulty line.
 
-    fault         Index in `FAULTS`.
+    fault         Kind of fault: the index of its message in `FAULTS`.
     line          Offset in the data where the line begins.
     begin, end    Offsets of the faulty word.
     n_features    Number of columns, if the caller set it.
@@ -117,9 +117,10 @@ def raise_too_sparse(where: tuple[str, int], largest: int, rows: int, columns: i
 
 
 def _hint(source: Source, number: int) -> str:
-    """Return a guess of what kind of file it is, for the error message.
+    """Return a sentence for the error message that guesses the kind of the file, such as a zip archive.
 
-    The text is empty unless the number of the faulty line is 1.
+    `number` is the number of the faulty line, from 1. The sentence is empty if a line after the first is
+    faulty, because the file is then probably text.
     """
     if number > 1:
         return ""

@@ -65,7 +65,7 @@ class Groups:
 
     @property
     def sorted(self) -> Groups:
-        """The same queries, for an array in which the caller has already sorted the rows by query."""
+        """The same queries, with the row numbers that they have after the rows are sorted by query."""
         return self if self.rows is None else replace(self, rows=None)
 
 

@@ -57,7 +57,7 @@ def expected_gain(
     query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
     n_threads: int | None = None,
 ) -> ExpectedGain:
-    """Expected gain under the incompletely Sinkhorn-normalized matrix, with its exact gradient.
+    """Expected gain under rank probabilities that are made from the scores, with its exact gradient.
 
     The value is the mean over queries of ::
 
@@ -88,8 +88,10 @@ def expected_gain(
         Constant added to every entry of A.
     sample_weight : array of shape (N,), optional
         Row weights, at least 0. Each multiplies its document's gain l(r_j, k), also in the best ranking by
-        which a normalized gain is divided. With inverse propensities as weights, the gain of clicked
-        documents is unbiased. A document of weight 0 contributes nothing at any rank, but still occupies one.
+        which a normalized gain is divided. If the labels are clicks, use inverse propensities: 1 divided by
+        the probability that the user looked at the document. A gain that is not normalized is then an
+        unbiased estimate of the gain for the true relevance. A document of weight 0 contributes nothing at
+        any rank, but still occupies one.
     query_weight : array of shape (Q,) or (N,), or mapping, optional
         Query weights c_q: per query in order of first appearance, per row, or {id: weight}. The value is the
         weighted mean sum_q c_q f_q / sum_q c_q, where f_q is the value of query q. The attribute `per_query`
@@ -158,7 +160,7 @@ def grouped_gain(
     power: int = 1,
     factor: float | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return the expected gain (Q,) of each query, and the gradient with respect to x.
+    """Return the expected gain (Q,) of each query, and the gradient with respect to the scores x.
 
     The gradient is that of the mean over the queries or, if `factor` is given, of `factor` times their sum.
     The arrays must have been checked. Rows of x that belong to no query have gradient 0; their labels must

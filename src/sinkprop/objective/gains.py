@@ -1,9 +1,10 @@
 """Rank-linear gains: NDCG, precision, rank-biased precision, and custom gains.
 
-A gain is *rank-linear* when the value of a ranking s of documents with labels r is sum_k l(r_s[k], k): each
-document adds an amount that depends only on its label and its rank. The expectation then depends on the
-distribution over rankings only through Pi[j, k], the probability that document j is at rank k. Most commonly
-used gains are also *separable*, l(r, k) = G(r) D(k), with a gain G of the label and a discount D of the rank.
+A gain is *rank-linear* when the value of a ranking is sum_k l(r_s[k], k), where r_s[k] is the label of the
+document s[k] at rank k: each document adds an amount l that depends only on its label and its rank. The
+expectation then depends on the distribution over rankings only through Pi[j, k], the probability that
+document j is at rank k. Most commonly used gains are also *separable*, l(r, k) = G(r) D(k), with a gain G of
+the label and a discount D of the rank.
 
 Larger is better. A gain has a text form that means the same in code, on the command line and in reports:
 
@@ -143,7 +144,7 @@ class Gain(ABC):
         Returns
         -------
         classes : array of shape (N,)
-            Row of `D` for each document.
+            For each document, the index of its row in `D`.
         D : array of shape (U, n)
             One row per distinct label: row j of the matrix l(r_j, k) is `D[classes[j]]`.
 
@@ -164,8 +165,8 @@ class Gain(ABC):
         """Return the discount D of each of `ranks`, which are 1, ..., n."""
 
 
-# The cache is small, because few different n are used at a time, and an entry has n numbers, as many as the
-# longest query has documents.
+# The cache is small: few different n are used at a time, and an entry takes memory for n numbers, where n is
+# the number of documents of the longest query.
 @lru_cache(maxsize=32)
 def _cached_discounts(gain: Gain, n: int) -> Floats:
     D = gain._discount(np.arange(1, n + 1, dtype=np.float64))
@@ -360,8 +361,8 @@ class RankLinear(Gain):
         Function `table(labels, ranks)` that returns l(r, k). It is called with U labels of shape
         (U, 1) and n ranks of shape (1, n), and must return an array of shape (U, n).
     normalize : bool, default False
-        Whether to divide each query by the value of its best ranking. G must then be nonnegative, and D
-        nonnegative and nonincreasing. Not available with `table`.
+        Whether to divide the value of each query by the value of its best ranking. G must then be
+        nonnegative, and D nonnegative and nonincreasing. Not available with `table`.
 
     Notes
     -----

@@ -38,11 +38,11 @@ class NativeSettings(NamedTuple):
 
 
 class NativeGains(NamedTuple):
-    """The gain of given documents as arguments of native functions, in the order in which these take them.
+    """The gain of given documents as arguments of native functions, in the order of their parameters.
 
     gains        (N,) gains; if `exponential` is set, labels r, from which native code computes 2^r - 1.
     exponential  Whether `gains` holds labels.
-    classes      (N,) row of `discounts` for each document; None if there is only one row.
+    classes      (N,) index of each document's row in `discounts`; None if there is only one row.
     discounts    (U, n) discounts of the ranks 1, ..., n, where n is the size of the largest query. There
                  is one row if the gain is separable, and one per distinct label if not.
     normalize    Whether values are divided by the value of the best ranking.
@@ -56,8 +56,9 @@ class NativeGains(NamedTuple):
 
 
 def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> NativeSettings:
-    """Convert a relaxation and its normalization to native arguments.
+    """Convert a relaxation and the settings of the Sinkhorn iterations to native arguments.
 
+    `n_iter` is the number of iterations, and `epsilon` is added to every entry of the matrix before them.
     Raises a TypeError or ValueError if an argument is invalid.
     """
     if isinstance(relaxation, SmoothedIndicator):
@@ -70,7 +71,8 @@ def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> Na
         )
     if not isinstance(epsilon, Real) or isinstance(epsilon, bool) or not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon must be a finite number, not below 0; got {epsilon!r}.")
-    # With a larger epsilon, sums could overflow. None is needed, because entries of A are at most 1.
+    # With a larger epsilon, sums could overflow. Such an epsilon has no use: the entries of A, to which it is
+    # added, are at most 1.
     if epsilon > 1e100:
         raise ValueError(f"epsilon must be at most 1e100; got {epsilon!r}.")
     return NativeSettings(code, sigma, exact, half_steps(n_iter), float(epsilon))

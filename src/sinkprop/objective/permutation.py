@@ -1,8 +1,9 @@
 """A single ranking from a doubly-stochastic matrix.
 
-Pi[j, k] is the probability that document j is at rank k. The likeliest ranking s maximizes
-sum_k ln Pi[s[k], k], an assignment problem of cubic cost. The shortcut of Adams and Zemel sorts all
-documents by expected rank and solves the assignment problem for the first ones only.
+Pi[j, k] is the probability that document j is at rank k. The likeliest ranking maximizes
+sum_k ln Pi[s[k], k], where s[k] is the document at rank k. Finding it is an assignment problem, which takes
+time cubic in the number of documents. The shortcut of Adams and Zemel sorts all documents by expected rank
+and solves the assignment problem for the first ones only.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ def choose_permutation(Pi: npt.ArrayLike, method: Method = "shortcut", *, top: i
     Pi : array of shape (n, n)
         Rows are documents, columns are ranks; finite and nonnegative.
     method : {"shortcut", "hungarian", "sort"}, default "shortcut"
-        "hungarian" maximizes sum_k ln Pi[s[k], k]: it uses as few zero entries as possible, then makes the
-        sum over the others as large as possible. "sort" orders by expected rank sum_k k Pi[j, k], ties in
+        "hungarian" maximizes sum_k ln Pi[s[k], k], where s[k] is the document at rank k. If zero entries of
+        Pi cannot be avoided, it uses as few of them as possible, then makes the sum over the other entries as
+        large as possible. "sort" orders the documents j by their expected ranks sum_k k Pi[j, k]; ties are in
         input order. "shortcut" sorts, then reorders the first `top` documents among the first `top` ranks by
         the Hungarian algorithm.
     top : int, default 200
@@ -66,7 +68,8 @@ def choose_permutation(Pi: npt.ArrayLike, method: Method = "shortcut", *, top: i
 def _expected_rank(P: Floats) -> Floats:
     """Expected ranks sum_k k P[j, k], divided by the largest entry of P if that is above 1.
 
-    They are not computed as a matrix product, so that equal rows tie to the last bit.
+    A matrix product could round equal rows differently. It is not used, so equal rows of P have exactly equal
+    expected ranks.
     """
     rank = np.arange(1.0, P.shape[1] + 1.0)
     scale = max(1.0, float(P.max()))

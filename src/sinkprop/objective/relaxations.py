@@ -44,7 +44,8 @@ class Relaxation(ABC):
 class SmoothedIndicator(Relaxation):
     """Smoothed indicator of "document j is at rank k", from one score phi_j per document, in linear time.
 
-    With s the documents in order of decreasing score::
+    It makes a matrix A, which Sinkhorn normalization turns into Pi[j, k], the probability that document j is
+    at rank k. With s the documents in order of decreasing score::
 
         kernel "gaussian":  A[j, k] = exp(-(phi_j - phi_s[k])^2 / (2 sigma^2))
         kernel "laplace":   A[j, k] = exp(-|phi_j - phi_s[k]| / sigma)
@@ -64,9 +65,9 @@ class SmoothedIndicator(Relaxation):
         two tied documents, the earlier in the order counts as above. "laplace" is also several times faster.
     accuracy : {"fast", "exact"}, default "fast"
         Accuracy of the "gaussian" kernel, which is evaluated in linear time by local expansions and sums of
-        exponentials. "exact": gradients are within 1e-9 of the dense result, relative to the largest. "fast":
-        within 1e-5, or 1e-6 / sigma where that is more (for example if a whole query has almost no gradient).
-        "laplace" is exact with either.
+        exponentials. With "exact", the error of a gradient is at most 1e-9 times its largest entry. With
+        "fast", it is at most 1e-5 times its largest entry, or 1e-6 / sigma if that is more, for example if
+        a whole query has almost no gradient. The kernel "laplace" is exact with either setting.
 
     Examples
     --------

@@ -78,8 +78,8 @@ def sinkhorn_vjp(
 ) -> Floats:
     """Gradient of ``sum(cotangent * sinkhorn(A, n_iter, epsilon=epsilon))`` with respect to A.
 
-    This is the reverse pass of exactly `n_iter` iterations. Of the forward pass it needs A and one vector of
-    row or column factors per half iteration.
+    This is the reverse pass of exactly `n_iter` iterations. It needs A and, from the forward pass, one vector
+    of row or column factors per half iteration.
 
     Parameters
     ----------
@@ -138,9 +138,9 @@ class _OutOfRangeError(ArithmeticError):
 def _scalings(A: Floats, T: int) -> Iterator[Floats]:
     """Yield the scaling vectors q_0, ..., q_T, each (n,), of T half iterations.
 
-    After half iteration t, the columns of A (for odd t) or its rows (for even t) are multiplied by q_t in
-    total, and the others by q_(t-1); q_0 is 1. Raises an `_OutOfRangeError` if products with A could
-    overflow or underflow.
+    All entries of q_0 are 1. The result of half iteration t is A with its columns multiplied by q_t and its
+    rows by q_(t-1) for odd t, and with its rows multiplied by q_t and its columns by q_(t-1) for even t.
+    Raises an `_OutOfRangeError` if products with A could overflow or underflow.
     """
     if A.max() > LARGE:
         raise _OutOfRangeError

@@ -280,7 +280,7 @@ def _sweeps(P: Floats, tol: float, n_iter: int) -> tuple[Floats, int]:
 
 
 def _sweeps_left(ratio: float, count: int, error: float, tol: float) -> float:
-    """Number of sweeps still needed if every ``count`` sweeps multiply the error by ``ratio``."""
+    """Number of sweeps until the error is ``tol``, if every ``count`` sweeps multiply it by ``ratio``."""
     if error <= tol:
         return 0.0
     return count * math.log(error / tol) / -math.log(ratio) if ratio < 1.0 else math.inf
@@ -350,9 +350,10 @@ def _assignment_log_v(log_A: Floats) -> Floats:
 
 
 def _matching(pattern: Mask) -> Positions:
-    """Match as many rows as possible to different columns by nonzero entries.
+    """Match as many rows as possible to columns: each to one of its nonzero entries, no column twice.
 
-    Returns the column of each row, or -1 for a row without a match.
+    `pattern` is the mask of the nonzero entries. Returns the column of each row, or -1 for a row without a
+    match.
     """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import maximum_bipartite_matching
@@ -362,7 +363,7 @@ def _matching(pattern: Mask) -> Positions:
 
 
 def _hall_violator(pattern: Mask, match: Positions) -> tuple[Positions, Positions]:
-    """Find rows whose nonzero entries all lie in fewer columns than there are rows; return both.
+    """Return m rows, and fewer than m columns in which all nonzero entries of these rows lie.
 
     The search follows alternating paths from a row that has no match. `match` comes from `_matching`.
     """
@@ -413,7 +414,7 @@ def _named(noun: str, indices: tuple[int, ...]) -> str:
 
 
 def _errors(P: Floats) -> tuple[float, float]:
-    """Largest absolute deviation from 1 of the row sums and of the column sums."""
+    """Return two numbers: the largest deviation of a row sum from 1, and that of a column sum."""
     return float(np.abs(P.sum(axis=1) - 1.0).max()), float(np.abs(P.sum(axis=0) - 1.0).max())
 
 
