@@ -10,8 +10,9 @@
 namespace sinkprop {
 namespace {
 
-// Calls work(q, query, settings, plan, scratch, kernels) for every query of the batch. q is the query's index, `query`
-// has its documents in the order that the kernels need, `plan` names the method that computes it, and `scratch` has
+// Calls work(q, query, settings, plan, scratch, kernels) for every query of the batch. q is the query's index, and
+// `query` has its documents in the order that the kernels need. `kernels` has the functions of the instruction set in
+// use, `plan` names the method by which they process this query, `settings` are their settings, and `scratch` has
 // plan.scratch doubles.
 template <class Work>
 void each_query(const Batch& batch, Settings settings, int n_threads, Work&& work) {

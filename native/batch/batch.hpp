@@ -1,5 +1,5 @@
 // Functions that process many queries in one call: they sort the documents of each query, start threads and compute
-// ideal gains. The relaxations themselves are computed in kernels/.
+// ideal gains. The expected gain of a single query and its gradient are computed in kernels/.
 #pragma once
 
 #include <cmath>
@@ -13,14 +13,19 @@ namespace sinkprop {
 // Q queries with N documents in total. The i-th document of query q is in row rows[offsets[q] + i] of the caller's
 // arrays; if `rows` is null, it is in row offsets[q] + i.
 struct Batch {
-    const double* scores;         // (N, width); width is 2 for a partitioned measure, otherwise 1
+    // (N, width) scores of the documents. width is 1, except for partitioned measures (docs/linear-time.md 7), which
+    // have 2 parameters per document in the place of a score.
+    const double* scores;
     const std::int64_t* offsets;  // (Q + 1,) index of the first document of each query, followed by N
-    const std::int64_t* rows;     // (N,) row of each document in the caller's arrays, or null (see above)
-    std::size_t n_queries;        // Q, the number of queries
-    const double* gains;  // (N,) gain of each document, or its label if `exponential`; null if no gains are needed
-    bool exponential;     // whether `gains` holds labels r, which have the gains 2^r - 1
-    const std::int32_t* classes;  // (N,) class c of each document; null if there is one class, and for project()
-    const double* D;              // (n_classes, stride) D[c, k]: weight of rank k for documents of class c
+    // (N,) row of each document in the caller's arrays; null if the i-th of all N documents is in row i
+    const std::int64_t* rows;
+    std::size_t n_queries;  // Q, the number of queries
+    const double* gains;    // (N,) gain of each document, or its label if `exponential`; null if no gains are needed
+    bool exponential;       // whether `gains` holds labels r, which have the gains 2^r - 1
+    // (N,) class c of each document, which selects its weights D[c, k] of the ranks. It is null if there is only one
+    // class, and always null for project().
+    const std::int32_t* classes;
+    const double* D;  // (n_classes, stride) D[c, k]: weight of rank k for documents of class c
     std::size_t n_classes, stride;
 
     // The row of the i-th document of query q
@@ -35,10 +40,10 @@ struct Batch {
 void expected_gain(const Batch&, const Settings&, bool normalize, double factor, int n_threads, double* per_query,
                    double* gradient);
 
-// The loss of boosted trees: minus the expected gain, averaged over several widths of the Laplace kernel. Its
-// derivatives are averaged over all orders of tied documents (ties.hpp). The curvature of a document, which takes the
-// place of a second derivative, is (1 - blend) * |d| + blend * (mean of |d| over the query), where d is a document's
-// derivative.
+// The loss of boosted trees: the negative of the expected gain, which is computed for several widths of the Laplace
+// kernel exp(-|difference of two scores| / width) and averaged over them. The loss's derivatives are averaged over all
+// orders of tied documents (ties.hpp). The curvature of a document, which takes the place of a second derivative, is
+// (1 - blend) * |d| + blend * (mean of |d| over the query), where d is a document's derivative.
 struct TreeLoss {
     const double* widths;  // (n_widths,) widths of the Laplace kernel
     std::size_t n_widths;
@@ -48,22 +53,25 @@ struct TreeLoss {
     std::uint64_t seed;
 };
 
-// per_query (Q,): as in expected_gain.
-// gradient (N,): derivatives of minus the sum over queries of query weight times expected gain.
-// hessian (N,): curvatures (see TreeLoss) times the query weight, raised to `least` where they are smaller.
+// per_query (Q,): expected gain of each query (mean over the widths), divided by the query's ideal gain if `normalize`.
+// gradient (N,): derivatives of the loss with respect to the scores. The loss is the negative of the sum, over queries,
+// of the query's weight times its value in per_query.
+// hessian (N,): curvature of each document (see TreeLoss) times its query's weight; `least` where this is below
+// `least`.
 void tree_derivatives(const Batch&, const Settings&, const TreeLoss&, bool normalize, const double* query_weight,
                       float least, int n_threads, double* per_query, float* gradient, float* hessian);
 
 // out (N, n_classes): out[j, c] = sum_k Pi[j, k] D[c, k], where Pi[j, k] is the probability that document j has rank k
 void project(const Batch&, const Settings&, int n_threads, double* out);
 
-// per_query (Q,): ListNet's loss of each query over the first k ranks; `batch.gains` holds the target's scores.
-// gradient (N,): gradient of the mean loss over queries with respect to the scores.
+// per_query (Q,): ListNet's loss of each query over the first k ranks. The loss compares two scores of each document:
+// `batch.scores` has the model's scores, and `batch.gains` the target's scores, which the model should reproduce.
+// gradient (N,): gradient of the mean loss over queries with respect to the model's scores.
 void listnet(const Batch&, int k, int n_threads, double* per_query, double* gradient);
 
 // Q queries with N documents in total, for a loss over pairs of documents. The i-th document of query q in decreasing
 // order of labels is in row rows[offsets[q] + i] of the caller's arrays. lower[offsets[q] + i] is the position, in the
-// same order, of the query's first document with a lower label.
+// same order, of the query's first document with a lower label, or the query's number of documents if there is none.
 struct PairBatch {
     const double* scores;                        // (N,) score of each document, by row of the caller's arrays
     const std::int64_t *offsets, *rows, *lower;  // arrays of length Q + 1, N and N: see the comment on this struct

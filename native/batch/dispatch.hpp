@@ -1,5 +1,5 @@
-// The choice of the instruction set whose kernels are used, and of the method by which the kernels multiply a vector by
-// the matrix A.
+// The choice of the instruction set whose kernels are used, and of the method by which these kernels multiply a vector
+// by A, the matrix that Sinkhorn's normalization turns into rank probabilities.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ std::string instruction_set();
 bool use_instruction_set(const std::string& name);
 
 Method method_in_use();
-// For tests and benchmarks: makes all later calls multiply by A with the named method, for the queries that this method
-// can handle. Returns false if the name is unknown.
+// For tests and benchmarks: makes all later calls use the named method to multiply a vector by the matrix A. Queries
+// that this method cannot handle are processed by another one. Returns false if the name is unknown.
 bool use_method(const std::string& name);
 
 }  // namespace sinkprop

@@ -1,5 +1,5 @@
-// The loop over the queries of a batch: each query's documents in the order that the kernels need, and the memory of
-// the thread that works on them.
+// The loop over the queries of a batch. It puts each query's documents into the order that the kernels need, in memory
+// that belongs to the thread that processes the query.
 #pragma once
 
 #include <algorithm>
@@ -48,8 +48,9 @@ inline std::size_t piece_of(const Batch& batch) {
     return std::max<std::size_t>(1, 1000 / per_query);
 }
 
-// Puts the documents of query q into the order that the kernels need: by decreasing score, or as given for a
-// partitioned measure. noise(i) is added to the score of the i-th document before sorting.
+// Puts the documents of query q into the order that the kernels need: by decreasing score. For a partitioned measure,
+// whose documents have two parameters instead of a score, the order is left as given. Otherwise noise(i) is added to
+// the score of the i-th document before sorting.
 template <class Added>
 Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w, const Added& noise) {
     const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin, width = settings.width();

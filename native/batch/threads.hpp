@@ -1,4 +1,4 @@
-// Threads that live for one call.
+// A function that divides work among threads, which end before it returns.
 #pragma once
 
 #include <cstddef>

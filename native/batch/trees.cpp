@@ -55,10 +55,11 @@ class Noise {
 };
 
 // The n ties of a query (a tie is the set of all documents with one score), and derivatives of the query's expected
-// gain with respect to the scores:
-//   total  (n,)            sum of the derivatives of a tie's documents
-//   own    (n_classes, n)  slope of a document's derivative as a function of the document's gain
-//   slope  (documents,)    derivative of each document
+// gain with respect to the documents' scores. Within a tie, the derivative of a document is a linear function of the
+// document's gain, one function per class of documents.
+//   total  (n,)            sum of the derivatives of each tie's documents
+//   own    (n_classes, n)  slope of the linear function, for each class and tie
+//   slope  (query.n,)      derivative of each document of the query
 struct TieSpace {
     Ties ties;
     double *total, *own, *slope;

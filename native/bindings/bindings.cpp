@@ -240,7 +240,8 @@ void bind_dispatch(nb::module_& m) {
 
 NB_MODULE(_native, m) {
     m.doc() = "Native kernels of sinkprop";
-    // If the environment variable SINKPROP_ISA is invalid, this call makes the import fail, instead of a later call.
+    // This call makes the import fail if the environment variable SINKPROP_ISA is invalid. Without it, a later call
+    // would fail.
     sinkprop::instruction_set();
     bind_labels_and_queries(m);
     bind_objectives(m);

@@ -1,6 +1,6 @@
 // Beta distributions with parameters a and b: the masses of n equal bins of (0, 1), and their derivatives with respect
-// to log a and log b. The masses of one document's distribution are a row of the matrix A of docs/linear-time.md 7.
-// Beta is the one family there without location and scale parameters.
+// to log a and log b. The masses of one document's distribution are a row of the matrix A of docs/linear-time.md 7. The
+// other two families of distributions in that section have a location and a scale parameter instead of a and b.
 #pragma once
 
 #include <cmath>
@@ -22,18 +22,19 @@ inline double beta_parameter(double theta) {
     return std::exp(bounded(theta, log_beta_lower, log_beta_upper));
 }
 
-// A Gauss-Legendre rule for integrals over the bins. The variable of integration is z = logit(u), in which the density
-// u^a (1-u)^b / B(a, b) is smooth and bell-shaped. Its logarithm has curvature (a + b) u (1 - u), which limits the
-// width of an interval that a rule integrates accurately; a wide bin is cut into several such intervals, the panels.
-// The nodes are chosen once per query, for the query's largest a + b. They are stored in groups of 8 nodes: 8 values of
-// ln u, then 8 of ln(1 - u), then 8 weights.
+// A Gauss-Legendre rule for integrals of the beta density over a bin. The variable of integration is z = logit(u), in
+// which the density u^a (1-u)^b / B(a, b) is smooth and bell-shaped. The logarithm of the density has the second
+// derivative -(a + b) u (1 - u) with respect to z. The larger its absolute value, the narrower are the intervals that
+// the rule integrates accurately. A bin that is too wide is cut into several intervals, its panels. The nodes, which
+// are the points where the density is evaluated, are chosen once per query, for the query's largest a + b. They are
+// stored in groups of 8 nodes: 8 values of ln u, then 8 of ln(1 - u), then 8 weights.
 struct GaussRule {
     std::size_t nodes;
-    // largest width of an interval of z that the rule integrates accurately, in units of
-    // 1 / sqrt(1 + (a + b) u (1 - u))
+    // largest width of an interval of z = logit(u) that the rule integrates accurately, in units of
+    // 1 / sqrt(1 + (a + b) u (1 - u)), where a and b are the parameters of the beta distribution
     double reach;
-    // absolute values |x| of the rule's nodes x <= 0 in (-1, 1), and the weights of these nodes; every node x < 0 has a
-    // counterpart -x with the same weight
+    // x and w: nodes and weights of the rule for the interval (-1, 1). The rule is symmetric: -x is a node with the
+    // same weight as x. So only the nodes x >= 0 are stored, in decreasing order.
     double x[6], w[6];
 };
 constexpr GaussRule gauss_rules[] = {
@@ -97,8 +98,9 @@ inline std::size_t beta_nodes(std::size_t n, double total, double* n_groups, dou
         for (std::size_t k = first ? first : 1; k < first + 8 && k + 1 < n; ++k) {
             const double lower = double(k), upper = lower + 1;
             const double steepest = 2 * upper < count ? upper : 2 * lower > count ? lower : 0.5 * count;
-            // In z = logit(u), bin k is a little narrower than n / (k (n - k - 1)), where n is `count` and k is
-            // `lower`.
+            // Bin k, which is the interval from u = k/n to (k+1)/n, has a width of a little less than
+            // n / (k (n - k - 1)) in the variable z = logit(u). Here n is `count`, and k is `lower`. bend() converts
+            // the width to the units of GaussRule::reach.
             const double width = count / (lower * (count - upper)) * bend(steepest / count);
             if (width > widest) widest = width;
         }
@@ -149,7 +151,8 @@ SINKPROP_INLINE void add_node(const BetaDensity& d, const double* node, BetaInte
     sums.ln_1u = fma(ln_1u, e, sums.ln_1u);
 }
 
-// Integrals over bin 0. Its part below z = -40 has closed forms, the integrals of e^(a z) and z e^(a z).
+// Integrals over bin 0, with the variable z = logit(u). The integrals over z < -40 have closed forms: there the density
+// is proportional to e^(a z), and ln u is z.
 inline BetaIntegrals<double> beta_end_bin(const BetaDensity& d, const BetaBins& bins) {
     BetaIntegrals<Lanes> sums[8 / W] = {};
     const double mode = std::log(d.a / (d.a + d.b));
@@ -168,9 +171,11 @@ inline BetaIntegrals<double> beta_end_bin(const BetaDensity& d, const BetaBins& 
     return result;
 }
 
-// Computes one row of A, to which epsilon is added, and its derivatives `da` and `db` with respect to log a and log b.
-// Let mass_k be the integral of the density over bin k, and ln_k that of ln u times the density. Then
-// A_k = mass_k / sum mass and dA_k / da = (ln_k - A_k sum ln) / sum mass, so that B(a, b) is never needed.
+// Writes the row of one document to A, and the row's derivatives with respect to log a and log b to `da` and `db`. Let
+// mass_k be the integral of the density over bin k, ln_k the integral of ln u times the density over bin k, and
+// P_k = mass_k / sum(mass). Then A_k = P_k + epsilon, and its derivative with respect to log a is
+// a (ln_k - P_k sum(ln)) / sum(mass). For log b, a is replaced by b and ln u by ln(1 - u). The density's factor
+// 1 / B(a, b) cancels, so it is never computed.
 inline void beta_row(const double* theta, const BetaBins& bins, std::size_t n, std::size_t N, double epsilon,
                      double* SINKPROP_RESTRICT A, double* SINKPROP_RESTRICT da, double* SINKPROP_RESTRICT db) {
     const double a = beta_parameter(theta[0]), b = beta_parameter(theta[1]);

@@ -28,7 +28,10 @@ struct Cell {
     // to a multiple of W.
     std::size_t begin, end;
     std::int64_t segment, index;  // the cell's segment (see lay_out), and its position in the segment, in cells
-    double origin, center;  // a document with score y has the position a = (origin - y) / unit - center in its cell
+    // origin: score of the first document of the cell's segment. center: distance from there down to the middle of the
+    // cell, divided by `unit`, half the width of a cell. So a document with score y has the position
+    // a = (origin - y) / unit - center in its cell, from -1 to 1.
+    double origin, center;
 };
 
 template <int P>
@@ -40,8 +43,9 @@ struct GaussianCells {
     double unit;  // half the width of a cell
     // mask (size,): 1 for a document, 0 in the padding. place (size,): each document's position a, from -1 to 1, in its
     // cell. moments, expansions (n_cells, S): the moments M_b and the expansions L_c of one product, where b and c are
-    // cells (see the top of this file); the P terms of each are padded to S. memory (T + 1, n_cells, S): row t has the
-    // expansions of the product that `apply` remembers under the number t.
+    // cells (see the top of this file); the P terms of each are padded to S. memory (T + 1, n_cells, S), where T is the
+    // number of half iterations of Sinkhorn's normalization: row t has the expansions of the product that `apply`
+    // remembers under the number t.
     double *mask, *place, *moments, *expansions, *memory;
     Cell* cells;
     const double* table;
@@ -73,7 +77,7 @@ struct GaussianCells {
             last = first;
             while (last + 1 < n && y[last] - y[last + 1] <= gap) ++last;
             // The cells are centered on the segment. In a segment of one cell, a document in the middle then has the
-            // position a = 0, where all odd terms are exactly 0.
+            // position a = 0, where all odd powers of a are exactly 0.
             const double origin = y[first], extent = (origin - y[last]) / (2 * unit);
             if (!(extent < 1e15)) return most + 1;  // too many cells, or the difference of the scores overflowed
             // distance of the first document from the top of its cell, in half-cells
@@ -127,7 +131,8 @@ struct GaussianCells {
             for (std::size_t j = cells[c].begin + cells[c].count; j < cells[c].end; ++j) f(j);
     }
 
-    // Adds the moments sum_j x_j a_j^r of `count` slots j to M[r], for r = r0 .. r0 + terms - 1
+    // Adds the moments sum_j x_j a_j^r to M[r], for r = r0 .. r0 + terms - 1. The sum is over `count` slots j of a
+    // cell, where x_j is an element of a vector and a_j the position of its document in the cell, from -1 to 1.
     template <int r0, int terms>
     static SINKPROP_INLINE void add_moments(const double* x, const double* a, std::size_t count, double* M) {
         Lanes acc[terms];
@@ -200,9 +205,9 @@ struct GaussianCells {
     }
 
     // Goes through the slots of cell c in stretches, which are runs of at most `stretch` slots. Calls lanes(i, mask, j)
-    // for every W slots i .. i + W - 1, where j is the position of slot i in its stretch. After each stretch, calls
-    // done(i, count), where i is the first slot of the stretch and `count` its length, while the values that `lanes`
-    // wrote are in the cache.
+    // for every W slots i .. i + W - 1, where `mask` has 1 for a slot with a document and 0 for padding, and j is the
+    // position of slot i in its stretch. After each stretch, calls done(i, count), where i is the first slot of the
+    // stretch and `count` its length, while the values that `lanes` wrote are in the cache.
     static constexpr std::size_t stretch = 512;
     template <class F, class Done>
     SINKPROP_INLINE void each_lanes(std::size_t c, F&& lanes, Done&& done) const {
@@ -286,8 +291,9 @@ struct GaussianCells {
         }
     }
 
-    // slope[s]: coefficient of a^(s-1) in the derivative of the expansion L with respect to the score, times `unit`.
-    // The sign changes because a decreases as the score increases.
+    // An expansion is the polynomial sum_s L[s] a^s in a document's position a in its cell. Writes its derivative with
+    // respect to the document's score, times `unit`: slope[s] is the coefficient of a^(s-1). The sign changes because a
+    // decreases by 1 / unit if the score increases by 1.
     static SINKPROP_INLINE void differentiate(const double* L, double* slope) {
         for (int s = 1; s < P; ++s) slope[s] = -s * L[s];
     }

@@ -60,7 +60,8 @@ inline std::vector<double> make_cell_table() {
         }
     std::vector<double> table((2 * reach + 1) * P * S, 0.0);
     for (int d = -reach; d <= reach; ++d) {
-        // half[s][b]: coefficient of a^s in the kernel, if the second document is at position point[b]
+        // half[s][b]: coefficient of a^s in the kernel, for a first document at position a and a second one at position
+        // point[b]
         double half[P][P];
         for (int s = 0; s < P; ++s)
             for (int b = 0; b < P; ++b) {

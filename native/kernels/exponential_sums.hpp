@@ -1,8 +1,9 @@
-// Products with the smoothed indicator's matrix A_ij = K(y_i - y_j), for a kernel K and sorted scores y, and with its
-// derivative (dA)_ij = unit * d(A_ij) / dy_i, where unit is proportional to the kernel's width.
+// Products of vectors with the matrix A_ij = K(y_i - y_j), where K is the Laplace or the Gaussian kernel and y are the
+// sorted scores, and with its derivative (dA)_ij = unit * d(A_ij) / dy_i, where unit is proportional to the kernel's
+// width.
 //
-// Both operators (see scaling.hpp) sweep over the sorted scores, and take linear time for any scores. LaplaceSums is
-// derived in docs/linear-time.md 3.1, GaussianSums in docs/linear-time.md 3.2.
+// LaplaceSums (docs/linear-time.md 3.1) and GaussianSums (docs/linear-time.md 3.2) are operators, whose functions are
+// listed in scaling.hpp. Both sweep over the sorted scores, and take linear time for any scores.
 #pragma once
 
 #include "gauss_coefficients.hpp"
@@ -13,13 +14,17 @@ namespace SINKPROP_ISA {
 
 constexpr double sqrt2 = 1.41421356237309504880;
 
-// Base class that implements the functions that scaling.hpp requires of an operator. The derived operator must offer
-// both(x, finish), which calls finish(i, k, dk) with elements i .. i + W - 1 of k = A x and of dk = (dA) x, for every
-// multiple i of W. The products (dA) x that `apply` must remember are stored in `memory`. The i-th document is element
-// i of the vectors, unless the operator overrides each_document and each_padding.
+// Base class that implements the functions of an operator (apply, apply_rev and others, see scaling.hpp) by one
+// function of the derived class, both(x, finish). That function must compute k = A x and dk = (dA) x, where A is the
+// operator's matrix and dA its derivative, and call finish(i, k, dk) with their elements i .. i + W - 1 for every
+// multiple i of W, the number of doubles in a register. `apply` stores the products (dA) x in `memory`, because the
+// reverse pass needs them. The i-th document is element i of the vectors, unless the operator overrides each_document
+// and each_padding.
 template <class Operator>
 struct Remembering {
-    double* memory = nullptr;  // (T + 1, size): row t is the vector remembered under the number t
+    // (T + 1, size) for T half iterations of Sinkhorn's normalization: row t has the vector (dA) x of the call
+    // apply(x, t, ...)
+    double* memory = nullptr;
 
     void prepare(const double*) const {}
     template <class Finish>
@@ -56,7 +61,8 @@ struct Remembering {
 };
 
 // The Gaussian kernel as a sum of P pairs of complex conjugate exponentials:
-// K(y_i - y_j) = exp(-t^2/4) = 2 Re sum_m w_m exp(-s_m t) with t = sqrt(2) |y_i - y_j| / sigma and m = 1 .. P.
+//   K(y_i - y_j) = exp(-t^2/4) = 2 Re sum_m w_m exp(-s_m t),      t = sqrt(2) |y_i - y_j| / sigma,      m = 1 .. P,
+// with the complex constants w_m and s_m of gauss_coefficients.hpp.
 //
 // For each m there are two sweeps over the documents, each with one complex number as its state:
 //   H_i = e_i H_(i-1) + x_i from the top,      G_i = e_(i+1) G_(i+1) + x_i from the bottom,
@@ -78,8 +84,8 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
     double unit;
     double *mask, *decay, *states, *products;
 
-    // At this t the kernel is below 1e-400. Larger t are replaced by it, which keeps the arguments of sine and cosine
-    // in range and avoids denormal numbers.
+    // Largest value of t = sqrt(2) |y_i - y_j| / sigma, at which the kernel exp(-t^2/4) is below 1e-400. Larger t are
+    // replaced by it, which keeps the arguments of sine and cosine in range and avoids denormal numbers.
     static constexpr double t_max = 64;
 
     static constexpr std::size_t padded(std::size_t n) { return round_up(n, 8); }
@@ -91,7 +97,7 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         : n(n_), size(padded(n_)), unit(sigma / sqrt2) {
         this->memory = space;
         mask = space + (std::size_t(T) + 1) * size;
-        products = mask + size;        // (2, size): A x and (dA) x
+        products = mask + size;        // (2, size): A x and (dA) x, for the vector x that was multiplied last
         states = products + 2 * size;  // (size, 2 P): at each document, the states of the sweep that reached it first
         // (size + 1, 2 P): row i has the decay factors e_i = exp(-s_m t_i) from document i - 1 to document i, for
         // m = 1 .. P: first P real parts, then P imaginary parts
@@ -163,10 +169,10 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
         }
     };
 
-    // Computes k and m for one document: the sum of the lanes of k is the document's element of A x (plus x_i, which
-    // is subtracted later), and the sum of the lanes of m is its element of (dA) x. `here` has the states of one sweep
-    // at this document, and `other` the stored states of the other sweep. `sign` is 1 if `here` belongs to the sweep
-    // from the top, otherwise -1.
+    // Computes the products for one document i from the states of both sweeps: the numbers in the register k add up to
+    // (A x)_i + x_i, from which x_i is subtracted later, and the numbers in the register m add up to (dA x)_i. `here`
+    // has the states of one sweep at this document, and `other` the stored states of the other sweep. `sign` is 1 if
+    // `here` belongs to the sweep from the top, otherwise -1.
     template <int sign>
     static SINKPROP_INLINE void join(const State& here, const double* other, const Weights& w, V& k, V& m) {
         for (int r = 0; r < registers; ++r) {

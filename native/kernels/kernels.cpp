@@ -20,10 +20,10 @@ namespace {
 
 constexpr int fast_pairs = 4, exact_pairs = 8, fast_terms = 12, exact_terms = 16, fine_terms = 8;
 
-// Limits by which the operator for a query with the Gaussian kernel is chosen: the fastest one
-// (benchmarks/crossover.py) that is accurate enough. Sums of exponentials have the same small error at every distance
-// of two scores. In a short or sparse list, whose gradients may be nearly 0, this error would be visible. For such a
-// list, the entries of the matrix are stored: all of them, or a band along the diagonal.
+// Limits that decide which operator multiplies by the matrix of a query with the Gaussian kernel. The fastest operator
+// that is accurate enough is chosen (times: benchmarks/crossover.py). Sums of exponentials have the same small error at
+// every distance of two scores. In a short or sparse list, whose gradients may be nearly 0, this error would be
+// visible. For such a list, the entries of the matrix are stored: all of them, or a band along the diagonal.
 struct Limits {
     // number of documents up to which storing all entries of the matrix is preferred to cells (intervals of scores, see
     // cell_sums.hpp)
@@ -32,7 +32,8 @@ struct Limits {
     std::size_t direct_at_worst;
     std::size_t band;  // for more than `direct_at_worst` documents: widest band along the diagonal that is stored
     // Cells (see cell_sums.hpp) can be made smaller, so that polynomials of fewer terms (fine_terms) suffice. This is
-    // faster if a cell has at least `fine` documents; 0 if it never is.
+    // done if the cells have at least `fine` documents on average, because it is faster then. If `fine` is 0, it is
+    // never done.
     std::size_t fine;
     std::size_t band_for(std::size_t n) const { return n <= direct ? n / 8 : n <= direct_at_worst ? n / 4 : band; }
 };
@@ -169,8 +170,9 @@ Family family(const Settings& s) {
                                               : Family::logit_logistic;
 }
 
-// Number of doubles for the arrays of a query with a partitioned measure: copies of the gains (n,) and of D
-// (n_classes, n), and the output, which is a gradient (n, 2) or a projection (n_classes, n)
+// Number of doubles for the arrays of a query with a partitioned measure (two parameters per document, see
+// partitioned.hpp): copies of the gains (n,) and of D (n_classes, n), and the output, which is a gradient (n, 2) or a
+// projection (n_classes, n)
 constexpr std::size_t partitioned_arrays(std::size_t n, std::size_t n_classes) {
     return round_up(n + n_classes * n + larger(2, n_classes) * n, 8);
 }

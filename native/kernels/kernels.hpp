@@ -1,6 +1,6 @@
-// The interface between the compiled kernels and the batch driver: one table of functions per instruction set
-// (docs/linear-time.md 8), and the methods of multiplying by the matrix A among which the kernels choose
-// (docs/linear-time.md 3.4).
+// The interface between the compiled kernels and the batch driver. `Kernels` is a table of functions, of which each
+// instruction set has one (docs/linear-time.md 8). `Method` names the methods by which these functions multiply a
+// vector by A, the matrix that Sinkhorn's normalization turns into rank probabilities (docs/linear-time.md 3.4).
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,14 @@ enum class Method : int { automatic, direct, banded, cells, sums, fine_cells, de
 
 struct Settings {
     Relaxation relaxation;
-    double sigma;    // width of the smoothed indicator, or standard deviation of the rank-binomial distribution's noise
+    // width of the Gaussian or Laplace kernel; for rank_binomial, standard deviation of the noise of every score
+    double sigma;
     bool exact;      // whether sums with the Gaussian kernel use the accurate setting instead of the fast one
     int half_steps;  // T = 2 n_iter, the number of half iterations of the Sinkhorn normalization
     double epsilon;  // added to every entry of the matrix A that is normalized
     Method method;   // `automatic`, or the method that is used for every query that it can handle
-    // Tables of cell_tables.hpp. cells: the table of the accurate or the fast setting, as `exact` says. fine_cells: a
-    // table with eight terms, which the fast setting uses for long lists.
+    // Coefficients that cell_tables.hpp computes. cells: for polynomials of 16 terms if `exact`, otherwise of 12 terms.
+    // fine_cells: for polynomials of 8 terms, which are used for long lists if `exact` is false.
     const double *cells, *fine_cells;
     bool smoothed() const { return relaxation <= Relaxation::laplace; }
     bool partitioned() const { return !smoothed() && relaxation <= Relaxation::beta; }
@@ -31,13 +32,15 @@ struct Settings {
 // caller, and the query's i-th document is in its row rows[i].
 struct Query {
     std::size_t n;
-    const double* scores;     // (n,) in decreasing order, or (n, 2) for a partitioned measure
+    // (n,) scores in decreasing order; for a partitioned measure, (n, 2) parameters of each document, in any order
+    const double* scores;
     const std::size_t* rows;  // (n,) row of each document in the caller's arrays
     const double* gains;      // (n,) gain of each document, not yet divided by `ideal`
     double ideal;
     const std::int32_t* classes;  // (n,) index of each document's class in `present`; read only if n_classes > 1
     const double* D;              // (all classes, stride) D[c, k]: weight of rank k for documents of class c
-    const std::size_t* present;   // (n_classes,) the classes that occur in the query, as rows of D
+    // (n_classes,) the classes of documents that occur in the query, each as the index of its row of D
+    const std::size_t* present;
     std::size_t n_classes, stride;
     const double* discount(std::size_t c) const { return D + present[c] * stride; }
 };
@@ -47,9 +50,13 @@ struct Query {
 struct Ties {
     std::size_t n, n_classes;
     const double *scores, *count;  // (n,) score of each tie, and number of its documents
-    const double* gains;   // (n_classes, n) sum of the gains of the tie's documents of a class, divided by count
-    const double* D;       // (n_classes, n) mean discount of the tie's ranks
-    const double* spread;  // (n_classes, n) mean of D[upper rank] - D[lower rank] over all pairs of the tie's ranks
+    // (n_classes, n) for each class and tie: sum of the gains of the tie's documents of this class, divided by the
+    // number of all documents of the tie
+    const double* gains;
+    const double* D;  // (n_classes, n) for each class and tie: mean of the class's discounts over the tie's ranks
+    // (n_classes, n) for each class and tie: mean, over all pairs of the tie's ranks, of the upper rank's discount
+    // minus the lower rank's
+    const double* spread;
 };
 
 // The method that is used for a query, and the size of the scratch memory that the method needs
@@ -60,7 +67,8 @@ struct Plan {
 };
 
 // One query for a loss over pairs of documents, in decreasing order of their labels. The scores and weights of the n
-// documents are followed by `slack` more entries of weight 0, so that W elements can be loaded from any document on.
+// documents are followed by `slack` more entries of weight 0, so that a whole register of elements can be loaded from
+// any document on.
 struct PairQuery {
     static constexpr std::size_t slack = 8;
     std::size_t n;

@@ -39,7 +39,8 @@ SINKPROP_INLINE void put(Lanes v, double* p, std::size_t count) {
     for (std::size_t l = 0; l < count; ++l) p[l] = x[l];
 }
 
-// Calls body(i, count) for elements i .. i + count - 1 of n, where count is W, or less in the last call
+// Divides n elements into groups, and calls body(i, count) for each group i .. i + count - 1. `count` is W, the number
+// of doubles in a register, or less in the last call.
 template <class Body>
 SINKPROP_INLINE void sweep(std::size_t n, Body&& body) {
     std::size_t i = 0;
@@ -47,8 +48,9 @@ SINKPROP_INLINE void sweep(std::size_t n, Body&& body) {
     if (i < n) body(i, n - i);
 }
 
-// Length of a scratch array for n elements. It is a multiple of W, so that loops over whole vectors stay within scratch
-// arrays, and only the caller's arrays need a check at their end.
+// Length of a scratch array for n elements. It is a multiple of 8, and so of the number of doubles in a register. So
+// loops may read and write whole registers of a scratch array; only for the caller's arrays must they check where the
+// array ends.
 constexpr std::size_t padded(std::size_t n) {
     return (n + 7) / 8 * 8;
 }
@@ -88,7 +90,8 @@ SINKPROP_INLINE Lanes minus_log1m(Lanes q) {
 }
 
 // The exponentials of scores x_j: u_j = e^(x_j - second), where `second` is the second largest score, but u_j = 0 for
-// the document with the largest score. In units of the largest exponential, e^most, the others are ratio * u_j.
+// the document with the largest score, `most`. In units of the largest exponential, e^most, the other exponentials are
+// ratio * u_j.
 //   ratio = e^(second - most)
 //   rest = sum_j u_j, the sum of all exponentials but the largest, in units of e^second
 //   whole = 1 + ratio * rest, the sum of all exponentials, in units of e^most
@@ -114,8 +117,8 @@ struct Exponentials {
         ratio = std::exp(second - most);
         whole = 1 + ratio * rest;
     }
-    // The sum of all exponentials but one, in units of e^most. The one that is left out has u_j = u, and must not be
-    // the largest.
+    // The sum of all exponentials except that of one document j, in units of the largest exponential, e^most. The
+    // argument u is u_j = e^(x_j - second), and j must not be the document with the largest score.
     SINKPROP_INLINE Lanes without(Lanes u) const { return Lanes::all(whole) - Lanes::all(ratio) * u; }
     double without(double u) const { return whole - ratio * u; }
 };
@@ -170,12 +173,13 @@ double top_two(const double* z, const double* y, std::size_t n, double scale, do
     const double P_wanted = 1 / target.whole, P_first = first == wanted ? P_wanted : share * t[first];
     const bool apart = first != wanted;
 
-    // The target draws document j first with probability P_j. Then any other document is drawn second with a
-    // probability that is its exponential divided by the sum of all exponentials without j. The sweep computes
+    // The target draws document j first with probability P_j. Then any other document is drawn second with
+    // a probability that is its exponential divided by the sum of all exponentials without j. The sweep computes
     // a_j = P_j / (this sum for the model), b_j = P_j / (this sum for the target), and the sums of a_j and of b_j over
-    // j. The exponentials u of `first` and t of `wanted` are stored as 0, so the code after the sweep corrects the
-    // sums. In the end, a of `first` and b of `wanted` are 0: N_shared and M_shared below take their place, because the
-    // sums without these documents are in other units, those of the second largest exponential.
+    // j. The sweep is wrong for `first` and `wanted`, whose exponentials are stored as 0 in u (model) and in t
+    // (target), respectively; the code after the sweep corrects the sums. In the end, a of `first` and b of `wanted`
+    // are 0. N_shared and M_shared below take their place: they belong to sums without the largest exponential, which
+    // are in units of the second largest.
     Lanes lanes_a = Lanes::all(0), lanes_b = Lanes::all(0), logs = Lanes::all(0), others = Lanes::all(0);
     const Lanes by_share = Lanes::all(share), odds = Lanes::all(model.ratio / model.whole);
     sweep(n, [&](std::size_t i, std::size_t) SINKPROP_LAMBDA {

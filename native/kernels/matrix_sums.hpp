@@ -1,7 +1,7 @@
-// Products with the smoothed indicator's matrix A_ij = K(y_i - y_j), whose entries are stored: all of them for a short
-// query, or those near the diagonal if the scores y lie far apart. The products are exact up to rounding. These are the
-// methods "matrix" and "band" of docs/linear-time.md 3.4, with the entries of docs/linear-time.md 2. The derivative of
-// A is (dA)_ij = unit * d(A_ij) / dy_i, with the kernel's width sigma as unit.
+// Products of vectors with the matrix A_ij = K(y_i - y_j), where K is the Gaussian or the Laplace kernel and y are the
+// sorted scores (docs/linear-time.md 2). The entries of A are stored: all of them for a short query (method "matrix"),
+// or those near the diagonal if the scores lie far apart (method "band" of docs/linear-time.md 3.4). The products are
+// exact up to rounding. The derivative of A is (dA)_ij = unit * d(A_ij) / dy_i, with the kernel's width sigma as unit.
 #pragma once
 
 #include "exponential_sums.hpp"
@@ -155,7 +155,8 @@ struct BandedSums : Remembering<BandedSums> {
         for (std::size_t i = 0; i < size; i += W) load(x, i).store(y + i);
         const std::size_t step = row(n), bands = band;
         for (std::size_t i = 0; i < size; i += W) {
-            // The diagonal of A is 1. In the padding, where x is 0, 1 is added, since products must be positive there.
+            // The diagonal of A is 1, so the sum begins with the elements of x. In the padding x is 0, and the sum
+            // begins with 1 instead: products must be positive, because the caller divides by them.
             Lanes k0 = load(y, i) + (Lanes::all(1) - load(mask, i)), k1 = Lanes::all(0), d0 = k1, d1 = k1;
             const double *k = K + front + i, *d = dK + front + i;
             for (std::size_t o = 1; o <= bands; ++o, k += step, d += step) {

@@ -1,5 +1,6 @@
-// The normal distribution: its tail and density on vectors, its quantile for one number. The probit family of
-// docs/linear-time.md 7 needs all of them, and the noise of SoftRank (docs/baselines.md) the first two.
+// The normal distribution: tail probability and density of all numbers in a vector, and the quantile of a single
+// number. The probit family of docs/linear-time.md 7 needs all three functions. The noise of SoftRank
+// (docs/baselines.md) needs only the tail probability and the density.
 #pragma once
 
 #include <cmath>

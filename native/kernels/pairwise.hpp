@@ -41,12 +41,14 @@ struct FromScores {
     }
 };
 
-// Adds the first derivatives of the loss to g and the second derivatives to h, both without the factor of the
-// document's own weight. g and h have n + slack elements. The first derivative of a document is the sum, over its
-// pairs, of the other document's weight times p, with a minus sign if the other document has the lower label. The
-// second derivative is the sum, over its pairs, of the other document's weight times p (1 - p). at[i] is the number
-// from which Probability computes p: document i's score for FromScores, and its exponential, up to a common factor, for
-// FromPowers.
+// Adds the first derivatives of the loss with respect to the scores to g, and the second derivatives to h. Both must
+// still be multiplied by the document's own weight. g and h have n + slack elements, of which the last `slack` are
+// padding. For a pair of documents with different labels, let p be the probability that the document with the lower
+// label is ranked above the other one. The first derivative of a document is the sum, over its pairs, of the other
+// document's weight times p, with a minus sign if the other document has the lower label. The second derivative is the
+// sum, over its pairs, of the other document's weight times p (1 - p). at[i] is the number from which the class
+// Probability computes p: for FromScores the score of document i, and for FromPowers the exponential of this score, up
+// to a factor that is the same for all documents.
 template <class Probability>
 SINKPROP_INLINE void add_pairs(const PairQuery& query, const double* at, double* SINKPROP_RESTRICT g,
                                double* SINKPROP_RESTRICT h) {

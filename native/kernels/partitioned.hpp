@@ -46,9 +46,10 @@ struct LocationScale {
 // there for all parameters.
 constexpr double last_edge = 1e200;
 
-// Computes one row of A, and the standard density f(z_k) at the edges. For accuracy, the smaller tail at edge k is used
-// instead of F_k: h_k = F_k if e_k < mu, otherwise h_k = F_k - 1, and h = 0 at both ends of (0, 1). Then
-// A_k = h_k - h_(k-1), plus 1 in the bin of mu, where the tail changes, plus epsilon.
+// Computes one row of A, and the standard density f(z_k) at the edges e_k of the bins (see LocationScale). Let F_k be
+// the distribution function at edge k. For accuracy, the smaller tail h_k is used instead of F_k: h_k = F_k if
+// e_k < mu, otherwise h_k = F_k - 1, and h = 0 at both ends of (0, 1). Then A_k = h_k - h_(k-1), plus 1 in the bin of
+// mu, where the tail changes, plus epsilon.
 template <bool normal>
 inline void location_scale_row(const double* theta, const double* edges, std::size_t n, std::size_t N, double epsilon,
                                double* h, double* SINKPROP_RESTRICT A, double* SINKPROP_RESTRICT f) {
@@ -80,8 +81,9 @@ inline void location_scale_row(const double* theta, const double* edges, std::si
         (maximum(load(h, 8 + k) - load(h, 7 + k), Lanes::all(0)) + Lanes::all(epsilon)).store(A + k);
     A[below] = (split > 0 ? split : 0) + epsilon;
     if (d.inv_s < 0.01) {
-        // If s > 100, h_k - h_(k-1) loses digits by cancellation. Instead, the density is integrated over the bin by
-        // the trapezoidal rule, corrected by the slopes f' at the bin's ends (error below 1e-10 of A_k).
+        // If the scale parameter s is above 100, a bin has nearly the same tail h at both edges, so h_k - h_(k-1) loses
+        // digits by cancellation. Instead, the density is integrated over the bin by the trapezoidal rule, corrected by
+        // the slopes f' at the bin's ends (error below 1e-10 of A_k).
         const auto slope = [&](std::size_t k) {
             if constexpr (normal) return -(edges[k] - d.mu) * d.inv_s * f[k];
             return f[k] * (edges[k] < d.mu ? 1 - 2 * h[8 + k] : -1 - 2 * h[8 + k]);
@@ -96,28 +98,34 @@ inline void location_scale_row(const double* theta, const double* edges, std::si
 
 // The arrays of one evaluation, in the caller's scratch. Epsilon is added to the entries of A, except in the padding.
 struct Partitioned {
-    std::size_t n, N, rows;  // number of documents; number of columns and number of rows of A, both padded with zeros
+    // n: number of documents. N: number of columns of A. rows: number of rows of A. N and rows include padding with
+    // zeros.
+    std::size_t n, N, rows;
     Family family;
     // A, dA1, dA2 (rows, N). For beta, dA1 is dA / dlog a and dA2 is dA / dlog b. For the other families, dA1 has the
     // densities at the edges, and dA2 is not used.
     double *A, *dA1, *dA2;
     // q (T + 1, N): row t has the vector q_t of Sinkhorn's normalization (see the top of this file). p (T, N): row t
-    // has the adjoint of w_t = 1 / q_(t+1), the vector of row or column sums: the derivative of the gain with respect
-    // to it.
+    // has the derivatives (adjoints) of the expected gain with respect to w_t = 1 / q_(t+1), the row or column sums of
+    // half iteration t.
     double *q, *p;
-    double* x;     // (n_classes, N): for each class, its discounts times v, the factors of Pi's columns, elementwise
+    // (n_classes, N): row c has the elements D[c, k] v_k, the discount of rank k for class c times the factor v_k of
+    // column k of Pi
+    double* x;
     double* sums;  // (N,): for each column of A, a weighted sum of its entries over all rows
-    // Adjoints, which are derivatives of the gain. z_bar (rows,): with respect to the products z_j of row j of A with
-    // the row of x for document j's class. u_bar (rows,): with respect to u, the factors of Pi's rows.
+    // Adjoints, which are derivatives of the expected gain. z_bar (rows,): with respect to z_j, the product of row j of
+    // A with the row of x for document j's class. u_bar (rows,): with respect to u, the factors of the rows of Pi, the
+    // matrix of rank probabilities.
     double *z_bar, *u_bar;
-    // (T, 4): the adjoint of A is a sum of rank-one matrices left_t right_t' (see partitioned_rev). Row t has the four
-    // elements of left_t for the four rows of A that are being processed.
+    // (T, 4) for T half iterations. The derivative of the gain with respect to A is a sum of products left_t right_t'
+    // of two vectors (see partitioned_rev). Row t has the four elements of left_t for the four rows of A that are being
+    // processed.
     double* left;
     // Arrays of length N + 8. For logit-logistic and probit, edges has the edges e_k of the bins, and h the smaller
     // tails h_k at the edges (see location_scale_row). For beta, edges has `corners`, and h has `n_groups` of BetaBins.
     double *edges, *h;
     double* nodes;     // for beta only: the nodes of the numerical integration, which beta_nodes writes
-    std::size_t used;  // number of doubles in these arrays, without the nodes
+    std::size_t used;  // number of doubles in all arrays of this struct, without `nodes`
 
     Partitioned(std::size_t n_, int T_, std::size_t n_classes, Family family_, double* scratch)
         : n(n_), N(round_up(n_, 8)), rows(round_up(n_, 4)), family(family_), used(0) {
@@ -195,7 +203,8 @@ inline double reciprocal(double w) {
     return w > 1e-250 ? 1 / w : 0;
 }
 
-// Computes A, the matrices of its derivative, and its column sums, which are written to `sums`
+// Writes the matrix A to m.A, what is needed of its derivatives to m.dA1 and m.dA2 (see Partitioned), and the column
+// sums of A to m.sums
 inline void form_matrix(const Partitioned& m, const double* theta, double epsilon) {
     const std::size_t n = m.n, N = m.N;
     BetaBins bins = {m.h, m.nodes, m.edges, -708};
@@ -259,17 +268,20 @@ inline void scale_ranks(const Partitioned& m, int T) {
     }
 }
 
-// Computes the gradient (n, 2) with respect to theta. The adjoint of A is a sum of rank-one matrices left_t right_t':
-// p_t q_t' for each product w_t = A q_t (odd t), q_t p_t' for each product w_t = A' q_t (even t), and z_bar x_c' for
-// the documents of class c. It is not stored: its rows exist in registers only.
+// Computes the gradient (n, 2) of the expected gain with respect to theta. The adjoint of a matrix or vector is the
+// derivative of the expected gain with respect to it; p_t is the adjoint of w_t. The adjoint of A is a sum of products
+// of a column and a row vector, left_t right_t': it has p_t q_t' for each product w_t = A q_t (odd t), q_t p_t' for
+// each product w_t = A' q_t (even t), and z_bar x_c' in the rows of the documents of class c. The adjoint of A is not
+// stored: its rows exist in registers only.
 template <bool is_beta>
 inline void partitioned_rev(const Partitioned& m, const double* theta, const std::int32_t* classes,
                             std::size_t n_classes, int T, double* gradient) {
     const std::size_t N = m.N;
     if constexpr (!is_beta) {
         // The parameters enter A through the values F_k of the distribution function at the edges. F_k occurs in A_k
-        // with the factor 1 and in A_(k+1) with the factor -1. So the adjoint of F has the form of the adjoint of A,
-        // with right_t[k] - right_t[k+1] in the place of right_t[k].
+        // with the factor 1 and in A_(k+1) with the factor -1. So the adjoint of F is the same sum of products left_t
+        // right_t' as the adjoint of A (see the comment on this function), with right_t[k] - right_t[k+1] in the place
+        // of right_t[k].
         const auto difference = [&](double* x) {
             for (std::size_t k = 0; k + 1 < N; ++k) x[k] -= x[k + 1];
         };
@@ -314,7 +326,8 @@ inline void partitioned_rev(const Partitioned& m, const double* theta, const std
                 out[0] = s0 * inside(in[0], log_beta_lower, log_beta_upper);
                 out[1] = s1 * inside(in[1], log_beta_lower, log_beta_upper);
             } else {
-                // dF/dmu = -f(z) / s and dF/dlog s = -z f(z), for the standard density f
+                // the distribution function F at an edge e has dF/dmu = -f(z) / s and dF/dlog s = -z f(z), with
+                // z = (e - mu) / s and the standard density f
                 out[0] = -d[i].inv_s * s0 * inside(in[0], -mu_limit, mu_limit);
                 out[1] = -s1 * inside(in[1], -log_scale_limit, log_scale_limit);
             }
@@ -338,10 +351,12 @@ inline double partitioned_gain(const double* theta, std::size_t n, Family family
     for (std::size_t c = 0; c < n_classes; ++c)
         for (std::size_t k = 0; k < N; ++k) m.x[c * N + k] = k < n ? v[k] * D[c * stride + k] : 0;
 
-    // The value is sum_j g_j u_j z_j, where z_j = A_j . x_c, A_j is row j of A, and x_c is the row of m.x for the class
-    // c of document j. If the last half iteration is the one that updates u (`rows_last`), this loop also computes
-    // u = 1 / (A v), and p, the adjoint of A v; otherwise u is known and p is 0. The loop adds up
-    // sums = sum_j A_j * (z_bar_j x_c + p_j v), which equals v * v_bar, where v_bar is the adjoint of v.
+    // The expected gain is sum_j g_j u_j z_j. Here u and v are the factors of Pi's rows and columns, z_j = A_j . x_c,
+    // A_j is row j of A, and x_c is the row of m.x for the class c of document j. If the last half iteration computes u
+    // (`rows_last`), this loop computes u = 1 / (A v), and also p, the adjoint of A v, which is the derivative of the
+    // gain with respect to A v. Otherwise u is known and p is 0. The loop also adds up
+    // sums = sum_j A_j * (z_bar_j x_c + p_j v), where * multiplies elementwise and z_bar_j = g_j u_j. This equals v *
+    // v_bar, where v_bar is the adjoint of v.
     double value = 0;
     set_zero(m.sums, N);
     for (std::size_t j = 0; j < m.rows; j += 4) {
@@ -369,9 +384,9 @@ inline double partitioned_gain(const double* theta, std::size_t n, Family family
         }
     }
 
-    // Computes the adjoints p_t for t = last .. 0. If q = 1 / w and q_bar is the adjoint of q, the adjoint of w is
-    // -q_bar q^2. For an odd T, q_(T-1) is u, the factors of Pi's rows; to its adjoint, the term u_bar is added,
-    // because the gain also depends on u directly.
+    // Computes p_t for t = last .. 0: the adjoint of w_t = 1 / q_(t+1), that is, the derivative of the gain with
+    // respect to w_t. If q_bar is the adjoint of q_(t+1), then p_t = -q_bar q_(t+1)^2. For an odd T, q_(T-1) is u, the
+    // factors of Pi's rows. Its adjoint has u_bar as an additional term, because the gain also depends on u directly.
     const int last = T - (rows_last ? 2 : 1);
     if (T > 0)
         for (std::size_t k = 0; k < N; ++k) m.p_at(last)[k] = -m.sums[k] * v[k];

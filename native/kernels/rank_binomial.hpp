@@ -38,8 +38,8 @@ struct Cut {
 constexpr Cut of_gains = {13.4, 1e-40}, of_probabilities = {37, 1e-299};
 
 // The part that is kept of a state p, the distribution of a document's rank after some steps (see the top of this
-// file). p is divided into units of W ranks, and units lo .. hi - 1 are kept. Units lo - 1 and hi are stored as zeros,
-// since a step reads beyond both ends.
+// file). p is divided into units of W ranks, as many as there are doubles in a register. Units lo .. hi - 1 are kept.
+// Units lo - 1 and hi are stored as zeros, since a step reads beyond both ends.
 struct Window {
     std::size_t lo, hi;
     bool empty() const { return lo == hi; }
@@ -48,16 +48,18 @@ struct Window {
 // The arrays of one query, in the caller's scratch.
 struct Workspace {
     std::size_t n, N;    // number of documents, and the same rounded up to a multiple of 8
-    std::size_t units;   // number of units of W ranks that cover all ranks up to the last one with a discount
+    std::size_t units;   // number of units (see Window) that cover all ranks up to the last one with a discount
     std::size_t stride;  // number of doubles of a state p (see the top of this file), with its padding
     // The steps of a document, one per other document, are divided into segments of `length` steps. Memory holds all
     // states of one segment, and only the first state of every other segment.
     std::size_t length;
-    double* s;  // (N,) half the scores
+    double* s;  // (N,) score of each document, divided by 2
     // (N,) For the document j that is being processed, and every document i that is not surely above or below it:
     // pi, the probability that i beats j; rest, which is 1 - pi; and the normal density phi(t), where pi = Phi(t).
     double *pi, *rest, *density;
-    double* dots;  // (N, W) derivative of document j's expected discount with respect to pi_i, as W partial sums
+    // (N, W) derivative of the expected discount of document j with respect to pi_i, the probability that document i
+    // beats j. It is the sum of the W numbers of row i.
+    double* dots;
     // l (stride,): adjoint of the state that the reverse pass has reached, which is the expected discount of document j
     // for each number of documents that beat it so far. slope (N,): the gradient, still to be divided by sqrt(2) sigma.
     double *l, *slope;
@@ -179,8 +181,10 @@ SINKPROP_INLINE bool forward(const Workspace& m, std::size_t g, std::size_t firs
     return true;
 }
 
-// Goes through the steps of `forward` backward. On entry l is the adjoint of the state after the segment, on return
-// that of the segment's first state. Writes pi_i_bar of the documents i to `dots`.
+// Goes through the steps of `forward` backward. The adjoint of a state is the derivative of document j's expected
+// discount with respect to it. On entry l is the adjoint of the state after the segment, on return l is the adjoint of
+// the segment's first state. For the document i of each step, writes the derivative with respect to pi_i, the
+// probability that i beats j, to `dots`.
 SINKPROP_INLINE void forward_rev(const Workspace& m, std::size_t g, std::size_t first, std::size_t steps) {
     for (std::size_t t = steps; t-- > 0;) {
         const double* p = m.state(g, t, steps);

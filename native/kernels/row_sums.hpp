@@ -107,10 +107,11 @@ void row_scores(const Feature* X, std::size_t n, std::size_t d, const double* V,
     }
 }
 
-// For each query, computes the product g' X over the query's rows, and adds it, times scale (k, d), to the sums that
-// are held in words (3, k, d). X (n, d) has the features of the n documents of all queries, and g (n, k) their
-// derivatives. Query q has the rows offsets[q] .. offsets[q + 1] - 1. Its rows of X are not read if its rows of g are
-// all 0. `sums` (k, d) is scratch. Returns false in the same case as add_words.
+// Adds the gradient of every query with respect to weights (k, d) to sums that are held in words (3, k, d), see
+// add_words. X (n, d) has the features of the n documents of all queries, and g (n, k) the derivatives of the objective
+// with respect to their k scores. Query q has the rows offsets[q] .. offsets[q + 1] - 1. Its gradient is the sum of
+// g[i, o] X[i, f] over these rows i, for each o < k and f < d, and is multiplied by scale (k, d). Its rows of X are not
+// read if its rows of g are all 0. `sums` (k, d) is scratch. Returns false in the same case as add_words.
 template <class Feature>
 bool add_products(const Feature* X, std::size_t d, const double* g, std::size_t k, const std::int64_t* offsets,
                   std::size_t n_queries, const double* scale, double* SINKPROP_RESTRICT sums, std::int64_t* words) {

@@ -1,15 +1,16 @@
-// Incomplete Sinkhorn normalization in scaling form, the expected gain under it, and the exact adjoint of both.
+// Sinkhorn normalization by a given number of half iterations, the expected gain under the rank probabilities that it
+// gives, and the exact gradient of this gain.
 //   scale                   docs/linear-time.md 1.1
 //   gain                    docs/linear-time.md 1.2
 //   gain_rev, scale_rev     docs/linear-time.md 1.3, with the gradient of docs/linear-time.md 2
 //
-// The matrix A is the smoothed indicator's, A_ij = K(y_i - y_j) for a kernel K and scores y. With the documents in
-// score order it is symmetric. Its entries are not used here: an operator computes its products with vectors. T half
-// iterations of Sinkhorn's normalization (columns, rows, columns, ...) compute the scaling vectors q_0 = 1 and q_(t+1)
-// = 1 / (A q_t + epsilon sum(q_t)). They give the matrix of rank probabilities, Pi = diag(u) (A + epsilon) diag(v),
-// where u and v are the last two q: u = q_T and v = q_(T-1) for an even T, the other way around for an odd T. In names,
-// _bar is an adjoint: the derivative of the expected gain with respect to a vector. p_t is the adjoint of the sums w_t
-// = 1 / q_(t+1). In formulas, * multiplies vectors elementwise.
+// The matrix A has the entries A_ij = K(y_i - y_j), for a kernel K and scores y. With the documents in score order it
+// is symmetric. Its entries are not used here: an operator computes its products with vectors. T half iterations of
+// Sinkhorn's normalization (columns, rows, columns, ...) compute the scaling vectors q_0 = 1 and
+// q_(t+1) = 1 / (A q_t + epsilon sum(q_t)). They give the matrix of rank probabilities,
+// Pi = diag(u) (A + epsilon) diag(v), where u and v are the last two q: u = q_T and v = q_(T-1) for an even T,
+// u = q_(T-1) and v = q_T for an odd T. In names, _bar is an adjoint: the derivative of the expected gain with respect
+// to a vector. p_t is the adjoint of the sums w_t = 1 / q_(t+1). In formulas, * multiplies vectors elementwise.
 //
 // An operator offers
 //   size                    padded length of every vector, a multiple of W
@@ -77,19 +78,22 @@ SINKPROP_INLINE Lanes load(const double* p, std::size_t i) {
 template <class Operator>
 constexpr bool has_ties = false;
 
-// The expected gain sum_jk g_j D[c_j, k] Pi_jk: document j has the gain g_j and the class c_j, and D[c, k] is the
-// discount of rank k for class c. Often there is only one class. The arrays are in the operator's order, padded like
-// its vectors.
+// The expected gain sum_jk g_j D[c_j, k] Pi_jk. Document j has the gain g_j and the class c_j, D[c, k] is the discount
+// of rank k for class c, and Pi_jk is the probability that document j has rank k. Often there is only one class. The
+// arrays are in the operator's order, padded like its vectors.
 struct GainView {
-    // (size,) gain of each document; for ties (n_classes, size), the sum of the gains of the tie's documents of a
-    // class, divided by the number of the tie's documents
+    // (size,) gain of each document. If the elements are ties: (n_classes, size), for each class and tie the sum of the
+    // gains of the tie's documents of this class, divided by the number of all documents of the tie.
     const double* g;
-    const double* D;  // (n_classes, size) discount of each rank; for ties, the mean discount of the tie's ranks
+    // (n_classes, size) discount of each rank, for each class. If the elements are ties: mean discount of each tie's
+    // ranks.
+    const double* D;
     const std::int32_t* classes;  // (size,) class of each document; read only if n_classes > 1, and not for ties
     std::size_t n_classes;
 };
 
-// Computes the scaling vectors q_0 .. q_T and writes them to q (T + 1, size)
+// Computes the scaling vectors q_0 .. q_T of T half iterations (see the top of this file) and writes them to q
+// (T + 1, size)
 template <class Operator>
 inline void scale(const Operator& A, int T, double epsilon, double* q) {
     const std::size_t N = A.size;
@@ -112,7 +116,8 @@ inline void scale(const Operator& A, int T, double epsilon, double* q) {
     }
 }
 
-// The last two scaling vectors q: u, the factors of Pi's rows, and v, the factors of its columns
+// The last two scaling vectors q, which give the rank probabilities Pi = diag(u) (A + epsilon) diag(v): u has a factor
+// for each row, v a factor for each column
 struct Factors {
     const double *u, *v;
     Factors(const double* q, int T, std::size_t N) {
@@ -122,11 +127,14 @@ struct Factors {
     }
 };
 
-// The vectors of one evaluation besides q, each (size,), in the caller's scratch
+// The vectors that the computation of an expected gain and its gradient needs in addition to q. Each has the shape
+// (size,); they lie in the caller's scratch.
 struct Adjoints {
-    double *u_bar, *v_bar;  // the terms of the adjoints of u and v that come from the gain, summed over classes
-    // x = v * d, where v has the factors of Pi's columns and d the discounts of one class; z_bar: adjoint of
-    // z = (A + epsilon) x
+    // derivatives of the expected gain with respect to u and v, as if u and v did not depend on each other; sums over
+    // all classes
+    double *u_bar, *v_bar;
+    // x = v * d, the product of the scaling vector v and the discounts d of one class, elementwise. z_bar: derivative
+    // of the expected gain with respect to z = (A + epsilon) x.
     double *x, *z_bar;
     // p_next: scratch of scale_rev. g_class: gains of the documents of one class, and 0 for all others; used only if
     // n_classes > 1.
@@ -140,8 +148,8 @@ constexpr std::size_t expected_gain_scratch(std::size_t size, int T, std::size_t
 }
 
 // Returns the part of the expected gain from the documents of class c, with gains g and discounts d: g' (u * z), where
-// z = (A + epsilon) x, x = v * d, and u and v are the factors of Pi's rows and columns. Also adds g * z to u_bar, the
-// adjoint of u: this belongs to the reverse pass, but z is not stored until then.
+// z = (A + epsilon) x, x = v * d, and u and v are the last two scaling vectors (see Factors). Also adds g * z to u_bar,
+// the derivative of the gain with respect to u. This belongs to the reverse pass, but z is not stored until then.
 template <class Operator>
 SINKPROP_INLINE double gain(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
                             const Factors& pi, const Adjoints& a) {
@@ -162,8 +170,10 @@ SINKPROP_INLINE double gain(const Operator& A, std::size_t c, const double* g, c
     return sum(f);
 }
 
-// The reverse pass of `gain`: z_bar = g * u, x_bar = (A + epsilon) z_bar and v_bar += d * x_bar. Adds the contribution
-// of z_bar x', a term of the adjoint of A, to the gradient; for class 0, the gradient is overwritten.
+// The reverse pass of `gain`, which computed z = (A + epsilon) x with x = v * d. Computes the derivatives of the gain
+// with respect to z and x, which are z_bar = g * u and x_bar = (A + epsilon) z_bar, and adds d * x_bar to v_bar. Also
+// adds z_bar * (dA) x + x * (dA) z_bar to the gradient, which is how the scores affect the gain through the product
+// A x; for class 0, the gradient is overwritten instead.
 template <class Operator>
 SINKPROP_INLINE void gain_rev(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
                               const Factors& pi, const Adjoints& a, double* SINKPROP_RESTRICT gradient) {
@@ -182,18 +192,20 @@ SINKPROP_INLINE void gain_rev(const Operator& A, std::size_t c, const double* g,
     });
 }
 
-// Returns r^2 / mask, which is minus the derivative of r = mask / w with respect to w, for elements i .. i + W - 1. The
-// mask of an element is 1 or, for ties, the number of documents of the tie.
+// Returns r^2 / mask for elements i .. i + W - 1 of a vector r = mask / w. The derivative of r with respect to w is the
+// negative of this. The mask of an element is 1 or, if the element is a tie, the number of the tie's documents.
 template <class Operator>
 SINKPROP_INLINE Lanes squared(const Operator& A, Lanes r, std::size_t i) {
     if constexpr (has_ties<Operator>) return r * r * load(A.inverse, i);
     return r * r;
 }
 
-// The reverse pass of `scale`, for T > 0. Since q_(t+1) = 1 / w_t, the adjoint of w_t is p_t = -q_bar * q_(t+1)^2,
-// where q_bar = (A + epsilon) p_(t+1) is the adjoint of q_(t+1). The adjoints of q_T and q_(T-1), which are u and v,
-// also have the terms u_bar and v_bar of the gain. To the gradient, p_t * (dA) q_t is added when p_t is computed, and
-// q_t * (dA) p_t during the product that gives p_(t-1).
+// The reverse pass of `scale`, for T > 0: adds to the gradient how the scores affect the gain through the scaling
+// vectors q_t. The adjoint of a vector is the derivative of the gain with respect to it. `scale` computed
+// q_(t+1) = 1 / w_t with w_t = (A + epsilon) q_t. So the adjoint of w_t is p_t = -q_bar * q_(t+1)^2, where q_bar is the
+// adjoint of q_(t+1). For t + 1 < T, q_bar is (A + epsilon) p_(t+1), plus u_bar or v_bar if q_(t+1) is u or v. For the
+// last vector, q_T, it is u_bar or v_bar alone. Each t adds two terms to the gradient: p_t * (dA) q_t when p_t is
+// computed, and q_t * (dA) p_t during the product that gives p_(t-1).
 template <class Operator>
 SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const double* q, const Adjoints& a,
                                double* SINKPROP_RESTRICT gradient) {
@@ -234,9 +246,9 @@ SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const d
 // Returns the expected gain, and writes its gradient with respect to the sorted scores, times the operator's unit, to
 // `gradient`.
 //
-// Every product w = A q contributes the rank-one matrix p q' to the adjoint of A, where p is the adjoint of w. So it
-// contributes p * (dA) q + q * (dA) p to the gradient: A is symmetric, and the score y_i changes both row i and
-// column i of A.
+// The adjoint of a vector or matrix is the derivative of the expected gain with respect to it. Every product w = A q
+// adds the matrix p q' to the adjoint of A, where p is the adjoint of w. So the product contributes
+// p * (dA) q + q * (dA) p to the gradient: A is symmetric, and the score y_i changes both row i and column i of A.
 template <class Operator>
 inline double expected_gain(const Operator& A, const GainView& view, int T, double epsilon, double* scratch,
                             double* SINKPROP_RESTRICT gradient) {
@@ -262,8 +274,8 @@ inline double expected_gain(const Operator& A, const GainView& view, int T, doub
     return value;
 }
 
-// Computes out = Pi x = u * ((A + epsilon) (v * x)). `q` must hold the result of scale(), whose last two vectors are u
-// and v. `y` (size,) is scratch.
+// Computes the product out = Pi x with the matrix of rank probabilities, which is u * ((A + epsilon) (v * x)). `q` must
+// hold the result of scale(), whose last two vectors are u and v. `y` (size,) is scratch.
 template <class Operator>
 inline void project(const Operator& A, const double* x, int T, double epsilon, const double* q, double* y,
                     double* out) {

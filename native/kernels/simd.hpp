@@ -1,9 +1,9 @@
 // Vectors of W doubles and the elementary functions on them, written once for every instruction set
 // (docs/linear-time.md 8).
 //
-// Everything is in a namespace named after the instruction set of the translation unit, so that the linker never uses
-// code compiled for AVX2 where a processor without it runs. For the same reason nothing here instantiates a template of
-// the standard library.
+// Everything is in a namespace named after the instruction set of the translation unit, so that the linker cannot put a
+// function that was compiled for AVX2 into code that runs on processors without AVX2. For the same reason nothing here
+// instantiates a template of the standard library.
 #pragma once
 
 #include <cstddef>
@@ -84,7 +84,8 @@ struct Vec {
     }
     // a where x < y, else b
     static SINKPROP_INLINE Vec where_less(Vec x, Vec y, Vec a, Vec b) { return {x.v < y.v ? a.v : b.v}; }
-    // a where bit `bit` of k is set, else b, where `magic` is k + round_magic, so that k is in its low bits
+    // a where bit number `bit` of k is 1, else b. k is a whole number, given as magic = k + round_magic, whose low bits
+    // are k.
     static SINKPROP_INLINE Vec where_bit(Vec magic, int bit, Vec a, Vec b) {
         Ints k = ((Ints)magic.v >> bit) & 1;
         return {k != 0 ? a.v : b.v};
@@ -182,7 +183,8 @@ SINKPROP_INLINE double sum(Vec<W> a) {
     return x[0];
 }
 
-// out = (sum a, sum b, sum c, sum d): a transpose costs less than four horizontal sums.
+// Writes four numbers to `out`: the sums of the elements of a, of b, of c and of d. The vectors are transposed, which
+// costs less than four separate sums.
 template <int W>
 SINKPROP_INLINE void store_sums(Vec<W> a, Vec<W> b, Vec<W> c, Vec<W> d, double* out) {
 #if SINKPROP_VECTOR_EXTENSIONS && SINKPROP_SHUFFLE
@@ -234,7 +236,7 @@ SINKPROP_INLINE Vec<W> exp(Vec<W> x) {
     even = fma(even, r2, V::all(1.0 / 24.0));
     odd = fma(odd, r2, V::all(1.0 / 6.0));
     even = fma(even, r2, V::all(0.5));
-    // exp(r) = 1 + r + r^2 (even + r odd)
+    // exp(r) = 1 + r + r^2 (even + r odd), where `even` and `odd` are the polynomials in r^2 computed above
     const V tail = fma(r2, fma(r, odd, even), r);
     const V result = (tail + V::all(1.0)) * V::power_of_two(magic);
     return V::where_less(x, floor, V::all(0.0), result);
@@ -270,12 +272,13 @@ SINKPROP_INLINE void sincos(Vec<W> x, Vec<W>& sin_x, Vec<W>& cos_x) {
     c = fma(c, r2, V::all(1.0));
     const V s1 = V::where_bit(magic, 0, c, s), c1 = V::where_bit(magic, 0, s, c);
     sin_x = V::where_bit(magic, 1, -s1, s1);
-    // cos is negative in the second and third quadrants, where the two low bits of k differ
+    // k is the number of quarter turns in x = k pi/2 + r. For k = 0, 1, 2, 3, cos(x) is cos(r), -sin(r), -cos(r),
+    // sin(r): the sign is negative where the two low bits of k differ.
     const V flipped = V::where_bit(magic, 1, c1, -c1), kept = V::where_bit(magic, 1, -c1, c1);
     cos_x = V::where_bit(magic, 0, flipped, kept);
 }
 
-// Number of doubles in one register, the lanes. Kernels process W elements of an array at a time.
+// Number of doubles in one register, which are called its lanes. Kernels process W elements of an array at a time.
 constexpr int W = native_width;
 using Lanes = Vec<W>;
 

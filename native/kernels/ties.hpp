@@ -20,8 +20,10 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-// The operator for ties that scaling.hpp describes, made from an operator `Sums` for documents. own[c] is the slope of
-// a document's derivative as a function of its gain, for documents of class c; spread[c] is described above.
+// The operator for ties that scaling.hpp describes, made from an operator `Sums` for documents. For the documents of
+// class c in a tie, the derivative of the expected gain with respect to a document's score is a linear function of the
+// document's gain: own[c] is the slope of this function. spread[c] is the mean, over all pairs of the tie's ranks, of
+// the upper rank's discount minus the lower rank's.
 template <class Sums>
 struct TiedSums : Sums {
     // inverse (size,): 1 / number of documents of each tie, or 0 in the padding. own and spread (n_classes, size): see
@@ -49,9 +51,10 @@ struct TiedSums : Sums {
                                     SINKPROP_LAMBDA { spread[c * N + slot] = ties.spread[c * ties.n + i]; });
     }
 
-    // Computes own[c], times the operator's unit, for ties i .. i + W - 1: the slope of a document's derivative as a
-    // function of its gain g. The gain enters the derivative in two ways: through the document's term g u (A x) of the
-    // expected gain, and through the half iteration that computed u.
+    // Computes own[c], times the operator's unit, for ties i .. i + W - 1. own[c] is the slope of a document's
+    // derivative as a function of its gain g. The arguments u and v are the factors of Pi's rows and columns, summed
+    // over the documents of each tie, and z = (A + epsilon) x with x = v * D[c]. The gain enters the derivative in two
+    // ways: through the document's term g u z of the expected gain, and through the half iteration that computed u.
     SINKPROP_INLINE void note(std::size_t c, std::size_t i, Lanes z, Lanes u, Lanes v) const {
         const std::size_t N = Sums::size;
         const int made = T % 2 ? T - 2 : T - 1;

@@ -278,8 +278,8 @@ Decimal shortest(std::uint64_t c, int q, bool lower_is_closer) {
 
 // The shortest decimal that rounds to the double x > 0
 Decimal shortest(double x) {
-    // At most one decimal of up to 15 digits is read as x. This test finds it if it has at most 6 decimal places, as
-    // most numbers that people write.
+    // At most one decimal of up to 15 digits is read as x. This test finds that decimal if it has at most 6 decimal
+    // places, which is true of most numbers that people write.
     const double scaled = x * 1e6;
     if (scaled < 1e15) {
         const std::int64_t digits = std::int64_t(scaled + 0.5);

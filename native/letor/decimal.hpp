@@ -78,7 +78,8 @@ inline const char* read_number(const char* p, double& value) {
         w = w * whole_powers_of_ten[places] + fraction;
     }
     const unsigned char next = static_cast<unsigned char>(*p);
-    // Up to 2^53, w and the power of ten are exact doubles, so that their quotient is rounded only once.
+    // The number is w / 10^places, where the integer w is formed by all its digits. If w is at most 2^53, w and the
+    // power of ten are exact doubles, so that their quotient is rounded only once.
     if (digits < 8 && unsigned(next - '0') > 9 && (next | 32) != 'e' && w <= std::uint64_t(1) << 53) {
         value = double(std::int64_t(w)) / powers_of_ten[places];
         if (digits + places == 0) return nullptr;
@@ -93,8 +94,9 @@ inline const char* read_number(const char* p, double& value) {
 char* write_digits(std::uint64_t x, char* out);
 
 // Writes the shortest text that read_number reads as the finite number x to `out`, which must have 32 bytes. Returns
-// the end of the text. The text of a float is the shortest one that rounds to it, unless reading that text as a double
-// and rounding the double gives another float; then it is the text of double(x).
+// the end of the text. If x is a float, the text is the shortest one that rounds to this float. There is one exception:
+// if reading this text as a double and rounding the double gives another float, the text of double(x) is written
+// instead.
 char* write_number(double x, char* out);
 char* write_number(float x, char* out);
 

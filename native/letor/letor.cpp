@@ -369,8 +369,8 @@ class LineReader {
         return fail(null ? LetorFault::value_null : LetorFault::value, token);
     }
 
-    // Stores the docid of a line. If the line's comment starts with `docid =`, `docid:` or `docid`, it is the next
-    // word, otherwise the comment's first word.
+    // Stores the docid of a line. If the line's comment starts with `docid =`, `docid:` or `docid`, the docid is the
+    // next word, otherwise it is the comment's first word.
     void read_docid(const char* p, std::size_t row) const {
         auto blank = [](char c) { return static_cast<unsigned char>(c) <= ' '; };
         auto skip = [&] {

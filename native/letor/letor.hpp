@@ -102,7 +102,7 @@ bool spread_words(Text, const std::int64_t* words, std::size_t n, std::size_t wi
 // each of them ends; `docid` and `docid_end` have the docids in the same form.
 template <class T>
 struct LetorRows {
-    const T* X;  // (rows, columns)
+    const T* X;  // (rows, columns) features
     std::size_t columns;
     const double* y;
     Text qid;
