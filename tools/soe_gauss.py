@@ -44,7 +44,7 @@ LAWSON_ROUNDS = 26
 EQUAL = 1.02  # largest / smallest peak at which the error counts as equioscillating
 
 HEADER_START = """\
-// Complex coefficients w_m, s_m of exp(-t^2/4) = 2 Re sum_m w_m exp(-s_m t), t >= 0; value 1, slope 0 at t = 0.
+// Complex w_m, s_m in exp(-t^2/4) = 2 Re sum_m w_m exp(-s_m t), t >= 0; value 1 and slope 0 at t = 0.
 // docs/linear-time.md 3.2
 //
 // Made by tools/soe_gauss.py (multiprecision variable projection, then Lawson reweighting).
