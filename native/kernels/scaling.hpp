@@ -80,7 +80,7 @@ constexpr bool has_ties = false;
 
 // The expected gain sum_jk g_j D[c_j, k] Pi_jk. Document j has the gain g_j and the class c_j, D[c, k] is the discount
 // of rank k for class c, and Pi_jk is the probability that document j has rank k. Often there is only one class. The
-// arrays are in the operator's order, padded like its vectors.
+// arrays are sorted and padded like the vectors that the operator (the matrix A, see above) multiplies.
 struct GainView {
     // (size,) gain of each document. If the elements are ties: (n_classes, size), for each class and tie the sum of the
     // gains of the tie's documents of this class, divided by the number of all documents of the tie.

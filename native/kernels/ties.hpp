@@ -51,10 +51,11 @@ struct TiedSums : Sums {
                                     SINKPROP_LAMBDA { spread[c * N + slot] = ties.spread[c * ties.n + i]; });
     }
 
-    // Computes own[c], times the operator's unit, for ties i .. i + W - 1. own[c] is the slope of a document's
-    // derivative as a function of its gain g. The arguments u and v are the factors of Pi's rows and columns, summed
-    // over the documents of each tie, and z = (A + epsilon) x with x = v * D[c]. The gain enters the derivative in two
-    // ways: through the document's term g u z of the expected gain, and through the half iteration that computed u.
+    // Computes own[c], multiplied by the operator's factor `unit` (see scaling.hpp), for ties i .. i + W - 1. own[c] is
+    // the slope of a document's derivative as a function of its gain g. The arguments u and v are the factors of Pi's
+    // rows and columns, summed over the documents of each tie, and z = (A + epsilon) x with x = v * D[c]. The gain
+    // enters the derivative in two ways: through the document's term g u z of the expected gain, and through the half
+    // iteration that computed u.
     SINKPROP_INLINE void note(std::size_t c, std::size_t i, Lanes z, Lanes u, Lanes v) const {
         const std::size_t N = Sums::size;
         const int made = T % 2 ? T - 2 : T - 1;

@@ -86,7 +86,7 @@ class Plan:
         return len(self.sizes)
 
     def release(self) -> None:
-        """Free the partitions that the workers loaded for the checks."""
+        """Free the partitions that the workers loaded while the arguments of the fit were checked."""
         if self.placement is not None:
             self.placement.release()
 

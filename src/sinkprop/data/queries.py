@@ -1,4 +1,4 @@
-"""The types `Queries`, `Groups` and `Fold`: rows with labels and ids, and the rows of each query."""
+"""The types `Queries`, for rows with labels and query ids, `Groups`, for the rows of each query, and `Fold`."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Recipe:
 
     penalties     Regularization strengths to try.
     seed          Seed of splits and resampling.
-    sigmas        Sigma of each stage; None for each stage of a partitioned measure.
+    sigmas        One value of sigma per stage. With a `PartitionedMeasure`, which has no sigma, each is None.
     criterion_of  Function of queries and scores that returns the criterion of each query.
     criterion     Name of the criterion.
     """

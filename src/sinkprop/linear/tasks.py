@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-NO_CODE = -1  # code of queries that validate no path; see `Split`
+NO_CODE = -1  # code of a query that is not used for validation in any path; see `Split`
 
 
 @dataclass(frozen=True, eq=False)

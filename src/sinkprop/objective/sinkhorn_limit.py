@@ -297,9 +297,10 @@ def _newton_step(P: Floats) -> Floats | None:
     with np.errstate(under="ignore"):
         hessian = -(P.T @ P)
         np.fill_diagonal(hessian, 0.0)
-        # The diagonal is computed from row sums: subtracting from the column sums of P would lose weights
-        # that are tiny compared with 1. The ridge 1e-14 makes the Hessian invertible: f does not change if
-        # the same constant is added to every y_j.
+        # Each diagonal entry is minus the sum of the other entries of its row. Computed as a column sum of P
+        # minus an entry of P' P, it would lose entries that are tiny compared with 1 to rounding. The ridge
+        # 1e-14 makes the Hessian invertible, which is singular otherwise: f does not change if the same
+        # constant is added to every y_j.
         np.fill_diagonal(hessian, 1e-14 - hessian.sum(axis=1))
         gradient = P.sum(axis=0) - 1.0
         gradient -= gradient.mean()

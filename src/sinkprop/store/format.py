@@ -89,7 +89,7 @@ class Part:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Part:
-        """Create a part from a dict that `record` returned.
+        """Create a part from `record`, a dict that the method `Part.record` returned.
 
         Raises KeyError, TypeError or ValueError if the dict is invalid.
         """

@@ -1,4 +1,4 @@
-"""LightGBM on the expected gain: `lightgbm_objective`, in place of "lambdarank"."""
+"""`lightgbm_objective`, a LightGBM objective that maximizes the expected gain, for use in place of "lambdarank"."""
 
 from __future__ import annotations
 
