@@ -220,6 +220,7 @@ def linked(name):
         ("A * b, |x|, y_ and `Gain` of `x`.", r"A \* b, \|x\|, y\_ and <Gain> of ``x``."),
         ("Text::\n\n    |a| = b_\n\n    c = d\n\nMore.", "Text::\n\n    |a| = b_\n\n    c = d\n\nMore."),
         (">>> a_ * 2\n1", ">>> a_ * 2\n1"),
+        ("Examples\n--------\n>>> a_ * 2\n1\n\nb *", "Examples\n--------\n>>> a_ * 2\n1\n\nb \\*"),
         (
             "x : int\n    It.\n\nParameters\n----------\ny : a_b `Gain`",
             "x : int\n    It.\n\nParameters\n----------\ny : a_b <Gain>",

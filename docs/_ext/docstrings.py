@@ -25,8 +25,9 @@ def to_rst(text: str, link: Link) -> str:
     """The docstring `text` with links, and with the marks of reStructuredText escaped in its prose."""
     parts = []
     for block in re.split(r"(\n[ \t]*\n)", text):
-        literal = not block.strip() or block.lstrip().startswith(">>>") or block.startswith("    ")
-        parts.append(block if literal and "`" not in block else _escaped(block, link))
+        prose, doctest = re.fullmatch(r"(.*?)((?:^[ \t]*>>>.*)?)", block, re.DOTALL | re.MULTILINE).groups()
+        literal = prose.startswith("    ") and "`" not in prose
+        parts += [prose if literal else _escaped(prose, link), doctest]
     return "".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The types `Queries`, for rows with labels and query ids, `Groups`, for the rows of each query, and `Fold`."""
+"""The types `Queries`, rows with labels and query ids, `Groups`, the rows of each query, and `Fold`."""
 
 from __future__ import annotations
 

@@ -129,9 +129,10 @@ class FitResult(FitRecord):
     validated_on : str
         Queries that selected the model, such as "5-fold cross-validation over 84 queries".
     weights : array of shape (D,) or (D + 1, 2)
-        Weights of normalized features; with a last row of intercepts for a partitioned measure.
+        Weights of normalized features, of shape (D,). With a `PartitionedMeasure`, which has two outputs per
+        document, one column per output and a last row of intercepts.
     sigma : float or None
-        Smoothing of the model, in units of its scores; None for a partitioned measure.
+        Smoothing width of the model, in units of its scores; None with a `PartitionedMeasure`.
     stages : tuple of Stage
         Every stage, in the order in which they were run.
     start : array of shape (D,), optional

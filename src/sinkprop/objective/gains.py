@@ -376,8 +376,8 @@ class RankLinear(Gain):
     >>> dcg = RankLinear(gain=np.square, discount=lambda ranks: 1 / ranks)
     >>> dcg.gains([0, 1, 2]), dcg.discounts(2)
     (array([0., 1., 4.]), array([1. , 0.5]))
-    >>> first_relevant_at_odd_ranks = RankLinear(table=lambda labels, ranks: (labels > 0) * (ranks % 2))
-    >>> first_relevant_at_odd_ranks.class_discounts([3, 0], n=3)[1]
+    >>> relevant_at_odd_ranks = RankLinear(table=lambda labels, ranks: (labels > 0) * (ranks % 2))
+    >>> relevant_at_odd_ranks.class_discounts([3, 0], n=3)[1]
     array([[0., 0., 0.],
            [1., 0., 1.]])
     """

@@ -245,8 +245,8 @@ class ParquetInputs(_TableInputs):
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
         """Yield the rows in chunks.
 
-        To resume an interrupted conversion, pass as `start` the place in the input where the first chunk to be
-        yielded begins, as that conversion recorded it. If `start` is None, all rows are yielded.
+        To resume an interrupted conversion, pass as `start` the place in the input where the first chunk to
+        yield begins, as that conversion recorded it. If `start` is None, all rows are yielded.
         """
         begin = Place(0, 0, 0, 0) if start is None else start
         for number in range(begin.file, len(self.paths)):
@@ -426,8 +426,8 @@ class CsvInputs(_TableInputs):
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
         """Yield the rows in chunks.
 
-        To resume an interrupted conversion, pass as `start` the place in the input where the first chunk to be
-        yielded begins, as that conversion recorded it. If `start` is None, all rows are yielded.
+        To resume an interrupted conversion, pass as `start` the place in the input where the first chunk to
+        yield begins, as that conversion recorded it. If `start` is None, all rows are yielded.
         """
         begin = Place(0, 0, 0, 0) if start is None else start
         for number in range(begin.file, len(self.paths)):

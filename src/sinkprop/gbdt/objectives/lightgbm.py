@@ -1,4 +1,4 @@
-"""`lightgbm_objective`, a LightGBM objective that maximizes the expected gain, for use in place of "lambdarank"."""
+"""`lightgbm_objective`, a LightGBM objective that maximizes the expected gain."""
 
 from __future__ import annotations
 
