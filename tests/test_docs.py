@@ -218,6 +218,7 @@ def linked(name):
     ("docstring", "rst"),
     [
         ("A * b, |x|, y_ and `Gain` of `x`.", r"A \* b, \|x\|, y\_ and <Gain> of ``x``."),
+        ('As "ndcg@10".', r'As "ndcg\@10".'),
         ("Text::\n\n    |a| = b_\n\n    c = d\n\nMore.", "Text::\n\n    |a| = b_\n\n    c = d\n\nMore."),
         (">>> a_ * 2\n1", ">>> a_ * 2\n1"),
         ("Examples\n--------\n>>> a_ * 2\n1\n\nb *", "Examples\n--------\n>>> a_ * 2\n1\n\nb \\*"),

@@ -40,7 +40,7 @@ def _escaped(text: str, link: Link) -> str:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"([\\*|])|(?<=\w)(_)(?!\w)", r"\\\1\2", text)
+    return re.sub(r"([\\*|@])|(?<=\w)(_)(?!\w)", r"\\\1\2", text)
 
 
 def _span(span: str, link: Link) -> str:

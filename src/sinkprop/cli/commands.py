@@ -67,7 +67,7 @@ def sinkprop_program(context: click.Context) -> None:
     sinkprop evaluate test.txt --model m.model       NDCG and other metrics
     sinkprop predict m.model test.txt > scores.txt   scores, ranks or a TREC run
     sinkprop compare OHSUMED                         methods on the folds of LETOR data
-    sinkprop report results.json -o report.html      an HTML page with every query
+    sinkprop report results.json -o report.html      an HTML page to explore queries
     sinkprop convert logs.parquet -o logs.queries    a stored set, for data larger than memory
     sinkprop export m.model --to onnx -o m.onnx      for ONNX, Elasticsearch, OpenSearch, Solr
     sinkprop bench --quick                           how fast it is on this machine

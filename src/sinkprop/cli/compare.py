@@ -98,7 +98,7 @@ _METHODS = "\n".join(f"  {name:{_WIDTH}}  {text}" for name, text in described().
 @output_option(
     "--report",
     check=check_page,
-    help="Write an HTML page with every table, curve and query.",
+    help="Write an HTML page with the tables, the training curves and the queries.",
 )
 @json_option(
     "all results, including the metrics of each query,",

@@ -84,7 +84,7 @@ def report_command(
     --model.
 
     The page shows the data, metrics with confidence intervals and significance tests, the course of
-    training, wins and losses by query, feature weights, and the ranked documents of every query with
+    training, wins and losses by query, feature weights, and the ranked documents of up to 200 queries with
     their rank probabilities.
     """  # noqa: D301
     named = _named(models)

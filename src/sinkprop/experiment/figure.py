@@ -13,7 +13,8 @@ from sinkprop.experiment.results import Comparison
 
 __all__ = ["levels", "plot"]
 
-# Okabe and Ito's colors for readers with color vision deficiency, darkened for a white background.
+# Colors for readers with color vision deficiency, after Okabe and Ito, most of them darkened for a white
+# background.
 _COLORS = ("#0072B2", "#C24E00", "#00825E", "#99224F", "#5E3C99", "#8F6A00", "#2B7CB8", "#666666")
 _STYLES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

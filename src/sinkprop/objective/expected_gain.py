@@ -1,4 +1,4 @@
-"""The expected gain and its gradient: the one function that every trainer and front end calls."""
+"""The expected gain and its gradient, for users, linear models, SoftRank and the native torch loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Query ids that occurred so far in a conversion, in eight bytes each, to find repeated ones."""
+"""Query ids that occurred so far in a conversion, as 64-bit numbers or hashes, to find repeated ones."""
 
 from __future__ import annotations
 
