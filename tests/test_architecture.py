@@ -36,7 +36,7 @@ PRIVATE = {
 }
 OPENINGS = r"(Of|Those|That|Both|These|Such|What|Whatever|Who|Which|How|Where|As)\b"
 # the field says validation, label and baseline
-FOREIGN = r"(?i)judg|\brivals?\b|\bone's own\b|\bwhatever\b|\bwhoever\b"
+FOREIGN = r"(?i)judg(?!ed_by\")|\brivals?\b|\bone's own\b|\bwhatever\b|\bwhoever\b"
 
 
 def is_private(name):

@@ -2,13 +2,14 @@
 
 import importlib
 import inspect
+from operator import attrgetter
 
 import numpy as np
 import pytest
 
 import sinkprop
 from sinkprop.estimator.base import BaseRanker
-from sinkprop.model_files import ModelFileError, write_model
+from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.registry import RANKERS
 
 
@@ -25,6 +26,20 @@ def test_every_public_ranker_is_registered():
     assert set(public) == set(RANKERS)
     for name, ranker in public.items():
         assert getattr(importlib.import_module(RANKERS[name]), name) is ranker
+
+
+@pytest.mark.parametrize("name", ["SinkPropRanker", "baselines.RegressionRanker"])
+def test_a_file_with_the_old_name_of_a_field_is_loaded(name, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y, qid = rng.normal(size=(40, 2)), rng.integers(0, 3, 40), np.repeat(np.arange(4), 10)
+    ranker = attrgetter(name)(sinkprop)(penalty=1e-3, selection="validation").fit(X, y, qid=qid)
+    ranker.save(tmp_path / "new")
+    state = read_model(tmp_path / "new").state
+    state["fitted"]["judged_by"] = state["fitted"].pop("validated_on")
+    write_model(tmp_path / "old", name.rpartition(".")[2], state)
+    loaded = sinkprop.load_model(tmp_path / "old")
+    assert loaded.fit_result_.validated_on == ranker.fit_result_.validated_on
+    np.testing.assert_array_equal(loaded.predict(X), ranker.predict(X))
 
 
 def test_a_kind_is_loaded_by_its_name(tmp_path):

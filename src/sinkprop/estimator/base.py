@@ -36,6 +36,8 @@ __all__ = ["BaseRanker"]
 
 R = TypeVar("R", bound="BaseRanker")
 
+_OLD_KEYS = {"judged_by": "validated_on"}  # of fitted models in files of earlier versions
+
 
 class BaseRanker(RankerInputs):
     """A ranker as a scikit-learn estimator.
@@ -387,7 +389,7 @@ class BaseRanker(RankerInputs):
                 ranker.feature_names_in_ = np.array(state["feature_names"], dtype=object)
             scaling = state["normalization"]
             ranker.scaling_ = Scaling(scaling["kind"], scaling["shift"], scaling["factor"])
-            ranker._restore(state["fitted"])
+            ranker._restore({_OLD_KEYS.get(key, key): value for key, value in state["fitted"].items()})
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
                 f"{os.fspath(path)}: the file is complete, but it is not a {cls.__name__} that sinkprop "
