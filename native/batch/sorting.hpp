@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <vector>
 
 #include "buffer.hpp"
@@ -67,17 +68,20 @@ inline void bucket_sort(Item* items, Item* out, std::size_t n, double top, doubl
 }
 
 // Writes score(i) and row(i) for all i < n to `scores` and `rows`, sorted by decreasing score, with ties in the order
-// of i
+// of i. Throws if a score is NaN, which has no bucket.
 template <class Score, class Row>
 void sort_rows(std::size_t n, Score score, Row row, Buffer& buffer, double* scores, std::size_t* rows) {
     if (n > SIZE_MAX / (2 * sizeof(Item))) throw std::bad_alloc();
     Item *items = static_cast<Item*>(buffer.bytes(2 * n * sizeof(Item))), *out = items + n;
     double top = score(0), bottom = top;
+    bool numbers = true;
     for (std::size_t i = 0; i < n; ++i) {
         items[i] = {score(i), row(i)};
+        numbers &= items[i].score == items[i].score;
         top = std::max(top, items[i].score);
         bottom = std::min(bottom, items[i].score);
     }
+    if (!numbers) throw std::invalid_argument("scores must not be NaN");
     if (n > UINT32_MAX) {
         std::copy(items, items + n, out);
         std::stable_sort(out, out + n, above);

@@ -135,7 +135,7 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
     each_arranged(batch, settings, n_threads, noise, [&](std::size_t q, Query& query, Workspace& w) {
         if (normalize) query.ideal = ideal(query.gains, query.n);
         per_query[q] = 0;
-        if (query.ideal == 0) {
+        if (query.ideal == 0 || query.n == 0) {
             for (std::size_t i = 0; i < query.n; ++i) {
                 gradient[query.rows[i]] = 0;
                 hessian[query.rows[i]] = least;

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <vector>
 
 #include "arrays.hpp"
 #include "batch/batch.hpp"
 #include "batch/dispatch.hpp"
 
+void bind_checksum(nb::module_&);  // defined in checksum.cpp
 void bind_letor(nb::module_&);     // defined in letor.cpp
 void bind_row_sums(nb::module_&);  // defined in row_sums.cpp
 
@@ -24,6 +26,9 @@ using Classes = std::optional<Array<const std::int32_t, nb::ndim<1>>>;
 using Weights = std::optional<Vector>;
 
 sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int half_steps, double epsilon) {
+    if (relaxation < 0 || relaxation > int(sinkprop::Relaxation::rank_binomial))
+        throw std::invalid_argument("relaxation must be the number of a relaxation");
+    if (half_steps < 0) throw std::invalid_argument("half_steps must be at least 0");
     sinkprop::Settings settings = {};
     settings.relaxation = sinkprop::Relaxation(relaxation);
     settings.sigma = sigma;
@@ -34,7 +39,14 @@ sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int h
     return settings;
 }
 
-// A batch of queries whose documents have scores but no gains
+// Throws unless all documents of the queries are in rows below n. Returns the number of documents of the longest query.
+std::size_t require_rows(const Index& offsets, const Rows& rows, std::size_t n, bool empty = false) {
+    const std::size_t longest = require_offsets(offsets, rows ? rows->size() : n, empty);
+    if (rows) require_below("rows", *rows, n);
+    return longest;
+}
+
+// A batch of queries whose documents have scores but no gains. The offsets and rows must have been checked.
 sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Rows& rows) {
     sinkprop::Batch batch = {};
     batch.scores = scores;
@@ -44,17 +56,33 @@ sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Row
     return batch;
 }
 
-// A batch of queries with a gain. `gains` holds each document's gain, or its label if `exponential`; `discounts`
-// (n_classes, ranks) holds the weights of the ranks for each class of documents.
-sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Rows& rows, const Vector& gains,
-                           bool exponential, const Classes& classes, const Matrix& discounts) {
-    sinkprop::Batch batch = make_batch(scores, offsets, rows);
-    batch.gains = gains.data();
-    batch.exponential = exponential;
-    batch.classes = data_or_null(classes);
+// Gives a batch the weights of the ranks, one row of `discounts` (n_classes, ranks) for each class of documents. Throws
+// if a rank of the longest query has no weight.
+void add_discounts(sinkprop::Batch& batch, const Matrix& discounts, std::size_t longest, const char* name) {
+    if (discounts.shape(0) == 0 || discounts.shape(1) < longest)
+        throw std::invalid_argument(std::string(name) + " must have a weight for each of the " +
+                                    std::to_string(longest) + " ranks of the longest query");
     batch.D = discounts.data();
     batch.n_classes = discounts.shape(0);
     batch.stride = discounts.shape(1);
+}
+
+// A batch of queries with a gain. `gains` holds each document's gain, or its label if `exponential`. Throws if the
+// offsets, rows, classes or discounts do not fit the number of gains.
+sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Rows& rows, const Vector& gains,
+                           bool exponential, const Classes& classes, const Matrix& discounts, bool empty = false) {
+    const std::size_t n = gains.size(), longest = require_rows(offsets, rows, n, empty);
+    sinkprop::Batch batch = make_batch(scores, offsets, rows);
+    add_discounts(batch, discounts, longest, "discounts");
+    if (classes) {
+        require_size("classes", classes->size(), n);
+        require_below("classes", *classes, batch.n_classes);
+    } else if (batch.n_classes > 1) {
+        throw std::invalid_argument("classes must be given if discounts has several rows");
+    }
+    batch.gains = gains.data();
+    batch.exponential = exponential;
+    batch.classes = data_or_null(classes);
     return batch;
 }
 
@@ -112,9 +140,9 @@ void expected_gain(const Array<const double>& scores, const Index& offsets, Rows
                    bool exponential, Classes classes, const Matrix& discounts, bool normalize, int relaxation,
                    double sigma, bool exact, int half_steps, double epsilon, int n_threads, Doubles per_query,
                    Array<double> gradient, std::optional<double> factor) {
-    const auto batch = make_batch(scores.data(), offsets, rows, gains, exponential, classes, discounts);
     const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
     require_size("scores", scores.size(), gains.size() * settings.width());
+    const auto batch = make_batch(scores.data(), offsets, rows, gains, exponential, classes, discounts);
     require_size("per_query", per_query.size(), batch.n_queries);
     require_size("gradient", gradient.size(), scores.size());
     if (gradient.ndim() != scores.ndim()) throw nb::type_error("gradient must have the shape of scores");
@@ -125,12 +153,11 @@ void expected_gain(const Array<const double>& scores, const Index& offsets, Rows
 
 void project(const Array<const double>& scores, const Index& offsets, Rows rows, const Matrix& columns, int relaxation,
              double sigma, bool exact, int half_steps, double epsilon, int n_threads, Array<double, nb::ndim<2>> out) {
-    auto batch = make_batch(scores.data(), offsets, rows);
-    batch.D = columns.data();
-    batch.n_classes = columns.shape(0);
-    batch.stride = columns.shape(1);
     const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
-    require_size("out", out.size(), scores.size() / settings.width() * columns.shape(0));
+    const std::size_t n = scores.size() / settings.width();
+    auto batch = make_batch(scores.data(), offsets, rows);
+    add_discounts(batch, columns, require_rows(offsets, rows, n), "columns");
+    require_size("out", out.size(), n * columns.shape(0));
     nb::gil_scoped_release release;
     sinkprop::project(batch, settings, n_threads, out.data());
 }
@@ -139,10 +166,11 @@ void tree_derivatives(const Vector& scores, const Index& offsets, Rows rows, con
                       Classes classes, const Matrix& discounts, bool normalize, const Vector& widths, double blend,
                       double noise, std::uint64_t seed, int half_steps, double epsilon, Weights query_weight,
                       float least, int n_threads, Doubles per_query, Floats gradient, Floats hessian) {
-    const auto batch = make_batch(scores.data(), offsets, rows, gains, exponential, classes, discounts);
     const auto settings = make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon);
     const sinkprop::TreeLoss loss = {widths.data(), widths.size(), blend, noise, seed};
     require_size("scores", scores.size(), gains.size());
+    // On a cluster, the queries of other processes are empty; the noise of a query depends on its number.
+    const auto batch = make_batch(scores.data(), offsets, rows, gains, exponential, classes, discounts, true);
     require_size("per_query", per_query.size(), batch.n_queries);
     require_size("gradient", gradient.size(), scores.size());
     require_size("hessian", hessian.size(), scores.size());
@@ -154,6 +182,8 @@ void tree_derivatives(const Vector& scores, const Index& offsets, Rows rows, con
 
 void listnet(const Vector& scores, const Index& offsets, Rows rows, const Vector& target, int k, int n_threads,
              Doubles per_query, Doubles gradient) {
+    require_rows(offsets, rows, scores.size());
+    if (k < 1) throw std::invalid_argument("k must be at least 1");
     auto batch = make_batch(scores.data(), offsets, rows);
     batch.gains = target.data();
     require_size("target", target.size(), scores.size());
@@ -166,11 +196,21 @@ void listnet(const Vector& scores, const Index& offsets, Rows rows, const Vector
 sinkprop::PairBatch make_pair_batch(const Vector& scores, const Index& offsets, const Index& rows, const Index& lower,
                                     const Weights& sample_weight, const Weights& query_weight) {
     require_size("scores", scores.size(), rows.size());
+    require_size("lower", lower.size(), rows.size());
+    require_rows(offsets, rows, rows.size());
+    const std::int64_t *at = offsets.data(), *first = lower.data();
+    const std::size_t n_queries = offsets.shape(0) - 1;
+    for (std::size_t q = 0; q < n_queries; ++q)
+        for (std::int64_t i = at[q]; i < at[q + 1]; ++i)
+            if (first[i] < 0 || first[i] > at[q + 1] - at[q])
+                throw std::invalid_argument("lower must be from 0 to the number of documents of the query");
+    if (sample_weight) require_size("sample_weight", sample_weight->size(), scores.size());
+    if (query_weight) require_size("query_weight", query_weight->size(), n_queries);
     return {scores.data(),
             offsets.data(),
             rows.data(),
             lower.data(),
-            offsets.shape(0) - 1,
+            n_queries,
             data_or_null(sample_weight),
             data_or_null(query_weight)};
 }
@@ -248,5 +288,6 @@ NB_MODULE(_native, m) {
     bind_baseline_losses(m);
     bind_row_sums(m);
     bind_letor(m);
+    bind_checksum(m);
     bind_dispatch(m);
 }

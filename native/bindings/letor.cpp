@@ -23,6 +23,22 @@ void require(bool fits, const char* name) {
     if (!fits) throw nb::type_error((std::string(name) + " has the wrong size").c_str());
 }
 
+// Throws unless each of the words (n, 2) begins and ends in a text of `size` bytes, and has at most `width` of them
+void require_words(const Words& words, std::size_t size, std::size_t width) {
+    const std::int64_t* p = words.data();
+    for (std::size_t i = 0, n = words.shape(0); i < n; ++i, p += 2)
+        if (p[0] < 0 || p[1] < p[0] || std::uint64_t(p[1]) > size || std::uint64_t(p[1] - p[0]) > width)
+            throw std::invalid_argument("words must begin and end in the text, and fit into the rows of out");
+}
+
+// Throws unless each of the words ends in a text of `size` bytes, where or after the word before it ends
+void require_ends(const char* name, const Index& ends, std::size_t size) {
+    std::int64_t before = 0;
+    for (std::size_t i = 0, n = ends.size(); i < n; before = ends.data()[i++])
+        if (ends.data()[i] < before) throw std::invalid_argument(std::string(name) + " must not decrease");
+    if (std::uint64_t(before) > size) throw std::invalid_argument(std::string(name) + " must not exceed the text");
+}
+
 template <class T>
 nb::tuple read(const Bytes& data, const LetorLayout& layout, std::optional<Array<T, nb::ndim<2>>> X,
                std::size_t columns, const Labels& y, std::optional<Ids> qid, std::optional<Words> names,
@@ -63,12 +79,11 @@ void bind_write(nb::module_& m) {
            const nb::bytes& docid, std::optional<Index> docid_end, std::size_t first, std::size_t last, bool sparse,
            int n_threads) {
             const std::size_t rows = X.shape(0);
-            auto ends = [&](const nb::bytes& words, const Index& end) {
-                return end.size() == rows && (rows == 0 || std::size_t(end.data()[rows - 1]) == words.size());
-            };
             require(y.size() == rows, "y");
-            require(ends(qid, qid_end), "qid_end");
-            require(!docid_end || ends(docid, *docid_end), "docid_end");
+            require(qid_end.size() == rows, "qid_end");
+            require_ends("qid_end", qid_end, qid.size());
+            require(!docid_end || docid_end->size() == rows, "docid_end");
+            if (docid_end) require_ends("docid_end", *docid_end, docid.size());
             require(first <= last && last <= rows, "rows");
             const sinkprop::LetorRows<T> table = {X.data(),
                                                   X.shape(1),
@@ -91,6 +106,8 @@ void bind_write(nb::module_& m) {
 }  // namespace
 
 void bind_letor(nb::module_& m) {
+    m.attr("LARGEST_LABEL") = sinkprop::largest_label;
+
     nb::class_<LetorLayout>(m, "LetorLayout")
         .def_prop_ro("rows", [](const LetorLayout& layout) { return layout.row.back(); })
         .def_prop_ro("chunks", [](const LetorLayout& layout) { return layout.begin.size() - 1; })
@@ -124,6 +141,7 @@ void bind_letor(nb::module_& m) {
         "letor_words",
         [](const Bytes& data, const Words& words, Array<std::uint32_t, nb::ndim<2>> out, int n_threads) {
             require(words.shape(1) == 2 && words.shape(0) == out.shape(0), "out");
+            require_words(words, data.size(), out.shape(1));
             nb::gil_scoped_release release;
             return sinkprop::spread_words(text_of(data), words.data(), words.shape(0), out.shape(1), out.data(),
                                           n_threads);

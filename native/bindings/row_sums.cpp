@@ -35,7 +35,7 @@ void bind_products(nb::module_& m) {
             const std::size_t d = X.shape(1), k = g.shape(1);
             require(g.shape(0) == X.shape(0) && scale.shape(0) == k && scale.shape(1) == d && words.shape(0) == 3 &&
                     words.shape(1) == k && words.shape(2) == d);
-            require(offsets.shape(0) > 0 && std::size_t(offsets.data()[offsets.shape(0) - 1]) == X.shape(0));
+            require_offsets(offsets, X.shape(0));
             nb::gil_scoped_release release;
             std::vector<double> sums(k * d);
             const auto& kernels = sinkprop::kernels_in_use();

@@ -17,10 +17,16 @@ constexpr double word = 2147483648.0;  // 2^31, the range of a word
 // x + rounder - rounder is x rounded to a whole number, for |x| < 2^51
 constexpr double rounder = 1.5 * 4503599627370496.0;
 
-SINKPROP_INLINE std::int64_t bits(double x) {
-    std::int64_t b;
+SINKPROP_INLINE std::uint64_t bits(double x) {
+    std::uint64_t b;
     std::memcpy(&b, &x, sizeof b);
     return b;
+}
+
+// Adds the whole number that t - rounder is to a word. The addition wraps around where a signed one would overflow:
+// that happens only if t comes from a product that is too large, whose words are invalid anyway.
+SINKPROP_INLINE std::int64_t added(std::int64_t sum, double t) {
+    return std::int64_t(std::uint64_t(sum) + (bits(t) - bits(rounder)));
 }
 
 // Adds values[j] * scale[j] to the j-th of m sums, for j < m. Each sum is held in three integer words, column j of
@@ -36,13 +42,13 @@ inline bool add_words(const double* SINKPROP_RESTRICT values, const double* SINK
         outside |= !(v > -1.0 && v < 1.0);
         v *= word;
         double t = v + rounder;
-        high[j] += bits(t) - bits(rounder);
+        high[j] = added(high[j], t);
         v = (v - (t - rounder)) * word;
         t = v + rounder;
-        middle[j] += bits(t) - bits(rounder);
+        middle[j] = added(middle[j], t);
         v = (v - (t - rounder)) * word;
         t = v + rounder;
-        low[j] += bits(t) - bits(rounder);
+        low[j] = added(low[j], t);
     }
     return !outside;
 }

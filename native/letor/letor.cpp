@@ -211,13 +211,15 @@ class LineReader {
         : options_(options), ids_(ids), table_(table) {}
 
     // Reads [line, newline), which begins at `offset` of the text, into row `row`, and advances `row` if the line is a
-    // document. Returns whether the line has no fault.
-    bool read(const char* line, const char* newline, std::size_t offset, std::size_t& row) {
+    // document. Returns whether the line has no fault. Throws if the line is a document but `row` is `end_row`, the row
+    // after the last one of the chunk.
+    bool read(const char* line, const char* newline, std::size_t offset, std::size_t& row, std::size_t end_row) {
         line_ = line;
         offset_ = offset;
         end_ = cut_return(line, newline);
         const char* p = skip_spaces(line, end_);
         if (p != end_ && *p != '#') {
+            if (row == end_row) throw std::invalid_argument("letor: the layout is not that of the text");
             p = read_label(p, row);
             if (p) p = read_qid(p, row);
             if (p) p = read_features(p, row);
@@ -267,7 +269,7 @@ class LineReader {
             return fail(other ? LetorFault::label_missing : LetorFault::label, p);
         }
         if (label < 0) return fail(LetorFault::label_negative, p);
-        if (label > std::numeric_limits<double>::max()) return fail(LetorFault::label_overflow, p);
+        if (label > largest_label) return fail(LetorFault::label_overflow, p);
         table_.y[row] = label;
         return after;
     }
@@ -344,11 +346,19 @@ class LineReader {
         return p;
     }
 
+    // The end of the word NULL, or of nan in any case, if one of them is at p; else null. Both mean a missing value.
+    const char* null_end(const char* p) const {
+        if (end_ - p >= 4 && std::memcmp(p, "NULL", 4) == 0 && at_break(p + 4)) return p + 4;
+        const auto lower = [](char c) { return char(c | 0x20); };
+        if (end_ - p >= 3 && lower(p[0]) == 'n' && lower(p[1]) == 'a' && lower(p[2]) == 'n' && at_break(p + 3))
+            return p + 3;
+        return nullptr;
+    }
+
     const char* read_null(const char* p, double& value) const {
-        if (!options_.null_allowed || end_ - p < 4 || std::memcmp(p, "NULL", 4) != 0 || !at_break(p + 4))
-            return nullptr;
-        value = options_.null;
-        return p + 4;
+        const char* const after = options_.null_allowed ? null_end(p) : nullptr;
+        if (after) value = options_.null;
+        return after;
     }
 
     const char* fail_id(const char* token) {
@@ -365,8 +375,7 @@ class LineReader {
 
     const char* fail_value(const char* token, const char* value) {
         if (at_break(value)) return fail(LetorFault::value_missing, token);
-        const bool null = end_ - value >= 4 && std::memcmp(value, "NULL", 4) == 0 && at_break(value + 4);
-        return fail(null ? LetorFault::value_null : LetorFault::value, token);
+        return fail(null_end(value) ? LetorFault::value_null : LetorFault::value, token);
     }
 
     // Stores the docid of a line. If the line's comment starts with `docid =`, `docid:` or `docid`, the docid is the
@@ -429,10 +438,10 @@ LetorFailure read_letor(Text text, const LetorLayout& layout, const LetorOptions
                 line = copy.data();
                 end = line + copy.size() - 8;
             }
-            return fine = reader.read(line, end, offset, row);
+            return fine = reader.read(line, end, offset, row, layout.row[c + 1]);
         });
         if (fine) {
-            if (row != layout.row[c + 1]) throw std::logic_error("letor: the number of rows is not the one counted");
+            if (row != layout.row[c + 1]) throw std::invalid_argument("letor: the layout is not that of the text");
             return true;
         }
         const std::lock_guard<std::mutex> lock(mutex);

@@ -65,6 +65,10 @@ struct LetorLayout {
     LetorIds ids = LetorIds::none;
 };
 
+// The largest label. Up to it a double holds every whole number exactly, so that no two labels are confused, and sums
+// of labels are finite.
+constexpr double largest_label = 9007199254740992.0;  // 2^53
+
 struct LetorOptions {
     bool zero_based;    // whether feature ids count from 0 instead of 1
     bool limited;       // whether a feature id past the last column is a fault

@@ -1,9 +1,9 @@
 """The native kernels.
 
-Every function checks the type and the layout of its arrays, and the size of those that it writes; a
-`TypeError` names the array that does not fit. It does not check the values in the arrays. Callers make sure
-that scores are finite, that offsets rise, that rows and classes are valid indices, and that every rank of the
-longest query has a discount.
+Every function checks the type, the layout and the size of its arrays; a `TypeError` names the array that does
+not fit. It also checks offsets, rows, classes and other positions, with which it would read or write past the
+end of an array; a `ValueError` says what is wrong with them. It does not check other values: callers make
+sure that scores and labels are finite.
 """
 
 from typing import Any
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
+
+LARGEST_LABEL: float
 
 def first_invalid(values: Floats, least: float, most: float) -> int: ...
 def exponential_gains(labels: Floats, gains: Floats) -> None: ...
@@ -144,6 +146,7 @@ def letor_read(
     largest: float,
     n_threads: int,
 ) -> tuple[int, int, int, int]: ...
+def xxh64(data: NDArray[np.uint8], seed: int) -> int: ...
 def letor_words(data: NDArray[np.uint8], words: Index, out: NDArray[np.uint32], n_threads: int) -> bool: ...
 def letor_write(
     X: NDArray[Any],

@@ -1,0 +1,238 @@
+"""Hostile arrays for the native functions: offsets, rows and other positions that do not fit are an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sinkprop import _native
+
+N, Q, D = 6, 2, 3
+Arguments = dict[str, Any]
+
+
+def numbers(*values: int, dtype: str = "i8") -> np.ndarray:
+    return np.array(values, dtype)
+
+
+def settings() -> Arguments:
+    return {"relaxation": 0, "sigma": 1.0, "exact": True, "half_steps": 2, "epsilon": 0.0, "n_threads": 1}
+
+
+def queries() -> Arguments:
+    return {"scores": np.linspace(0, 1, N), "offsets": numbers(0, 2, N), "rows": numbers(0, 1, 2, 3, 4, 5)}
+
+
+def gains() -> Arguments:
+    classes = np.zeros(N, np.int32)
+    return {
+        "gains": np.ones(N),
+        "exponential": False,
+        "classes": classes,
+        "discounts": np.ones((1, 4)),
+        "normalize": True,
+    }
+
+
+def expected_gain() -> Arguments:
+    return {**queries(), **gains(), **settings(), "per_query": np.empty(Q), "gradient": np.empty(N)}
+
+
+def project() -> Arguments:
+    return {**queries(), **settings(), "columns": np.ones((2, 4)), "out": np.empty((N, 2))}
+
+
+def tree_derivatives() -> Arguments:
+    own = {"widths": np.ones(1), "blend": 0.5, "noise": 0.0, "seed": 0, "half_steps": 2, "epsilon": 0.0}
+    out = {"per_query": np.empty(Q), "gradient": np.empty(N, "f4"), "hessian": np.empty(N, "f4")}
+    return {**queries(), **gains(), **own, "query_weight": np.ones(Q), "least": 1e-9, "n_threads": 1, **out}
+
+
+def listnet() -> Arguments:
+    out = {"per_query": np.empty(Q), "gradient": np.empty(N)}
+    return {**queries(), "target": np.zeros(N), "k": 3, "n_threads": 1, **out}
+
+
+def pairwise_loss() -> Arguments:
+    lower, weight = numbers(1, 2, 1, 2, 3, 4), {"sample_weight": np.ones(N), "query_weight": np.ones(Q)}
+    return {**queries(), "lower": lower, **weight, "n_threads": 1, "per_query": np.empty(Q)}
+
+
+def pairwise_derivatives() -> Arguments:
+    found = {**pairwise_loss(), "gradient": np.empty(N), "hessian": np.empty(N)}
+    del found["per_query"]
+    return found
+
+
+def add_products() -> Arguments:
+    words = np.zeros((3, 1, D), np.int64)
+    return {
+        "X": np.ones((N, D)),
+        "g": np.ones((N, 1)),
+        "offsets": numbers(0, 2, N),
+        "scale": np.ones((1, D)) / 64,
+        "words": words,
+    }
+
+
+def letor_words() -> Arguments:
+    words = numbers(0, 2, 2, 5).reshape(2, 2)
+    return {
+        "data": np.frombuffer(b"abcde", np.uint8),
+        "words": words,
+        "out": np.empty((2, 3), np.uint32),
+        "n_threads": 1,
+    }
+
+
+def letor_write() -> Arguments:
+    ends = {"qid": b"1234", "qid_end": numbers(2, 4), "docid": b"ab", "docid_end": numbers(1, 2)}
+    return {
+        "X": np.ones((2, D)),
+        "y": np.ones(2),
+        **ends,
+        "first": 0,
+        "last": 2,
+        "sparse": False,
+        "n_threads": 1,
+    }
+
+
+OFFSETS = {
+    "offsets that decrease": {"offsets": numbers(0, 4, 2)},
+    "an empty query": {"offsets": numbers(0, 0, N)},  # only tree_derivatives takes one
+    "a negative offset": {"offsets": numbers(-2, 2, N)},
+    "an offset past the end": {"offsets": numbers(0, 2, N + 1)},
+    "an offset far past the end": {"offsets": numbers(0, 2, 2**63 - 1)},
+    "offsets whose difference overflows": {"offsets": numbers(2**62, -(2**62), N)},
+    "the least offset": {"offsets": numbers(-(2**63), 2, N)},
+    "no offsets": {"offsets": numbers()},
+}
+ROWS = {
+    "a negative row": {"rows": numbers(0, 1, -1, 3, 4, 5)},
+    "a row past the end": {"rows": numbers(0, 1, 2, 3, 4, N)},
+    "the largest row": {"rows": numbers(0, 1, 2, 3, 4, 2**63 - 1)},
+    "too few rows": {"rows": numbers(0, 1, 2)},
+    "no rows": {"rows": numbers()},
+}
+GAINS = {
+    "a negative class": {"classes": numbers(0, 0, 0, 0, 0, -1, dtype="i4")},
+    "a class past the end": {"classes": numbers(0, 0, 0, 0, 0, 1, dtype="i4")},
+    "too few classes": {"classes": numbers(0, dtype="i4")},
+    "no classes for several rows of discounts": {"classes": None, "discounts": np.ones((2, 4))},
+    "too few discounts": {"discounts": np.ones((1, 3))},
+    "no discounts": {"discounts": np.ones((0, 4))},
+    "half a step less than none": {"half_steps": -1},
+    "too few gains": {"gains": np.ones(N - 1)},
+}
+PAIRS = {
+    "a negative position": {"lower": numbers(1, 2, 1, 2, 3, -1)},
+    "a position past the query": {"lower": numbers(1, 3, 1, 2, 3, 4)},
+    "too few positions": {"lower": numbers(1, 2)},
+    "too few sample weights": {"sample_weight": np.ones(N - 1)},
+    "too few query weights": {"query_weight": np.ones(1)},
+}
+WORDS = {
+    "a word of negative length": {"words": numbers(0, 2, 5, 2).reshape(2, 2)},
+    "a word before the text": {"words": numbers(-1, 1, 2, 5).reshape(2, 2)},
+    "a word past the text": {"words": numbers(0, 2, 4, 6).reshape(2, 2)},
+    "a word whose length overflows": {"words": numbers(-(2**63), 2**63 - 1, 2, 5).reshape(2, 2)},
+    "a word wider than out": {"words": numbers(0, 2, 0, 5).reshape(2, 2)},
+    "words of three numbers": {"words": numbers(0, 1, 2, 3, 4, 5).reshape(2, 3)},
+}
+ENDS = {
+    "ends that decrease": {"qid_end": numbers(4, 2)},
+    "a negative end": {"qid_end": numbers(-1, 4)},
+    "an end past the text": {"qid_end": numbers(2, 5)},
+    "too few ends": {"qid_end": numbers(4)},
+    "ends of docids that decrease": {"docid_end": numbers(2, 1)},
+    "an end of docids past the text": {"docid_end": numbers(1, 3)},
+    "rows past the end": {"last": 3},
+    "rows that decrease": {"first": 2, "last": 1},
+    "a negative row": {"first": -1},
+}
+RELAXATIONS = {"no such relaxation": {"relaxation": 6}, "a negative relaxation": {"relaxation": -1}}
+
+HOSTILE: dict[Callable[[], Arguments], dict[str, Arguments]] = {
+    expected_gain: {**OFFSETS, **ROWS, **GAINS, **RELAXATIONS},
+    project: {**OFFSETS, **ROWS, **RELAXATIONS, "too few columns": {"columns": np.ones((2, 3))}},
+    tree_derivatives: {
+        **{name: case for name, case in OFFSETS.items() if name != "an empty query"},
+        **ROWS,
+        **GAINS,
+    },
+    listnet: {**OFFSETS, **ROWS, "no ranks": {"k": 0}, "too few targets": {"target": np.zeros(2)}},
+    pairwise_loss: {**OFFSETS, **ROWS, **PAIRS},
+    pairwise_derivatives: {**OFFSETS, **ROWS, **PAIRS},
+    add_products: OFFSETS,
+    letor_words: WORDS,
+    letor_write: ENDS,
+}
+CASES = [
+    pytest.param(valid, change, id=f"{valid.__name__}, {fault}")
+    for valid, faults in HOSTILE.items()
+    for fault, change in faults.items()
+]
+
+
+@pytest.mark.parametrize("valid", HOSTILE, ids=lambda valid: valid.__name__)
+def test_the_arguments_that_are_made_hostile_are_valid(valid: Callable[[], Arguments]) -> None:
+    getattr(_native, valid.__name__)(**valid())
+
+
+@pytest.mark.parametrize(("valid", "change"), CASES)
+def test_positions_that_do_not_fit_are_an_error(valid: Callable[[], Arguments], change: Arguments) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        getattr(_native, valid.__name__)(**{**valid(), **change})
+
+
+@pytest.mark.parametrize("valid", [v for v in HOSTILE if "offsets" in v()], ids=lambda valid: valid.__name__)
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        np.array([0.0, 2.0, np.inf]),
+        np.array([[0, 2, N]]),
+        np.array(["0", "2", "6"]),
+        np.array([N, 9, 2, 9, 0, 9])[::-2],  # as a copy: 9, 9, 9
+        [0, 2, N],
+        None,
+    ],
+    ids=["infinite", "two axes", "text", "not contiguous", "list", "None"],
+)
+def test_arrays_of_another_kind_are_an_error(valid: Callable[[], Arguments], offsets: object) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        getattr(_native, valid.__name__)(**{**valid(), "offsets": offsets})
+
+
+def test_a_score_that_is_no_number_cannot_be_sorted() -> None:
+    scores = np.linspace(0, 1, 100)
+    scores[50] = np.nan
+    with pytest.raises(ValueError, match="scores must not be NaN"):
+        _native.sort_descending(scores, np.empty(100, np.int64), np.empty(100))
+    with pytest.raises(ValueError, match="scores must not be NaN"):
+        _native.expected_gain(**{**expected_gain(), "scores": np.array([0, 1, np.nan, 2, 3, 4])})
+
+
+def test_a_layout_of_another_text_is_an_error() -> None:
+    """Two texts of equal size, one of which has more documents than the arrays have rows."""
+    one = np.frombuffer(b"1 qid:1 1:1 #######\n", np.uint8)
+    two = np.frombuffer(b"1 qid:1\n1 qid:1\n#..\n", np.uint8)
+    assert len(one) == len(two)
+    layout = _native.letor_scan(one, len(one), 1)
+    arrays = {
+        "X": None,
+        "columns": 1,
+        "y": np.empty(1),
+        "qid": np.empty(1, np.int64),
+        "names": None,
+        "docids": None,
+    }
+    options = {"zero_based": False, "limited": False, "null": None, "largest": 1e300, "n_threads": 1}
+    _native.letor_read(one, layout, **arrays, **options)
+    with pytest.raises(ValueError, match="the layout is not that of the text"):
+        _native.letor_read(two, layout, **arrays, **options)
+    with pytest.raises(TypeError, match="data has the wrong size"):
+        _native.letor_read(two[:-1], layout, **arrays, **options)
