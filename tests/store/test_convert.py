@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sinkprop
+from sinkprop.common.atomic import write_atomically
 from sinkprop.data import Queries
 from sinkprop.store import StoredQueries, StoreError, chunks, convert, open_queries, save_queries, writer
 from sinkprop.store import from_letor as letor
@@ -70,8 +71,8 @@ def frame_of(queries: Queries) -> pa.Table:
 
 @pytest.fixture
 def tiny_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text and tables in pieces of a line or two, so that queries are cut everywhere."""
-    monkeypatch.setattr(chunks, "PIECE", 70)
+    """Text and tables in chunks of a line or two, so that queries are cut everywhere."""
+    monkeypatch.setattr(chunks, "READ_BYTES", 70)
     monkeypatch.setattr(letor, "_LARGEST_X", 40)
     monkeypatch.setattr(tables, "_BATCH", 48)
 
@@ -82,7 +83,7 @@ def tiny_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(deadline=None, max_examples=25)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12),
-    piece=st.integers(1, 400),
+    read_bytes=st.integers(1, 400),
     largest=st.integers(1, 2000),
     block_bytes=st.integers(1, 800),
     part_bytes=st.integers(1, 2000),
@@ -94,7 +95,7 @@ def tiny_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_letor_text_reads_back_as_in_memory(
     tmp_path_factory: pytest.TempPathFactory,
     sizes: list[int],
-    piece: int,
+    read_bytes: int,
     largest: int,
     block_bytes: int,
     part_bytes: int,
@@ -109,7 +110,7 @@ def test_any_letor_text_reads_back_as_in_memory(
         made = Queries(made.X, made.y, made.qid)
     sinkprop.save_letor(folder / "a.txt", made, sparse=sparse)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "PIECE", piece)
+        patch.setattr(chunks, "READ_BYTES", read_bytes)
         patch.setattr(letor, "_LARGEST_X", largest)
         stored = convert(
             folder / "a.txt", folder / "a.queries", block_bytes=block_bytes, part_bytes=part_bytes
@@ -170,10 +171,10 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("piece", [1, 1000])
+@pytest.mark.parametrize("read_bytes", [1, 1000])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_line_has_the_message_of_the_reader_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, piece: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, read_bytes: int
 ) -> None:
     at, line = FAULTS[fault]
     lines = [*LINES]
@@ -182,7 +183,7 @@ def test_a_faulty_line_has_the_message_of_the_reader_in_memory(
     path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
     with pytest.raises(ValueError, match=rf"a\.txt, line {at + 1}: ") as expected:
         sinkprop.load_letor(path, dtype=np.float32)
-    monkeypatch.setattr(chunks, "PIECE", piece)
+    monkeypatch.setattr(chunks, "READ_BYTES", read_bytes)
     with pytest.raises(ValueError, match=rf"a\.txt, line {at + 1}: ") as found:
         convert(path, tmp_path / "a.queries")
     assert str(found.value) == str(expected.value)
@@ -318,7 +319,7 @@ def test_a_faulty_line_of_csv_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     line, message = CSV_FAULTS[fault]
     path = tmp_path / "a.csv"
     path.write_text(f"qid,label,a,b\n1,0,1,2\n\n{line}\n1,1,1,1\n")
-    monkeypatch.setattr(chunks, "PIECE", 8)
+    monkeypatch.setattr(chunks, "READ_BYTES", 8)
     with pytest.raises(ValueError, match=f"a.csv: {message}"):
         convert(path, tmp_path / "a.queries")
     assert os.listdir(tmp_path) == ["a.csv"]
@@ -344,12 +345,12 @@ def test_a_csv_file_that_is_no_table_of_documents_is_named(tmp_path: Path, text:
 
 
 def test_files_of_a_set_have_the_same_features(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("qid,label,x,y\n1,0,1,2\n")
-    (tmp_path / "b.csv").write_text("label,y,qid,x\n1,4,2,3\n")
+    (tmp_path / "a.csv").write_text("qid,label,x,u\n1,0,1,2\n")
+    (tmp_path / "b.csv").write_text("label,u,qid,x\n1,4,2,3\n")
     stored = convert([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "a.queries")
     np.testing.assert_array_equal(stored.load().X, np.array([[1, 2], [3, 4]], np.float32))
     (tmp_path / "c.csv").write_text("qid,label,x,z\n3,0,1,2\n")
-    with pytest.raises(ValueError, match=r"c.csv: the file lacks the column 'y', unlike .*a.csv"):
+    with pytest.raises(ValueError, match=r"c.csv: the file lacks the column 'u', unlike .*a.csv"):
         convert([tmp_path / "a.csv", tmp_path / "c.csv"], tmp_path / "b.queries")
     (tmp_path / "d.txt").write_text("1 qid:1 1:1\n")
     with pytest.raises(ValueError, match="must be of one kind; got csv and letor"):
@@ -363,20 +364,22 @@ def test_files_of_a_set_have_the_same_features(tmp_path: Path) -> None:
 # Queries that do not stand together
 
 
-@pytest.mark.parametrize("piece", [1, 30, 1000])
+@pytest.mark.parametrize("read_bytes", [1, 30, 1000])
 def test_a_query_in_two_places_is_refused_with_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
 ) -> None:
-    monkeypatch.setattr(chunks, "PIECE", piece)
+    monkeypatch.setattr(chunks, "READ_BYTES", read_bytes)
     a, b = tmp_path / "a.txt", tmp_path / "b.txt"
     a.write_text("# made\n1 qid:1 1:1\n0 qid:1 1:2\n\n0 qid:2 1:1\n0 qid:3 1:1\n1 qid:1 1:4\n")
     options = {"block_bytes": 1, "part_bytes": 1}
-    with pytest.raises(ValueError, match=r"the query 1 occurs in two places, .*a.txt:2 and .*a.txt:7;"):
+    with pytest.raises(ValueError, match=r"the query 1 occurs in two places, .*a.txt:2 and .*a.txt:7\."):
         convert(a, tmp_path / "a.queries", **options)
     a.write_text("1 qid:x 1:1\n0 qid:y 1:2\n")
     b.write_text("# b\n0 qid:y 1:1\n0 qid:z 1:1\n")  # also where one file ends and the next begins
     for sizes in ({}, options):
-        with pytest.raises(ValueError, match=r"the query 'y' occurs in two places, .*a.txt:2 and .*b.txt:2;"):
+        with pytest.raises(
+            ValueError, match=r"the query 'y' occurs in two places, .*a.txt:2 and .*b.txt:2\."
+        ):
             convert([a, b], tmp_path / "a.queries", **sizes)
     assert sorted(os.listdir(tmp_path)) == ["a.txt", "b.txt"]
 
@@ -385,10 +388,13 @@ def test_a_query_in_two_places_of_tables(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet comes with pyarrow")
     table = pa.table({"qid": ["a", "b", "a"], "label": [0, 1, 0], "x": [1.0, 3.0, 2.0]})
     parquet.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"the query 'a' occurs in two places, .*, row 0, and .*, row 2,"):
+    with pytest.raises(
+        ValueError,
+        match=r"the query 'a' occurs in two places, row 0 of .*a.parquet and row 2 of .*a.parquet\.",
+    ):
         convert(tmp_path / "a.parquet", tmp_path / "a.queries")
     (tmp_path / "a.csv").write_text("qid,label,x\n5,0,1\n\n6,1,1\n5,0,1\n")
-    with pytest.raises(ValueError, match=r"the query 5 occurs in two places, .*a.csv:2 and .*a.csv:5;"):
+    with pytest.raises(ValueError, match=r"the query 5 occurs in two places, .*a.csv:2 and .*a.csv:5\."):
         convert(tmp_path / "a.csv", tmp_path / "a.queries")
 
 
@@ -422,12 +428,12 @@ class Killed(BaseException):
     """In place of a signal, at a place that a test chooses."""
 
 
-@pytest.mark.parametrize(("piece", "batch"), [(70, 48), (1100, 1000)])
+@pytest.mark.parametrize(("read_bytes", "batch"), [(70, 48), (1100, 1000)])
 @pytest.mark.parametrize("kind", ["letor", "csv", "parquet"])
 def test_a_run_that_ends_at_any_step_is_resumed_to_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text_file: Path, kind: str, piece: int, batch: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text_file: Path, kind: str, read_bytes: int, batch: int
 ) -> None:
-    monkeypatch.setattr(chunks, "PIECE", piece)
+    monkeypatch.setattr(chunks, "READ_BYTES", read_bytes)
     monkeypatch.setattr(tables, "_BATCH", batch)
     path = text_file
     if kind != "letor":
@@ -770,3 +776,25 @@ def test_others_read_a_part_without_this_library(tmp_path: Path, text_file: Path
     )
     X = sinkprop.load_letor(text_file, dtype=np.float32).X
     assert found.stdout == f"{X.shape} float32 {X.sum(dtype=np.float64)} False\n"
+
+
+def test_a_kill_during_the_cleanup_leaves_nothing_that_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text_file: Path
+) -> None:
+    out, remove = tmp_path / "out" / "a.queries", shutil.rmtree
+    out.parent.mkdir()
+
+    def killed(folder: str, **options: bool) -> None:
+        """Remove a folder; a working folder only up to its journal, which may come first."""
+        for journal in Path(folder).rglob(writer.JOURNAL):
+            journal.unlink()
+            raise Killed
+        remove(folder, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(Killed):
+            convert(text_file, out, **SMALL)
+    write_atomically(out.parent / "next", b"")
+    assert {path.name for path in out.parent.iterdir()} == {"a.queries", "next"}
+    open_queries(out, verify=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Chunk", "Inputs", "Place", "TextChunk", "text_chunks"]
 
-PIECE = 8 << 20  # bytes of text per read
+READ_BYTES = 8 << 20  # bytes of text per read
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class Inputs(Protocol):
     feature_names: tuple[str, ...] | None
     qid: str
     docid: bool
+    categories: dict[str, tuple[Any, ...]]
+    ordered: tuple[str, ...]
 
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]: ...
     def chunks(self, start: Place | None) -> Iterator[Chunk]: ...
@@ -112,7 +114,7 @@ def text_chunks(path: str, at: int = 0, line: int = 0, *, size: int | None = Non
     Reading starts at the offset `at` of the decompressed text, where line number `line` (from 0) begins. Each
     chunk consists of whole lines, so a line longer than `size` makes its chunk longer.
     """
-    size = PIECE if size is None else size
+    size = READ_BYTES if size is None else size
     with open(path, "rb", buffering=0) as file:
         compression = compression_by_content(file.read(6))
         file.seek(at if compression is None else 0)

@@ -7,22 +7,26 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 import sinkprop
 from sinkprop.common.arguments import whole as _whole
+from sinkprop.common.atomic import naming
 from sinkprop.common.compressed import StrPath, compression_by_name
+from sinkprop.common.leftovers import working_folder
 from sinkprop.common.progress import Notify, silent
 from sinkprop.data.letor import null_value
 from sinkprop.data.queries import Queries
+from sinkprop.data.split_queries import ADVICE, SplitQueryError, check_option
 from sinkprop.store.chunks import Inputs
 from sinkprop.store.format import FORMAT_VERSION, INDEX, MANIFEST, StoreError, is_stored, need_pyarrow
 from sinkprop.store.from_arrays import QueriesInputs
 from sinkprop.store.from_letor import LetorInputs
 from sinkprop.store.from_tables import CsvInputs, ParquetInputs
+from sinkprop.store.joined import JoinedInputs
 from sinkprop.store.stored import StoredQueries, open_queries
 from sinkprop.store.writer import (
     JOURNAL,
@@ -56,6 +60,9 @@ def convert(
     features: Sequence[str] | None = None,
     delimiter: str | None = None,
     allow_nan: bool = False,
+    categorical: Sequence[str] | None = None,
+    split_queries: Literal["error", "join"] = "error",
+    join_bytes: int = 2 << 30,
     block_bytes: int = 8 << 20,
     part_bytes: int = 256 << 20,
     n_threads: int | None = None,
@@ -65,9 +72,9 @@ def convert(
 ) -> StoredQueries:
     r"""Convert one or several files to a stored set, with little memory.
 
-    Features become float32. The rows of a query must be consecutive and in one file. Until the set is
-    complete, the work is in the folder `out` + ".unfinished". After a kill, the same call resumes it and
-    produces the same bytes.
+    Features become float32. The rows of a query must be consecutive and in one file, unless `split_queries`
+    is "join". Until the set is complete, the work is in the folder `out` + ".unfinished". After a kill, the
+    same call resumes it and produces the same bytes.
 
     Parameters
     ----------
@@ -102,6 +109,18 @@ def convert(
     allow_nan : bool, default False
         Whether to keep missing values (an empty field of CSV, a null of Parquet, NULL in LETOR text) as NaN,
         which boosted trees accept and other rankers reject. By default they are an error.
+    categorical : sequence of str, optional
+        CSV and Parquet: feature columns to read as categories, for boosted trees. Dictionary columns of
+        Parquet, as which pandas and polars write categories of text, are read as categories in any case. In
+        CSV, the categories are text, and an empty field is a missing value. The columns are read once more,
+        before the conversion, to find the categories.
+    split_queries : {"error", "join"}, default "error"
+        What to do if the rows of a query are not consecutive or not in one file. "error" raises an error that
+        names both places. "join" puts the rows with the same id together: only if there is such a query, all
+        rows are read into memory and sorted, queries in order of first appearance.
+    join_bytes : int, default 2 << 30
+        Largest size, in bytes, of the rows that "join" sorts in memory. A row counts as 4 bytes per feature
+        plus 16 bytes. Larger inputs with split queries are an error.
     block_bytes : int, default 8 << 20
         Largest size, in bytes, of a block: a group of whole queries that is read at once. A query larger than
         this is a block by itself. A row counts as 4 bytes per feature plus 16 bytes.
@@ -167,8 +186,17 @@ def convert(
         "zero_based": zero_based,
         "group": group,
     }
-    for_tables: dict[str, Any] = {"qid": qid, "label": label, "docid": docid, "features": features}
+    for_tables: dict[str, Any] = {
+        "qid": qid,
+        "label": label,
+        "docid": docid,
+        "features": features,
+        "categorical": categorical,
+    }
     _check_options(kinds[0], for_text, for_tables, delimiter)
+    check_option(split_queries)
+    if not isinstance(join_bytes, int) or isinstance(join_bytes, bool) or join_bytes < 1:
+        raise ValueError(f"join_bytes must be a whole number, at least 1; got {join_bytes!r}.")
     for_text = _checked_text(**for_text)
     source: Inputs
     if kinds[0] == "letor":
@@ -183,13 +211,19 @@ def convert(
         **for_tables,
         "group": None if group is None else _described(group),
         "features": None if features is None else list(features),
+        "categorical": None if categorical is None else list(categorical),
         "delimiter": delimiter,
         "allow_nan": bool(allow_nan),
+        "split_queries": split_queries,
         "block_bytes": _whole("block_bytes", block_bytes, 1),
         "part_bytes": _whole("part_bytes", part_bytes, 1),
     }
     notify = silent if progress is None else progress
-    return _made(source, out, options, notify, overwrite=overwrite, resume=resume)
+    limit = join_bytes if split_queries == "join" else 0
+    try:
+        return _made(source, out, options, notify, overwrite=overwrite, resume=resume, join_bytes=limit)
+    except SplitQueryError as error:
+        raise ValueError(f"{error} {ADVICE}") from None
 
 
 def save_queries(
@@ -242,30 +276,53 @@ def save_queries(
         "block_bytes": _whole("block_bytes", block_bytes, 1),
         "part_bytes": _whole("part_bytes", part_bytes, 1),
     }
-    return _made(source, out, options, silent, overwrite=overwrite, resume=False)
+    try:
+        return _made(source, out, options, silent, overwrite=overwrite, resume=False)
+    except SplitQueryError as error:
+        raise ValueError(f"{error} Each query must be in one of the Queries, with its own id.") from None
 
 
 def _made(
-    source: Inputs, out: StrPath, options: dict[str, Any], notify: Notify, *, overwrite: bool, resume: bool
+    source: Inputs,
+    out: StrPath,
+    options: dict[str, Any],
+    notify: Notify,
+    *,
+    overwrite: bool,
+    resume: bool,
+    join_bytes: int = 0,
 ) -> StoredQueries:
-    """Convert an input to a set in a working folder, move the set to `out`, and open it."""
+    """Convert an input to a set in a working folder, move the set to `out`, and open it.
+
+    If a query is in several places, rows of at most `join_bytes` bytes are sorted by query in memory. If it
+    is 0, SplitQueryError is raised.
+    """
     target = Path(os.path.realpath(out))
     folder = target.with_name(target.name + ".unfinished")
     fingerprint = _fingerprint(source, options)
     if resume and _is_done(folder, target, fingerprint):
         _remove_replaced(target)
-        shutil.rmtree(folder)
+        _discard(folder)
         return open_queries(out)
     _check_target(target, out, overwrite=overwrite)
     try:
-        with _working_folder(folder, out):
-            _convert(source, folder, fingerprint, options, notify, resume=resume, again=overwrite)
+        with naming(out, folder), _working_folder(folder, out):
+            _convert(
+                source,
+                folder,
+                fingerprint,
+                options,
+                notify,
+                resume=resume,
+                again=overwrite,
+                join_bytes=join_bytes,
+            )
             _put_in_place(folder / SET, target)
     except OSError as error:
         if error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror or str(error), os.fspath(out)) from None
-    shutil.rmtree(folder)
+    _discard(folder)
     return open_queries(out)
 
 
@@ -386,6 +443,7 @@ def _convert(
     *,
     resume: bool,
     again: bool,
+    join_bytes: int,
 ) -> None:
     """Write all files of the new set to the subfolder `set` of `folder`, with the manifest last.
 
@@ -407,42 +465,21 @@ def _convert(
         return
     try:
         known = source.prepare(notify, None if journal is None else journal["known"])
+        joined = journal is not None and journal["known"].get("joined", False)
         if journal is None:
             write_journal(folder, fingerprint, known, done)
-        layout = Layout(
-            n_features=source.n_features,
-            feature_names=source.feature_names,
-            qid=source.qid,
-            docid=source.docid,
-            labeled=options["label"] is not None,
-            allow_nan=options["allow_nan"],
-            block_bytes=options["block_bytes"],
-            part_bytes=options["part_bytes"],
-        )
-        writer = SetWriter(
-            folder,
-            layout,
-            done,
-            save=lambda progress: write_journal(folder, fingerprint, known, progress),
-            locate=source.locate,
-        )
-        try:
-            if not done.complete:
-                start, skipped = (None, 0) if done.next is None else done.next
-                total = sum(size for _, size, _ in fingerprint["files"])
-                for chunk in source.chunks(start):
-                    # in a resumed run, chunks may be smaller than the number of rows to skip
-                    if skipped >= len(chunk.y):
-                        skipped -= len(chunk.y)
-                        continue
-                    writer.add(chunk, skipped)
-                    skipped = 0
-                    if source.paths:
-                        name = os.path.basename(source.paths[chunk.place.file])
-                        notify(chunk.done, total, f"converting {name}")
-            writer.finish([(os.path.basename(path), size) for path, size, _ in fingerprint["files"]])
-        finally:
-            writer.abandon()
+        if not joined:
+            try:
+                _write(source, folder, fingerprint, known, options, done, notify)
+                return
+            except SplitQueryError:
+                if not join_bytes:
+                    raise
+            known, done = {**known, "joined": True}, Progress()
+            write_journal(folder, fingerprint, known, done)
+            _clear(folder / SET, set())
+        rows = JoinedInputs(source, join_bytes, notify)
+        _write(rows, folder, fingerprint, {**known, "joined": True}, options, done, notify)
     except BaseException as error:
         # Delete the folder if the conversion cannot be resumed. A ValueError is an error in an input file,
         # which the user must change, and a conversion of changed files starts again. A conversion of queries
@@ -450,6 +487,54 @@ def _convert(
         if isinstance(error, ValueError) or not source.paths:
             shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _write(
+    source: Inputs,
+    folder: Path,
+    fingerprint: dict[str, Any],
+    known: dict[str, Any],
+    options: dict[str, Any],
+    done: Progress,
+    notify: Notify,
+) -> None:
+    """Write the rows of an input from the end of the progress `done` on, and then the manifest."""
+    layout = Layout(
+        n_features=source.n_features,
+        feature_names=source.feature_names,
+        qid=source.qid,
+        docid=source.docid,
+        labeled=options["label"] is not None,
+        allow_nan=options["allow_nan"],
+        categories=source.categories,
+        ordered=source.ordered,
+        block_bytes=options["block_bytes"],
+        part_bytes=options["part_bytes"],
+    )
+    writer = SetWriter(
+        folder,
+        layout,
+        done,
+        save=lambda progress: write_journal(folder, fingerprint, known, progress),
+        locate=source.locate,
+    )
+    try:
+        if not done.complete:
+            start, skipped = (None, 0) if done.next is None else done.next
+            total = sum(size for _, size, _ in fingerprint["files"])
+            for chunk in source.chunks(start):
+                # in a resumed run, chunks may be smaller than the number of rows to skip
+                if skipped >= len(chunk.y):
+                    skipped -= len(chunk.y)
+                    continue
+                writer.add(chunk, skipped)
+                skipped = 0
+                if source.paths:
+                    name = os.path.basename(source.paths[chunk.place.file])
+                    notify(chunk.done, total, f"converting {name}")
+        writer.finish([(os.path.basename(path), size) for path, size, _ in fingerprint["files"]])
+    finally:
+        writer.abandon()
 
 
 def _clear(folder: Path, keep: set[str]) -> None:
@@ -500,5 +585,15 @@ def _remove_replaced(target: Path) -> Path:
     """
     old = target.with_name(f"{target.name}.replaced")
     if is_stored(old):
-        shutil.rmtree(old)
+        _discard(old)
     return old
+
+
+def _discard(folder: Path) -> None:
+    """Remove a folder that is no longer needed, in one step for every reader.
+
+    A kill while its files were removed one by one could leave a part that no later run knows to remove. So
+    it is first moved to a temporary folder, which the next write removes if this process is killed.
+    """
+    with working_folder(str(folder.parent)) as temporary:
+        os.rename(folder, os.path.join(temporary, folder.name))

@@ -31,6 +31,8 @@ class QueriesInputs:
         self.feature_names: tuple[str, ...] | None = None
         self.qid = "int64"
         self.docid = False
+        self.categories: dict[str, tuple[Any, ...]] = {}
+        self.ordered: tuple[str, ...] = ()
 
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
         """Set the number and names of the features, and the type of query ids, from the first `Queries`.
@@ -44,6 +46,7 @@ class QueriesInputs:
         self.n_features, self.feature_names = self._first.n_features, self._first.feature_names
         self.qid = "string" if self._is_text(self._first) else "int64"
         self.docid = self._first.docid is not None
+        self.categories, self.ordered = dict(self._first.categories), self._first.ordered
         return {}
 
     @staticmethod
@@ -92,6 +95,8 @@ class QueriesInputs:
             )
         if ("string" if self._is_text(queries) else "int64") != self.qid:
             raise ValueError("queries must all have whole numbers or all have text as ids; got both.")
+        if (queries.categories, queries.ordered) != (self.categories, self.ordered):
+            raise ValueError("queries must have the same categories, in the same order, as the first ones.")
         if (queries.docid is not None) != self.docid:
             raise ValueError("either all queries or none of them must have docid.")
 

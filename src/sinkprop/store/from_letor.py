@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,13 @@ from sinkprop.common.compressed import Source, StrPath
 from sinkprop.common.progress import Notify
 from sinkprop.common.types import Integers
 from sinkprop.data.letor import DENSE_LIMIT, LARGEST, LEAST_FILLED
-from sinkprop.data.letor_errors import line_at, raise_fault, raise_too_sparse, shown_line
+from sinkprop.data.letor_errors import (
+    line_at,
+    line_of_document,
+    raise_fault,
+    raise_too_sparse,
+    shown_line,
+)
 from sinkprop.data.query_sizes import raise_wrong_sizes, sizes_for
 from sinkprop.store.chunks import Chunk, Place, TextChunk, sizes_of, text_chunks, text_places
 
@@ -55,6 +62,8 @@ class LetorInputs:
         self.paths = tuple(paths)
         self.feature_names: tuple[str, ...] | None = None
         self.docid = True
+        self.categories: dict[str, tuple[Any, ...]] = {}
+        self.ordered: tuple[str, ...] = ()
         self.n_features = 0
         self.qid = "int64"
         self._given = n_features
@@ -71,36 +80,68 @@ class LetorInputs:
         Raises ValueError if this is not the same in all files. The whole text is read to find the number of
         features, unless that number is given as an option or known from an earlier run.
         """
-        kinds = [self._kind_of_ids(path) for path in self.paths]
+        with self._faults_first():
+            self._kind = self._common_kind()
+            self.qid = "string" if self._kind == _NAMES else "int64"
+            if self._kind and self._group is not None:
+                raise ValueError(
+                    f"{self.paths[0]} has a qid on its lines; group= is only for files without qid. Leave it "
+                    "out."
+                )
+            if known is not None:
+                self.n_features = int(known["n_features"])
+            elif self._given is not None:
+                self.n_features = self._given
+            else:
+                self.n_features = self._scan(notify)
+        return {"n_features": self.n_features}
+
+    @contextmanager
+    def _faults_first(self) -> Iterator[None]:
+        """Replace a ValueError of a `with` block by the error for the first faulty line, if there is one.
+
+        The error of the block may be a consequence of that line: a picture, for example, has no features.
+        """
+        try:
+            yield
+        except ValueError:
+            for file, path in enumerate(self.paths):
+                kind = self._kind_in(path)
+                for text_chunk in text_chunks(path):
+                    layout = _native.letor_scan(text_chunk.data, _THREAD_CHUNK, 1)
+                    place = Place(file, text_chunk.at, text_chunk.line, 0)
+                    self._parsed(text_chunk, layout, place, path, kind=kind, keep=False)
+            raise
+
+    def _common_kind(self) -> int:
+        """Return the kind of the query ids. Raises ValueError if files differ, or if one has no document."""
+        kinds: list[int] = []
+        for path in self.paths:
+            kind = self._kind_in(path)
+            if kind is None:
+                empty = not next(text_chunks(path), None)
+                what = "is empty" if empty else "holds no document, only comments or blank lines"
+                raise ValueError(
+                    f"{path}: the file {what}; expected one line per document, such as `2 qid:7 1:0.5`."
+                )
+            kinds.append(kind)
         if len(set(kinds)) > 1:
-            other = next(i for i, kind in enumerate(kinds) if kind != kinds[0])
+            other = next(i for i, found in enumerate(kinds) if found != kinds[0])
             raise ValueError(
                 f"{self.paths[other]}: its lines have {_KINDS[kinds[other]]}, but those of {self.paths[0]} "
                 f"have {_KINDS[kinds[0]]} as query ids; all query ids of a set must be of one kind. Convert "
                 "the files separately."
             )
-        self._kind = kinds[0]
-        self.qid = "string" if self._kind == _NAMES else "int64"
-        if self._kind and self._group is not None:
-            raise ValueError(
-                f"{self.paths[0]} has a qid on its lines; group= is only for files without qid. Leave it out."
-            )
-        if known is not None:
-            self.n_features = int(known["n_features"])
-        elif self._given is not None:
-            self.n_features = self._given
-        else:
-            self.n_features = self._scan(notify)
-        return {"n_features": self.n_features}
+        return kinds[0]
 
-    def _kind_of_ids(self, path: str) -> int:
-        for piece in text_chunks(path):
-            layout = _native.letor_scan(piece.data, len(piece.data), 1)
+    @staticmethod
+    def _kind_in(path: str) -> int | None:
+        """Return the kind of the query id of a file's first document; None if the file has no document."""
+        for text_chunk in text_chunks(path):
+            layout = _native.letor_scan(text_chunk.data, len(text_chunk.data), 1)
             if layout.rows:
                 return int(layout.ids)
-        empty = not next(text_chunks(path), None)
-        what = "is empty" if empty else "holds no document, only comments or blank lines"
-        raise ValueError(f"{path}: the file {what}; expected one line per document, such as `2 qid:7 1:0.5`.")
+        return None
 
     def _scan(self, notify: Notify) -> int:
         """Read all files, and return the number of features that follows from the largest feature id.
@@ -110,16 +151,16 @@ class LetorInputs:
         rows = filled = 0
         largest, where = -1, ("", 0)
         for file, path in enumerate(self.paths):
-            for piece in text_chunks(path):
-                threads = _threads(self._n_threads, len(piece.data) >> 8)
-                layout = _native.letor_scan(piece.data, _THREAD_CHUNK, threads)
+            for text_chunk in text_chunks(path):
+                threads = _threads(self._n_threads, len(text_chunk.data) >> 8)
+                layout = _native.letor_scan(text_chunk.data, _THREAD_CHUNK, threads)
                 rows += layout.rows
-                filled += _native.letor_count_features(piece.data, layout, threads)
+                filled += _native.letor_count_features(text_chunk.data, layout, threads)
                 if layout.largest_id > largest:
                     largest = layout.largest_id
-                    number, _ = line_at(piece.data, layout.largest_line)
-                    where = (path, piece.line + number)
-                notify(self._before[file] + piece.read, self._before[-1], "counting features")
+                    number, _ = line_at(text_chunk.data, layout.largest_line)
+                    where = (path, text_chunk.line + number)
+                notify(self._before[file] + text_chunk.read, self._before[-1], "counting features")
         columns = max(0, largest + self._zero_based)
         size = rows * columns * _SINGLE.itemsize
         if not columns:
@@ -139,7 +180,8 @@ class LetorInputs:
         begin = Place(0, 0, 0, 0) if start is None else start
         numbered = 0
         for file, path in enumerate(self.paths):
-            sizes = self._sizes(path) if self._kind == _NONE else None
+            with self._faults_first():
+                sizes = self._sizes(path) if self._kind == _NONE else None
             if file >= begin.file:
                 here = begin if file == begin.file else Place(file, 0, 0, 0)
                 yield from self._file(here, path, sizes, numbered)
@@ -148,11 +190,11 @@ class LetorInputs:
     def _file(self, start: Place, path: str, sizes: _Sizes | None, numbered: int) -> Iterator[Chunk]:
         row = start.row
         for whole in text_chunks(path, start.at, start.line):
-            for piece, layout in self._bounded(whole):
+            for text_chunk, layout in self._bounded(whole):
                 if not layout.rows:
                     continue
-                place = Place(start.file, piece.at, piece.line, row)
-                chunk = self._parsed(piece, layout, place, path)
+                place = Place(start.file, text_chunk.at, text_chunk.line, row)
+                chunk = self._parsed(text_chunk, layout, place, path, kind=self._kind)
                 if sizes is not None:
                     chunk = sizes.numbered(chunk, numbered)
                 row += len(chunk.y)
@@ -160,31 +202,48 @@ class LetorInputs:
         if sizes is not None:
             sizes.check(row)
 
-    def _bounded(self, piece: TextChunk) -> Iterator[tuple[TextChunk, _native.LetorLayout]]:
-        """Split a chunk of text into pieces whose feature matrices have about `_LARGEST_X` bytes or less.
+    def _bounded(self, text_chunk: TextChunk) -> Iterator[tuple[TextChunk, _native.LetorLayout]]:
+        """Split a chunk of text into parts whose feature matrices have about `_LARGEST_X` bytes or less.
 
-        Yields pairs (piece, layout); a small chunk is a single piece. The layout is the result of a native
-        scan of the piece, such as its number of rows and the type of its query ids.
+        Yields pairs (part, layout); a small chunk is a single part. The layout is the result of a native
+        scan of the part, such as its number of rows and the type of its query ids.
         """
-        threads = _threads(self._n_threads, len(piece.data) >> 8)
-        layout = _native.letor_scan(piece.data, _THREAD_CHUNK, threads)
+        threads = _threads(self._n_threads, len(text_chunk.data) >> 8)
+        layout = _native.letor_scan(text_chunk.data, _THREAD_CHUNK, threads)
         parts = math.ceil(layout.rows * self.n_features * _SINGLE.itemsize / _LARGEST_X)
         if parts <= 1 or layout.rows == 1:
-            yield piece, layout
+            yield text_chunk, layout
             return
-        ends = np.flatnonzero(piece.data == 10) + 1
-        if not len(ends) or ends[-1] != len(piece.data):
-            ends = np.append(ends, len(piece.data))
+        ends = np.flatnonzero(text_chunk.data == 10) + 1
+        if not len(ends) or ends[-1] != len(text_chunk.data):
+            ends = np.append(ends, len(text_chunk.data))
         step = max(1, len(ends) // parts)
         first = first_line = 0
         for line in range(step, len(ends) + step, step):
             last = int(ends[min(line, len(ends)) - 1])
-            part = TextChunk(piece.at + first, piece.line + first_line, piece.data[first:last], piece.read)
+            part = TextChunk(
+                text_chunk.at + first,
+                text_chunk.line + first_line,
+                text_chunk.data[first:last],
+                text_chunk.read,
+            )
             yield part, _native.letor_scan(part.data, _THREAD_CHUNK, threads)
             first, first_line = last, line
 
-    def _parsed(self, piece: TextChunk, layout: _native.LetorLayout, place: Place, path: str) -> Chunk:
+    def _parsed(
+        self,
+        text_chunk: TextChunk,
+        layout: _native.LetorLayout,
+        place: Place,
+        path: str,
+        *,
+        kind: int | None,
+        keep: bool = True,
+    ) -> Chunk:
         """Parse a chunk of text, and return its rows; raises ValueError if a line is invalid.
+
+        kind  Kind of the query ids in the file.
+        keep  Whether to keep the features. If not, the chunk that is returned has none.
 
         The parser takes the type of the query ids from the first line that it gets, and accepts a byte order
         mark before that line. So it would miss two errors at the start of a chunk: ids of another type than
@@ -193,14 +252,17 @@ class LetorInputs:
         """
         import pyarrow as pa
 
-        data, extra = piece.data, 0
+        data, extra = text_chunk.data, 0
         threads = _threads(self._n_threads, len(data) >> 8)
-        if layout.ids != self._kind or (piece.at and data[:3].tobytes() == b"\xef\xbb\xbf"):
-            first = _FIRST_LINES[self._kind]
+        if kind is not None and (
+            layout.ids != kind or (text_chunk.at and data[:3].tobytes() == b"\xef\xbb\xbf")
+        ):
+            first = _FIRST_LINES[kind]
             data, extra = np.concatenate([np.frombuffer(first, np.uint8), data]), 1
             layout = _native.letor_scan(data, _THREAD_CHUNK, threads)
         n = layout.rows
-        X = np.empty((n, self.n_features), np.float32)
+        columns = (self._given or 0) if not keep else self.n_features
+        X = np.empty((n, columns if keep else 0), np.float32)
         y = np.empty(n)
         numbers = np.empty(n, np.int64) if layout.ids == _NUMBERS else None
         names = np.empty((n, 2), np.int64) if layout.ids == _NAMES else None
@@ -209,8 +271,8 @@ class LetorInputs:
         fault, *at = _native.letor_read(
             data,
             layout,
-            X=X,
-            columns=self.n_features,
+            X=X if keep else None,
+            columns=columns,
             y=y,
             qid=numbers,
             names=names,
@@ -224,7 +286,7 @@ class LetorInputs:
         if fault:
             raise_fault(
                 Source(path, data, path), fault, *at, n_features=self._given,
-                zero_based=self._zero_based, kind=_SINGLE, lines_before=piece.line - extra,
+                zero_based=self._zero_based, kind=_SINGLE, lines_before=text_chunk.line - extra,
             )  # fmt: skip
         if numbers is not None:
             qid = pa.array(numbers)
@@ -235,13 +297,13 @@ class LetorInputs:
         if docids is None:
             docid = pa.array([""]).take(pa.array(np.zeros(n, np.int8)))
         else:
-            docid = self._docid(data, docids, piece, extra, path)
-        done = self._before[place.file] + piece.read
+            docid = self._docid(data, docids, text_chunk, extra, path)
+        done = self._before[place.file] + text_chunk.read
         chunk = Chunk(place, done, X, y, qid, docid)
         return chunk.rows(extra, n) if extra else chunk
 
     def _docid(
-        self, data: NDArray[np.uint8], places: Integers, piece: TextChunk, extra: int, path: str
+        self, data: NDArray[np.uint8], places: Integers, text_chunk: TextChunk, extra: int, path: str
     ) -> pa.Array:
         try:
             return text_places(data, places)
@@ -251,7 +313,7 @@ class LetorInputs:
                 try:
                     word.decode("utf-8")
                 except UnicodeDecodeError:
-                    line = piece.line - extra + data[:first].tobytes().count(b"\n") + 1
+                    line = text_chunk.line - extra + data[:first].tobytes().count(b"\n") + 1
                     raise ValueError(
                         f"{path}, line {line}: the docid {shown_line(word, 0)} is not UTF-8, which a stored "
                         "set requires. Write the file as UTF-8."
@@ -269,17 +331,10 @@ class LetorInputs:
         row   Row of the document in that file, from 0. Lines that are not documents are not counted.
         """
         path = self.paths[file]
-        for piece in text_chunks(path):
-            layout = _native.letor_scan(piece.data, len(piece.data), 1)
-            if row >= layout.rows:
-                row -= layout.rows
-                continue
-            for number, line in enumerate(piece.data.tobytes().split(b"\n"), piece.line + 1):
-                if line.split(b"#")[0].lstrip(b" \t").rstrip(b"\r"):
-                    if not row:
-                        return f"{path}:{number}"
-                    row -= 1
-        raise ValueError(f"{path}: the file has changed while it was read.")
+        line = line_of_document(((chunk.line, chunk.data) for chunk in text_chunks(path)), row)
+        if line is None:
+            raise ValueError(f"{path}: the file has changed while it was read.")
+        return f"{path}:{line}"
 
 
 class _Sizes:

@@ -18,6 +18,13 @@ from sinkprop.common.compressed import compression_by_name
 from sinkprop.common.progress import Notify
 from sinkprop.common.types import Mask
 from sinkprop.data import frames
+from sinkprop.data.categories import (
+    CategoryColumn,
+    CategoryFinder,
+    arrow_category_column,
+    arrow_category_kind,
+)
+from sinkprop.data.doubtful_data import warn_of_column_names
 from sinkprop.data.letor_errors import shown_line
 from sinkprop.store.chunks import Chunk, Place, TextChunk, sizes_of, text_chunks
 
@@ -47,8 +54,8 @@ def column_names(path: str, kind: str, delimiter: str | None = None) -> list[str
     """
     with suppress(ImportError, OSError, ValueError):
         if kind == "csv":
-            options = {"qid": "", "label": None, "docid": None, "features": None, "allow_nan": False}
-            return CsvInputs([path], delimiter=delimiter, **options)._header(path)[0]
+            options = dict.fromkeys(("label", "docid", "features", "categorical")) | {"qid": ""}
+            return CsvInputs([path], delimiter=delimiter, allow_nan=False, **options)._header(path)[0]
         import pyarrow.parquet as pq
 
         return list(pq.read_schema(path).names)
@@ -68,6 +75,7 @@ class _TableInputs:
         label: str | None,
         docid: str | None,
         features: Sequence[str] | None,
+        categorical: Sequence[str] | None,
         allow_nan: bool,
     ) -> None:
         self.paths = tuple(paths)
@@ -75,6 +83,9 @@ class _TableInputs:
         self.feature_names: tuple[str, ...] | None = None
         self.qid = "int64"
         self.docid = docid is not None
+        self.categories: dict[str, tuple[Any, ...]] = {}
+        self.ordered: tuple[str, ...] = ()
+        self._categorical = categorical
         self._roles: dict[str, Any] = {"qid": qid, "label": label, "docid": docid}
         self._features = features
         self._allow_nan = allow_nan
@@ -86,12 +97,13 @@ class _TableInputs:
         return [*(name for name in self._roles.values() if name is not None), *self._chosen]
 
     def prepare(self, notify: Notify, known: dict[str, Any] | None) -> dict[str, Any]:
-        """Take the feature columns from the first file, and find the type of the query ids.
+        """Take the feature columns from the first file, and find the type of the query ids and categories.
 
         Raises ValueError if another file does not have the same feature columns.
         """
         with _named(self.paths[0]):
             self._chosen = self._names_in(self.paths[0])
+            named = frames.category_names(self._categorical, self._chosen)
         for path in self.paths[1:]:
             with _named(path):
                 found = set(self._names_in(path))
@@ -102,10 +114,49 @@ class _TableInputs:
                     raise ValueError(
                         f"the file {what}, unlike {self.paths[0]}; all files must have the same features."
                     )
+        if self._features is None and known is None:
+            warn_of_column_names(self._chosen)
         self.n_features = len(self._chosen)
         self.feature_names = tuple(map(str, self._chosen))
         self.qid = self._kind_of_ids()
-        return {"columns": self._chosen, "qid": self.qid}
+        record: dict[str, Any] = {"columns": self._chosen, "qid": self.qid}
+        columns = [name for name in self._chosen if name in named | self._category_types()]
+        if columns:
+            if known is None:
+                self._find_categories(columns, notify)
+            else:
+                self.categories = {name: tuple(values) for name, values in known["categories"].items()}
+                self.ordered = tuple(known["ordered"])
+            record |= {"categories": self.categories, "ordered": self.ordered}
+        return record
+
+    def _find_categories(self, columns: list[str], notify: Notify) -> None:
+        """Read columns of all files to find their categories."""
+        finder = CategoryFinder(columns)
+        for path, before in zip(self.paths, self._before, strict=False):
+            with _named(path):
+                for batch in self._batches_of(path, columns):
+                    notify(before, self._before[-1], "finding categories")
+                    for name in columns:
+                        finder.add(name, self._category_column(batch, name))
+        self.categories, self.ordered = finder.found()
+
+    def _category_column(self, batch: Any, name: str) -> CategoryColumn:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = batch.column(name)
+        if self._empty_is_missing:
+            column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+        return arrow_category_column(column, batch.schema.field(name))
+
+    @abstractmethod
+    def _category_types(self) -> set[str]:
+        """Names of the columns whose type is categorical."""
+
+    @abstractmethod
+    def _batches_of(self, path: str, columns: list[str]) -> Iterator[Any]:
+        """Read columns of a file, in batches of rows."""
 
     @abstractmethod
     def _names_in(self, path: str) -> list[str]:
@@ -133,7 +184,12 @@ class _TableInputs:
         def column(name: Any) -> tuple[NDArray[Any] | None, Mask, str]:
             return frames.arrow_values(batch.column(name))
 
-        columns = [self._feature(batch.column(name), name, where) for name in self._chosen]
+        columns = [
+            self._codes(batch, name, where)
+            if name in self.categories
+            else self._feature(batch.column(name), name, where)
+            for name in self._chosen
+        ]
         # 4096 rows of X stay in the processor's cache while all columns are copied to them
         for first in range(0, n, 4096):
             for j, values in enumerate(columns):
@@ -145,6 +201,20 @@ class _TableInputs:
         if self._roles["docid"] is not None:
             docid = _as_text(_whole_array(batch.column(self._roles["docid"])), self._roles["docid"], where)
         return Chunk(place, done, X, y, qid, docid)
+
+    def _codes(self, batch: Any, name: str, where: Callable[[int], str]) -> NDArray[Any]:
+        """Return the codes of a categorical column, NaN for missing values.
+
+        Raises ValueError if a value is missing although `allow_nan` is False.
+        """
+        found = self._category_column(batch, name)
+        if not self._allow_nan and (found.codes < 0).any():
+            row = int(np.argmax(found.codes < 0))
+            raise ValueError(f"column {name!r} has no value in {where(row)}. {_FILL}")
+        codes, unseen = found.coded(self.categories[name])
+        if unseen:
+            raise ValueError("the file has changed while it was read.")
+        return codes.astype(np.float32)
 
     def _feature(self, column: Any, name: str, where: Callable[[int], str]) -> NDArray[Any]:
         """Return the values of a feature column as float32.
@@ -160,10 +230,8 @@ class _TableInputs:
                     f"column {name!r} holds {values[row]} in {where(row)}; expected a finite number."
                 )
         else:
-            other = "Leave it out with features=[...], or encode it as numbers."
-            advice = other if self._features is None else ""
             values = frames.number_column(
-                lambda _: frames.arrow_values(column), name, advice, _FILL, place=where
+                lambda _: frames.arrow_values(column), name, frames.NOT_NUMBERS, _FILL, place=where
             )
         with np.errstate(over="ignore"):
             single: NDArray[Any] = values.astype(np.float32)
@@ -242,6 +310,22 @@ class ParquetInputs(_TableInputs):
                 )
         return kinds[0]
 
+    def _category_types(self) -> set[str]:
+        found: set[str] = set()
+        for path in self.paths:
+            with _named(path), self._opened(path) as file:
+                found |= {field.name for field in file.schema_arrow if arrow_category_kind(field)}
+        return found
+
+    def _batches_of(self, path: str, columns: list[str]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        with self._opened(path) as file:
+            try:
+                yield from file.iter_batches(batch_size=max(1, _BATCH // (8 * len(columns))), columns=columns)
+            except (pa.ArrowException, OSError) as error:
+                raise ValueError(f"the file cannot be read: {error}") from error
+
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
         """Yield the rows in chunks.
 
@@ -284,12 +368,12 @@ class ParquetInputs(_TableInputs):
             row += batch.num_rows
 
     def locate(self, file: int, row: int) -> str:
-        """Return the path and row of a document, such as "a.parquet, row 12,", for error messages.
+        """Return the row and path of a document, such as "row 12 of a.parquet", for error messages.
 
         file  Index of the input file, from 0.
         row   Row of the document in that file, from 0.
         """
-        return f"{self.paths[file]}, row {row},"
+        return f"row {row} of {self.paths[file]}"
 
 
 class CsvInputs(_TableInputs):
@@ -305,11 +389,15 @@ class CsvInputs(_TableInputs):
     def _header(self, path: str) -> tuple[list[str], int]:
         """Column names in the first line, and its length in bytes."""
         if path not in self._headers:
-            piece = next(text_chunks(path, size=1 << 16), None)
-            if piece is None:
+            text_chunk = next(text_chunks(path, size=1 << 16), None)
+            if text_chunk is None:
                 raise ValueError("the file is empty; expected a line with the names of the columns.")
-            size = int(np.argmax(piece.data == 10)) + 1 if (piece.data == 10).any() else len(piece.data)
-            line = piece.data[:size].tobytes()
+            size = (
+                int(np.argmax(text_chunk.data == 10)) + 1
+                if (text_chunk.data == 10).any()
+                else len(text_chunk.data)
+            )
+            line = text_chunk.data[:size].tobytes()
             try:
                 text = line.decode("utf-8-sig").rstrip("\r\n")
             except UnicodeDecodeError:
@@ -334,17 +422,24 @@ class CsvInputs(_TableInputs):
 
         path = self.paths[0]
         with _named(path):
-            piece = next(self._pieces(path, 0, 0), None)
-            if piece is None:
+            text_chunk = next(self._text_chunks(path, 0, 0), None)
+            if text_chunk is None:
                 raise ValueError("the frame has no rows; expected one row per document.")
-            ids = _whole_array(self._read(path, piece, ids_only=True).column(0))
+            ids = _whole_array(self._read(path, text_chunk, [self._roles["qid"]]).column(0))
             try:
                 pc.cast(ids, pa.int64())
             except pa.ArrowInvalid:
                 return "string"
             return "int64"
 
-    def _pieces(self, path: str, at: int, line: int) -> Iterator[TextChunk]:
+    def _category_types(self) -> set[str]:
+        return set()
+
+    def _batches_of(self, path: str, columns: list[str]) -> Iterator[Any]:
+        for text_chunk in self._text_chunks(path, 0, 0):
+            yield self._read(path, text_chunk, columns)
+
+    def _text_chunks(self, path: str, at: int, line: int) -> Iterator[TextChunk]:
         """Yield the text of a file in chunks of whole lines, except chunks that have only blank lines.
 
         Reading starts at the offset `at`, where line number `line` (from 0) begins. If `at` is 0, reading
@@ -352,22 +447,26 @@ class CsvInputs(_TableInputs):
         """
         if not at:
             at, line = self._header(path)[1], 1
-        for piece in text_chunks(path, at, line):
-            if piece.data.tobytes().strip(b"\r\n"):
-                yield piece
+        for text_chunk in text_chunks(path, at, line):
+            if text_chunk.data.tobytes().strip(b"\r\n"):
+                yield text_chunk
 
-    def _read(self, path: str, piece: TextChunk, *, ids_only: bool = False, text: bool = False) -> pa.Table:
-        """Parse a chunk of CSV text to an Arrow table, in which query ids and document names are strings.
+    def _read(
+        self, path: str, text_chunk: TextChunk, wanted: list[str] | None = None, *, text: bool = False
+    ) -> pa.Table:
+        """Parse a chunk of CSV text to an Arrow table.
 
-        ids_only  Whether to read only the column of query ids.
-        text      Whether to read features and labels as strings. By default they are read as numbers.
+        Query ids, document names and categories are strings.
+
+        wanted  Names of the columns to read. By default all columns that the set needs.
+        text    Whether to read features and labels as strings. By default they are read as numbers.
         """
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
         names, _ = self._header(path)
-        text_columns = [self._roles["qid"], self._roles["docid"]]
-        wanted = [self._roles["qid"]] if ids_only else self._columns
+        text_columns = {self._roles["qid"], self._roles["docid"], *(self._categorical or ())}
+        wanted = self._columns if wanted is None else wanted
         types = {name: pa.string() if text or name in text_columns else pa.float64() for name in wanted}
         wrong: list[Any] = []
 
@@ -377,9 +476,9 @@ class CsvInputs(_TableInputs):
 
         try:
             return arrow_csv.read_csv(
-                pa.py_buffer(piece.data),
+                pa.py_buffer(text_chunk.data),
                 read_options=arrow_csv.ReadOptions(
-                    column_names=names, use_threads=False, block_size=len(piece.data) + 1
+                    column_names=names, use_threads=False, block_size=len(text_chunk.data) + 1
                 ),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=self._delimiters[self.paths.index(path)], invalid_row_handler=invalid
@@ -390,23 +489,23 @@ class CsvInputs(_TableInputs):
             if wrong:
                 row = wrong[0]
                 raise ValueError(
-                    f"line {_line_of(piece, row.number - 1)}: expected {row.expected_columns} columns, as in "
-                    f"the first line; got {row.actual_columns}: {shown_line(row.text.encode(), 0)}."
+                    f"line {_line_of(text_chunk, row.number - 1)}: expected {row.expected_columns} columns, "
+                    f"as in the first line; got {row.actual_columns}: {shown_line(row.text.encode(), 0)}."
                 ) from None
             if text:
-                raise ValueError(f"lines from {piece.line + 1} on: {error}") from None
-            self._raise_not_a_number(path, piece, error)
+                raise ValueError(f"lines from {text_chunk.line + 1} on: {error}") from None
+            self._raise_not_a_number(path, text_chunk, error)
             raise
 
-    def _raise_not_a_number(self, path: str, piece: TextChunk, error: Exception) -> None:
+    def _raise_not_a_number(self, path: str, text_chunk: TextChunk, error: Exception) -> None:
         """Raise ValueError for the first feature or label in a chunk that is not a number.
 
         `error` is the error of the parser. Its message is used if no such value is found.
         """
-        table = self._read(path, piece, text=True)
+        table = self._read(path, text_chunk, text=True)
         found: tuple[int, str, str] | None = None
         for name in [self._roles["label"], *self._chosen]:
-            if name is None:
+            if name is None or name in self.categories:
                 continue
             for row, value in enumerate(table.column(name).to_pylist()):
                 if found is not None and row >= found[0]:
@@ -414,13 +513,13 @@ class CsvInputs(_TableInputs):
                 if not _is_csv_number(value):
                     found = row, name, value
         if found is None:
-            raise ValueError(f"lines from {piece.line + 1} on: {error}") from None
+            raise ValueError(f"lines from {text_chunk.line + 1} on: {error}") from None
         row, name, value = found
         advice = "Labels are numbers, larger for more relevant."
         if name != self._roles["label"]:
-            advice = "Leave the column out with features=[...], or encode it as numbers."
+            advice = frames.NOT_NUMBERS
         raise ValueError(
-            f"column {name!r} must hold numbers; line {_line_of(piece, row)} has {value!r}. {advice}"
+            f"column {name!r} must hold numbers; line {_line_of(text_chunk, row)} has {value!r}. {advice}"
         ) from None
 
     def chunks(self, start: Place | None) -> Iterator[Chunk]:
@@ -435,11 +534,11 @@ class CsvInputs(_TableInputs):
             here = begin if number == begin.file else Place(number, 0, 0, 0)
             row = here.row
             with _named(path):
-                for piece in self._pieces(path, here.at, here.line):
-                    table = self._read(path, piece)
-                    place = Place(number, piece.at, piece.line, row)
-                    done = self._before[number] + piece.read
-                    yield self._chunk(table, place, done, partial(_line_name, piece))
+                for text_chunk in self._text_chunks(path, here.at, here.line):
+                    table = self._read(path, text_chunk)
+                    place = Place(number, text_chunk.at, text_chunk.line, row)
+                    done = self._before[number] + text_chunk.read
+                    yield self._chunk(table, place, done, partial(_line_name, text_chunk))
                     row += table.num_rows
                 if not row:
                     raise ValueError("the frame has no rows; expected one row per document.")
@@ -451,16 +550,16 @@ class CsvInputs(_TableInputs):
         row   Row of the document in that file, from 0. Lines that are not documents are not counted.
         """
         path = self.paths[file]
-        for piece in self._pieces(path, 0, 0):
-            rows = _read_rows(piece)
+        for text_chunk in self._text_chunks(path, 0, 0):
+            rows = _read_rows(text_chunk)
             if row < rows:
-                return f"{path}:{_line_of(piece, row)}"
+                return f"{path}:{_line_of(text_chunk, row)}"
             row -= rows
         raise ValueError(f"{path}: the file has changed while it was read.")
 
 
-def _read_rows(piece: TextChunk) -> int:
-    return sum(1 for line in piece.data.tobytes().split(b"\n") if line.strip(b"\r"))
+def _read_rows(text_chunk: TextChunk) -> int:
+    return sum(1 for line in text_chunk.data.tobytes().split(b"\n") if line.strip(b"\r"))
 
 
 def _delimiter(path: str) -> str:
@@ -472,21 +571,21 @@ def _row_name(first: int, row: int) -> str:
     return f"row {first + row}"
 
 
-def _line_name(piece: TextChunk, row: int) -> str:
-    return f"line {_line_of(piece, row)}"
+def _line_name(text_chunk: TextChunk, row: int) -> str:
+    return f"line {_line_of(text_chunk, row)}"
 
 
-def _line_of(piece: TextChunk, row: int) -> int:
+def _line_of(text_chunk: TextChunk, row: int) -> int:
     """Return the line number of a document in its file, from 1, for error messages.
 
     `row` is the index of the document in the chunk, from 0, without counting blank lines.
     """
-    for number, line in enumerate(piece.data.tobytes().split(b"\n"), piece.line + 1):
+    for number, line in enumerate(text_chunk.data.tobytes().split(b"\n"), text_chunk.line + 1):
         if line.strip(b"\r"):
             if not row:
                 return number
             row -= 1
-    return piece.line + 1
+    return text_chunk.line + 1
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,10 @@ from sinkprop.common.compressed import StrPath
 from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups, Queries, columns_of, offsets_of
-from sinkprop.store.format import Manifest, StoreError, need_pyarrow, read_manifest, sizes_schema
-from sinkprop.store.mapped import MappedPart, text_column
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sinkprop.store.checks import check_sha256, sha256_of
+from sinkprop.store.format import Manifest, StoreError, need_pyarrow, read_manifest
+from sinkprop.store.index import QueryList, read_queries
+from sinkprop.store.mapped import VERIFIED, MappedPart
 
 __all__ = ["StoredQueries", "open_queries"]
 
@@ -33,20 +32,20 @@ __all__ = ["StoredQueries", "open_queries"]
 # Largest number of parts (files) that stay open. Each uses a file descriptor, and the system allows a process
 # only about 1000 of them.
 _OPEN_PARTS = 16
-_HASHED = 1 << 20
 
 
 def open_queries(path: StrPath, *, verify: bool = False) -> StoredQueries:
     """Open a stored set.
 
-    The manifest, the sizes of all files and their columns are checked.
+    The structure of all files is checked: the manifest, the list of queries, the columns, and where each
+    block is. The checksums of a block are compared before its first use.
 
     Parameters
     ----------
     path : path
         Folder that `sinkprop.store.convert` or `sinkprop.store.save_queries` made.
     verify : bool, default False
-        Whether to read all files and compare them with the SHA-256 checksums of the manifest.
+        Whether to read all files at once and compare them with the SHA-256 checksums of the manifest.
 
     Returns
     -------
@@ -64,18 +63,7 @@ def open_queries(path: StrPath, *, verify: bool = False) -> StoredQueries:
     folder = Path(path)
     manifest = read_manifest(folder)
     stored = StoredQueries(folder, manifest)
-    for name, size, _ in manifest.files:
-        try:
-            found = os.stat(folder / name).st_size
-        except FileNotFoundError:
-            raise StoreError(
-                f"{folder / name}: the file is missing from the set. Convert the data again."
-            ) from None
-        if found != size:
-            raise StoreError(
-                f"{folder / name}: the file has {found:,} bytes, but the manifest says {size:,}: it is "
-                f"{'cut off' if found < size else 'not the one that was written'}. Convert the data again."
-            )
+    stored._index  # noqa: B018 - reads and checks the list of queries
     for number in range(len(manifest.parts)):
         stored._part(number)
     if verify:
@@ -113,6 +101,8 @@ class StoredQueries:
     path: Path
     manifest: Manifest
     _parts: OrderedDict[int, MappedPart] = field(default_factory=OrderedDict, init=False)
+    # for each part that was opened, what was checked in it
+    _checked: defaultdict[int, set[Hashable]] = field(default_factory=lambda: defaultdict(set), init=False)
     _lock: Any = field(default_factory=threading.Lock, init=False)
 
     def __repr__(self) -> str:
@@ -159,71 +149,67 @@ class StoredQueries:
         return self.manifest.has_nan
 
     @property
+    def categories(self) -> dict[str, tuple[Any, ...]]:
+        """Categories of each categorical feature, {name: categories}; X holds positions in them."""
+        return self.manifest.categories
+
+    @property
+    def ordered(self) -> tuple[str, ...]:
+        """Names of the categorical features whose categories have an order."""
+        return self.manifest.ordered
+
+    @property
     def labeled(self) -> bool:
         """Whether the documents have labels; if not, all labels are 0."""
         return self.manifest.label != "none"
 
     @cached_property
     def digest(self) -> str:
-        """Checksum (SHA-256) of the set: of its number of features, feature names and file checksums.
+        """Checksum (SHA-256) of the set: of the number, names and categories of features and of all files.
 
-        Two sets with the same feature names and the same rows, divided into the same blocks and files, have
-        the same digest.
+        Two sets with the same feature names, categories and rows, divided into the same blocks and files,
+        have the same digest.
         """
         shapes = [str(self.n_features), repr(self.feature_names)]
+        if self.categories:
+            shapes.append(repr((self.categories, self.ordered)))
         sums = [digest for _, _, digest in self.manifest.files]
         return hashlib.sha256("\n".join(shapes + sums).encode()).hexdigest()
 
     @cached_property
-    def _index(self) -> pa.Table:
-        import pyarrow as pa
+    def _index(self) -> QueryList:
+        return read_queries(self.path, self.manifest)
 
-        name, _, _ = self.manifest.index
-        path = self.path / name
-        try:
-            with pa.OSFile(str(path)) as file:
-                table = pa.ipc.open_file(file).read_all()
-        except pa.ArrowInvalid as error:
-            raise StoreError(f"{path}: not an Arrow file: {error}. Convert the data again.") from None
-        if table.schema != sizes_schema(self.manifest.qid) or len(table) != self.n_queries:
-            raise StoreError(
-                f"{path}: the file does not have the {self.n_queries:,} queries of the manifest. Convert the "
-                "data again."
-            )
-        return table
-
-    @cached_property
+    @property
     def sizes(self) -> Integers:
         """Number of documents of each query, of shape (Q,)."""
-        sizes: Integers = self._index.column("documents").to_numpy()
-        return sizes
+        return self._index.sizes
 
-    @cached_property
+    @property
     def offsets(self) -> Integers:
         """Index of the first row of each query, followed by the number of rows N: shape (Q + 1,)."""
-        return offsets_of(self.sizes)
+        return self._index.offsets
 
     @property
     def groups(self) -> Groups:
         """Rows of each query, as a `Groups` object."""
         return Groups(self.offsets, None, self.query_ids, self.longest)
 
-    @cached_property
+    @property
     def query_ids(self) -> NDArray[Any]:
         """Query ids, whole numbers or text, of shape (Q,)."""
-        column = self._index.column("id")
-        return column.to_numpy() if self.manifest.qid == "int64" else text_column(column.combine_chunks())
+        return self._index.ids
 
     @cached_property
     def block_queries(self) -> Integers:
         """Index of the first query of each of B blocks, followed by the number of queries: shape (B + 1,)."""
-        starts = [query for part in self.manifest.parts for query, _ in part.blocks]
+        starts = [block.query for part in self.manifest.parts for block in part.blocks]
         return np.array([*starts, self.n_queries], np.int64)
 
     @cached_property
     def block_rows(self) -> Integers:
         """Index of the first row of each of B blocks, followed by the number of rows: shape (B + 1,)."""
-        starts = [row for part in self.manifest.parts for _, row in part.blocks]
+        starts = [block.row for part in self.manifest.parts for block in part.blocks]
         return np.array([*starts, self.n_rows], np.int64)
 
     @property
@@ -242,7 +228,7 @@ class StoredQueries:
         with self._lock:
             found = self._parts.get(number)
             if found is None:
-                found = MappedPart(self.path, self.manifest, number)
+                found = MappedPart(self.path, self.manifest, number, self._checked[number])
                 self._parts[number] = found
                 while len(self._parts) > _OPEN_PARTS:
                     self._parts.popitem(last=False)
@@ -257,7 +243,8 @@ class StoredQueries:
     def block(self, b: int) -> Queries:
         """Queries of one block.
 
-        X and y are views of the file, which is not read until they are used.
+        X and y are views of the file. The first use of a block reads all of it, to compare its checksums;
+        later uses read nothing until X or y are used.
 
         Parameters
         ----------
@@ -284,14 +271,24 @@ class StoredQueries:
     ) -> Queries:
         """Build `Queries` without checking the values, because `convert` has checked them."""
         groups = Groups.of_sizes(sizes, ids)
-        return Queries.trusted(X, y, groups, docid, self.feature_names, allow_nan=self.has_nan)
+        return Queries.trusted(
+            X,
+            y,
+            groups,
+            docid,
+            self.feature_names,
+            allow_nan=self.has_nan,
+            categories=self.categories,
+            ordered=self.ordered,
+        )
 
     def blocks(self, start: int = 0, stop: int | None = None, *, ahead: int = 2) -> Iterator[Queries]:
         """Iterate over the blocks [start, stop) in order, reading ahead.
 
-        A thread reads the next `ahead` blocks while the current one is used, except blocks that are in the
-        system's file cache. The memory of a block is released when its arrays are no longer referenced. So
-        little more than `ahead` + 1 blocks are in memory, for any size of the set.
+        Threads read the next `ahead` blocks, and compare their checksums, while the current one is used. A
+        block that was checked before and is in the system's file cache needs no thread. The memory of a block
+        is released when its arrays are no longer referenced. So little more than `ahead` + 1 blocks are in
+        memory, for any size of the set.
 
         Parameters
         ----------
@@ -313,9 +310,10 @@ class StoredQueries:
         return self._read_ahead(start, last, ahead)
 
     def _read_ahead(self, start: int, stop: int, ahead: int) -> Iterator[Queries]:
-        # the next blocks: a future for each block that is read ahead, None for a block in the file cache
+        # the next blocks: a future for each block that is read ahead, None for one that `_asked_for` leaves
         waiting: deque[Future[Queries] | None] = deque()
-        with ThreadPoolExecutor(1, thread_name_prefix="sinkprop-read") as reader:
+        # two threads, so that one reads from the disk while the other compares checksums
+        with ThreadPoolExecutor(2, thread_name_prefix="sinkprop-read") as reader:
             try:
                 for b in range(start, stop):
                     while len(waiting) <= ahead and b + len(waiting) < stop:
@@ -330,10 +328,11 @@ class StoredQueries:
     def _asked_for(self, b: int, reader: ThreadPoolExecutor) -> Future[Queries] | None:
         """Let the thread of `reader` read block b, and return the future of its queries.
 
-        Returns None, and reads nothing, if the block is in the operating system's file cache already.
+        Returns None, and reads nothing, if the block was checked before and is in the operating system's file
+        cache.
         """
         part, local = self._place(b)
-        if part.is_cached(local):
+        if part.is_checked(local) and part.is_cached(local):
             return None
         return reader.submit(self._queries, b, part, local, read=True)
 
@@ -384,7 +383,8 @@ class StoredQueries:
         if self.has_nan:
             raise ValueError(
                 f"{self.path}: some features of the set are NaN (missing), which {who} does not accept. Fill "
-                "them in before converting, or use BoostedRanker, whose trees accept NaN."
+                "them in before converting, or use a ranker that takes them: a linear or neural one with "
+                "missing='indicator', or trees, such as BoostedRanker."
             )
 
     def require_labels(self, what: str) -> None:
@@ -514,23 +514,15 @@ class StoredQueries:
         files = self.manifest.files
         total, done = sum(size for _, size, _ in files), 0
         with ThreadPoolExecutor(min(len(files), _threads(n_threads, self.n_rows))) as pool:
-            sums = pool.map(self._sha256, [name for name, _, _ in files])
+            sums = pool.map(sha256_of, [self.path / name for name, _, _ in files])
             for (name, size, expected), found in zip(files, sums, strict=True):
                 if found != expected:
                     pool.shutdown(wait=False, cancel_futures=True)
-                    raise StoreError(
-                        f"{self.path / name}: the file is damaged: its SHA-256 is {found[:12]}..., but the "
-                        f"manifest says {expected[:12]}.... Convert the data again."
-                    )
+                check_sha256(self.path / name, found, expected)
                 done += size
                 notify(done, total, f"checking {self.path.name}")
-
-    def _sha256(self, name: str) -> str:
-        digest, buffer = hashlib.sha256(), bytearray(_HASHED)
-        with open(self.path / name, "rb", buffering=0) as file:
-            while count := file.readinto(buffer):
-                digest.update(memoryview(buffer)[:count])
-        return digest.hexdigest()
+        for number in range(len(self.manifest.parts)):
+            self._checked[number].add(VERIFIED)
 
 
 def _reopened(path: str, digest: str) -> StoredQueries:

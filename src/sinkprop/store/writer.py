@@ -27,8 +27,19 @@ from numpy.typing import NDArray
 
 from sinkprop.common.atomic import write_atomically
 from sinkprop.common.types import Integers
+from sinkprop.data.split_queries import SplitQueryError
+from sinkprop.store.checks import block_sums
 from sinkprop.store.chunks import Chunk, Place
-from sinkprop.store.format import INDEX, MANIFEST, Manifest, Part, rows_schema, sizes_schema
+from sinkprop.store.format import (
+    INDEX,
+    MANIFEST,
+    Block,
+    Manifest,
+    Part,
+    part_name,
+    rows_schema,
+    sizes_schema,
+)
 from sinkprop.store.seen_ids import SeenIds
 
 if TYPE_CHECKING:
@@ -50,6 +61,8 @@ class Layout:
     docid          Whether rows have document names.
     labeled        Whether rows have labels.
     allow_nan      Whether features may be NaN.
+    categories     Categories of the categorical features, by name.
+    ordered        Names of the categorical features whose categories have an order.
     block_bytes    Largest size of a block in bytes. A larger query gets its own block.
     part_bytes     Size in bytes. A part ends with the first block that brings it to this size or above.
     """
@@ -60,6 +73,8 @@ class Layout:
     docid: bool
     labeled: bool
     allow_nan: bool
+    categories: dict[str, tuple[Any, ...]]
+    ordered: tuple[str, ...]
     block_bytes: int
     part_bytes: int
 
@@ -133,24 +148,24 @@ class Progress:
 class _Pending:
     """Queue of the rows that have been read but not written to a block yet.
 
-    pieces  Pairs (chunk, skipped). The first `skipped` rows of the original chunk were removed, and
+    chunks  Pairs (chunk, skipped). The first `skipped` rows of the original chunk were removed, and
             `chunk` has the remaining rows.
     """
 
-    pieces: list[tuple[Chunk, int]] = field(default_factory=list)
+    chunks: list[tuple[Chunk, int]] = field(default_factory=list)
 
     def add(self, chunk: Chunk, skipped: int) -> None:
         """Append the rows of `chunk`, from which the first `skipped` rows have been removed already."""
-        self.pieces.append((chunk, skipped))
+        self.chunks.append((chunk, skipped))
 
     def take(self, n: int) -> list[Chunk]:
         """Remove and return the first n rows."""
         taken = []
         while n:
-            chunk, skipped = self.pieces.pop(0)
+            chunk, skipped = self.chunks.pop(0)
             size = len(chunk.y)
             if size > n:
-                self.pieces.insert(0, (chunk.rows(n, size), skipped + n))
+                self.chunks.insert(0, (chunk.rows(n, size), skipped + n))
                 chunk, size = chunk.rows(0, n), n
             taken.append(chunk)
             n -= size
@@ -162,7 +177,7 @@ class _Pending:
 
         A pair: the place of the chunk that holds the row, and the number of rows before it in that chunk.
         """
-        return (self.pieces[0][0].place, self.pieces[0][1]) if self.pieces else None
+        return (self.chunks[0][0].place, self.chunks[0][1]) if self.chunks else None
 
 
 class SetWriter:
@@ -266,24 +281,24 @@ class SetWriter:
         column = pa.array(ids, type=self._schema.field("qid").type)
         for repeated in self._seen.repeated(column):
             self._check_repeated(repeated, ids, sizes, row)
-        pieces = self._pending.take(rows)
-        X = pieces[0].X if len(pieces) == 1 else np.concatenate([piece.X for piece in pieces])
-        y = pieces[0].y if len(pieces) == 1 else np.concatenate([piece.y for piece in pieces])
+        chunks = self._pending.take(rows)
+        X = chunks[0].X if len(chunks) == 1 else np.concatenate([chunk.X for chunk in chunks])
+        y = chunks[0].y if len(chunks) == 1 else np.concatenate([chunk.y for chunk in chunks])
         values = pa.Array.from_buffers(
             pa.float32(), X.size, [None, pa.py_buffer(np.ascontiguousarray(X).reshape(-1))]
         )
         columns = [
             pa.FixedSizeListArray.from_arrays(values, type=self._schema.field("features").type),
             pa.array(y),
-            pa.concat_arrays([piece.qid for piece in pieces]),
+            pa.concat_arrays([chunk.qid for chunk in chunks]),
         ]
         named = now.named
         if self._layout.docid:
-            docid = pa.concat_arrays([piece.docid for piece in pieces])
+            docid = pa.concat_arrays([chunk.docid for chunk in chunks])
             columns.append(docid)
             named = named or (docid.buffers()[2] is not None and _any_text(docid))
         if self._part is None:
-            name = f"part-{len(self._progress.parts):05d}.arrow"
+            name = part_name(len(self._progress.parts))
             self._part = _PartFile(self._folder / SET / name, self._schema)
         self._part.write(pa.record_batch(columns, schema=self._schema))
         self._part_ids.append(column)
@@ -306,6 +321,7 @@ class SetWriter:
         if part is None:
             return
         size, digest = part.close()
+        sums, tail = block_sums(part.path, part.ends)
         number = len(self._progress.parts)
         schema = sizes_schema(self._layout.qid)
         sizes = np.concatenate(self._part_sizes)
@@ -319,7 +335,8 @@ class SetWriter:
             len(sizes),
             size,
             digest,
-            tuple(self._part_blocks),
+            tail,
+            tuple(Block(*first, own) for first, own in zip(self._part_blocks, sums, strict=True)),
         )
         self._part, self._part_rows = None, 0
         self._part_ids, self._part_sizes, self._part_blocks = [], [], []
@@ -359,6 +376,8 @@ class SetWriter:
             sources=tuple(sources),
             index=(INDEX, size, digest),
             parts=done.parts,
+            categories=layout.categories,
+            ordered=layout.ordered,
         )
         write_atomically(self._folder / SET / MANIFEST, manifest.to_bytes())
         return manifest
@@ -376,7 +395,7 @@ class SetWriter:
             return pa.ipc.open_file(file).read_all()
 
     def _check_repeated(self, query: Any, ids: list[Any], sizes: list[int], row: int) -> None:
-        """Raise ValueError if a query occurs in two places of the input.
+        """Raise SplitQueryError if a query occurs in two places of the input.
 
         query  Query id that `SeenIds` reported as repeated. It may be new: two ids can have the same hash.
         ids    Ids of the queries of the block that is about to be written.
@@ -391,11 +410,7 @@ class SetWriter:
         if len(places) < 2:
             return
         first, second = (self._name_of(place) for place in places[:2])
-        raise ValueError(
-            f"the query {query!r} occurs in two places, {first} and {second}; in a stored set the rows of a "
-            "query must be consecutive and from one file. Sort the rows by query, or give each file its own "
-            "query ids."
-        )
+        raise SplitQueryError(query, first, second)
 
     def _rows_of(self, query: Any) -> list[int]:
         """Index of the first row of each occurrence of a query in the finished parts and the current one."""
@@ -403,7 +418,7 @@ class SetWriter:
         for number, part in enumerate(self._progress.parts):
             table = self._queries_of(number)
             sizes = table.column("documents").to_numpy()
-            ends = part.blocks[0][1] + np.cumsum(sizes)
+            ends = part.blocks[0].row + np.cumsum(sizes)
             found += [
                 int(ends[i] - sizes[i])
                 for i, other in enumerate(table.column("id").to_pylist())
@@ -447,6 +462,7 @@ class _PartFile:
         self._stream = pa.PythonFile(self._sink, mode="w")
         self._writer = pa.ipc.new_file(self._stream, schema)
         self._first_bytes, self._later_bytes = _metadata_bytes(schema)
+        self.ends: list[int] = []  # offset in the file after each batch
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write a record batch so that its first buffer starts at a multiple of 64 bytes in the file.
@@ -457,6 +473,7 @@ class _PartFile:
         before = self._later_bytes if self._sink.size else self._first_bytes
         fill = -(self._sink.size + before) % _ALIGNMENT
         self._writer.write_batch(batch, custom_metadata={"fill": " " * fill})
+        self.ends.append(self._sink.size)
 
     def close(self) -> tuple[int, str]:
         """Flush, close and rename the file; return its size and its SHA-256."""
