@@ -17,10 +17,10 @@ from sinkprop.data.blocks import ArraySource, Team, combined
 from sinkprop.data.feature_scaling import fit_scaling, scaling_of
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.splits import divide
-from sinkprop.linear.ascent import moments_of, starts
+from sinkprop.linear.ascent import moments_of, regressions
 from sinkprop.linear.least_squares import least_squares
 from sinkprop.linear.paths import arrange
-from sinkprop.linear.tasks import Evaluate, Linear
+from sinkprop.linear.tasks import Evaluate, Linear, Point
 from sinkprop.objective.native_terms import native_settings
 
 
@@ -88,14 +88,14 @@ def test_starts_are_the_regressions_of_the_parts(small_blocks, weights, normaliz
     data, other = training_set(12, weights=weights), training_set(5, seed=1)
     selection = Selection("cross-validation", n_splits=3)
     source, second = ArraySource(data, 1), ArraySource(other, 1)
-    paths = arrange(source, second, selection, np.random.default_rng(4)).paths
+    paths = arrange(source, second, selection, np.random.default_rng(4), averaged=False).paths
     parts = divide(data, other, selection, np.random.default_rng(4)).parts
     moments = moments_of(source)
     scaling = scaling_of(normalization, moments.mean, moments.deviation)
     assert len(paths) == len(parts) == 4
-    for path, part, start in zip(paths, parts, starts(paths, moments, scaling), strict=True):
+    for path, part, found in zip(paths, parts, regressions(paths, moments, scaling, [0.0]), strict=True):
         raw, _ = least_squares(part.X, part.y, sample_weight=part.row_weight)
-        assert_allclose(start.weights * scaling.factor, raw, rtol=1e-9, atol=1e-12)
+        assert_allclose(found.weights[0] * scaling.factor, raw, rtol=1e-9, atol=1e-12)
         assert (path.n_rows, path.n_queries) == (len(part.y), part.n_queries)
 
 
@@ -107,7 +107,11 @@ def test_the_arrangement_is_the_division(small_blocks, method, validation):
     selection = Selection(method, n_splits=4)
     division = divide(data, other, selection, np.random.default_rng(1))
     found = arrange(
-        ArraySource(data, 1), ArraySource(other, 1) if other else None, selection, np.random.default_rng(1)
+        ArraySource(data, 1),
+        ArraySource(other, 1) if other else None,
+        selection,
+        np.random.default_rng(1),
+        averaged=False,
     )
     assert found.validated_on == division.validated_on
     assert_allclose(found.weight, division.weight)
@@ -123,14 +127,15 @@ def test_features_that_repeat_each_other_get_the_regression_of_least_norm():
     X = np.column_stack([data.X, 3 * data.X[:, 0] + 7, np.full(len(data.y), 2.5)])
     doubled = sinkprop.data.blocks.replace(data, X=X)
     source = ArraySource(doubled, 1)
-    (path,) = arrange(source, source, Selection("validation"), np.random.default_rng(0)).paths
+    (path,) = arrange(source, source, Selection("validation"), np.random.default_rng(0), averaged=False).paths
     moments = moments_of(source)
     scaling = fit_scaling("standard", X)
-    (start,) = starts([path], moments, scaling)
-    assert start.weights[5] == 0
-    assert start.weights[0] == pytest.approx(start.weights[4], rel=1e-7)
+    (found,) = regressions([path], moments, scaling, [0.0])
+    (w,) = found.weights
+    assert w[5] == 0
+    assert w[0] == pytest.approx(w[4], rel=1e-7)
     raw, _ = least_squares(data.X, data.y)
-    assert_allclose((X * (start.weights * scaling.factor)).sum(axis=1).std(), (data.X @ raw).std(), rtol=1e-7)
+    assert_allclose((X * (w * scaling.factor)).sum(axis=1).std(), (data.X @ raw).std(), rtol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +183,9 @@ def test_the_order_of_the_queries_leaves_the_value_and_the_gradient():
     other = sinkprop.data.blocks.replace(data, X=X, y=y, groups=groups)
     scorer = Linear(np.array([[1.0, 0.1, 3.0, 0.2]]), np.zeros(1))
     settings = native_settings(SmoothedIndicator(0.5), 5, 1e-6)
-    task = Evaluate(0, scorer, NDCG(), settings, 40, None, np.full(4, 12), 10, 12)
+    task = Evaluate((Point(0, scorer, 40, None, np.full(4, 12), 10, 12),), NDCG(), settings)
     task = pickle.loads(pickle.dumps(task))
-    a, b = ArraySource(data, 1).run(task), ArraySource(other, 2).run(task)
+    (a,), (b,) = ArraySource(data, 1).run(task), ArraySource(other, 2).run(task)
     assert a.fits
     assert_array_equal(a.products.words, b.products.words)
     assert_array_equal(a.value.words, b.value.words)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import pathlib
+import re
 import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -116,7 +118,7 @@ def test_many_rows(frame_of) -> None:
         (
             {"length": [1, None, 3]},
             {},
-            r"^column 'length' .*has no value in row 1\. Fill it in, or fit BoostedRanker",
+            r"^column 'length' .*has no value in row 1\. Fill it in, or pass allow_nan=True",
         ),
         ({"is_home": [True, False, None]}, {}, r"^column 'is_home' .*has no value in row 2"),
         ({"grade": [None, 1, 2]}, {}, r"^column 'grade' .*has no value in row 0"),
@@ -148,7 +150,7 @@ def test_pandas_types() -> None:
         "qid": pd.Series(["a", "b"], dtype="category"),
         "label": pd.Series([0, 1], dtype="Int8"),
         "x": pd.Series([1, 2], dtype="UInt16"),
-        "y": pd.Series([True, False], dtype="boolean"),
+        "new": pd.Series([True, False], dtype="boolean"),
         "z": pd.Series([0.5, 0.25], dtype="Float32"),
         "doc": pd.Series(["p", "q"], dtype="string"),
     }
@@ -174,7 +176,7 @@ def test_pandas_index_and_names() -> None:
 
 
 def test_an_index_of_pandas_is_no_feature(tmp_path: pathlib.Path) -> None:
-    frame = pd.DataFrame({"qid": [2, 1, 2], "label": [0, 1, 2], "bm25": [0.5, 1, 2]}, index=[9, 4, 7])
+    frame = pd.DataFrame({"qid": [2, 2, 1], "label": [0, 1, 2], "bm25": [0.5, 1, 2]}, index=[9, 4, 7])
     path = tmp_path / "a.parquet"
     for index, kept in ((None, "__index_level_0__"), ("row", "row"), (["a", "b"], "b")):
         other = frame.copy()
@@ -191,7 +193,31 @@ def test_an_index_of_pandas_is_no_feature(tmp_path: pathlib.Path) -> None:
     frame.to_parquet(path)  # polars knows nothing of pandas' records, but the name is pandas' own
     assert load_frame(pl.read_parquet(path)).feature_names == ("bm25",)
     frame.set_index("qid").to_parquet(path)
-    assert load_parquet(path).qid.tolist() == [2, 1, 2]
+    assert load_parquet(path).qid.tolist() == [2, 2, 1]
+
+
+def test_a_query_in_two_places_of_a_file_is_refused_and_one_of_a_frame_is_not(tmp_path: pathlib.Path) -> None:
+    frame = pd.DataFrame({"qid": [2, 1, 2], "label": [0, 1, 2], "bm25": [0.5, 1, 2]})
+    path = tmp_path / "a.parquet"
+    frame.to_parquet(path)
+    expected = (
+        rf"^{re.escape(str(path))}: the query 2 occurs in two places, row 0 and row 2\. If they are one "
+    )
+    for load in (load_parquet, load_queries):
+        with pytest.raises(ValueError, match=expected):
+            load(path)
+        assert load(path, split_queries="join").groups.sizes.tolist() == [2, 1]
+    with pytest.raises(ValueError, match=r"split_queries must be 'error' or 'join'; got 'sort'\."):
+        load_parquet(path, split_queries="sort")
+    assert load_frame(frame).groups.sizes.tolist() == [2, 1]
+
+
+def test_a_label_that_is_too_large_is_refused_with_its_row() -> None:
+    frame = pd.DataFrame({"qid": [1, 1], "label": [0, 99999999999999999999.0], "bm25": [0.5, 1]})
+    with pytest.raises(
+        ValueError, match=r"column 'label' holds 1e\+20 in row 1; labels must not be above 2\^53"
+    ):
+        load_frame(frame)
 
 
 def test_documents_without_labels(frame_of) -> None:
@@ -229,7 +255,7 @@ def test_parquet(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table(COLUMNS), path)
     expected = load_frame(pa.table(COLUMNS), qid="query", label="grade", docid="doc")
-    for load in (load_parquet, load_queries):
+    for load in (partial(load_parquet, split_queries="join"), partial(load_queries, split_queries="join")):
         q = load(path, qid="query", label="grade", docid="doc")
         np.testing.assert_array_equal(q.X, expected.X)
         np.testing.assert_array_equal(q.y, expected.y)
@@ -273,7 +299,7 @@ def test_missing_values_are_kept_as_nan(kind):
     assert q.allow_nan
     for values, message in (
         ([float("inf"), None], "holds inf in row 0"),
-        (["1", None], "has no value in row 1"),
+        (["1", None], "must hold numbers; .* with '1' in row 0.*categorical=\\["),
     ):
         bad = {**columns, "a": values}
         frame = package.table(bad) if kind == "pyarrow" else package.DataFrame(bad)

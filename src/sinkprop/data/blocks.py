@@ -201,6 +201,16 @@ class ArraySource:
         ]
         return other
 
+    def with_features(self, X: NDArray[Any]) -> ArraySource:
+        """Return a source of the same queries with other features X; it uses the threads of this source."""
+        other = object.__new__(ArraySource)
+        other.data, other._team = replace(self.data, X=X), self._team
+        other.blocks = [
+            Block(consecutive(other.data, block.first, block.first + block.data.n_queries), block.first)
+            for block in self.blocks
+        ]
+        return other
+
     def run(self, task: Task[P]) -> P:
         return combined(self._team.results(task, self.blocks), task.combine)
 

@@ -14,16 +14,60 @@ from sinkprop.common.types import Floats
 if TYPE_CHECKING:
     from sinkprop.data.queries import Groups
 
-__all__ = ["as_features", "as_labels", "as_query_weight", "as_sample_weight", "as_scores"]
+__all__ = [
+    "as_features",
+    "as_labels",
+    "as_query_weight",
+    "as_sample_weight",
+    "as_scores",
+    "nan_for_masked",
+    "unmasked",
+]
 
 
 _MISSING = (
-    " Fill in missing values, for example with sklearn.impute.SimpleImputer, or use BoostedRanker, whose "
-    "trees accept NaN."
+    " Fill in missing values, for example with sklearn.impute.SimpleImputer, or use a ranker that takes "
+    "them: a linear or neural one with missing='indicator', or trees, such as BoostedRanker."
 )
 
 
 _LARGEST = float(np.finfo(np.float64).max)
+
+
+def unmasked(name: str, values: Any) -> Any:
+    """Return a masked array of NumPy without its mask, and any other value as it is.
+
+    Raises a ValueError that calls the array `name` if an entry is masked, because the value under a mask
+    is not meant to be used.
+
+    >>> unmasked("labels", np.ma.array([1, 2], mask=[False, False]))
+    array([1, 2])
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    masked = np.argwhere(np.ma.getmaskarray(values))
+    if len(masked):
+        place = ", column ".join(map(str, masked[0].tolist()))
+        raise ValueError(
+            f"{name} must not have masked entries; row {place} is masked. Leave out the masked rows, or fill "
+            "them in with the method filled()."
+        )
+    return values.data
+
+
+def nan_for_masked(X: Any) -> Any:
+    """Return features X with NaN, which means missing, in place of masked entries.
+
+    Anything other than a masked array of NumPy is returned as it is.
+
+    >>> nan_for_masked(np.ma.array([[1, 2]], mask=[[False, True]]))
+    array([[ 1., nan]])
+    """
+    if not isinstance(X, np.ma.MaskedArray) or X.dtype.kind not in "fiub":
+        return X
+    if not np.ma.getmaskarray(X).any():
+        return X.data
+    return np.ma.filled(X.astype(X.dtype if X.dtype.kind == "f" else np.float64), np.nan)
 
 
 def as_scores(scores: ArrayLike, width: int) -> Floats:
@@ -48,15 +92,21 @@ def as_scores(scores: ArrayLike, width: int) -> Floats:
 
 
 def as_features(
-    X: ArrayLike, *, name: str = "X", allow_nan: bool = False, columns: Sequence[str] | None = None
+    X: ArrayLike,
+    *,
+    name: str = "X",
+    allow_nan: bool = False,
+    columns: Sequence[str] | None = None,
+    missing: str = _MISSING,
 ) -> NDArray[Any]:
     """Return features as a C-ordered (N, D) array; float32 stays float32, other types become float64.
 
-    Raises a ValueError if a value is not finite; with `allow_nan`, it may be NaN, which means missing. The
-    error message calls the array `name`, and names the feature if the feature names `columns` are given.
+    Raises a ValueError if a value is not finite; with `allow_nan`, it may be NaN, which means missing. A
+    masked entry counts as NaN. The error message calls the array `name`, and names the feature if the
+    feature names `columns` are given. For a value that is NaN, it ends with the advice `missing`.
     """
     try:
-        array = np.asarray(X)
+        array = np.asarray(nan_for_masked(X))
         if array.dtype.kind not in "fiub":
             raise TypeError(f"an array of {array.dtype}")
         kind = np.float32 if array.dtype == np.float32 else np.float64
@@ -76,7 +126,7 @@ def as_features(
                 row, column = bad[0]
                 expected = "finite, or NaN for missing" if allow_nan else "finite, without NaN or inf"
                 called = "" if columns is None else f" ({str(columns[column])!r})"
-                advice = _MISSING if np.isnan(array[row, column]) else ""
+                advice = missing if np.isnan(array[row, column]) else ""
                 raise ValueError(
                     f"{name} must be {expected}; row {row}, column {column}{called} holds "
                     f"{array[row, column]}.{advice}"
@@ -87,8 +137,9 @@ def as_features(
 def as_labels(labels: ArrayLike, n: int, *, rows_of: str = "scores") -> Floats:
     """Return labels as float64 of shape (n,).
 
-    Raises a ValueError if a label is not finite or is below 0, or if the number of labels is not n. `rows_of`
-    is used in the error message: it names the array whose n rows the labels belong to.
+    Raises a ValueError if a label is not from 0 to 2^53, or if the number of labels is not n. Up to 2^53,
+    every whole number is exact in float64; a gain of 2^label has a lower limit of its own. `rows_of` is used
+    in the error message: it names the array whose n rows the labels belong to.
     """
     array = _as_floats("labels", labels)
     if array.ndim != 1:
@@ -97,9 +148,11 @@ def as_labels(labels: ArrayLike, n: int, *, rows_of: str = "scores") -> Floats:
         raise ValueError(
             f"labels must have one value per row of {rows_of}: {n} rows, but {len(array)} labels."
         )
-    bad = _native.first_invalid(array, 0.0, _LARGEST)
+    bad = _native.first_invalid(array, 0.0, _native.LARGEST_LABEL)
     if bad >= 0:
-        raise ValueError(f"labels must be finite and not below 0; row {bad} holds {array[bad]}.")
+        above = _native.LARGEST_LABEL < array[bad] < np.inf
+        limit = "and not above 2^53" if above else "and not below 0"
+        raise ValueError(f"labels must be finite {limit}; row {bad} holds {array[bad]}.")
     return array
 
 
@@ -160,6 +213,7 @@ def _as_floats(name: str, values: ArrayLike) -> Floats:
     Raises a ValueError if they are not an array of real numbers; a single number is not one. The error
     message calls the values `name`.
     """
+    values = unmasked(name, values)
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "fiub":

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop import _native
 from sinkprop.common.compressed import StrPath
 from sinkprop.common.types import Floats, Mask
+from sinkprop.data.categories import category_column, category_kind
+from sinkprop.data.doubtful_data import warn_of_column_names
 from sinkprop.data.queries import Queries
+from sinkprop.data.split_queries import check_option, refuse_split
 
 __all__ = ["load_frame", "load_parquet"]
 
@@ -25,6 +29,7 @@ def load_frame(
     docid: str | None = None,
     features: Sequence[str] | None = None,
     allow_nan: bool = False,
+    categorical: Sequence[str] | None = None,
 ) -> Queries:
     """Convert a data frame with one row per document to queries.
 
@@ -40,9 +45,14 @@ def load_frame(
     docid : str, optional
         Column of the document names.
     features : sequence of str, optional
-        Feature columns, in order. The default is all other columns.
+        Feature columns, in order. The default is all other columns, with a warning if some have names of
+        other things, such as position, clicked, session_id or date. `feature_names` of the result says which
+        columns became features.
     allow_nan : bool, default False
-        Whether a feature may be missing or NaN. `BoostedRanker` accepts such queries.
+        Whether a feature may be missing or NaN. Most rankers accept such queries.
+    categorical : sequence of str, optional
+        Feature columns of text or numbers to read as categories. Columns of a categorical type (pandas'
+        category, polars' Categorical and Enum, Arrow's dictionary) are read as categories in any case.
 
     Returns
     -------
@@ -52,8 +62,8 @@ def load_frame(
     Raises
     ------
     ValueError
-        If a column is missing, or if a value is missing (unless `allow_nan`), infinite or not a number
-        (booleans count as numbers). The message names the column and the row, counted from 0.
+        If a column is missing, or if a value is missing (unless `allow_nan`), infinite, or neither a number
+        (booleans count as numbers) nor a category. The message names the column and the row, counted from 0.
 
     Examples
     --------
@@ -68,11 +78,22 @@ def load_frame(
     n = len(frame)
     if not n:
         raise ValueError("the frame has no rows; expected one row per document.")
-    advice = "Leave it out with features=[...], or encode it as numbers." if features is None else ""
-    columns = [
-        _nan_column(frame, column, name, advice) if allow_nan else number_column(column, name, advice, _FILL)
-        for name in chosen
-    ]
+    named, numbers = category_names(categorical, chosen), {name: i for i, name in enumerate(names)}
+    columns: list[NDArray[Any]] = []
+    categories: dict[str, tuple[Any, ...]] = {}
+    ordered: list[str] = []
+    for name in chosen:
+        if name in named or category_kind(frame, numbers[name]):
+            found = category_column(frame, numbers[name])
+            if not allow_nan and (found.codes < 0).any():
+                _known_column(column, name, _FILL)
+            columns.append(np.where(found.codes < 0, np.nan, found.codes).astype(np.float32))
+            categories[str(name)] = tuple(found.values)
+            ordered += [str(name)] * found.ordered
+        elif allow_nan:
+            columns.append(_nan_column(frame, column, name, NOT_NUMBERS))
+        else:
+            columns.append(number_column(column, name, NOT_NUMBERS, _FILL))
     single = all(values.dtype == np.float32 for values in columns)
     X = np.empty((n, len(columns)), np.float32 if single else np.float64)
     for first in range(0, n, 4096):  # 4096 rows of X stay in the cache while all columns are copied into them
@@ -85,7 +106,35 @@ def load_frame(
         names_of_documents = _known_column(column, docid)
         if names_of_documents.dtype.kind in "iu":
             names_of_documents = names_of_documents.astype(str)
-    return Queries(X, y, ids, names_of_documents, tuple(map(str, chosen)), allow_nan=allow_nan)
+    queries = Queries(
+        X,
+        y,
+        ids,
+        names_of_documents,
+        tuple(map(str, chosen)),
+        allow_nan=allow_nan,
+        categories=categories,
+        ordered=tuple(ordered),
+    )
+    if features is None:
+        warn_of_column_names(chosen)
+    return queries
+
+
+def category_names(categorical: Sequence[str] | None, chosen: Sequence[Any]) -> set[Any]:
+    """Return the names of the features that the argument `categorical` of `load_frame` names.
+
+    Raises a ValueError if a name is not one of the features `chosen`.
+    """
+    if isinstance(categorical, str):
+        raise ValueError(
+            f"categorical must be a sequence of names; got {categorical!r}. Use [{categorical!r}]."
+        )
+    found = set(categorical or ())
+    for name in categorical or ():
+        if name not in chosen:
+            raise ValueError(_no_column(f"categorical: {name!r}", name, list(chosen), None, "feature column"))
+    return found
 
 
 def feature_columns(
@@ -117,7 +166,14 @@ def feature_columns(
     return chosen
 
 
-_FILL = "Fill it in, or fit BoostedRanker, which accepts missing values, to the frame itself."
+_FILL = (
+    "Fill it in, or pass allow_nan=True to keep missing values, for rankers that accept them, such as "
+    "BoostedRanker."
+)
+NOT_NUMBERS = (  # advice for a column that does not hold numbers
+    "Leave it out with features=[...], encode it as numbers, or read it as categories with "
+    "categorical=[...], for boosted trees."
+)
 
 _Column: TypeAlias = "Callable[[Any], tuple[NDArray[Any] | None, Mask, str]]"
 
@@ -193,10 +249,14 @@ def arrow_values(array: Any) -> tuple[NDArray[Any] | None, Mask, str]:
     missing  Mask of the missing values.
     type     Name of its type.
     """
+    missing = _arrow_to_numpy(array.is_null())
+    return None if missing.any() else _arrow_to_numpy(array), missing, str(array.type)
+
+
+def _arrow_to_numpy(array: Any) -> NDArray[Any]:
     # An Array (a column of a RecordBatch) may be copied only with this option; a ChunkedArray needs none.
-    plain = {} if hasattr(array, "chunks") else {"zero_copy_only": False}
-    missing = array.is_null().to_numpy(**plain)
-    return None if missing.any() else array.to_numpy(**plain), missing, str(array.type)
+    values: NDArray[Any] = array.to_numpy(**({} if hasattr(array, "chunks") else {"zero_copy_only": False}))
+    return values
 
 
 _ROW = "row {}".format
@@ -235,11 +295,18 @@ def number_column(
     """
     values = _known_column(column, name, fill, place=place)
     if values.dtype.kind not in "biuf":
-        kind, first = column(name)[2], values[:1].tolist()[0]
-        raise ValueError(
-            f"column {name!r} must hold numbers; it is {kind}, with {first!r} in {place(0)}. {advice}"
-        )
+        raise _not_numbers(values, column(name)[2], name, advice, place)
     return values
+
+
+def _not_numbers(
+    values: NDArray[Any], kind: str, name: Any, advice: str, place: Callable[[int], str]
+) -> ValueError:
+    row = next((i for i, value in enumerate(values) if value is not None), 0)
+    shown = values[row : row + 1].tolist()[0]
+    return ValueError(
+        f"column {name!r} must hold numbers; it is {kind}, with {shown!r} in {place(row)}. {advice}"
+    )
 
 
 def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[Any]:
@@ -248,33 +315,47 @@ def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[
     Raises a ValueError if a value is infinite or the column does not hold numbers. If it does not hold
     numbers, the message ends with the text `advice`.
     """
-    if not column(name)[1].any():
-        values = column(name)[0]
-    elif hasattr(frame, "iloc"):
-        numeric = getattr(frame[name].dtype, "kind", "O") in "biuf"
-        values = frame[name].to_numpy(dtype=np.float64, na_value=np.nan) if numeric else None
-    else:  # polars and pyarrow convert missing numbers to NaN
-        values = (frame.get_column(name) if hasattr(frame, "get_column") else frame.column(name)).to_numpy()
-    if values is None or values.dtype.kind != "f":
-        # number_column returns whole numbers and booleans, and raises a ValueError for other types
-        return number_column(column, name, advice, _FILL)
+    values, missing, kind = column(name)
+    if missing.all():
+        return np.full(len(missing), np.nan, np.float32)
+    if values is None:
+        values = _with_missing(frame, name, missing)
+    if values.dtype.kind not in "biuf":
+        raise _not_numbers(values, kind, name, advice, _ROW)
     if np.isinf(values).any():
         row = int(np.argmax(np.isinf(values)))
         raise ValueError(f"column {name!r} holds {values[row]} in {_ROW(row)}; expected a finite number.")
     return values
 
 
+def _with_missing(frame: Any, name: Any, missing: Mask) -> NDArray[Any]:
+    """Return the values of a column in which some are missing: NaN in numbers, None in other values."""
+    if hasattr(frame, "iloc"):
+        if getattr(frame[name].dtype, "kind", "O") in "biuf":
+            found: NDArray[Any] = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
+            return found
+        values: NDArray[Any] = frame[name].to_numpy(dtype=object, na_value=None)
+    elif hasattr(frame, "get_column"):  # polars and pyarrow convert missing numbers to NaN
+        values = frame.get_column(name).to_numpy()
+    else:
+        values = _arrow_to_numpy(frame.column(name))
+    if values.dtype == object and all(isinstance(value, bool) for value in values[~missing]):
+        return np.where(missing, np.nan, values).astype(np.float64)
+    return values
+
+
 def label_column(column: _Column, name: Any, *, place: Callable[[int], str] = _ROW) -> Floats:
-    """Return the labels of a column as float64; raise a ValueError if one is missing, not finite or below 0.
+    """Return the labels of a column as float64; raise a ValueError if one is missing or not from 0 to 2^53.
 
     The function `place` turns a row index into the text by which the message refers to the row, such as
     "row 3".
     """
     advice = "Labels are numbers, larger for more relevant."
     y = number_column(column, name, advice, place=place).astype(np.float64)
-    if (y < 0).any():
-        row = int(np.argmax(y < 0))
-        raise ValueError(f"column {name!r} holds {y[row]} in {place(row)}; labels must not be below 0.")
+    for wrong, what in ((y < 0, "below 0"), (y > _native.LARGEST_LABEL, "above 2^53")):
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ValueError(f"column {name!r} holds {y[row]} in {place(row)}; labels must not be {what}.")
     return y
 
 
@@ -299,7 +380,7 @@ def _chosen_features(
     return chosen
 
 
-def _no_column(argument: str, name: Any, names: list[Any], frame: Any) -> str:
+def _no_column(argument: str, name: Any, names: list[Any], frame: Any, kind: str = "column") -> str:
     from difflib import get_close_matches
 
     close = get_close_matches(str(name), [str(known) for known in names], n=1)
@@ -307,7 +388,7 @@ def _no_column(argument: str, name: Any, names: list[Any], frame: Any) -> str:
     if name in (getattr(getattr(frame, "index", None), "names", None) or ()):
         hint = " It is in the index: call frame.reset_index() first."
     shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
-    return f"{argument} is not a column of the frame.{hint} It has {shown}."
+    return f"{argument} is not a {kind} of the frame.{hint} It has {shown}."
 
 
 def load_parquet(
@@ -318,6 +399,8 @@ def load_parquet(
     docid: str | None = None,
     features: Sequence[str] | None = None,
     allow_nan: bool = False,
+    categorical: Sequence[str] | None = None,
+    split_queries: Literal["error", "join"] = "error",
 ) -> Queries:
     """Read a Parquet file with one row per document.
 
@@ -336,7 +419,13 @@ def load_parquet(
     features : sequence of str, optional
         Feature columns, in order; only the named columns are read. The default is all other columns.
     allow_nan : bool, default False
-        Whether a feature may be missing or NaN. `BoostedRanker` accepts such queries.
+        Whether a feature may be missing or NaN. Most rankers accept such queries.
+    categorical : sequence of str, optional
+        Feature columns of text or numbers to read as categories. Dictionary columns, as which pandas and
+        polars write categories of text, are read as categories in any case.
+    split_queries : {"error", "join"}, default "error"
+        What to do if the rows of a query are not consecutive. "error" raises an error that names both rows.
+        "join" reads all rows with the same id as one query, as `load_frame` does.
 
     Returns
     -------
@@ -348,6 +437,7 @@ def load_parquet(
     ValueError
         If the file is not readable Parquet, or for a reason listed under `load_frame`.
     """
+    check_option(split_queries)
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -369,6 +459,17 @@ def load_parquet(
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{name}: not a Parquet file that can be read: {error}") from error
     try:
-        return load_frame(table, qid=qid, label=label, docid=docid, features=features, allow_nan=allow_nan)
+        queries = load_frame(
+            table,
+            qid=qid,
+            label=label,
+            docid=docid,
+            features=features,
+            allow_nan=allow_nan,
+            categorical=categorical,
+        )
+        if split_queries == "error":
+            refuse_split(queries.groups, _ROW)
+        return queries
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from numbers import Real
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -25,9 +25,17 @@ from sinkprop.common.compressed import Bytes, Source, StrPath, compression_by_na
 from sinkprop.common.types import Integers
 from sinkprop.data.checks import as_features, as_labels
 from sinkprop.data.frames import load_frame, load_parquet
-from sinkprop.data.letor_errors import line_at, raise_fault, raise_too_sparse, size_in_words
+from sinkprop.data.letor_errors import (
+    line_at,
+    line_of_document,
+    parts_of,
+    raise_fault,
+    raise_too_sparse,
+    size_in_words,
+)
 from sinkprop.data.queries import Queries
 from sinkprop.data.query_sizes import load_query_sizes, raise_wrong_sizes, sizes_for
+from sinkprop.data.split_queries import check_option, refuse_split
 
 __all__ = ["load_frame", "load_letor", "load_parquet", "load_queries", "load_query_sizes", "save_letor"]
 
@@ -53,6 +61,7 @@ def load_letor(
     allow_nan: bool = False,
     zero_based: bool = False,
     group: StrPath | Sequence[int] | NDArray[Any] | None = None,
+    split_queries: Literal["error", "join"] = "error",
     n_threads: int | None = None,
 ) -> Queries:
     r"""Read a LETOR or SVMlight ranking file, with one line `label qid:7 1:0.5 3:2 # docid` per document.
@@ -68,15 +77,18 @@ def load_letor(
         Type of X: float64, where each value is the double nearest to its text, or float32, where that double
         is rounded once more.
     null : float, optional
-        Number to use for values written NULL, which occur in LETOR 4.0. By default they are an error.
+        Number to use for values written NULL or nan, as in LETOR 4.0. By default they are an error.
     allow_nan : bool, default False
-        Whether values written NULL become NaN, which means missing. `BoostedRanker` accepts such queries.
+        Whether values written NULL or nan become NaN, which means missing. Most rankers accept such queries.
         Do not combine it with `null`.
     zero_based : bool, default False
         Whether feature ids count from 0.
     group : path or sequence of int, optional
         Sizes of the queries of a file without qid, or the path of a file with one size per line. The default
         is LightGBM's `<path>.query`. The queries are numbered from 1.
+    split_queries : {"error", "join"}, default "error"
+        What to do if the lines of a query are not consecutive, as in files that use an id twice. "error"
+        raises an error that names both lines. "join" reads all lines with the same id as one query.
     n_threads : int, optional
         Number of threads. The default is SINKPROP_NUM_THREADS if set, or the number of CPU cores; small files
         use one.
@@ -93,11 +105,11 @@ def load_letor(
 
     Notes
     -----
-    Features that a line leaves out are 0. Query ids are whole numbers (int64; 007 is 7) or names such as
-    WT04-132 (str), one kind per file. The lines of a query need not be consecutive. The docid of a line is
-    the word after `docid =`, `docid:` or `docid` in its comment, or the first word of the comment. A line
-    without a docid has the docid "". If no line has a comment, the attribute `docid` of the result is None.
-    Bytes of a docid that are not UTF-8 are kept as surrogate escapes.
+    Features that a line leaves out are 0. Labels are from 0 to 2^53. Query ids are whole numbers (int64; 007
+    is 7) or names such as WT04-132 (str), one kind per file. The docid of a line is the word after `docid =`,
+    `docid:` or `docid` in its comment, or the first word of the comment. A line without a docid has the docid
+    "". If no line has a comment, the attribute `docid` of the result is None. Bytes of a docid that are not
+    UTF-8 are kept as surrogate escapes.
 
     Examples
     --------
@@ -109,6 +121,7 @@ def load_letor(
     >>> q.y, q.qid, q.docid
     (array([2., 0.]), array([1, 1]), array(['a', 'b'], dtype='<U1'))
     """
+    check_option(split_queries)
     kind = _float_type(dtype)
     if n_features is not None:
         n_features = _whole("n_features", n_features, 1)
@@ -186,7 +199,10 @@ def load_letor(
     else:
         qid = _qid_of_sizes(source, group, n)
     docid = None if docids is None else words_at(data, docids, threads)
-    return Queries(X, y, qid, docid, allow_nan=allow_nan)
+    queries = Queries(X, y, qid, docid, allow_nan=allow_nan)
+    if split_queries == "error":
+        refuse_split(queries.groups, lambda row: f"{source.name}:{line_of_document(parts_of(data), row)}")
+    return queries
 
 
 def load_queries(path: StrPath, **options: Any) -> Queries:
@@ -292,7 +308,8 @@ def save_letor(path: StrPath, queries: Queries, *, sparse: bool = False) -> None
     Notes
     -----
     Every number has the fewest digits that read back to the same value. A float32 X reads back exactly with
-    `load_letor(dtype=float32)`.
+    `load_letor(dtype=float32)`. Rows keep their order: if the rows of a query are not consecutive,
+    `load_letor` needs `split_queries="join"`.
 
     Examples
     --------
@@ -307,6 +324,11 @@ def save_letor(path: StrPath, queries: Queries, *, sparse: bool = False) -> None
     """
     if not isinstance(queries, Queries):
         raise TypeError(f"queries must be Queries; got {type(queries).__name__}.")
+    if queries.categories:
+        raise ValueError(
+            f"LETOR text has numbers only, but {next(iter(queries.categories))!r} holds categories. Write a "
+            "stored set with sinkprop.store.save_queries."
+        )
     X = as_features(queries.X)
     y = as_labels(queries.y, len(X), rows_of="X")
     qid, qid_end = _joined(_qid_texts(queries.qid), "qid")

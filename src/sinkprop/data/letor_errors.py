@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
 
+from sinkprop import _native
 from sinkprop.common.compressed import Bytes, Source, compression_by_name
 
-__all__ = ["FAULTS", "line_at", "raise_fault", "raise_too_sparse", "shown_line", "size_in_words"]
+__all__ = [
+    "FAULTS",
+    "line_at",
+    "line_of_document",
+    "parts_of",
+    "raise_fault",
+    "raise_too_sparse",
+    "shown_line",
+    "size_in_words",
+]
 
+_MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
+_PART = 1 << 24  # bytes per part of a text in which a line is searched
 
 # The faults, in the order of LetorFault in native/letor/letor.hpp
 FAULTS = (
@@ -17,7 +30,7 @@ FAULTS = (
     "a line must begin with its label, but this one begins with {token}",
     "the label {token} is not a finite decimal number, such as 2 or 0.5",
     "the label {token} is below 0",
-    "the label {token} is too large for a double",
+    "the label {token} is too large; the largest label is 2^53",
     "expected a qid directly after the label, as on the lines before; got {token}",
     "{token} on this line, but no qid on the lines before; expected one on every line or on none",
     "a second qid, {token}",
@@ -39,7 +52,7 @@ FAULTS = (
     "the value of {token} is missing; expected id:value without spaces in it",
     "the value of {token} is not a finite decimal number",
     "the value of {token} is too large for {kind}",
-    "the value of {token} is not known; pass null=0, or another number to use for every NULL",
+    "the value of {token} is not known; pass null=0, or another number to use for every NULL and nan",
     "a carriage return within the line; expected lines that end with \\n or \\r\\n",
     "a zero byte",
 )
@@ -156,6 +169,38 @@ def line_at(data: Bytes, at: int) -> tuple[int, bytes]:
             break
         stop = min(len(data), stop + block)
     return number, data[at:stop].tobytes().rstrip(b"\r")
+
+
+def line_of_document(parts: Iterable[tuple[int, Bytes]], row: int) -> int | None:
+    """Return the number of the line, from 1, that holds a document of a text; None if there is no such line.
+
+    parts  Consecutive parts of the text, each of whole lines, as pairs (number of lines before, data).
+    row    Index of the document, from 0. Lines that are not documents are not counted.
+    """
+    for before, data in parts:
+        rows = _native.letor_scan(data, max(1, len(data)), 1).rows
+        if row >= rows:
+            row -= rows
+            continue
+        text = data.tobytes() if before else data.tobytes().removeprefix(_MARK)
+        for number, line in enumerate(text.split(b"\n"), before + 1):
+            if line.rstrip(b"\r").split(b"#")[0].lstrip(b" \t"):
+                if not row:
+                    return number
+                row -= 1
+    return None
+
+
+def parts_of(data: Bytes) -> Iterator[tuple[int, Bytes]]:
+    """Divide a text into parts for `line_of_document`, so that only one of them is copied at a time."""
+    at = line = 0
+    while at < len(data):
+        stop = at + _PART
+        newlines = np.flatnonzero(data[stop : stop + _PART] == 10)
+        stop = stop + int(newlines[0]) + 1 if len(newlines) else len(data)
+        yield line, data[at:stop]
+        line += int(np.count_nonzero(data[at:stop] == 10))
+        at = stop
 
 
 def shown_line(text: bytes, at: int, *, width: int = 90) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any
@@ -12,9 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
 from sinkprop.common.types import Floats, Integers
-from sinkprop.data.checks import as_features, as_labels
+from sinkprop.data.categories import checked_categories
+from sinkprop.data.checks import as_features, as_labels, unmasked
 
 __all__ = ["Fold", "Groups", "Queries", "columns_of", "group_rows", "offsets_of"]
+
+_KEEP_MISSING = " Pass allow_nan=True to keep missing values, which most rankers accept, or fill them in."
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,13 @@ class Queries:
     feature_names : sequence of str, optional
         Names of the D features.
     allow_nan : bool, default False
-        Whether a feature may be NaN, which means that it is missing. `BoostedRanker` accepts such queries.
+        Whether a feature may be NaN, which means that it is missing. Most rankers accept such queries.
+    categories : mapping, optional
+        Categories of the categorical features: from the name of a feature to its categories, text or numbers.
+        X holds the position of a document's category in this sequence. Boosted trees accept such queries, and
+        match categories by value.
+    ordered : sequence of str, optional
+        Names of the categorical features whose categories have an order. Trees split them like numbers.
 
     Attributes
     ----------
@@ -109,18 +118,20 @@ class Queries:
     docid: NDArray[Any] | None = None
     feature_names: tuple[str, ...] | None = None
     allow_nan: bool = field(default=False, kw_only=True)
+    categories: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, kw_only=True)
+    ordered: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        X = as_features(self.X, allow_nan=self.allow_nan)
+        X = as_features(self.X, allow_nan=self.allow_nan, missing=_KEEP_MISSING)
         n, n_features = X.shape
         put = object.__setattr__
         put(self, "X", X)
         put(self, "y", as_labels(self.y, n, rows_of="X"))
-        ids = self.qid if isinstance(self.qid, np.ndarray) else _id_array(self.qid)
+        ids = _id_array(self.qid)
         put(self, "qid", ids)
         put(self, "groups", group_rows(ids, n))
         if self.docid is not None:
-            put(self, "docid", np.asarray(self.docid))
+            put(self, "docid", np.asarray(unmasked("docid", self.docid)))
             if self.docid.shape != (n,):
                 raise ValueError(f"docid must have one name per row, ({n},); got {self.docid.shape}.")
         if self.feature_names is not None:
@@ -129,6 +140,10 @@ class Queries:
                 raise ValueError(
                     f"feature_names must name X's {n_features} columns; got {len(self.feature_names)} names."
                 )
+        if self.categories or self.ordered:
+            categories, ordered = checked_categories(self.categories, self.ordered, self.feature_names, X)
+            put(self, "categories", categories)
+            put(self, "ordered", ordered)
 
     groups: Groups = field(init=False, repr=False)
 
@@ -173,7 +188,7 @@ class Queries:
         """
         docid = None if self.docid is None else self.docid[rows]
         X, y, qid = self.X[rows], self.y[rows], self.qid[rows]
-        return Queries(X, y, qid, docid, self.feature_names, allow_nan=self.allow_nan)
+        return replace(self, X=X, y=y, qid=qid, docid=docid)
 
     def select(self, queries: Sequence[Hashable] | NDArray[Any]) -> Queries:
         """Select queries by their ids.
@@ -222,6 +237,8 @@ class Queries:
         feature_names: tuple[str, ...] | None = None,
         *,
         allow_nan: bool = False,
+        categories: Mapping[str, tuple[Any, ...]] | None = None,
+        ordered: tuple[str, ...] = (),
     ) -> Queries:
         """Build queries from arrays that have been checked already, without another pass over the values.
 
@@ -239,6 +256,10 @@ class Queries:
             Names of the D features.
         allow_nan : bool, default False
             Whether a feature may be NaN.
+        categories : mapping, optional
+            Categories of the categorical features.
+        ordered : tuple of str, optional
+            Names of the categorical features whose categories have an order.
 
         Returns
         -------
@@ -247,8 +268,8 @@ class Queries:
         """
         queries = object.__new__(cls)
         fields = {"X": X, "y": y, "qid": np.repeat(groups.queries, groups.sizes), "docid": docid}
-        names = {"feature_names": feature_names, "allow_nan": allow_nan, "groups": groups}
-        for name, value in {**fields, **names}.items():
+        names = {"feature_names": feature_names, "categories": dict(categories or {}), "ordered": ordered}
+        for name, value in {**fields, **names, "allow_nan": allow_nan, "groups": groups}.items():
             object.__setattr__(queries, name, value)
         return queries
 
@@ -318,7 +339,7 @@ def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
     """
     if qid is None:
         return Groups(np.array([0, n], np.int64), None, np.zeros(1, np.int64), n)
-    ids = qid if isinstance(qid, np.ndarray) else _id_array(qid)
+    ids = _id_array(qid)
     if ids.ndim != 1:
         raise ValueError(f"qid must be one id per row, of shape ({n},); got an array of shape {ids.shape}.")
     if len(ids) != n:
@@ -339,10 +360,13 @@ def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
 
 
 def _id_array(qid: Any) -> NDArray[Any]:
-    """Convert ids to an array with one entry per id.
+    """Convert ids to an array with one entry per id. Raises a ValueError if an id is masked.
 
     np.asarray alone would turn tuples into a second axis, and [1, 2**63] into floats.
     """
+    if isinstance(qid, np.ndarray):
+        ids: NDArray[Any] = unmasked("qid", qid)
+        return ids
     if hasattr(qid, "__array__"):
         return np.asarray(qid)
     try:
@@ -359,16 +383,22 @@ def _id_array(qid: Any) -> NDArray[Any]:
 
 
 def _codes(ids: NDArray[Any]) -> Integers:
-    """Return one whole number per id: equal ids get equal numbers. Raises a ValueError for NaN."""
+    """Return one whole number per id: equal ids get equal numbers. Raises a ValueError for a missing id."""
     if ids.dtype.kind == "f":
         return np.unique(ids, return_inverse=True)[1].astype(np.int64)
     numbers: dict[Hashable, int] = {}
     codes = np.empty(len(ids), dtype=np.int64)
     for row, q in enumerate(ids.tolist()):
-        if isinstance(q, float) and isnan(q):
-            raise ValueError(f"qid must not hold NaN; row {row} is NaN.")
+        if _is_missing(q):
+            word = "NaN" if isinstance(q, float) else str(q)
+            raise ValueError(f"qid must not hold {word}; row {row} is {word}. Every row needs a query id.")
         try:
             codes[row] = numbers.setdefault(q, len(numbers))
         except TypeError:
             raise ValueError(f"qid must hold hashable ids; row {row} holds a {type(q).__name__!r}.") from None
     return codes
+
+
+def _is_missing(q: Any) -> bool:
+    """Whether an id stands for a missing value: None, NaN, or pandas' NA and NaT."""
+    return q is None or (isinstance(q, float) and isnan(q)) or type(q).__name__ in ("NAType", "NaTType")

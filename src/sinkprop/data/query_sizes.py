@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sinkprop.common.compressed import Source, StrPath, compression_by_name, read_source
 from sinkprop.common.types import Integers
+from sinkprop.data.checks import unmasked
 from sinkprop.data.letor_errors import shown_line
 
 __all__ = ["load_query_sizes", "raise_wrong_sizes", "sizes_for"]
@@ -108,7 +109,7 @@ def _sibling(source: Source) -> str:
 
 
 def _given_sizes(group: Sequence[int] | NDArray[Any]) -> Integers:
-    sizes = np.asarray(group)
+    sizes = np.asarray(unmasked("group", group))
     if sizes.ndim != 1 or not len(sizes) or sizes.dtype.kind not in "iuf":
         raise ValueError(f"group must hold the sizes of the queries, whole numbers; got {group!r}.")
     bad = ~((sizes >= 1) & (sizes < 2**63) & (sizes == np.floor(sizes)))
