@@ -136,9 +136,11 @@ def test_a_failure_at_any_step_leaves_the_old_file(
         raise error
 
     monkeypatch.setattr(atomic.os, call, fail_once)
-    with pytest.raises(type(error)):
+    with pytest.raises(type(error)) as caught:
         write_atomically(old, b"new")
     assert_untouched(old)
+    if isinstance(error, OSError):
+        assert caught.value.filename == str(old)
 
 
 def test_a_failure_leaves_nothing_where_nothing_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +159,7 @@ def test_a_write_that_the_system_cuts_short(old: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(OSError, match=f"File too large: '{re.escape(str(old))}'"):
             write_atomically(old, b"n" * 300_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -412,7 +414,7 @@ def test_a_group_that_cannot_be_kept_gives_its_rights_to_nobody(
 
 
 DIE_AT = """
-import os, signal, sys
+import os, shutil, signal, sys
 from sinkprop.common import atomic
 
 def die(*arguments, **options):
@@ -435,7 +437,7 @@ with atomic.replacing(path) as temporary:
     elif step == "after the rename":
         atomic._flush = lambda path, flush=atomic._flush: die() if os.path.isdir(path) else flush(path)
     else:
-        atomic.shutil.rmtree = die
+        shutil.rmtree = die
 """
 
 
@@ -459,6 +461,7 @@ def test_a_kill_at_each_step_leaves_the_old_file_or_the_new(old: Path, step: str
     assert all(re.fullmatch(r"\.sinkprop-[0-9a-f]{32}", name) for name in left)
     write_atomically(old, b"and then")
     assert old.read_bytes() == b"and then"
+    assert list(old.parent.iterdir()) == [old]
 
 
 def test_threads_that_write_and_read_one_file(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from numbers import Real
 
 import numpy as np
 
+from sinkprop.common.processors import usable_processors
+
 __all__ = ["half_steps", "number", "numbers", "one_of", "threads", "whole"]
 
 
@@ -88,7 +90,7 @@ def threads(n_threads: int | None, n: int) -> int:
     """Return the number of threads to use for n documents.
 
     It is the first of these that applies: `n_threads`, if given; 1, for fewer than 4,000 documents; the value
-    of the environment variable SINKPROP_NUM_THREADS, if set; the number of CPU cores the process may use.
+    of the environment variable SINKPROP_NUM_THREADS, if set; the number of processors the process may use.
     """
     if n_threads is not None:
         return whole("n_threads", n_threads, 1)
@@ -99,6 +101,4 @@ def threads(n_threads: int | None, n: int) -> int:
     wish = os.environ.get("SINKPROP_NUM_THREADS")
     if wish:
         return whole("SINKPROP_NUM_THREADS", int(wish) if wish.isdecimal() else wish, 1)  # type: ignore[arg-type]
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return usable_processors()

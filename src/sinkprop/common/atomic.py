@@ -3,23 +3,26 @@
 The new content is written under the file's name in a hidden folder beside it, flushed to the disk, and then
 renamed into place, which a file system does in one step. An exception, a full disk or an interrupt before
 that step leaves the old file unchanged and removes the folder. A process that is killed may leave a folder
-`.sinkprop-...` behind. Nothing reads such a folder, and it may be deleted.
+`.sinkprop-...` behind. Nothing reads such a folder, and the next write beside it removes it (`leftovers`).
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["replacing", "write_atomically"]
+from sinkprop.common.leftovers import working_folder
+
+__all__ = ["naming", "replacing", "write_atomically"]
 
 StrPath = str | os.PathLike[str]
+
+# A full disk, a user's quota, the largest size of a file, and a failing device.
+_NOT_WRITTEN = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 def write_atomically(path: StrPath, data: bytes | str) -> None:
@@ -64,16 +67,12 @@ def replacing(path: StrPath) -> Iterator[Path]:
     target = os.path.realpath(path)  # absolute, so that the `with` block may change the working directory
     _replaceable(target, path)
     parent, name = os.path.split(target)
-    # The name is chosen before the `try`, so that an interrupt right after mkdir still removes the folder.
-    folder = os.path.join(parent, f".sinkprop-{secrets.token_hex(16)}")
-    try:
+    with ExitStack() as stack:
         try:
-            os.mkdir(folder, 0o700)
-            made = stat.S_IMODE(os.stat(folder).st_mode)
-            if made & 0o700 != 0o700:  # an unusual umask took permissions from the user: give them back
-                os.chmod(folder, made | 0o700)
+            folder = stack.enter_context(working_folder(parent))
         except OSError as error:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+        stack.enter_context(naming(path, folder))
         temporary = os.path.join(folder, name)
         yield Path(temporary)
         _finish(temporary, _replaceable(target, path))
@@ -82,8 +81,28 @@ def replacing(path: StrPath) -> Iterator[Path]:
         # back. So a file system that cannot flush a folder is not reported as a failure.
         with suppress(OSError):
             _flush(parent)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def naming(path: StrPath, folder: StrPath | None = None) -> Iterator[None]:
+    """Context manager: name the file `path` in the error if the disk cannot take what the block writes.
+
+    Applies to an OSError of a full disk, a quota, a file that is too large or a device that fails, if the
+    error names no file or names a temporary file somewhere in `folder`.
+
+    >>> with naming("my.model"):
+    ...     raise OSError(errno.ENOSPC, "No space left on device")
+    Traceback (most recent call last):
+    OSError: [Errno 28] No space left on device: 'my.model'
+    """
+    try:
+        yield
+    except OSError as error:
+        named, place = error.filename, None if folder is None else os.path.join(folder, "")
+        temporary = place is not None and isinstance(named, str) and named.startswith(place)
+        if error.errno not in _NOT_WRITTEN or not (named is None or temporary):
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
 
 
 def _replaceable(target: str, path: StrPath) -> os.stat_result | None:

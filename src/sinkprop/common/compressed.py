@@ -139,9 +139,50 @@ def opened(compression: str, file: IO[bytes], mode: str) -> IO[bytes]:
         # The time stamp is fixed to 0, so that equal data give equal bytes.
         return cast("IO[bytes]", GzipFile("", mode, 6, file, 0))
     if compression == "xz":
-        from lzma import LZMAFile
+        from lzma import LZMADecompressor, LZMAFile
 
-        return cast("IO[bytes]", LZMAFile(file, mode))
-    from bz2 import BZ2File
+        return LZMAFile(file, "wb") if mode == "wb" else _reader(file, LZMADecompressor)
+    from bz2 import BZ2Decompressor, BZ2File
 
-    return cast("IO[bytes]", BZ2File(file, "wb" if mode == "wb" else "rb"))
+    return cast("IO[bytes]", BZ2File(file, "wb")) if mode == "wb" else _reader(file, BZ2Decompressor)
+
+
+def _reader(file: IO[bytes], new: Callable[[], Any]) -> IO[bytes]:
+    return cast("IO[bytes]", io.BufferedReader(_Streams(file, new), 1 << 16))
+
+
+class _Streams(io.RawIOBase):
+    """Decompressed bytes of one or several xz or bzip2 streams in a file.
+
+    The readers in Python's library ignore bytes after a stream that do not begin another one, so that data
+    after a damaged place would be lost. Here they raise the decompressor's error. Zero bytes are allowed.
+
+    file  File with the compressed bytes.
+    new   Function that returns a new decompressor.
+    """
+
+    def __init__(self, file: IO[bytes], new: Callable[[], Any]) -> None:
+        self._file, self._new, self._stream = file, new, new()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            given = b""
+            if self._stream.eof:
+                given = self._stream.unused_data.lstrip(b"\0")
+                while not given:
+                    block = self._file.read(1 << 16)
+                    if not block:
+                        return 0
+                    given = block.lstrip(b"\0")
+                self._stream = self._new()
+            elif self._stream.needs_input:
+                given = self._file.read(1 << 16)
+                if not given:
+                    raise EOFError("the file ends before the end of the stream")
+            data = self._stream.decompress(given, len(buffer))
+            if data:
+                buffer[: len(data)] = data
+                return len(data)

@@ -26,7 +26,7 @@ def progress_line(enabled: bool = True) -> Iterator[Notify]:
     The function draws nothing unless stderr is a terminal, and nothing during the first second. The bar is
     erased at the end of the `with` block.
     """
-    if not enabled or not sys.stderr.isatty():
+    if not enabled or sys.stderr is None or not sys.stderr.isatty():
         yield silent
         return
     stream, began = sys.stderr, time.monotonic()
