@@ -276,8 +276,8 @@ def test_a_worker_holds_few_of_the_parts_that_it_combines(monkeypatch):
     worker = SimpleNamespace(state=SimpleNamespace(nthreads=1))
     monkeypatch.setattr("distributed.get_worker", lambda: worker)
     data = sorted_rows(queries(n=700), by_query=False)
-    pieces = [FitPartition(i, i, None, None) for i in range(700)]
-    own = share(pieces, *(Held(queries_of(data, i, i + 1, None)) for i in range(700)))
+    entries = [FitPartition(i, i, None, None) for i in range(700)]
+    own = share(entries, *(Held(queries_of(data, i, i + 1, None)) for i in range(700)))
     Parts.most = 0
     found = evaluate(own, pickle.dumps(Parts()), 700)
     assert {node: part.text for node, part in found.items()} == reduced(

@@ -9,8 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from sinkprop.cluster.connecting import address_of, patience
-from sinkprop.cluster.errors import ClusterLost
+from sinkprop.cluster.presence import present, retrieve_error
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -53,12 +52,12 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
     waiting = dict(futures)
     while waiting:
         gathered = asyncio.ensure_future(client.gather(list(waiting.values())))
-        gathered.add_done_callback(_heard)
+        gathered.add_done_callback(retrieve_error)
         gone: set[int] = set()
         while not gathered.done() and not gone:
             await asyncio.wait({gathered}, timeout=_POLL)
             if not gathered.done():
-                there = await _there(client)
+                there = await present(client)
                 gone = {i for i in waiting if places[i] not in there}
         # if a worker is gone, do not wait for `gathered`: the lost worker's task would never finish
         if not gone:
@@ -75,18 +74,3 @@ async def _answers(client: Client, futures: dict[int, Future], places: Sequence[
             with suppress(OSError):
                 await client.cancel(lost)
     return {}
-
-
-async def _there(client: Client) -> set[str]:
-    """Addresses of the workers that are connected to the scheduler."""
-    try:
-        return set(await asyncio.wait_for(client.nthreads(), patience()))
-    except (OSError, RuntimeError, ValueError, TimeoutError, asyncio.TimeoutError) as error:
-        what = " ".join(str(error).split()) or type(error).__name__
-        raise ClusterLost(f"the scheduler at {address_of(client)} is gone ({what}).") from None
-
-
-def _heard(gathered: asyncio.Future[Any]) -> None:
-    """Read the exception of a finished future, so that asyncio does not log it as never retrieved."""
-    if not gathered.cancelled():
-        gathered.exception()

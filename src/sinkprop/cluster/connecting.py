@@ -5,43 +5,51 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import platform
+import signal
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import sinkprop
 from sinkprop.cluster.errors import ClusterLost
+from sinkprop.cluster.presence import (
+    WorkerLost,
+    address_of,
+    in_a_line,
+    patience,
+    present,
+    results,
+    scheduler_gone,
+)
 from sinkprop.common.arguments import whole
+from sinkprop.common.interrupts import interrupts_held
 
 if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
-    "address_of",
     "ask",
+    "ask_each",
     "check_workers",
     "connected",
     "differing",
-    "patience",
-    "setting",
     "while_connected",
     "workers_of",
 ]
 
 logger = logging.getLogger("sinkprop.cluster")
 
-_PATIENCE = "60s"
-# An interrupt from the keyboard reaches all processes of a terminal. The fit handles it in this process, and
-# still needs the workers, so they ignore it.
-_DEAF = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+# Ctrl-C reaches all processes of a terminal, but the workers must not end: the fit handles it in this
+# process, and still needs them. Where it cannot be blocked for new processes, the workers ignore it.
+_IGNORE = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+_DEAF = [] if hasattr(signal, "pthread_sigmask") else [_IGNORE]
 # Dask's settings for clusters that are started here. By default Dask samples the stacks of the workers 100
 # times per second and the clock of its event loops 50 times per second, which delays the computation. Only
 # Dask's dashboard shows these samples, and these clusters have no dashboard.
 _QUIET = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"}
 _OWN: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # number of workers of each cluster started here
-_ADDRESSES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # address of each client's scheduler
 _KINDS = (
     "cluster must be a dask.distributed.Client, a Dask cluster object, the address of a scheduler such as "
     "'tcp://host:8786', or a number of local worker processes"
@@ -86,8 +94,11 @@ def connected(cluster: Any) -> Iterator[Client]:
         elif isinstance(cluster, bool) or not hasattr(cluster, "__index__"):
             raise ValueError(f"{_KINDS}; got {cluster!r}.")
         else:
-            local = _local_cluster(whole("cluster, as a number of processes,", cluster, 1), distributed)
-            client = distributed.Client(stack.enter_context(local), set_as_default=False)
+            client = stack.enter_context(
+                _local_client(whole("cluster, as a number of processes,", cluster, 1), distributed)
+            )
+            yield client
+            return
         address_of(client)
         yield stack.enter_context(client)
 
@@ -114,6 +125,31 @@ def _client_at(address: str, distributed: Any) -> Client:
         ) from None
 
 
+@contextmanager
+def _local_client(n: int, distributed: Any) -> Iterator[Client]:
+    """Context that starts n worker processes on this machine, yields their client and ends them.
+
+    Dask cannot be interrupted while it starts or ends processes: it would print tracebacks and leave
+    processes behind. So Ctrl-C is put off meanwhile, and does not reach the workers at all.
+    """
+    with ExitStack() as stack:
+        with interrupts_held():
+            local = stack.enter_context(_held(_local_cluster(n, distributed)))
+            client = stack.enter_context(_held(distributed.Client(local, set_as_default=False)))
+            address_of(client)
+        yield client
+
+
+@contextmanager
+def _held(opened: Any) -> Iterator[Any]:
+    """Context that closes a client or cluster at its end, with Ctrl-C put off."""
+    try:
+        yield opened
+    finally:
+        with interrupts_held():
+            opened.close()
+
+
 def _local_cluster(n: int, distributed: Any) -> Any:
     """Cluster of n worker processes on this machine."""
     import dask
@@ -135,12 +171,13 @@ def _local_cluster(n: int, distributed: Any) -> Any:
                 scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
                 memory_limit=0,  # no limit: the workers share this machine's memory with this process
                 silence_logs=logging.CRITICAL,  # sinkprop reports lost workers itself
-                preload=[_DEAF],
+                preload=_DEAF,
             )
-    except RuntimeError as error:
+    # AssertionError: Dask's event loop did not start within ten seconds, on a machine that stalled
+    except (RuntimeError, AssertionError) as error:
         raise ClusterLost(
-            f"{n} local worker processes could not be started ({_line(error)}). In a script, put the code "
-            'that starts the fit under `if __name__ == "__main__":`.'
+            f"{n} local worker processes could not be started ({in_a_line(error)}). In a script, put the "
+            'code that starts the fit under `if __name__ == "__main__":`.'
         ) from error
     _OWN[local] = n
     return local
@@ -160,21 +197,8 @@ def while_connected(client: Client) -> Iterator[None]:
         raise ClusterLost(f"the scheduler at {address_of(client)} is gone ({what}).") from None
 
 
-def patience() -> float:
-    """Seconds to wait for a worker while the cluster has none, from Dask's setting `sinkprop.patience`."""
-    return setting("sinkprop.patience", _PATIENCE)
-
-
-def setting(name: str, default: str) -> float:
-    """Return a Dask setting that is a length of time, such as "2s", as a number of seconds."""
-    import dask
-    from dask.utils import parse_timedelta
-
-    return float(parse_timedelta(dask.config.get(name, default)))
-
-
 def workers_of(client: Client) -> dict[str, int]:
-    """Return the number of threads of each worker, by address.
+    """Return the number of threads of each worker, by address; silent workers are left out.
 
     If the cluster has no worker, waits for one. Raises `ClusterLost` if none has come after `patience`
     seconds, or if the scheduler does not answer.
@@ -182,10 +206,11 @@ def workers_of(client: Client) -> dict[str, int]:
     give_up = time.monotonic() + patience()
     while True:
         try:
-            found: dict[str, int] = dict(client.nthreads())
-        # the connection was closed, the request timed out, or the client is closed
-        except (OSError, RuntimeError, ValueError) as error:
-            raise ClusterLost(f"the scheduler at {address_of(client)} is gone ({_line(error)}).") from None
+            found: dict[str, int] = client.sync(present, client)
+        except ClusterLost:
+            raise
+        except RuntimeError as error:  # the client is closed
+            raise scheduler_gone(client, error) from None
         _complete(client.cluster, len(found))
         if found:
             return found
@@ -247,7 +272,7 @@ def differing(client: Client, workers: Collection[str]) -> dict[str, str]:
         if isinstance(answer, ModuleNotFoundError):
             found[address] = f"lacks a package ({answer})"
         elif isinstance(answer, BaseException):
-            found[address] = f"does not answer ({_line(answer)})"
+            found[address] = f"does not answer ({in_a_line(answer)})"
         elif answer[:2] != (sinkprop.__version__, _python()):
             found[address] = f"has sinkprop {answer[0]} with Python {answer[1]}"
     sets = {answers[address][2] for address in answers if address not in found}
@@ -271,15 +296,38 @@ def ask(
     asked = set(workers_of(client) if workers is None else workers)
     answers: dict[str, Any] = {}
     while asked:
-        found = client.run(function, *arguments, workers=sorted(asked), on_error="return")
+        found = ask_each(client, function, dict.fromkeys(sorted(asked), arguments))
         failed = {address for address, answer in found.items() if isinstance(answer, OSError)}
         if failed:
             time.sleep(0.2)  # time for the scheduler to notice lost workers
             there = set(workers_of(client))
             found = {address: answer for address, answer in found.items() if address in there}
         answers |= found
-        asked = {address for address in found if isinstance(found[address], CommClosedError)}
+        asked = {address for address in found if isinstance(found[address], CommClosedError | WorkerLost)}
     return answers if answers or workers is not None else ask(client, function, *arguments)
+
+
+def ask_each(
+    client: Client, function: Callable[..., Any], arguments: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    """Call a short function on workers, and return its result or its error, by the worker's address.
+
+    The error is an OSError if the worker was lost meanwhile.
+
+    arguments  Arguments of the function for each worker, by address.
+    """
+    found: dict[str, Any] = client.sync(_answers, client, function, arguments)
+    return found
+
+
+async def _answers(
+    client: Client, function: Callable[..., Any], arguments: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    async def one(address: str, given: Sequence[Any]) -> Any:
+        answers = await client.run(function, *given, workers=[address], on_error="return")
+        return answers[address]
+
+    return await results(client, {address: one(address, given) for address, given in arguments.items()})
 
 
 def _probe() -> Callable[[], tuple[str, str, str]]:
@@ -301,15 +349,3 @@ def _probe() -> Callable[[], tuple[str, str, str]]:
 
 def _python() -> str:
     return ".".join(platform.python_version_tuple()[:2])
-
-
-def address_of(client: Client) -> str:
-    """Address of a client's scheduler, also after the client was closed."""
-    if client.scheduler is not None:  # a closed client has no scheduler
-        _ADDRESSES[client] = client.scheduler.address
-    return _ADDRESSES.get(client, "an unknown address")
-
-
-def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -98,22 +98,22 @@ class FitPartition:
 class Share:
     """Share of one worker: the partitions that it works on, in order.
 
-    pieces      Index of each partition, with the weights and codes of its queries. A code is an integer that
+    entries     Index of each partition, with the weights and codes of its queries. A code is an integer that
                 tells tasks how to use a query.
     partitions  Data of each partition.
     held        For partitions that are in memory: the partition's blocks (groups of whole queries, on which
                 a task is run separately), by the partition's index.
     """
 
-    pieces: tuple[FitPartition, ...]
+    entries: tuple[FitPartition, ...]
     partitions: tuple[Partition, ...]
     held: dict[int, list[Block]]
 
     # Dask asks for the memory that a share uses. The partitions are left out of it, because Dask already
     # counts them as results of the tasks that loaded them.
     def __sizeof__(self) -> int:
-        extras = [array for piece in self.pieces for array in (piece.query_weight, piece.codes)]
-        return 200 * len(self.pieces) + sum(array.nbytes for array in extras if array is not None)
+        extras = [array for entry in self.entries for array in (entry.query_weight, entry.codes)]
+        return 200 * len(self.entries) + sum(array.nbytes for array in extras if array is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,18 +128,18 @@ class Summary:
     digest: str
 
 
-def share(pieces: Sequence[FitPartition], *partitions: Partition) -> Share:
+def share(entries: Sequence[FitPartition], *partitions: Partition) -> Share:
     """Return a `Share`: the partitions that one worker works on, divided into blocks if they are in memory.
 
     Blocks of partitions in memory live as long as the share, so that later tasks can use results that an
     earlier task stored in a block; see `Block.keep`.
     """
     held = {
-        piece.number: _held_blocks(piece, partition)
-        for piece, partition in zip(pieces, partitions, strict=True)
+        entry.number: _held_blocks(entry, partition)
+        for entry, partition in zip(entries, partitions, strict=True)
         if isinstance(partition, Held)
     }
-    return Share(tuple(pieces), partitions, held)
+    return Share(tuple(entries), partitions, held)
 
 
 def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
@@ -171,17 +171,17 @@ def evaluate(own: Share, task: bytes, n: int) -> dict[Node, Any]:
 def blocks(own: Share) -> Iterator[tuple[int, Block]]:
     """Yield (index of the partition, block) for each block of the partitions that a worker works on."""
     at = 0
-    while at < len(own.pieces):
+    while at < len(own.entries):
         partition = own.partitions[at]
         if isinstance(partition, Held):
-            number = own.pieces[at].number
+            number = own.entries[at].number
             yield from ((number, block) for block in own.held[number])
             at += 1
             continue
         run = at + 1  # consecutive partitions of a stored set are read in one pass
-        while run < len(own.pieces) and _follows(own.partitions[run - 1], own.partitions[run]):
+        while run < len(own.entries) and _follows(own.partitions[run - 1], own.partitions[run]):
             run += 1
-        yield from _stored_blocks(own.pieces[at:run], own.partitions[at:run])  # type: ignore[arg-type]
+        yield from _stored_blocks(own.entries[at:run], own.partitions[at:run])  # type: ignore[arg-type]
         at = run
 
 
@@ -195,19 +195,19 @@ def _follows(one: Partition, other: Partition) -> bool:
     )
 
 
-def _held_blocks(piece: FitPartition, held: Held) -> list[Block]:
+def _held_blocks(entry: FitPartition, held: Held) -> list[Block]:
     """Divide a partition in memory into blocks of whole queries.
 
     Each block has about `_BLOCK` bytes of features.
     """
     data = held.data
     return [
-        _block(data, piece, first, stop, piece.first + first)
+        _block(data, entry, first, stop, entry.first + first)
         for first, stop in cut(data.groups.offsets, -(-data.X.nbytes // _BLOCK))
     ]
 
 
-def _stored_blocks(pieces: Sequence[FitPartition], parts: Sequence[Stored]) -> Iterator[tuple[int, Block]]:
+def _stored_blocks(entries: Sequence[FitPartition], parts: Sequence[Stored]) -> Iterator[tuple[int, Block]]:
     """Read consecutive partitions of a stored set; yields (index of the partition, block) for each block."""
     stored = opened(parts[0].path, parts[0].digest)
     edges = stored.block_queries
@@ -220,8 +220,8 @@ def _stored_blocks(pieces: Sequence[FitPartition], parts: Sequence[Stored]) -> I
             first = max(parts[at].first, int(edges[b]))
             last = min(parts[at].stop, int(edges[b + 1]))
             if first < last:
-                block = _block(data, pieces[at], first - int(edges[b]), last - int(edges[b]), first)
-                yield pieces[at].number, _by_query(block) if parts[at].by_query else block
+                block = _block(data, entries[at], first - int(edges[b]), last - int(edges[b]), first)
+                yield entries[at].number, _by_query(block) if parts[at].by_query else block
             if parts[at].stop > edges[b + 1]:
                 break
             at += 1
@@ -235,15 +235,15 @@ def _by_query(block: Block) -> Block:
     return Block(scaled, block.first, block.codes)
 
 
-def _block(data: TrainingSet, piece: FitPartition, first: int, stop: int, number: int) -> Block:
+def _block(data: TrainingSet, entry: FitPartition, first: int, stop: int, number: int) -> Block:
     """Make a block of the queries first:stop of `data`, without copying rows.
 
-    piece   Partition of these queries, with their weights and codes.
+    entry   Partition of these queries, with their weights and codes.
     number  Index of the first of these queries in the whole data set.
     """
-    own = slice(number - piece.first, number - piece.first + stop - first)
-    weight = None if piece.query_weight is None else piece.query_weight[own]
-    codes = None if piece.codes is None else piece.codes[own]
+    own = slice(number - entry.first, number - entry.first + stop - first)
+    weight = None if entry.query_weight is None else entry.query_weight[own]
+    codes = None if entry.codes is None else entry.codes[own]
     return Block(queries_of(data, first, stop, weight), number, codes)
 
 
@@ -266,19 +266,21 @@ def sorted_rows(queries: Queries, *, by_query: bool) -> TrainingSet:
     return TrainingSet(X, y, groups)
 
 
-def load_letor_partition(path: str, n_features: int | None, by_query: bool) -> Held:
+def load_letor_partition(path: str, n_features: int | None, by_query: bool, allow_nan: bool = False) -> Held:
     """Load a LETOR file as a partition.
 
     n_features  Number of features; None means the largest feature id in the file.
     by_query    Whether to normalize the features query by query.
+    allow_nan   Whether values may be missing, that is, written NULL.
     """
     from sinkprop.data.letor import load_letor
 
-    return Held(sorted_rows(load_letor(path, n_features=n_features), by_query=by_query))
+    queries = load_letor(path, n_features=n_features, allow_nan=allow_nan)
+    return Held(sorted_rows(queries, by_query=by_query))
 
 
 def load_frame_partition(
-    frame: Any, label: Any, qid: Any, name: str, by_query: bool, single: bool
+    frame: Any, label: Any, qid: Any, name: str, by_query: bool, single: bool, allow_nan: bool = False
 ) -> Held | None:
     """Make a partition from one partition of a Dask DataFrame; returns None if it has no rows.
 
@@ -286,6 +288,7 @@ def load_frame_partition(
     name        Name of the partition in error messages.
     by_query    Whether to normalize the features query by query.
     single      Whether to keep features in single precision; otherwise they become double precision.
+    allow_nan   Whether features may be missing or NaN.
     """
     from sinkprop.data.frames import load_frame
 
@@ -304,11 +307,16 @@ def load_frame_partition(
                 raise ValueError(f"{name}: {len(frame)} rows, but {len(given)} values of {role}.")
             frame = frame.assign(**{named[role]: given.to_numpy()})
     try:
-        queries = load_frame(frame, qid=named["qid"], label=named["label"])
-        if not single and queries.X.dtype != np.float64:
-            queries = Queries(
-                queries.X.astype(np.float64), queries.y, queries.qid, None, queries.feature_names
+        queries = load_frame(frame, qid=named["qid"], label=named["label"], allow_nan=allow_nan)
+        if queries.categories:
+            raise ValueError(
+                f"column {next(iter(queries.categories))!r} holds categories, whose codes may differ between "
+                "the partitions of a Dask DataFrame. Leave it out, encode it as numbers, or convert the data "
+                "to a stored set."
             )
+        wanted = np.float32 if single else np.float64
+        if queries.X.dtype != wanted:
+            queries = replace(queries, X=queries.X.astype(wanted))
         return Held(sorted_rows(queries, by_query=by_query), queries.feature_names)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from uuid import uuid4
 from sinkprop.cluster.connecting import differing, workers_of
 from sinkprop.cluster.errors import ClusterLost
 from sinkprop.cluster.partitions import Held, Stored, load_letor_partition
+from sinkprop.cluster.presence import results
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -65,6 +67,7 @@ class File:
     path: str
     n_features: int | None
     by_query: bool
+    allow_nan: bool = False
     settled: bool = False
 
     @property
@@ -77,6 +80,7 @@ class File:
             self.path,
             self.n_features,
             self.by_query,
+            self.allow_nan,
             workers=[worker],
             key=f"sinkprop-load-{uuid4().hex}",
             pure=False,
@@ -92,12 +96,18 @@ class Arrays:
     settled: bool = False
 
     def load(self, client: Client, worker: str) -> Future | None:
-        try:
-            (future,) = client.scatter([self.held], workers=[worker], hash=False, timeout=5)
+        sent = client.sync(self._sent, client, worker)
         # the scheduler has lost the worker, or cannot reach it: `Placement.refresh` tries again
-        except (KeyError, OSError, TimeoutError):
+        if isinstance(sent, KeyError | OSError | asyncio.TimeoutError):
             return None
+        if isinstance(sent, BaseException):
+            raise sent
+        (future,) = sent
         return future
+
+    async def _sent(self, client: Client, worker: str) -> Any:
+        sending = client.scatter([self.held], workers=[worker], hash=False, timeout=5)
+        return (await results(client, {worker: sending}))[worker]
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.cluster.calls import call
-from sinkprop.cluster.connecting import ask
+from sinkprop.cluster.connecting import ask, workers_of
 from sinkprop.cluster.partitions import (
     Held,
     Stored,
@@ -101,11 +101,19 @@ class Plan:
 
 
 def plan_of(
-    client: Client, X: Any, y: Any, qid: Any, *, by_query: bool, n_features: int | None, name: str
+    client: Client,
+    X: Any,
+    y: Any,
+    qid: Any,
+    *,
+    by_query: bool,
+    allow_nan: bool = False,
+    n_features: int | None,
+    name: str,
 ) -> Plan:
     """Make a plan for data of any kind; the arguments are those of `cluster_source`."""
     if is_frame_of_cluster(X):
-        return _frames(client, X, y, qid, by_query=by_query, name=name)
+        return _frames(client, X, y, qid, by_query=by_query, allow_nan=allow_nan, name=name)
     if isinstance(X, str | os.PathLike):
         from sinkprop.store import open_queries
 
@@ -113,7 +121,7 @@ def plan_of(
     if hasattr(X, "block_queries"):
         return _stored(client, X, by_query=by_query)
     if is_files(X):
-        return _files(client, X, by_query=by_query, n_features=n_features)
+        return _files(client, X, by_query=by_query, allow_nan=allow_nan, n_features=n_features)
     if isinstance(X, Queries):
         X, y, qid = X.X, X.y, X.qid
     if not isinstance(X, TrainingSet):
@@ -121,7 +129,7 @@ def plan_of(
             raise ValueError(
                 f"{name}X is an array: give y and qid with it, one label and one query id per row."
             )
-        X = sorted_rows(Queries(X, y, qid), by_query=by_query)
+        X = sorted_rows(Queries(X, y, qid, allow_nan=allow_nan), by_query=by_query)
     return _arrays(X)
 
 
@@ -159,18 +167,29 @@ def _check_stored(client: Client, stored: StoredQueries, path: str) -> None:
                 f"the worker {address} cannot use {path}: {_line(answers[address])} Give a path that every "
                 "worker can read, such as one on a shared file system."
             )
-    numbers = list(range(len(stored.manifest.parts)))
-    keys = [f"sinkprop-verify-{uuid4().hex}-{i}" for i in numbers]
-    checks = client.map(
-        verify, [path] * len(keys), [stored.digest] * len(keys), numbers, key=keys, pure=False
-    )
-    try:
-        client.gather(checks)
-    except ValueError as error:
-        raise type(error)(*error.args) from None  # leave out the worker's traceback, which adds nothing
+    missing = set(range(len(stored.manifest.parts)))
+    while missing:
+        numbers, workers = sorted(missing), sorted(workers_of(client))
+        count = len(numbers)
+        places = [workers[i % len(workers)] for i in numbers]
+        try:
+            checked = call(
+                client,
+                verify,
+                places,
+                [path] * count,
+                [stored.digest] * count,
+                numbers,
+                name="sinkprop-verify",
+            )
+        except ValueError as error:
+            raise type(error)(*error.args) from None  # leave out the worker's traceback, which adds nothing
+        missing -= {numbers[i] for i in checked}
 
 
-def _files(client: Client, paths: Sequence[Any], *, by_query: bool, n_features: int | None) -> Plan:
+def _files(
+    client: Client, paths: Sequence[Any], *, by_query: bool, allow_nan: bool, n_features: int | None
+) -> Plan:
     """Plan of LETOR files, one partition per file, which the workers load."""
     names = [os.path.abspath(os.fsdecode(path)) for path in paths]
     for i, name in enumerate(names):
@@ -184,12 +203,12 @@ def _files(client: Client, paths: Sequence[Any], *, by_query: bool, n_features: 
                 f"the worker {address} does not find {missing}. Give paths that every worker can read, "
                 "such as those on a shared file system."
             )
-    files: list[Recipe] = [File(name, n_features, by_query) for name in names]
+    files: list[Recipe] = [File(name, n_features, by_query, allow_nan) for name in names]
     sizes = [os.path.getsize(name) for name in names]
     return _held(client, files, Placement(client, files, sizes), hint=_FILES_HINT)
 
 
-def _frames(client: Client, X: Any, y: Any, qid: Any, *, by_query: bool, name: str) -> Plan:
+def _frames(client: Client, X: Any, y: Any, qid: Any, *, by_query: bool, allow_nan: bool, name: str) -> Plan:
     """Plan of a Dask DataFrame, one partition per partition of the frame."""
     import dask
 
@@ -219,7 +238,7 @@ def _frames(client: Client, X: Any, y: Any, qid: Any, *, by_query: bool, name: s
     make = dask.delayed(load_frame_partition, pure=False)
     made = [
         make(
-            parts[i], labels[i], ids[i], f"{name}X, partition {i}", by_query, single,
+            parts[i], labels[i], ids[i], f"{name}X, partition {i}", by_query, single, allow_nan,
             dask_key_name=f"sinkprop-load-{call}-{i}",
         )
         for i in range(count)

@@ -42,6 +42,7 @@ def cluster_source(
     *,
     query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
     by_query: bool = False,
+    allow_nan: bool = False,
     n_features: int | None = None,
     name: str = "",
 ) -> Iterator[ClusterSource]:
@@ -64,6 +65,8 @@ def cluster_source(
         Query weights, in the order of the queries or by query id.
     by_query : bool, default False
         Whether to normalize the features query by query.
+    allow_nan : bool, default False
+        Whether features of files and Dask DataFrames may be missing. NULL in a file becomes NaN.
     n_features : int, optional
         Number of features in LETOR files. By default the largest feature number in a file, which must then be
         the same in all files.
@@ -78,7 +81,9 @@ def cluster_source(
     with connected(cluster) as client:
         with while_connected(client):
             check_workers(client)
-            plan = plan_of(client, X, y, qid, by_query=by_query, n_features=n_features, name=name)
+            plan = plan_of(
+                client, X, y, qid, by_query=by_query, allow_nan=allow_nan, n_features=n_features, name=name
+            )
         with contextlib.ExitStack() as stack:
             stack.callback(plan.release)
             source = ClusterSource(client, plan, query_weight=plan.weights_of_queries(query_weight))
@@ -274,7 +279,7 @@ class ClusterSource:
         return {
             worker: self._client.submit(
                 share,
-                [self._piece(number) for number in own],
+                [self._entry(number) for number in own],
                 *(self._placement.loaded[number] for number in own),
                 workers=[worker],
                 key=f"sinkprop-share-{uuid4().hex}",
@@ -283,7 +288,7 @@ class ClusterSource:
             for worker, own in by_worker.items()
         }
 
-    def _piece(self, number: int) -> FitPartition:
+    def _entry(self, number: int) -> FitPartition:
         """Return the partition's index, with the weights and codes (see `with_codes`) of its queries.
 
         number  Index of the partition.

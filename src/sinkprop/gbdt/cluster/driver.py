@@ -15,17 +15,17 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlparse
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sinkprop.cluster.connecting import ask, patience, setting, workers_of
+from sinkprop.cluster.connecting import ask, ask_each, workers_of
 from sinkprop.cluster.errors import ClusterLost
 from sinkprop.cluster.partitions import FitPartition
 from sinkprop.cluster.placement import Placement
 from sinkprop.cluster.plan import Plan, plan_of
+from sinkprop.cluster.presence import patience, results, setting
 from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats
 from sinkprop.data.blocks import cut
@@ -119,7 +119,9 @@ def check_lightgbm(client: Client) -> None:
     for address in sorted(answers):
         if answers[address] != own:
             found = answers[address]
-            what = "lacks LightGBM" if isinstance(found, BaseException) else f"has LightGBM {found}"
+            what = f"has LightGBM {found}"
+            if isinstance(found, BaseException):
+                what = "lacks LightGBM" if isinstance(found, ImportError) else "does not answer"
             raise ValueError(
                 f"the worker {address} {what}; this process has {own}. Install the same on every worker."
             )
@@ -216,7 +218,7 @@ class _Driver:
             several=False,
             weighted=weight is not None,
             keep=setting("sinkprop.keep-trees", _KEEP),
-            token=secrets.token_bytes(16),
+            secret=secrets.token_bytes(32),
         )
         self._first_query = offsets_of(used)
         self._first_row = offsets_of(np.where(used, plan.sizes, 0))
@@ -273,25 +275,9 @@ class _Driver:
         several = len(assigned) > 1
         fit = replace(self._fit, name=name, resumed=self._kept, several=several)
         where = [worker for worker, _ in assigned]
-        ports = self._ask(listen, name, {worker: where.count(worker) for worker in where})
-        for worker in where:
-            if ports[worker] is None:
-                raise _Lost(f"the worker {worker} is gone")
-        addresses = tuple((_host(worker), ports[worker].pop(0)) for worker in where)
-        tasks: dict[str, tuple[list[Rank], list[Any]]] = {}
-        for rank, (worker, own) in enumerate(assigned):
-            ranks, parts = tasks.setdefault(worker, ([], []))
-            ranks.append(
-                Rank(
-                    rank,
-                    addresses,
-                    tuple(portion for portion, _ in own),
-                    tuple(range(len(parts), len(parts) + len(own))),
-                )
-            )
-            parts.extend(partition for _, partition in own)
         futures: dict[str, Future[Any]] = {}
         try:
+            tasks = _tasks(assigned, self._addresses(name, where))
             for i, (worker, (own_ranks, own_parts)) in enumerate(tasks.items()):
                 key = f"sinkprop-trees-{name}-{i}"
                 futures[worker] = self._client.submit(
@@ -300,6 +286,19 @@ class _Driver:
             return self._result(fit, where[0], futures, notify)
         finally:
             self._end(name, futures, set(where))
+
+    def _addresses(self, name: str, where: Sequence[str]) -> tuple[tuple[str, int], ...]:
+        """Open a port for each process of the fit, and return their hosts and ports.
+
+        where  Address of the worker of each process.
+        """
+        ports = self._ask(listen, name, {worker: where.count(worker) for worker in where})
+        for worker in where:
+            if ports[worker] is None:
+                raise _Lost(f"the worker {worker} is gone")
+            if isinstance(ports[worker], Exception):
+                raise ClusterLost(f"the worker {worker} cannot listen at its own address {ports[worker]}.")
+        return tuple(ports[worker].pop(0) for worker in where)
 
     def _assigned(self) -> list[tuple[str, list[tuple[TreePartition, Any]]]]:
         """Return a list of pairs: the address of a worker, and the list of its partitions.
@@ -315,30 +314,30 @@ class _Driver:
         rows: dict[str, int] = {}
         for number, worker in enumerate(self._placement.where):
             first, stop = plan.first[number], plan.first[number + 1]
-            piece = FitPartition(
+            entry = FitPartition(
                 number, first, None if weight is None else weight[first:stop], self._codes[first:stop]
             )
-            portion = TreePartition(
-                piece,
+            part = TreePartition(
+                entry,
                 int(self._first_query[first]),
                 int(self._first_row[first]),
                 int(self._first_validation[first]),
             )
-            found.setdefault(worker, []).append((portion, self._placement.loaded[number]))
+            found.setdefault(worker, []).append((part, self._placement.loaded[number]))
             rows[worker] = rows.get(worker, 0) + int(self._first_row[stop] - self._first_row[first])
         for worker in [worker for worker, n in rows.items() if n == 0]:
             idle += found.pop(worker)
-        ordered = sorted(found.items(), key=lambda item: item[1][0][0].piece.number)
+        ordered = sorted(found.items(), key=lambda item: item[1][0][0].entry.number)
         # these partitions have no training queries, but they may have validation queries
         ordered[0][1].extend(idle)
         at = int(self._first_validation[-1])
-        for part in self._eval_sets:
-            for number, recipe in enumerate(part.plan.recipes):
-                first, stop = part.plan.first[number], part.plan.first[number + 1]
+        for eval_set in self._eval_sets:
+            for number, recipe in enumerate(eval_set.plan.recipes):
+                first, stop = eval_set.plan.first[number], eval_set.plan.first[number + 1]
                 codes = np.full(stop - first, VALIDATION, dtype=np.int16)
-                portion = TreePartition(FitPartition(number, first, None, codes), 0, 0, at)
+                part = TreePartition(FitPartition(number, first, None, codes), 0, 0, at)
                 worker, own = ordered[at * len(ordered) // max(1, self._fit.n_validation)]
-                own.append((portion, recipe.load(self._client, worker)))
+                own.append((part, recipe.load(self._client, worker)))
                 at += stop - first
         if any(partition is None for _, own in ordered for _, partition in own):
             raise _Lost("a worker was lost before it had its queries")
@@ -370,10 +369,13 @@ class _Driver:
                 self._interrupted = True
                 self._ask(stop_fit, fit.name, dict.fromkeys(futures))
         self._raise(futures)
-        try:
-            found = [futures[worker].result() for worker in (first, *set(futures) - {first})]
-        except (CancelledError, OSError) as error:
-            raise _Lost(f"a worker is gone ({type(error).__name__})") from None
+        returned = self._client.sync(_returned, self._client, futures)
+        for error in returned.values():
+            if isinstance(error, CancelledError | OSError):
+                raise _Lost(f"a worker is gone ({type(error).__name__})")
+            if isinstance(error, BaseException):
+                raise error
+        found = [returned[worker] for worker in (first, *set(futures) - {first})]
         text, result, record = found[0]
         if result is None:
             raise KeyboardInterrupt
@@ -402,8 +404,8 @@ class _Driver:
         Also stores the worker's copy of the trees, if it has more rounds than the copy stored before.
         """
         have = 0 if self._kept is None else len(self._kept.trees)
-        seen = self._ask_one(progress_of, name, worker, have)
-        if seen is not None:
+        seen = self._ask(progress_of, name, {worker: have})[worker]
+        if isinstance(seen, tuple):
             number, total, text, kept = seen
             if number:
                 notify(number, total, text)
@@ -413,19 +415,13 @@ class _Driver:
     def _ask(self, function: Callable[..., Any], name: str, workers: Mapping[str, Any]) -> dict[str, Any]:
         """Call function(name, argument) on each worker.
 
-        Returns the results by address; the result of a lost worker is None.
+        Returns the results or errors by address; the result of a lost worker is None.
 
         name     Identifier of the attempt to run the fit.
         workers  Argument for each worker, by address.
         """
-        return {worker: self._ask_one(function, name, worker, given) for worker, given in workers.items()}
-
-    def _ask_one(self, function: Callable[..., Any], name: str, worker: str, given: Any) -> Any:
-        try:
-            answer = self._client.run(function, name, given, workers=[worker], on_error="ignore")
-        except (OSError, ValueError, KeyError, TimeoutError):
-            return None  # the worker is gone; the caller handles None, or the next check finds the loss
-        return answer.get(worker)
+        found = ask_each(self._client, function, {worker: (name, given) for worker, given in workers.items()})
+        return {worker: _unless_lost(answer) for worker, answer in found.items()}
 
     def _end(self, name: str, futures: dict[str, Future[Any]], workers: set[str]) -> None:
         """End an attempt to run the fit, and wait until its tasks have ended on all connected workers."""
@@ -439,20 +435,38 @@ class _Driver:
             time.sleep(_POLL)
 
 
+def _tasks(
+    assigned: Sequence[tuple[str, list[tuple[TreePartition, Any]]]], addresses: tuple[tuple[str, int], ...]
+) -> dict[str, tuple[list[Rank], list[Any]]]:
+    """Return the processes of the fit that each worker runs, and the data of their partitions."""
+    tasks: dict[str, tuple[list[Rank], list[Any]]] = {}
+    for rank, (worker, own) in enumerate(assigned):
+        ranks, parts = tasks.setdefault(worker, ([], []))
+        numbers = tuple(range(len(parts), len(parts) + len(own)))
+        ranks.append(Rank(rank, addresses, tuple(part for part, _ in own), numbers))
+        parts.extend(partition for _, partition in own)
+    return tasks
+
+
+def _unless_lost(answer: Any) -> Any:
+    """Return the answer of a worker, or None if the worker was lost."""
+    return None if isinstance(answer, OSError | KeyError) else answer
+
+
+async def _returned(client: Client, futures: Mapping[str, Future[Any]]) -> dict[str, Any]:
+    """Return the result or the error of each worker's task, by the worker's address."""
+    return await results(client, {worker: future.result() for worker, future in futures.items()})
+
+
 def _halves(own: list[tuple[TreePartition, Any]]) -> list[list[tuple[TreePartition, Any]]]:
     """Divide the partitions of the only remaining worker into two lists, one per participant of the fit.
 
     The worker runs the two participants as threads, so that derivatives are rounded as with several workers.
     Returns a single list if fewer than two partitions have training queries.
     """
-    rows = [int(np.count_nonzero(np.asarray(portion.piece.codes) & TRAINING)) for portion, _ in own]
+    rows = [int(np.count_nonzero(np.asarray(part.entry.codes) & TRAINING)) for part, _ in own]
     if sum(n > 0 for n in rows) < 2:
         return [own]
     offsets = offsets_of(rows)
     (_, at), *_ = cut(offsets, 2)
     return [own[:at], own[at:]]
-
-
-def _host(worker: str) -> str:
-    # a worker that runs in the client's process has an address without a host
-    return urlparse(worker).hostname or "127.0.0.1"

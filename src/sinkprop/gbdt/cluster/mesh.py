@@ -9,27 +9,32 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import math
 import selectors
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkprop.common.types import Floats, Singles
 from sinkprop.gbdt.boosters import lightgbm_module
+from sinkprop.gbdt.cluster.greeting import PeerLost, Selector, connections
 
 __all__ = ["Mesh", "PeerLost", "on_a_grid", "rounded"]
 
 
-_Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
-_GREETING = struct.Struct("<16si")
 _SILENCE = 30  # seconds without an answer after which a machine with an open connection counts as lost
+_WAKE = 1.0  # seconds between two checks whether the fit has ended
+_HEADER = struct.Struct("<4sIQ")  # mark, number of the message on this connection, size of the message
+_MARK = b"skpr"
+_SMALL = 1 << 14  # messages up to this size are sent together with their header
+_DESCRIPTION = 256  # maximum size of the description of an array
 
 _Sizes = ctypes.POINTER(ctypes.c_int)
 _Reduce = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
@@ -42,8 +47,42 @@ _Allgather = ctypes.CFUNCTYPE(
 )
 
 
-class PeerLost(ConnectionError):  # noqa: N818  # not named "Error": this process made no mistake
-    """Another process of the fit was lost."""
+class _Incoming:
+    """A message that is being received from a process.
+
+    It begins with a header, which is checked before any memory is allocated for the message.
+
+    peer    Rank of that process.
+    number  Number of the message on the connection.
+    most    Maximum size of the message in bytes.
+    exact   Buffer that the message must fill; None if the message may have any size up to `most`.
+    """
+
+    def __init__(self, peer: int, number: int, most: int, exact: memoryview | None = None) -> None:
+        self._peer, self._number, self._most, self._exact = peer, number, most, exact
+        self._header = bytearray(_HEADER.size)
+        self.rest = memoryview(self._header)
+        self.data = memoryview(b"")
+        self._begun = False
+
+    def advance(self, n: int) -> bool:
+        """Record that the first n bytes of `rest` have arrived; returns whether the message is complete."""
+        self.rest = self.rest[n:]
+        if not len(self.rest) and not self._begun:
+            self.data, self._begun = self._body(), True
+            self.rest = self.data
+        return not len(self.rest)
+
+    def _body(self) -> memoryview:
+        mark, number, size = _HEADER.unpack(self._header)
+        if mark != _MARK or number != self._number:
+            raise PeerLost(f"process {self._peer} of the fit sent bytes that are not the next message")
+        if size > self._most or (self._exact is not None and size != len(self._exact)):
+            allowed = f"{'at most ' if self._exact is None else ''}{self._most}"
+            raise PeerLost(
+                f"process {self._peer} of the fit announced a message of {size} bytes where {allowed} are due"
+            )
+        return memoryview(bytearray(size)) if self._exact is None else self._exact
 
 
 class Mesh:
@@ -54,9 +93,13 @@ class Mesh:
     so that LightGBM's call returns; `check` then raises `PeerLost`.
     """
 
-    def __init__(self, rank: int, links: Mapping[int, socket.socket]) -> None:
+    def __init__(
+        self, rank: int, links: Mapping[int, socket.socket], given_up: Callable[[], bool] = lambda: False
+    ) -> None:
         self.rank, self.size = rank, len(links) + 1
         self._links = dict(links)
+        self._given_up = given_up
+        self._numbers = {peer: [0, 0] for peer in links}  # messages sent to and received from each process
         self._lost: PeerLost | None = None
         self._lock = threading.Lock()
         self.sent = 0
@@ -68,31 +111,19 @@ class Mesh:
         rank: int,
         addresses: Sequence[tuple[str, int]],
         listener: socket.socket,
-        token: bytes,
+        secret: bytes,
         *,
         patience: float = 120.0,
         given_up: Callable[[], bool] = lambda: False,
     ) -> Mesh:
         """Connect to the processes at these addresses; `listener` listens at the address of this process.
 
-        token     Secret of 16 bytes that only the processes of the fit have.
+        secret    Secret that only the processes of the fit have.
         patience  Seconds to wait for all processes to connect.
-        given_up  Function that says whether to stop waiting.
+        given_up  Function that says whether to stop waiting, here and later for messages.
         """
-        links: dict[int, socket.socket] = {}
-        deadline = time.monotonic() + patience
-        try:
-            for peer in range(rank):
-                links[peer] = _call(addresses[peer], deadline, given_up)
-                links[peer].sendall(_GREETING.pack(token, rank))
-            while len(links) < len(addresses) - 1:
-                link, peer = _answer(listener, token, deadline, given_up)
-                links[peer] = link
-        except BaseException:
-            for link in links.values():
-                link.close()
-            raise
-        return Mesh(rank, links)
+        links = connections(rank, addresses, listener, secret, patience=patience, given_up=given_up)
+        return Mesh(rank, links, given_up)
 
     def close(self) -> None:
         """Close all connections. Pending transfers then fail, in this process and in the others."""
@@ -116,62 +147,89 @@ class Mesh:
         if self._lost is not None:
             raise self._lost
 
-    def gather(self, data: bytes) -> list[bytes]:
-        """Send `data` to all other processes; returns the data of every process, in order of rank."""
-        self.check()
-        sizes = [bytearray(8) for _ in range(self.size)]
-        own = struct.pack("<q", len(data))
-        self._exchange(dict.fromkeys(self._links, memoryview(own)), self._views(sizes))
-        found = [
-            bytearray(struct.unpack("<q", size)[0] if i != self.rank else 0) for i, size in enumerate(sizes)
-        ]
-        self._exchange(dict.fromkeys(self._links, memoryview(data)), self._views(found))
-        return [data if i == self.rank else bytes(item) for i, item in enumerate(found)]
+    def gather(self, data: bytes, most: int) -> list[bytes]:
+        """Send `data` to all other processes; returns the data of every process, in order of rank.
 
-    def gather_arrays(self, values: Floats) -> list[Floats]:
-        """Like `gather`, for arrays of floats; their lengths may differ between the processes."""
-        return [
-            np.frombuffer(item) for item in self.gather(np.ascontiguousarray(values, np.float64).tobytes())
-        ]
+        most  Maximum size in bytes of the data of a process.
+        """
+        self.check()
+        found = self._exchange(dict.fromkeys(self._links, memoryview(data)), dict.fromkeys(self._links, most))
+        return [data if i == self.rank else bytes(found[i]) for i in range(self.size)]
+
+    def gather_arrays(self, values: Floats, most: int) -> list[Floats]:
+        """Like `gather`, for arrays of at most `most` floats; their lengths may differ."""
+        found = self.gather(np.ascontiguousarray(values, np.float64).tobytes(), 8 * most)
+        if any(len(item) % 8 for item in found):
+            raise PeerLost("a process of the fit sent a part of a number")
+        return [np.frombuffer(item) for item in found]
 
     def send(self, peer: int, data: bytes | memoryview) -> None:
         """Send bytes to process `peer`, which must call `receive`."""
         self.check()
-        self._exchange({peer: memoryview(struct.pack("<q", len(data)))}, {})
         self._exchange({peer: memoryview(data)}, {})
 
-    def receive(self, peer: int) -> bytearray:
-        """Receive the bytes that process `peer` sends by `send`."""
+    def receive(self, peer: int, most: int) -> memoryview:
+        """Receive the bytes, at most `most` of them, that process `peer` sends by `send`."""
         self.check()
-        size = bytearray(8)
-        self._exchange({}, {peer: memoryview(size)})
-        data = bytearray(struct.unpack("<q", size)[0])
-        self._exchange({}, {peer: memoryview(data)})
-        return data
+        return self._exchange({}, {peer: most})[peer]
 
-    def _views(self, buffers: Sequence[bytearray]) -> dict[int, memoryview]:
-        return {peer: memoryview(buffers[peer]) for peer in self._links}
+    def send_array(self, peer: int, values: NDArray[Any]) -> None:
+        """Send an array to process `peer`, which must call `receive_array`."""
+        description = {"dtype": values.dtype.str, "shape": values.shape}
+        self.send(peer, json.dumps(description).encode())
+        self.send(peer, np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
 
-    def _exchange(self, out: Mapping[int, memoryview], into: Mapping[int, memoryview]) -> None:
-        """Send out[i] to each process i, and fill the buffer into[i] with the bytes that process i sends."""
-        leaving = {peer: view for peer, view in out.items() if len(view)}
-        coming = {peer: view for peer, view in into.items() if len(view)}
-        self.sent += sum(map(len, leaving.values()))
+    def receive_array(self, peer: int, types: Sequence[str], most: tuple[int, ...]) -> NDArray[Any]:
+        """Receive the array that process `peer` sends by `send_array`.
+
+        types  Permitted types of its items.
+        most   Maximum length of each of its dimensions.
+        """
+        text = bytes(self.receive(peer, _DESCRIPTION))
+        try:
+            description = json.loads(text)
+            dtype, shape = description["dtype"], description["shape"]
+            permitted = (
+                dtype in types
+                and len(shape) == len(most)
+                and all(type(n) is int and 0 <= n <= limit for n, limit in zip(shape, most, strict=True))
+            )
+        except (ValueError, KeyError, TypeError):
+            permitted = False
+        if not permitted:
+            raise PeerLost(f"process {peer} of the fit announced an array that is not due: {text!r}")
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        data = self.receive(peer, size)
+        if len(data) != size:
+            raise PeerLost(f"process {peer} of the fit sent {len(data)} bytes of an array of {size}")
+        return np.frombuffer(data, dtype).reshape(shape)
+
+    def _exchange(
+        self, out: Mapping[int, memoryview], into: Mapping[int, int | memoryview]
+    ) -> dict[int, memoryview]:
+        """Send the message out[i] to each process i, and receive one from each process in `into`.
+
+        into[i] is the maximum size of the message from process i, or a buffer that it must fill. Returns the
+        messages by rank.
+        """
+        leaving = {peer: self._framed(peer, view) for peer, view in out.items()}
+        coming = {peer: self._incoming(peer, due) for peer, due in into.items()}
+        pending = dict(coming)
+        self.sent += sum(len(part) for parts in leaving.values() for part in parts)
         try:
             while True:
-                for peer, view in list(leaving.items()):
-                    if not len(rest := view[self._send(peer, view) :]):
+                for peer, parts in list(leaving.items()):
+                    parts[0] = parts[0][self._send(peer, parts[0]) :]
+                    while parts and not len(parts[0]):
+                        del parts[0]
+                    if not parts:
                         del leaving[peer]
-                    else:
-                        leaving[peer] = rest
-                for peer, view in list(coming.items()):
-                    if not len(rest := view[self._receive(peer, view) :]):
-                        del coming[peer]
-                    else:
-                        coming[peer] = rest
-                if not leaving and not coming:
-                    return
-                self._wait(leaving, coming)
+                for peer, message in list(pending.items()):
+                    if message.advance(self._receive(peer, message.rest)):
+                        del pending[peer]
+                if not leaving and not pending:
+                    return {peer: message.data for peer, message in coming.items()}
+                self._wait(leaving, pending)
         except (OSError, ValueError) as error:  # the connection was reset, or closed in this process
             if self._lost is None:
                 self._lost = (
@@ -179,6 +237,22 @@ class Mesh:
                 )
             self.close()
             raise self._lost from None
+
+    def _framed(self, peer: int, data: memoryview) -> list[memoryview]:
+        """Return the parts of a message to be sent one after the other: header and data."""
+        numbers = self._numbers[peer]
+        header = _HEADER.pack(_MARK, numbers[0], len(data))
+        numbers[0] = (numbers[0] + 1) % (1 << 32)
+        if len(data) <= _SMALL:
+            return [memoryview(header + data)]
+        return [memoryview(header), data]
+
+    def _incoming(self, peer: int, due: int | memoryview) -> _Incoming:
+        numbers = self._numbers[peer]
+        number, numbers[1] = numbers[1], (numbers[1] + 1) % (1 << 32)
+        if isinstance(due, int):
+            return _Incoming(peer, number, due)
+        return _Incoming(peer, number, len(due), due)
 
     def _send(self, peer: int, view: memoryview) -> int:
         try:
@@ -196,13 +270,16 @@ class Mesh:
         return n
 
     def _wait(self, leaving: Mapping[int, Any], coming: Mapping[int, Any]) -> None:
-        with _Selector() as selector:
+        """Wait until one of these connections is ready."""
+        with Selector() as selector:
             for peer in {*leaving, *coming}:
                 events = (selectors.EVENT_WRITE if peer in leaving else 0) | (
                     selectors.EVENT_READ if peer in coming else 0
                 )
                 selector.register(self._links[peer], events)
-            selector.select()
+            while not selector.select(_WAKE):
+                if self._given_up():
+                    raise PeerLost("the fit has ended")
 
     @contextlib.contextmanager
     def lightgbm(self) -> Iterator[None]:
@@ -298,41 +375,6 @@ def _prepare(link: socket.socket) -> None:
             link.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _call(address: tuple[str, int], deadline: float, given_up: Callable[[], bool]) -> socket.socket:
-    """Connect to the process at an address, trying again until the deadline."""
-    while True:
-        try:
-            return socket.create_connection(address, timeout=5)
-        except OSError as error:
-            if time.monotonic() > deadline or given_up():
-                raise PeerLost(f"nobody answers at {address[0]}:{address[1]} ({error})") from None
-        time.sleep(0.05)
-
-
-def _answer(
-    listener: socket.socket, token: bytes, deadline: float, given_up: Callable[[], bool]
-) -> tuple[socket.socket, int]:
-    """Accept a connection from a process with the token; returns the connection and that process's rank."""
-    listener.settimeout(0.2)
-    while True:
-        try:
-            link, _ = listener.accept()
-        except TimeoutError:
-            if time.monotonic() > deadline or given_up():
-                raise PeerLost("another process of the fit did not connect") from None
-            continue
-        link.settimeout(5)
-        greeting = b""
-        with contextlib.suppress(OSError):
-            while len(greeting) < _GREETING.size and (part := link.recv(_GREETING.size - len(greeting))):
-                greeting += part
-        if len(greeting) == _GREETING.size:
-            given, peer = _GREETING.unpack(greeting)
-            if given == token:
-                return link, peer
-        link.close()  # the connection is not from a process of this fit
-
-
 def on_a_grid(values: Singles, largest: float, n: int) -> Singles:
     """Round values to multiples of a power of 2 that makes sums of up to n of them exact in 64-bit floats.
 
@@ -364,7 +406,7 @@ def rounded(
     def evaluated(scores: Floats) -> tuple[Singles, Singles]:
         gradient, hessian = derivatives(scores)
         own = np.array([np.abs(gradient).max(initial=0), hessian.max(initial=0)], dtype=np.float64)
-        most = np.max(mesh.gather_arrays(own), axis=0)
+        most = np.max(mesh.gather_arrays(own, 2), axis=0)
         return on_a_grid(gradient, most[0], n), on_a_grid(hessian, most[1], n)
 
     return evaluated

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sinkprop.cluster.partitions import FitPartition
@@ -78,7 +78,7 @@ class Fit:
     weighted           Whether queries have weights.
     keep               Minimum time between two copies of the trees, in seconds. The fit resumes from the
                        last copy if a worker is lost.
-    token              Secret that a process shows when it connects to another one.
+    secret             Secret with which the processes prove to each other that they belong to the fit.
     """
 
     name: str
@@ -93,21 +93,21 @@ class Fit:
     several: bool
     weighted: bool
     keep: float
-    token: bytes
+    secret: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
 class TreePartition:
     """A partition and the positions of its queries among those of the fit.
 
-    piece       Index of the partition, the weights of its queries, and one code per query for its use:
+    entry       Index of the partition, the weights of its queries, and one code per query for its use:
                 `TRAINING`, `VALIDATION`, their sum (both) or 0 (neither).
     query       Index of its first training query among all training queries of the fit.
     row         Index of its first training document among all training documents of the fit.
     validation  Index of its first validation query among all validation queries of the fit.
     """
 
-    piece: FitPartition
+    entry: FitPartition
     query: int
     row: int
     validation: int

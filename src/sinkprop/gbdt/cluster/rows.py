@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +17,7 @@ from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.criteria import metric_criterion
 from sinkprop.estimator.selection import mean_over_queries
-from sinkprop.gbdt.cluster.mesh import Mesh
+from sinkprop.gbdt.cluster.mesh import Mesh, PeerLost
 from sinkprop.gbdt.cluster.messages import TRAINING, VALIDATION, Fit, Rank
 from sinkprop.gbdt.derivatives import Derivatives
 from sinkprop.gbdt.growing.bins import Bins, dataset, sample_rows
@@ -33,6 +32,7 @@ __all__ = ["OwnQueries", "shared_bins", "validation_of"]
 # all documents, so that the order is the same as in a fit in one process. Otherwise they are computed for
 # fewer rows, because LightGBM allocates memory for the rows.
 _ALIKE = 1 << 28
+_BOUNDS = 2**31 - 1  # maximum size in bytes of the serialized bounds of all bins, in LightGBM itself
 
 
 class OwnQueries:
@@ -61,32 +61,32 @@ class OwnQueries:
         places: list[Integers] = []
         sampled: list[NDArray[Any]] = []
         n_rows = 0
-        for portion, block in self._blocks():
+        for counted, block in self._blocks():
             data, codes = block.data, np.asarray(block.codes)
             counts = data.groups.sizes
             used = (codes & TRAINING) > 0
             own = np.repeat(used, counts)
             n = int(used.sum())
             if n:
-                sizes[portion.query : portion.query + n] = counts[used]
+                sizes[counted.query : counted.query + n] = counts[used]
                 if data.query_weight is not None:
-                    weights[portion.query : portion.query + n] = data.query_weight[used]
+                    weights[counted.query : counted.query + n] = data.query_weight[used]
                 labels.append(data.y[own])
                 row_weights.append(None if data.sample_weight is None else data.sample_weight[own])
                 rows = int(own.sum())
                 if wanted is not None:
-                    among = slice(*np.searchsorted(wanted, [portion.row, portion.row + rows]).tolist())
+                    among = slice(*np.searchsorted(wanted, [counted.row, counted.row + rows]).tolist())
                     places.append(np.arange(among.start, among.stop))
-                    sampled.append(np.flatnonzero(own)[wanted[among] - portion.row])
+                    sampled.append(np.flatnonzero(own)[wanted[among] - counted.row])
                     sampled[-1] = data.X[sampled[-1]]
                 n_rows += rows
-                portion.query += n
-                portion.row += rows
+                counted.query += n
+                counted.row += rows
             held = np.flatnonzero(codes & VALIDATION)
             if len(held):
                 validation.append(replace(data, X=np.empty((len(data.y), 0))).select(held))
-                numbers.append(portion.validation + np.arange(len(held)))
-                portion.validation += len(held)
+                numbers.append(counted.validation + np.arange(len(held)))
+                counted.validation += len(held)
         self.y = np.concatenate(labels)
         self.shape = (n_rows, fit.n_features)
         self.groups = Groups.of_sizes(sizes)
@@ -103,7 +103,7 @@ class OwnQueries:
         The counter holds the positions in the whole fit at which the queries of the block start. All blocks
         of a partition share one counter, which the caller must increase after each block.
         """
-        counted = [_Counted(portion.query, portion.row, portion.validation) for portion in self._assigned]
+        counted = [_Counted(part.query, part.row, part.validation) for part in self._assigned]
         for at, block in self._numbered():
             yield counted[at], block
 
@@ -112,8 +112,8 @@ class OwnQueries:
 
         The index is that of the block's partition in the list of this process's partitions, `_assigned`.
         """
-        pieces = [replace(portion.piece, number=at) for at, portion in enumerate(self._assigned)]
-        yield from blocks(share(pieces, *self._partitions))
+        entries = [replace(part.entry, number=at) for at, part in enumerate(self._assigned)]
+        yield from blocks(share(entries, *self._partitions))
 
     def rows(self, role: int) -> StreamedRows:
         """Features of this process's training documents or validation documents.
@@ -121,9 +121,9 @@ class OwnQueries:
         role  `TRAINING` or `VALIDATION`.
         """
         n = self.shape[0] if role == TRAINING else sum(len(part.y) for part in self.validation)
-        return StreamedRows(lambda: self._pieces(role), (n, self.n_features))
+        return StreamedRows(lambda: self._row_blocks(role), (n, self.n_features))
 
-    def _pieces(self, role: int) -> Iterator[NDArray[Any]]:
+    def _row_blocks(self, role: int) -> Iterator[NDArray[Any]]:
         for _, block in self._numbered():
             own = np.repeat((np.asarray(block.codes) & role) > 0, block.data.groups.sizes)
             if own.any():
@@ -164,22 +164,23 @@ def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
     ) -> Any:
         if reference is not None:
             return dataset(X, parameters=parameters, reference=reference, init_score=init_score)
-        found = mesh.gather(b"")  # waits until all processes have reached this line
+        mesh.gather(b"", 0)  # waits until all processes have reached this line
         places, rows = own.sample or (np.empty(0, np.int64), np.empty((0, fit.n_features)))
         if mesh.rank == 0:
-            numbers = sample_rows(parameters, fit.n_rows)
-            sample = np.empty((fit.n_features, len(numbers)))
+            n = len(sample_rows(parameters, fit.n_rows))
+            sample = np.empty((fit.n_features, n))
             sample[:, places] = rows.T
-            for peer in range(1, len(found)):
-                places, rows = pickle.loads(mesh.receive(peer))
+            for peer in range(1, mesh.size):
+                places, rows = _received_sample(mesh, peer, (n, fit.n_features))
                 sample[:, places] = rows.T
             n = fit.n_rows if fit.n_rows * fit.n_features <= _ALIKE else 1 << 16
             bounds = Bins(parameters, categorical).find(sample, n, fit.n_rows).serialized()
-            for peer in range(1, len(found)):
+            for peer in range(1, mesh.size):
                 mesh.send(peer, bounds)
         else:
-            mesh.send(0, pickle.dumps((places, rows), protocol=5))
-            bounds = bytes(mesh.receive(0))
+            mesh.send_array(0, places.astype("<i8"))
+            mesh.send_array(0, rows.astype("<f4" if rows.dtype == np.float32 else "<f8"))
+            bounds = bytes(mesh.receive(0, _BOUNDS))
         own.sample = None
         made = Bins(parameters, categorical).load(bounds, len(X)).dataset(X, names)
         made.set_label(np.zeros(len(X), np.float32))
@@ -188,6 +189,19 @@ def shared_bins(fit: Fit, own: OwnQueries, mesh: Mesh) -> Callable[..., Any]:
         return made
 
     return make
+
+
+def _received_sample(mesh: Mesh, peer: int, shape: tuple[int, int]) -> tuple[Integers, NDArray[Any]]:
+    """Receive the part of the sample that a process holds: positions in the sample, and features.
+
+    shape  Shape of the whole sample.
+    """
+    places = mesh.receive_array(peer, ("<i8",), shape[:1])
+    rows = mesh.receive_array(peer, ("<f4", "<f8"), shape)
+    inside = not len(places) or (places.min() >= 0 and places.max() < shape[0])
+    if not inside or rows.shape != (len(places), shape[1]):
+        raise PeerLost(f"process {peer} of the fit sent rows that are not of the sample")
+    return places, rows
 
 
 def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) -> Validation | None:
@@ -200,7 +214,10 @@ def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) 
     if not fit.n_validation:
         return None
     part = _joined(own.validation) if own.validation else None
-    gather = (lambda values: [values]) if mesh is None else mesh.gather_arrays
+
+    def gather(values: Floats) -> list[Floats]:
+        return [values] if mesh is None else mesh.gather_arrays(values, fit.n_validation)
+
     order = np.concatenate(gather(own.numbers.astype(np.float64))).astype(np.int64)
     weight = fit.validation_weight
     if settings.criterion is None:

@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlparse
 
 import numpy as np
 
 from sinkprop.common.types import Floats
 from sinkprop.gbdt.boosters import booster_of, lightgbm_module
+from sinkprop.gbdt.cluster.greeting import listening_socket
 from sinkprop.gbdt.cluster.mesh import Mesh, PeerLost, rounded
 from sinkprop.gbdt.cluster.messages import TRAINING, ClusterRecord, Fit, Rank
 from sinkprop.gbdt.cluster.rows import OwnQueries, shared_bins, validation_of
@@ -37,6 +39,7 @@ class _Control:
     abandoned  Function that returns whether the client has given up the task.
     progress   Number of the last round, maximum number of rounds, and text of the progress line.
     kept       Last copy of the trees, from which the fit can resume, or None.
+    timer      Timer that ends the fit here if its task never starts, as when this worker was cut off.
     """
 
     listeners: list[socket.socket] = field(default_factory=list)
@@ -47,26 +50,37 @@ class _Control:
     abandoned: Callable[[], bool] = lambda: False
     progress: tuple[int, int, str] = (0, 0, "")
     kept: Grown | None = None
+    timer: threading.Timer | None = None
 
+
+_UNUSED = 600.0  # seconds after which a fit is forgotten whose task has not started
 
 _FITS: dict[str, _Control] = {}
 _LOCK = threading.Lock()
 
 
-def listen(name: str, n: int) -> list[int]:
-    """Open a port for each of n processes of the fit in this worker; returns the ports."""
+def listen(name: str, n: int, dask_worker: Any = None) -> list[tuple[str, int]]:
+    """Open a port for each of n processes of the fit in this worker; returns their hosts and ports.
+
+    The ports are open at the address by which Dask reaches this worker, and at no other address of the
+    machine.
+
+    dask_worker  This worker, which Dask passes by this name.
+    """
+    protocol, _, _ = dask_worker.address.partition("://")
+    # a worker that runs in the client's process is reached without a network
+    host = "127.0.0.1" if protocol == "inproc" else urlparse(dask_worker.address).hostname
     with _LOCK:
         control = _FITS.setdefault(name, _Control())
-        made = [_server() for _ in range(n)]
-        control.listeners += made
-    return [listener.getsockname()[1] for listener in made]
-
-
-def _server() -> socket.socket:
-    """Listening socket at a free port, for IPv4 and, if possible, IPv6."""
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True)
-    return socket.create_server(("", 0), backlog=128)
+        try:
+            for _ in range(n):
+                control.listeners.append(listening_socket(host))
+        except OSError as error:  # an OSError would mean to the client that this worker is lost
+            raise ValueError(f"{host}: {error.strerror or error}") from None
+        control.timer = threading.Timer(_UNUSED, forget, (name,))
+        control.timer.daemon = True
+        control.timer.start()
+    return [listener.getsockname()[:2] for listener in control.listeners]
 
 
 def stop_fit(name: str, _: None = None) -> None:
@@ -94,6 +108,8 @@ def forget(name: str, _: None = None) -> bool:
     if control is None:
         return False
     control.ended = True
+    if control.timer is not None:
+        control.timer.cancel()
     for mesh in list(control.meshes):
         mesh.end()
     if control.running:
@@ -139,6 +155,8 @@ def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, Boost
 
     with _LOCK:
         control.running += 1
+    if control.timer is not None:
+        control.timer.cancel()
     try:
         others = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in ranks[1:]]
         for thread in others:
@@ -149,8 +167,7 @@ def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, Boost
     finally:
         with _LOCK:
             control.running -= 1
-        if abandoned():
-            forget(fit.name)
+        forget(fit.name)  # here, because the client may be unable to reach this worker at the end of the fit
     errors = [result for result in found.values() if isinstance(result, BaseException)]
     for error in sorted(errors, key=lambda error: isinstance(error, PeerLost)):
         if isinstance(error, KeyboardInterrupt):  # interrupted, and there is no model to keep
@@ -172,7 +189,15 @@ def _grow(
         with _LOCK:
             port = rank.addresses[rank.rank][1]
             listener = next(each for each in control.listeners if each.getsockname()[1] == port)
-        mesh = Mesh.connect(rank.rank, rank.addresses, listener, fit.token, given_up=lambda: control.ended)
+            control.listeners.remove(listener)
+        with listener:  # nobody can connect any more once all processes of the fit are connected
+            mesh = Mesh.connect(
+                rank.rank,
+                rank.addresses,
+                listener,
+                fit.secret,
+                given_up=lambda: control.ended or control.abandoned(),
+            )
         control.meshes.append(mesh)
     try:
         return _grow_in(fit, OwnQueries(fit, rank, partitions), mesh, control, rank.rank, n_threads)
@@ -217,7 +242,7 @@ def _grow_in(
     make: Callable[..., Any] = dataset
     if mesh is not None:
         drawn = rounded(drawn, mesh, fit.n_rows)
-        value = _summed(derivatives, mesh)
+        value = _summed(derivatives, mesh, fit.n_queries)
         make = shared_bins(fit, own, mesh)
         plan = replace(plan, parameters={**parameters, "tree_learner": "data", "num_machines": mesh.size})
 
@@ -269,7 +294,7 @@ class _Keeping:
             self._began, self._sent = self._last, 0 if self._mesh is None else self._mesh.sent
         control = self._control
         own = np.array([control.stop, control.ended or control.abandoned()], dtype=np.float64)
-        stop, end = np.max([own] if self._mesh is None else self._mesh.gather_arrays(own), axis=0)
+        stop, end = np.max([own] if self._mesh is None else self._mesh.gather_arrays(own, 2), axis=0)
         if end:
             raise PeerLost("the fit has ended")
         if stop:
@@ -282,14 +307,16 @@ class _Keeping:
             self._next = now + max(self._every, 20 * (now - began))
 
 
-def _summed(derivatives: Derivatives, mesh: Mesh) -> Callable[[Floats], float]:
+def _summed(derivatives: Derivatives, mesh: Mesh, n_queries: int) -> Callable[[Floats], float]:
     """Make a function that returns the mean expected gain over the training queries of all processes.
 
     Its argument is the scores of this process's training documents. All processes must call the function at
     the same time.
+
+    n_queries  Number of training queries of the fit.
     """
 
     def value(scores: Floats) -> float:
-        return math.fsum(np.concatenate(mesh.gather_arrays(derivatives.values(scores))))
+        return math.fsum(np.concatenate(mesh.gather_arrays(derivatives.values(scores), n_queries)))
 
     return value
