@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -126,6 +127,22 @@ def test_noise_and_nonlinearity_do_what_they_say():
     assert explained[0, 0] > explained[0, 1] + 0.1
 
 
+def test_interactions_depend_on_the_other_documents():
+    plain, among = (make_ranking(300, noise=0.0, interactions=i, n_noise_features=0) for i in (0.0, 1.0))
+    assert among.feature_names == (*plain.feature_names, "price")
+    np.testing.assert_array_equal(among.X[:, :-1], plain.X)
+    price, groups = among.X[:, -1], among.groups
+    ratio = np.empty(len(price))
+    for first, last in pairwise(groups.offsets):
+        ordered = np.sort(price[first:last])
+        ratio[first:last] = np.log(price[first:last] / ordered[(len(ordered) - 1) // 2])
+    level = np.array([among.y[np.abs(ratio) < b].mean() for b in (0.1, 0.5, 2.0)])
+    assert (np.diff(level) < -0.1).all()
+    # documents of the same price are more or less relevant in other queries
+    middle = (price > 2) & (price < 4)
+    assert abs(np.corrcoef(price[middle], among.y[middle])[0, 1]) < 0.15
+
+
 def test_noise_features_say_nothing_and_change_nothing_else():
     with_them, without = make_ranking(400), make_ranking(400, n_noise_features=0)
     np.testing.assert_array_equal(with_them.y, without.y)
@@ -182,6 +199,7 @@ def test_any_size_is_made(n_queries, least, more, kind, noise, bend, extra):
         ({"noise": -1}, "noise must be a finite number from 0 to 1e6; got -1"),
         ({"noise": np.nan}, "noise must be a finite number from 0 to 1e6; got nan"),
         ({"nonlinearity": 1.5}, "nonlinearity must be a number from 0 to 1; got 1.5"),
+        ({"interactions": 2}, "interactions must be a number from 0 to 1; got 2"),
         ({"nonlinearity": "much"}, "nonlinearity must be a number from 0 to 1; got 'much'"),
         ({"sizes": 5}, r"sizes must be the least and the largest size of a query, such as \(5, 120\); got 5"),
         ({"sizes": (0, 5)}, r"sizes\[0\] must be at least 1; got 0"),

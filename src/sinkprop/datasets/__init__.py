@@ -1,7 +1,8 @@
 """Data sets: queries that come with the package, and simulated queries.
 
-`make_ranking` simulates any number of queries. Pydocs is search over the documentation of Python's standard
-library: 160 queries, 50 to 198 documents each, 50 features, grades 0 to 2, five folds.
+`make_ranking` simulates any number of queries. `KNOWN_SETS` has the published counts of other data sets, with
+which `sinkprop.experiment.load_known` compares what it reads. Pydocs is search over the documentation of
+Python's standard library: 160 queries, 50 to 198 documents each, 50 features, grades 0 to 2, five folds.
 `datasets/pydocs/README.md` is its data card: the origin of the documents, queries and grades, and the results
 of simple rankers on it.
 
@@ -26,9 +27,21 @@ from typing import SupportsIndex
 import numpy as np
 
 from sinkprop.data.queries import Fold, Queries
+from sinkprop.datasets.known import KNOWN_SETS, Counts, KnownSet, check_counts, known_set
 from sinkprop.datasets.simulated import make_ranking
 
-__all__ = ["load_pydocs", "make_ranking", "pydocs_folds", "pydocs_queries", "write_pydocs"]
+__all__ = [
+    "KNOWN_SETS",
+    "Counts",
+    "KnownSet",
+    "check_counts",
+    "known_set",
+    "load_pydocs",
+    "make_ranking",
+    "pydocs_folds",
+    "pydocs_queries",
+    "write_pydocs",
+]
 
 _N_PARTS = 5
 _FOLDER = files(__name__) / "pydocs"

@@ -30,6 +30,7 @@ def make_ranking(
     labels: str = "graded",
     noise: float = 1.0,
     nonlinearity: float = 0.7,
+    interactions: float = 0.0,
     sizes: tuple[SupportsIndex, SupportsIndex] = (5, 120),
     n_noise_features: SupportsIndex = 10,
     random_state: SupportsIndex = 0,
@@ -55,6 +56,10 @@ def make_ranking(
         Weight, from 0 to 1, of a nonlinear relevance in its mixture with a linear one. At 0 the relevance is
         a weighted sum of features. At 1 it has saturation, thresholds, a best length, and features whose
         weight depends on the query or on each other.
+    interactions : float, default 0.0
+        Weight, from 0 to 1, of a relevance that depends on the other documents of the query. Above 0, there
+        is one more feature, a price. Its level differs from query to query, and documents near the median
+        price of their query are more relevant, so that no score of single documents can rank by it.
     sizes : (int, int), default (5, 120)
         Least and largest number of documents per query. Most queries are short: the mean number is about
         least + 0.3 (largest - least), which is about 39 for (5, 120).
@@ -99,6 +104,7 @@ def make_ranking(
         raise ValueError(f"labels must be {', '.join(map(repr, _KINDS[:-1]))} or 'clicks'; got {labels!r}.")
     amount = _number("noise", noise, None)
     bend = _number("nonlinearity", nonlinearity, 1.0)
+    among = _number("interactions", interactions, 1.0)
 
     draw = _Draws(seed)
     weights = 0.5 + draw.uniform(12)
@@ -108,6 +114,11 @@ def make_ranking(
     columns, parts = _features(draw, of, count)
     utility = (1 - bend) * _linear(parts, weights) + bend * _nonlinear(parts, weights)
     spread = _spread(utility)
+    if among:
+        # another stream of random numbers, so that the other features stay as they are
+        columns["price"], typical = _prices(_Draws(seed + 2**32), of, n_docs)
+        utility = (1 - among) * utility + among * (spread / _spread(typical)) * typical
+        spread = _spread(utility)
     noisy = utility + amount * spread * draw.normal(len(of))
     if labels == "graded":
         y = _grades(noisy + 0.6 * spread * draw.normal(count)[of])
@@ -267,6 +278,20 @@ def _nonlinear(p: dict[str, Floats], w: Floats) -> Floats:
     bad = 2.5 * w[8] * p["spam"] * (p["authority"] < 0.0)
     total: Floats = (match + kind) * (0.4 + 0.6 * p["language"]) - bad
     return total
+
+
+def _prices(draw: _Draws, of: Integers, n_docs: Integers) -> tuple[Floats, Floats]:
+    """Return the price of each document, and how near it is to the median of its query: 0 at the median.
+
+    of      Index of each row's query.
+    n_docs  Number of documents of each query.
+    """
+    n = len(of)
+    level = 1.0 / (0.01 + draw.uniform(len(n_docs)))
+    price = level[of] * (0.25 + draw.uniform(n)) / (0.25 + draw.uniform(n))
+    order = np.lexsort((price, of))
+    median = price[order[np.cumsum(n_docs) - n_docs + (n_docs - 1) // 2]][of]
+    return price, -_squash(2.0 * np.abs(price - median) / np.minimum(price, median))
 
 
 def _spread(x: Floats) -> float:
