@@ -22,6 +22,7 @@ MAKE = {
     "FeatureRanker": baselines.FeatureRanker,
     "LightGBMRanker": lambda: baselines.LightGBMRanker(n_estimators=5, num_leaves=7, verbose=False),
     "XGBoostRanker": lambda: baselines.XGBoostRanker(n_estimators=5, num_leaves=7, verbose=False),
+    "CatBoostRanker": lambda: baselines.CatBoostRanker(n_estimators=5, depth=3, verbose=False),
 }
 NAMES = ("a", "b", "c", "d")
 
@@ -107,11 +108,16 @@ def test_missing_values_go_where_they_are_taken():
         train.X, train.y, qid=train.qid, eval_set=[(test.X, test.y)], eval_qid=[test.qid]
     )
     assert_array_equal(ours.predict(test), theirs.predict(test.X))
-    for name in ("SinkPropRanker", "RegressionRanker"):
-        with pytest.raises(ValueError, match=r"X must be finite, without NaN.*BoostedRanker"):
-            MAKE[name]().fit(train)
+    for name in ("SinkPropRanker", "RegressionRanker", "NeuralRanker"):
+        ours = MAKE[name]().fit(train, eval_set=test)
+        theirs = MAKE[name]().fit(
+            train.X, train.y, qid=train.qid, eval_set=[(test.X, test.y)], eval_qid=[test.qid]
+        )
+        assert_array_equal(ours.predict(test), theirs.predict(test.X))
+        with pytest.raises(ValueError, match=r"X must be finite, without NaN.*missing='indicator'"):
+            MAKE[name]().set_params(missing="error").fit(train)
     assert np.isnan(train.select(["q1", "q2"]).X).any()
-    with pytest.raises(ValueError, match="X must be finite, without NaN"):
+    with pytest.raises(ValueError, match=r"X must be finite, without NaN.* Pass allow_nan=True"):
         Queries(train.X, train.y, train.qid)
     with pytest.raises(ValueError, match=r"X must be finite, or NaN for missing; .* holds inf"):
         Queries(np.where(np.isnan(train.X), np.inf, train.X), train.y, train.qid, allow_nan=True)

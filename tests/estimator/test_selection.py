@@ -63,7 +63,7 @@ def test_one_query_takes_the_first_of_its_best():
     ("options", "message"),
     [
         ({"method": "loo"}, "method must be"),
-        ({"rule": "mean"}, "rule must be 'smoothest', 'best' or None"),
+        ({"rule": "mean"}, "rule must be 'average', 'smoothest', 'best' or None"),
         ({"n_splits": 1}, "n_splits must be a whole number, at least 2"),
         ({"patience": 0}, "patience"),
         ({"fraction": 1.0}, "fraction must be between 0 and 1"),

@@ -26,13 +26,14 @@ def test_every_query_is_left_out_of_what_it_chooses_among(n, n_validation, metho
     total, codes = n + n_validation, split.codes
     if total == 1:
         assert codes is None
-        assert (split.n_paths, split.in_words) == (1, "the one training query itself")
+        assert (split.n_folds, split.in_words) == (0, "the one training query itself")
         return
     assert codes.shape == (total,)
-    counts = np.bincount(codes[codes != NO_PATH], minlength=split.n_paths)
+    counts = np.bincount(codes[codes != NO_PATH], minlength=split.n_folds + 1)
     if selection.cross_validates(total):
         k = min(n_splits, total)
-        assert split.n_paths == k + 1
+        assert split.n_folds == k
+        assert list(split.paths) == list(range(k + 1))
         assert split.in_words == f"{k}-fold cross-validation over {total} queries"
         assert counts[0] == 0  # the model's own path trains on all
         assert counts.sum() == total
@@ -81,3 +82,29 @@ def test_queries_in_memory_are_divided_by_it(method, with_validation):
             rest = rest[rest < 9]
         trained = division.parts[number if method == "cross-validation" else 0]
         np.testing.assert_array_equal(trained.y, np.concatenate([by_query[q] for q in rest]))
+
+
+@pytest.mark.parametrize(
+    ("n", "n_validation", "folds"),
+    [(1, 1, 2), (90, 30, 10), (600, 400, 10), (3000, 1000, 3), (9000, 1000, 1)],
+)
+def test_averaged_folds_validate_until_enough_queries_have(n, n_validation, folds):
+    split = split_queries(n, n_validation, Selection(), np.random.default_rng(0), averaged=True)
+    total = n + n_validation
+    if folds == 1:
+        assert split.in_words == f"{n_validation} validation queries"
+        assert list(split.paths) == [0]
+        return
+    assert list(split.paths) == list(split.choosing) == list(range(1, folds + 1))
+    validated = np.bincount(split.codes[split.codes != NO_PATH], minlength=folds + 1)[1:]
+    assert validated.max() - validated.min() <= 1
+    whole = min(10, total)
+    assert validated.sum() == pytest.approx(total * folds / whole, abs=folds)
+    assert split.in_words.startswith(f"{whole}-fold cross-validation over {total} queries")
+    assert split.in_words.endswith("of the folds") == (folds < whole)
+
+
+def test_an_average_of_candidates_is_for_linear_rankers():
+    data = training_set(5)
+    with pytest.raises(ValueError, match="the rule 'average' is for SinkPropRanker"):
+        divide(data, None, Selection(rule="average"), np.random.default_rng(0))

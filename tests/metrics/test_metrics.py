@@ -165,7 +165,7 @@ class TestArithmetic:
         labels = [0, 0, 1, 2, 0]
         scores = [5, 1, 9, 0, 2]
         qid = ["a", "b", "a", "c", "b"]
-        found = evaluate(labels, scores, qid, "ndcg@1,ndcg@2,p@2")
+        found = evaluate(labels, scores, qid, "ndcg@1,ndcg@2,p@2", "letor")
         assert found.queries.tolist() == ["a", "b", "c"]
         np.testing.assert_array_equal(found.per_query["ndcg@1"], [1, 0, 1])
         np.testing.assert_array_equal(found.per_query["ndcg@2"], [1, 0, 0])  # c is shorter than 2
@@ -563,7 +563,9 @@ class TestConventions:
         found = evaluate([1, 0, 2], [2, 1, 1], [1, 1, 2], "ndcg,map", "standard", threshold=2, empty="skip")
         np.testing.assert_array_equal(found.per_query["ndcg"], [1, 1])
         np.testing.assert_array_equal(found.per_query["map"], [math.nan, 1])
-        assert "mean over 1 to 2 of 2 queries." in found.describe()
+        assert found.describe().endswith(
+            " mean over 1 to 2 of 2 queries (0 to 1 without a relevant document)."
+        )
 
     def test_no_query_left_is_an_error(self) -> None:
         with pytest.raises(ValueError, match=r"^p@5: no query has a relevant document, and empty='skip'"):
@@ -602,12 +604,13 @@ class TestConventions:
             (3 + 1 / log2(3) + 2 / 2) / (3 + 2 / log2(3) + 1 / 2), rel=1e-15
         )
         assert found["p@2"] == 1 / 2
-        assert found.describe().startswith("mine: gain r, discount 1/log2(rank + 1);")
+        assert found.definition().startswith("mine: gain r, discount 1/log2(rank + 1);")
 
     @pytest.mark.parametrize("convention", list(CONVENTIONS))
     def test_the_description_states_everything(self, convention: str) -> None:
-        found = evaluate([1, 0], [1, 2], [1, 1], "ndcg@10,err", convention)
-        text = found.describe()
+        found = evaluate([1, 0], [1, 2], [1, 1], "ndcg@2,err", convention)
+        text = found.definition()
+        assert found.describe() == f"ndcg@2 {found['ndcg@2']:.4f}, err {found['err']:.4f}\n{text}"
         assert text.startswith(f"{convention}: gain ")
         assert text.endswith("; the highest grade of ERR is 1; mean over 1 query.")
         for word in (
@@ -615,7 +618,7 @@ class TestConventions:
             "fewer than k",
             "without a relevant document",
             "tied scores",
-            "relevant is a label >=",
+            "; labels >= ",
         ):
             assert word in text
         assert text.count(".") == 1  # one sentence
@@ -627,15 +630,15 @@ class TestConventions:
 
     def test_the_description_names_what_was_changed(self) -> None:
         found = evaluate([1, 0, 0], [1, 2, 3], [1, 1, 2], "p@1", ties="average", empty="skip", threshold=0.5)
-        assert found.describe().startswith("letor, but for empty, ties and threshold: ")
+        assert found.definition().startswith("standard, except for empty, ties and threshold: ")
         assert (
-            "is left out; tied scores averaged over all orders; relevant is a label >= 0.5; "
+            "is left out; tied scores are averaged over all orders; labels >= 0.5 are relevant; "
             in found.describe()
         )
-        assert found.describe().endswith("mean over 1 of 2 queries.")
+        assert found.describe().endswith("mean over 1 of 2 queries (1 without a relevant document).")
         assert "counts 1, but 0 in P;" in evaluate([1], [1], [1], "p@1,ndcg", "lightgbm").describe()
         same = evaluate([1, 0], [1, 2], [1, 1], ties="file", empty=0, threshold=1)
-        assert same.convention == CONVENTIONS["letor"]
+        assert same.convention == CONVENTIONS["standard"]
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -668,12 +671,64 @@ class TestConventions:
             CONVENTIONS["letor"] = CONVENTIONS["trec"]  # type: ignore[index]
 
 
+class TestShortLists:
+    """Queries with fewer documents than the cutoff."""
+
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(1, 15, 60)
+    qid = np.repeat(np.arange(60), sizes)
+    labels, scores = rng.integers(0, 4, len(qid)), rng.permutation(len(qid)).astype(float)
+
+    def test_the_perfect_ranking_of_five_documents_is_perfect(self) -> None:
+        qid, y = np.repeat(np.arange(200), 5), np.tile([0, 2, 1, 0, 1], 200)
+        assert evaluate(y, y, qid, "ndcg@10")["ndcg@10"] == 1
+        text = evaluate(y, y, qid, "ndcg@1-10,p@3,map", "letor").definition()
+        assert text.endswith(
+            "mean over 200 queries. Queries that count 0 because they have fewer than k documents: "
+            "200 of 200 for k = 6 to 10."
+        )
+
+    def test_the_default_is_scikit_learns_ndcg_with_exponential_gain(self) -> None:
+        metrics = pytest.importorskip("sklearn.metrics")
+        found = evaluate(self.labels, self.scores, self.qid, "ndcg@10").per_query["ndcg@10"]
+        for q in np.flatnonzero(self.sizes > 1):  # scikit-learn refuses a single document
+            rows = self.qid == q
+            theirs = metrics.ndcg_score([2.0 ** self.labels[rows] - 1], [self.scores[rows]], k=10)
+            assert found[q] == pytest.approx(theirs, abs=1e-12)
+
+    @pytest.mark.parametrize(
+        ("convention", "options", "metrics"),
+        [
+            ("letor", {}, "p@5,ndcg@10"),
+            ("mslr", {}, "ndcg@5,dcg@10"),
+            ("letor", {"empty": 1}, "ndcg@5,ndcg@10"),
+            ("letor", {"empty": "skip"}, "p@5,ndcg@10"),
+        ],
+    )
+    def test_the_description_counts_those_with_0(self, convention: str, options: Any, metrics: str) -> None:
+        found = evaluate(self.labels, self.scores, self.qid, metrics, convention, **options)
+        n = []
+        for k, name in zip((5, 10), metrics.split(","), strict=True):
+            relevant = np.array([(self.labels[self.qid == q] > 0).any() for q in range(60)])
+            counted = np.ones(60, bool) if not options else relevant
+            n.append(int(((self.sizes < k) & counted).sum()))
+            assert 0 < n[-1] < 60
+            assert (found.per_query[name][(self.sizes < k) & counted] == 0).all()
+        assert found.definition().endswith(f": {n[0]} of 60 for k = 5, {n[1]} for k = 10.")
+
+    @pytest.mark.parametrize("convention", ["standard", "lightgbm", "xgboost", "sklearn", "trec"])
+    def test_other_conventions_have_none(self, convention: str) -> None:
+        found = evaluate(self.labels, self.scores, self.qid, "ndcg@10,p@10", convention)
+        assert "count 0 because" not in found.describe()
+        assert (found.per_query["ndcg@10"][self.sizes < 10] > 0).any()
+
+
 class TestWeights:
     def test_a_weighted_mean(self) -> None:
         labels, scores, qid = [0, 1, 0, 1, 0], [1, 2, 2, 1, 3], ["b", "b", "a", "a", "c"]
         weighted = evaluate(labels, scores, qid, "mrr", query_weight=[1, 3, 4])
         assert weighted["mrr"] == (1 * 1 + 3 * 0.5 + 4 * 0) / 8
-        assert weighted.describe().endswith("weighted mean over 3 queries.")
+        assert weighted.describe().endswith("weighted mean over 3 queries (1 without a relevant document).")
         left_out = evaluate(labels, scores, qid, "mrr", query_weight=[1, 3, 4], empty="skip")
         assert left_out["mrr"] == (1 * 1 + 3 * 0.5) / 4
 
@@ -825,7 +880,7 @@ class TestEvaluation:
         found = evaluate(self.labels, self.scores, self.qid, ["p@5", "map"])
         assert found.n_queries == len(np.unique(self.qid))
         assert found.queries.tolist() == list(dict.fromkeys(self.qid.tolist()))
-        assert found.convention == CONVENTIONS["letor"]
+        assert found.convention == CONVENTIONS["standard"]
         assert found.metrics == (parse_metric("p@5"), parse_metric("map"))
         assert all(isinstance(metric, Metric) for metric in found.metrics)
         assert {name: values.shape for name, values in found.per_query.items()} == {
@@ -905,8 +960,8 @@ class TestEvaluation:
             ([], [], [], "scores must hold at least one document; got none."),
             ([1, 0], ["a", "b"], [1, 1], "scores must be an array of real numbers"),
             ([1, 0], 3.0, [1, 1], "scores must be an array of real numbers"),
-            ([1000, 0], [1, 2], [1, 1], "labels[0] = 1000.0: ndcg cannot take it."),
-            ([0.5, 961.5], [1, 2], [1, 1], "labels[1] = 961.5: ndcg cannot take it."),
+            ([1000, 0], [1, 2], [1, 1], "labels[0] = 1000.0: ndcg(discount=log2) cannot take it."),
+            ([0.5, 961.5], [1, 2], [1, 1], "labels[1] = 961.5: ndcg(discount=log2) cannot take it."),
         ],
     )
     def test_input_that_is_wrong(self, labels: Any, scores: Any, qid: Any, message: str) -> None:
@@ -921,7 +976,7 @@ class TestEvaluation:
             whole = evaluate(self.labels, self.scores, self.qid, "ndcg,map,mrr,err,dcg", convention)
             for name, value in whole.items():
                 assert far[f"{name}@{k}"] == value
-        short = evaluate(self.labels, self.scores, self.qid, f"ndcg@{k},p@{k}")
+        short = evaluate(self.labels, self.scores, self.qid, f"ndcg@{k},p@{k}", "letor")
         assert list(short.values()) == [0, 0]
         few = evaluate([1, 0, 1], [1, 2, 3], [1] * 3, f"p@{k}", "standard")
         assert few[f"p@{k}"] == 2 / 1e30
@@ -931,7 +986,9 @@ class TestEvaluation:
         found = evaluate([1e6, 5, 0], [1, 2, 3], [1] * 3, "ndcg(gain=linear),map,rbp@0", "standard")
         assert found["ndcg(gain=linear)"] == pytest.approx((5 / log2(3) + 1e6 / 2) / (1e6 + 5 / log2(3)))
         assert found["map"] == (1 / 2 + 2 / 3) / 2
-        with pytest.raises(ValueError, match=re.escape("labels[1] = 1e+300: rbp@0.8 cannot take it")):
+        with pytest.raises(
+            ValueError, match=re.escape("labels must be finite and not above 2^53; row 1 holds")
+        ):
             evaluate([1, 1e300], [1, 2], [1, 1], "rbp")
 
 
@@ -1011,7 +1068,7 @@ class TestSizes:
         assert found["ndcg@1"] == pytest.approx(some, rel=1e-12)
         assert found["map"] == pytest.approx(some, rel=1e-12)
         assert found["mrr"] == pytest.approx(some, rel=1e-12)
-        assert found["ndcg@10"] == pytest.approx(0 if n_queries == n else some, rel=1e-12)
+        assert found["ndcg@10"] == pytest.approx(some, rel=1e-12)
         if n_queries == n:
             assert found["err"] == pytest.approx(((2.0**labels - 1) / 4).mean(), rel=1e-12)
 
@@ -1081,7 +1138,7 @@ class TestPublished:
             X, y = np.concatenate([p[0] for p in rotated[:3]]), np.concatenate([p[1] for p in rotated[:3]])
             w = np.linalg.lstsq(np.column_stack([X, np.ones(len(X))]), y, rcond=None)[0]
             X_test, y_test, qid_test = rotated[4]
-            folds.append(evaluate(y_test, X_test @ w[:-1] + w[-1], qid_test, names))
+            folds.append(evaluate(y_test, X_test @ w[:-1] + w[-1], qid_test, names, "letor"))
         assert sum(result.n_queries for result in folds) == 106
         means = {name: round(float(np.mean([result[name] for result in folds])), 4) for name in folds[0]}
         assert means == {"ndcg@3": 0.4426, "ndcg@5": 0.4278, "ndcg@10": 0.4110, "map": 0.4220}

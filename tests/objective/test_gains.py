@@ -19,7 +19,7 @@ named_gains = st.one_of(
     st.builds(
         NDCG,
         st.none() | st.integers(1, 10**30),
-        discount=st.sampled_from(["letor", "log2"]),
+        discount=st.sampled_from([None, "letor", "log2"]),
         gain=st.sampled_from(["exponential", "linear"]),
     ),
     st.builds(Precision, st.integers(1, 10**30), threshold=st.floats(allow_nan=False, allow_infinity=False)),
@@ -51,6 +51,7 @@ def test_gain_of_each_label(gain: Gain, labels: list[float], expected: list[floa
         (NDCG(), [1, 1, 1 / log2(3), 1 / 2, 1 / log2(5)]),
         (NDCG(3), [1, 1, 1 / log2(3), 0, 0]),
         (NDCG(10**30), [1, 1, 1 / log2(3), 1 / 2, 1 / log2(5)]),
+        (NDCG(3, discount="letor"), [1, 1, 1 / log2(3), 0, 0]),
         (NDCG(4, discount="log2"), [1, 1 / log2(3), 1 / 2, 1 / log2(5), 0]),
         (Precision(2), [1 / 2, 1 / 2, 0, 0, 0]),
         (Precision(10), [1 / 10] * 5),
@@ -122,6 +123,8 @@ def test_repr_pickle_and_copy_round_trip(gain: Gain) -> None:
         ("ndcg", NDCG()),
         ("ndcg@10", NDCG(10)),
         ("ndcg(discount=log2,gain=linear)@10", NDCG(10, discount="log2", gain="linear")),
+        ("ndcg(discount=log2)@10", NDCG(10, discount="log2")),
+        ("ndcg(discount=letor)@10", NDCG(10, discount="letor")),
         ("ndcg(gain=linear)", NDCG(gain="linear")),
         ("p@5", Precision(5)),
         ("p(threshold=2)@5", Precision(5, threshold=2)),
@@ -132,6 +135,22 @@ def test_repr_pickle_and_copy_round_trip(gain: Gain) -> None:
 def test_text_form(text: str, gain: Gain) -> None:
     assert str(gain) == text
     assert parse_gain(text) == gain
+
+
+@pytest.mark.parametrize("given", ["ndcg(gain=linear)@3", NDCG(3, gain="linear")], ids=["text", "object"])
+def test_a_discount_that_is_left_open_is_filled_in(given) -> None:
+    open_ended = NDCG(3, gain="linear")
+    assert as_gain(given) == as_gain(given, None) == open_ended
+    for discount in ("letor", "log2"):
+        stated = as_gain(given, discount)
+        assert stated == NDCG(3, discount=discount, gain="linear")
+        assert as_gain(stated, "letor") is as_gain(stated, "log2") is stated
+    assert open_ended.discount is None
+
+
+@pytest.mark.parametrize("gain", [Precision(5), RBP(), one_over_rank])
+def test_a_gain_without_a_discount_to_choose_stays(gain) -> None:
+    assert as_gain(gain, "log2") is gain
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ def test_extreme_sigma_and_scores_have_finite_marginals(kind: str) -> None:
         ({"scores": []}, ValueError, r"^scores must hold at least one document"),
         ({"scores": [[0.0, 1.0]]}, ValueError, r"^scores must have the shape \(N,\)"),
         ({"relaxation": PartitionedMeasure()}, ValueError, r"^scores must have the shape \(N, 2\)"),
-        ({"relaxation": "gaussian"}, TypeError, r"^relaxation must be a SmoothedIndicator or a Part"),
+        ({"relaxation": "gauss"}, ValueError, r"^relaxation must be one of 'gaussian', .*; got 'gauss'"),
         ({"n_iter": -1}, ValueError, r"^n_iter must be a number of iterations, at least 0.*got -1"),
         ({"n_iter": 1.2}, ValueError, r"^n_iter must be .*a whole number plus 0\.5.*got 1.2"),
         ({"epsilon": -1.0}, ValueError, r"^epsilon must be a finite number, not below 0"),

@@ -11,7 +11,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,22 +19,30 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 import sinkprop
+from sinkprop.common.arguments import one_of
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_labels, as_query_weight
-from sinkprop.data.feature_scaling import Scaling
+from sinkprop.data.feature_scaling import Scaling, check_kind
+from sinkprop.data.missing import DEFAULT, MISSING, MissingValues, filled
 from sinkprop.data.queries import Groups, Queries
 from sinkprop.data.training_set import TrainingSet, joined, with_dtype
 from sinkprop.estimator.inputs import Ids, RankerInputs
+from sinkprop.estimator.keyword_habits import answering, refuse
 from sinkprop.metrics.evaluation import check_metric, evaluate, evaluate_blocks
 from sinkprop.metrics.ranking import ranking
-from sinkprop.model_files import ModelFileError, read_model, write_model
+from sinkprop.model_files import ModelFileError, read_model, saved_floats, saved_names, write_model
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
 
-__all__ = ["BaseRanker"]
+__all__ = ["OF_THE_RUN", "BaseRanker", "from_record", "record_of", "seed_of"]
 
 R = TypeVar("R", bound="BaseRanker")
+
+# Parameters that say how a fit runs: where, on how many threads, and what it writes and calls. A model file
+# does not hold them. If a file from a stranger could set them, a later fit would write to a path, or connect
+# to a cluster, of the stranger's choice.
+OF_THE_RUN = frozenset(("checkpoint", "cluster", "distributed", "n_threads", "on_epoch", "on_stage"))
 
 _OLD_KEYS = {"judged_by": "validated_on"}  # of fitted models in files of earlier versions
 
@@ -52,8 +60,17 @@ class BaseRanker(RankerInputs):
     __metadata_request__score: ClassVar[dict[str, bool]] = {"qid": True}
     __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
 
+    missing_: MissingValues | None = None  # treatment of missing values, if the training data had some
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = answering(vars(cls)["__init__"])  # type: ignore[method-assign]
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
+        # rankers without the parameter `missing` refuse NaN, except trees, which set this tag themselves
+        tags.input_tags.allow_nan = getattr(self, "missing", "error") != "error"
         tags.target_tags.required = True
         tags.target_tags.positive_only = True
         return tags
@@ -70,6 +87,7 @@ class BaseRanker(RankerInputs):
         eval_group: Sequence[ArrayLike] | None = None,
         sample_weight: ArrayLike | None = None,
         query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
+        **unknown: NoReturn,
     ) -> R:
         """Fit the ranker to labeled documents, grouped into queries.
 
@@ -98,13 +116,17 @@ class BaseRanker(RankerInputs):
             Row weights.
         query_weight : array of shape (Q,) or (N,), or mapping, optional
             Query weights: one per query in order of first appearance, one per row, or {id: weight}.
+        **unknown
+            Not accepted: any other keyword raises a TypeError that says what to write instead.
 
         Returns
         -------
         self
             The fitted ranker.
         """
+        refuse(type(self), unknown, method="fit")
         check_metric(self.metric, self.convention)
+        self._check_missing()
         weights, evaluation = (sample_weight, query_weight), (eval_set, eval_qid, eval_group)
         if self._fit_elsewhere(X, y, qid, group, evaluation, weights):
             return self
@@ -124,6 +146,11 @@ class BaseRanker(RankerInputs):
         """
         return False
 
+    def _check_missing(self) -> None:
+        """Raise a ValueError if the ranker has a parameter `missing` with an unknown value."""
+        if hasattr(self, "missing"):
+            one_of("missing", self.missing, MISSING)
+
     @abstractmethod
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         """Train the model; set `scaling_` and the attributes that `_score_rows` needs."""
@@ -132,8 +159,9 @@ class BaseRanker(RankerInputs):
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
         """Scores (N,) of rows X.
 
-        If `normalization` is "query", the features in X have already been scaled within their queries.
-        `groups` holds the queries of the rows; it is None if the caller did not give them.
+        The features in X have already been scaled within their queries if `normalization` is "query", and
+        missing values have been treated; see `_prepared`. `groups` holds the queries of the rows; it is None
+        if the caller did not give them.
         """
 
     def predict(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
@@ -162,7 +190,7 @@ class BaseRanker(RankerInputs):
             self._fill(scores, stored, self._score_rows)
             return scores
         X, groups = self._rows(X, qid, group)
-        return self._score_rows(self._by_query(X, groups), groups)
+        return self._score_rows(self._prepared(X, groups), groups)
 
     def outputs(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
         """Compute the outputs of the model: one score per row, or two numbers for a partitioned measure.
@@ -186,14 +214,23 @@ class BaseRanker(RankerInputs):
             One score per row, or the two parameters of each row's distribution over ranks.
         """
         X, groups = self._rows(X, qid, group)
-        return self._theta(self._by_query(X, groups), groups)
+        return self._theta(self._prepared(X, groups), groups)
 
     def _theta(self, X: NDArray[Any], groups: Groups | None) -> Floats:
-        """Outputs of the model for rows X, (N,) or (N, 2); see `outputs`.
-
-        If `normalization` is "query", the features in X have already been scaled within their queries.
-        """
+        """Outputs of the model for rows X, which `_prepared` returned: (N,) or (N, 2); see `outputs`."""
         return self._score_rows(X, groups)
+
+    def _prepared(self, X: NDArray[Any], groups: Groups | None) -> NDArray[Any]:
+        """Return the rows X as the model scores them, without the scaling by `scaling_`.
+
+        The features are scaled within their queries if `normalization` is "query", and missing values are
+        treated as in the fit.
+        """
+        return self._filled(self._by_query(X, groups))
+
+    def _filled(self, X: NDArray[Any]) -> NDArray[Any]:
+        # a ranker without the parameter `missing` either refuses NaN or, like trees, scores it
+        return filled(X, self.missing_, self.scaling_) if hasattr(self, "missing") else X
 
     def rank(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Integers:
         """Rank documents within their queries.
@@ -220,7 +257,7 @@ class BaseRanker(RankerInputs):
             self._fill(ranks, stored, self._ranks)
             return ranks
         X, groups = self._rows_in_queries(X, qid, group, "rank")
-        return self._ranks(self._by_query(X, groups), groups)
+        return self._ranks(self._prepared(X, groups), groups)
 
     def score(
         self,
@@ -265,7 +302,7 @@ class BaseRanker(RankerInputs):
             raise ValueError("score needs y, one label per row.")
         X, groups = self._rows_in_queries(X, qid, group, "score", y=y)
         labels = as_labels(labels, len(X), rows_of="X")
-        ranks = self._ranks(self._by_query(X, groups), groups)
+        ranks = self._ranks(self._prepared(X, groups), groups)
         weight = None if query_weight is None else as_query_weight(query_weight, groups, len(X))
         result = evaluate(
             labels,
@@ -291,13 +328,13 @@ class BaseRanker(RankerInputs):
     def _stored_rows(self, stored: StoredQueries) -> Iterator[tuple[NDArray[Any], Queries]]:
         """Yield (X, block) for each block of a stored set, where X are the features that the model scores.
 
-        The columns of X are in the order of the fit, and are scaled within queries if `normalization` is
-        "query".
+        The columns of X are in the order of the fit, and are prepared by `_prepared`.
         """
         columns = stored.columns_of(getattr(self, "feature_names_in_", None))
+        coded = self._coding(stored)
         for block in stored.blocks():
-            X = block.X if columns is None else np.ascontiguousarray(block.X[:, columns])
-            yield self._by_query(X, block.groups), block
+            X = coded(block.X) if columns is None else np.ascontiguousarray(coded(block.X)[:, columns])
+            yield self._prepared(X, block.groups), block
 
     def _stored_score(
         self, stored: StoredQueries, query_weight: ArrayLike | Mapping[Hashable, float] | None
@@ -361,8 +398,11 @@ class BaseRanker(RankerInputs):
     def _record(self) -> dict[str, Any]:
         """Return the fitted ranker as a dict of values that a model file can hold; see `write_model`."""
         names = getattr(self, "feature_names_in_", None)
+        parameters = self._parameters_to_save()
+        if parameters.get("missing") == DEFAULT:  # not written, so that earlier versions can read the file
+            del parameters["missing"]
         return {
-            "parameters": self._parameters_to_save(),
+            "parameters": parameters,
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else [str(name) for name in names],
             "n_rows": self.n_rows_,
@@ -370,6 +410,7 @@ class BaseRanker(RankerInputs):
             "normalization": {
                 "kind": self.scaling_.kind, "shift": self.scaling_.shift, "factor": self.scaling_.factor
             },
+            **({} if self.missing_ is None else {"missing": self.missing_.record()}),
             "fitted": self._fitted_state(),
         }  # fmt: skip
 
@@ -382,20 +423,36 @@ class BaseRanker(RankerInputs):
         Raises a ModelFileError that names the file `path` if the record is not valid.
         """
         try:
+            if not OF_THE_RUN.isdisjoint(state["parameters"]):
+                names = sorted(OF_THE_RUN.intersection(state["parameters"]))
+                raise ValueError(f"a model file must not set {', '.join(names)}")
             ranker = cls(**{**cls._parameters_from_saved(state["parameters"]), **parameters})
-            ranker.n_features_in_ = int(state["n_features"])
-            ranker.n_rows_, ranker.n_queries_ = int(state["n_rows"]), int(state["n_queries"])
+            counts = [state[name] for name in ("n_features", "n_rows", "n_queries")]
+            if not all(type(count) is int and count > 0 for count in counts):
+                raise ValueError("n_features, n_rows and n_queries must be whole numbers above 0")
+            ranker.n_features_in_, ranker.n_rows_, ranker.n_queries_ = counts
+            n_features = ranker.n_features_in_
             if state["feature_names"] is not None:
-                ranker.feature_names_in_ = np.array(state["feature_names"], dtype=object)
-            scaling = state["normalization"]
-            ranker.scaling_ = Scaling(scaling["kind"], scaling["shift"], scaling["factor"])
+                names = saved_names("feature_names", state["feature_names"], n_features)
+                ranker.feature_names_in_ = np.array(names, dtype=object)
+            if "missing" in state:
+                ranker.missing_ = MissingValues.from_record(state["missing"], n_features)
+            scaling, shape = state["normalization"], (ranker._n_columns,)
+            check_kind(scaling["kind"])
+            shift, factor = (saved_floats(name, scaling[name], shape) for name in ("shift", "factor"))
+            ranker.scaling_ = Scaling(scaling["kind"], shift, factor)
             ranker._restore({_OLD_KEYS.get(key, key): value for key, value in state["fitted"].items()})
-        except (KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ModelFileError(
                 f"{os.fspath(path)}: the file is complete, but it is not a {cls.__name__} that sinkprop "
-                f"{sinkprop.__version__} can read ({type(error).__name__}: {error})."
+                f"{sinkprop.__version__} can read ({type(error).__name__}: {' '.join(str(error).split())})."
             ) from None
         return ranker
+
+    @property
+    def _n_columns(self) -> int:
+        """Number of columns that the model scores: the features, and the indicators of missing values."""
+        return int(self.n_features_in_ if self.missing_ is None else self.missing_.n_columns)
 
     def _parameters_to_save(self) -> dict[str, Any]:
         raise NotImplementedError
@@ -415,11 +472,19 @@ class BaseRanker(RankerInputs):
     def _restore(self, state: dict[str, Any]) -> None: ...
 
     def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
-        """Rank (N,) of each row of X within its query.
-
-        If `normalization` is "query", the features in X have already been scaled within their queries.
-        """
+        """Rank (N,) of each row of X, which `_prepared` returned, within its query."""
         return ranking(self._score_rows(X, groups), groups.codes).ranks
+
+
+def from_record(kind: type[R], path: str | os.PathLike[str], state: dict[str, Any]) -> R:
+    """Rebuild a ranker of a class from the state in the model file `path`, which has been read."""
+    return kind._from_record(path, state)
+
+
+def record_of(ranker: BaseRanker) -> dict[str, Any]:
+    """Return a fitted ranker as a dict of values that a model file can hold, for `from_record`."""
+    check_is_fitted(ranker)
+    return ranker._record()
 
 
 def seed_of(random_state: Any) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,11 @@ from sinkprop.metrics.evaluation import values_by_query
 from sinkprop.metrics.measures import parse_metrics
 from sinkprop.metrics.ranking import one_score_per_row, ranks_of
 from sinkprop.objective.expected_gain import grouped_gain
-from sinkprop.objective.gains import NDCG, Gain, RankLinear
+from sinkprop.objective.gains import NDCG, Gain, RankLinear, as_gain
 from sinkprop.objective.native_terms import native_settings
 from sinkprop.objective.relaxations import SmoothedIndicator
 
-__all__ = ["Criterion", "gain_criterion", "mean_criterion", "metric_criterion"]
+__all__ = ["Criterion", "gain_criterion", "gain_under", "mean_criterion", "metric_criterion"]
 
 Criterion = Callable[[TrainingSet, Floats], Floats]
 
@@ -56,15 +55,25 @@ def metric_criterion(names: str | Sequence[str], convention: str | Convention) -
     return criterion_of, names if isinstance(names, str) else ",".join(map(str, names))
 
 
+def gain_under(gain: str | Gain, convention: str | Convention) -> Gain:
+    """Return the gain that a ranker trains with; a discount that the gain leaves open is the convention's.
+
+    >>> str(gain_under("ndcg@5", "standard")), str(gain_under("ndcg@5", "letor"))
+    ('ndcg(discount=log2)@5', 'ndcg(discount=letor)@5')
+    """
+    return as_gain(gain, as_convention(convention).discount)
+
+
 def gain_criterion(
-    gain: Gain, selection: Selection, convention: str, *, weighted: bool
+    gain: Gain, selection: Selection, convention: str | Convention, *, weighted: bool
 ) -> tuple[Criterion, str]:
     """Return the criterion of a ranker that maximizes an expected gain, and the criterion's name.
 
     If the selection does not name a criterion, the gain determines it: the criterion is the mean of NDCG@1 to
     NDCG@10 if the gain is NDCG and rows have no weights, and otherwise the gain itself.
 
-    weighted  Whether rows have weights.
+    convention  Convention of the metrics.
+    weighted    Whether rows have weights.
     """
     if selection.criterion is None and (weighted or not isinstance(gain, NDCG)):
         settings = native_settings(SmoothedIndicator(0.05), 1, 0)
@@ -77,8 +86,4 @@ def gain_criterion(
             return grouped_gain(apart, part.y, part.groups, gain, settings, part.sample_weight, None)[0]
 
         return gain_itself, "gain" if isinstance(gain, RankLinear) else str(gain)
-    names: Any = selection.criterion
-    if names is None:
-        names = "ndcg@1-10"
-        convention = "letor" if gain.discount == "letor" else "standard"  # type: ignore[attr-defined]
-    return metric_criterion(names, convention)
+    return metric_criterion("ndcg@1-10" if selection.criterion is None else selection.criterion, convention)

@@ -65,25 +65,28 @@ def _no_frame_of_cluster(X: Any) -> None:
         )
 
 
-def in_memory(X: Any) -> Queries:
-    """Load a stored set or files of LETOR text into arrays, for training or validation."""
+def in_memory(X: Any, *, allow_nan: bool = False) -> Queries:
+    """Load a stored set or files of LETOR text into arrays, for training or validation.
+
+    allow_nan  Whether values in the files may be missing, that is, written NULL.
+    """
     stored = as_stored(X)
     if stored is not None:
         stored.require_labels("training")
         stored.verify()
         return stored.load()
     _no_frame_of_cluster(X)
-    return _read(X)
+    return _read(X, allow_nan=allow_nan)
 
 
-def _read(paths: Sequence[Any]) -> Queries:
+def _read(paths: Sequence[Any], *, allow_nan: bool) -> Queries:
     """Load the queries of several files of LETOR text.
 
     Raises a ValueError if a query occurs in two files, or if the files differ in their number of features.
     """
     from sinkprop.data.letor import load_letor
 
-    parts = [load_letor(path) for path in paths]
+    parts = [load_letor(path, allow_nan=allow_nan) for path in paths]
     first: dict[Any, int] = {}
     for i, (path, part) in enumerate(zip(paths, parts, strict=True)):
         if part.n_features != parts[0].n_features:
@@ -99,4 +102,4 @@ def _read(paths: Sequence[Any]) -> Queries:
                     f"{os.fspath(path)}. Put its documents into one file."
                 )
     X, y, qid = (np.concatenate([getattr(part, name) for part in parts]) for name in ("X", "y", "qid"))
-    return Queries(X, y, qid)
+    return Queries(X, y, qid, allow_nan=allow_nan)

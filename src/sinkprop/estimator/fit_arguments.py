@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
 from sinkprop.common.types import Floats, Integers
-from sinkprop.data.checks import as_sample_weight
+from sinkprop.data.checks import as_sample_weight, unmasked
 from sinkprop.data.kinds import has_own_queries
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "label_column",
     "one_each",
     "text_column",
-    "warn_of_what_is_no_feature",
 ]
 
 
@@ -30,7 +28,7 @@ def ids_of_sizes(sizes: ArrayLike, n: int) -> Integers:
 
     Raises a ValueError if the sizes are not whole numbers of at least 1 that sum to n.
     """
-    array = np.asarray(sizes)
+    array = np.asarray(unmasked("group", sizes))
     if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.all(array == np.floor(array)):
         raise ValueError("group must be a sequence of whole numbers: the sizes of consecutive queries.")
     if len(array) == 0 or array.min() < 1:
@@ -42,7 +40,7 @@ def ids_of_sizes(sizes: ArrayLike, n: int) -> Integers:
 
 def label_column(y: ArrayLike, name: str) -> NDArray[Any]:
     """Labels as an array with one number per row; errors use scikit-learn's wording."""
-    column: NDArray[Any] = column_or_1d(y, warn=True)
+    column: NDArray[Any] = column_or_1d(unmasked(f"{name}y", y), warn=True)
     if column.dtype.kind in "OU":  # a column of objects or text may hold numbers
         try:
             column = column.astype(np.float64)
@@ -76,30 +74,9 @@ def _is_numeric(values: NDArray[Any]) -> bool:
     return True
 
 
-def warn_of_what_is_no_feature(X: NDArray[Any], names: Any, labels: Floats, qid: Any) -> None:
-    """Warn if a column of a frame holds the labels or the query ids, which are not meant as features."""
-    if names is None:
-        return
-    ids = None if qid is None else np.asarray(qid)
-    for what, given in (("the labels", labels), ("the query ids", ids)):
-        if given is None or given.dtype.kind not in "iuf" or given.shape != (len(X),):
-            continue
-        values = given.astype(X.dtype)
-        if values.min() == values.max():  # any constant column could equal constant labels by chance
-            continue
-        for column in np.flatnonzero(X[0] == values[0]):
-            if np.array_equal(X[:, column], values):
-                warnings.warn(
-                    f"fit: the column {str(names[column])!r} of X holds {what}, but is used as a feature. "
-                    f"Leave it out, for example with X.drop(columns=[{str(names[column])!r}]).",
-                    UserWarning,
-                    stacklevel=4,  # the warning shows the line that called fit
-                )
-
-
 def expanded_weight(weight: ArrayLike, n: int) -> Floats:
     """Row weights (n,) from an array, or from one number for all rows."""
-    array = np.asarray(weight)
+    array = np.asarray(unmasked("sample_weight", weight))
     return as_sample_weight(np.full(n, array) if array.ndim == 0 else array, n)
 
 

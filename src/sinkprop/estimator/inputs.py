@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sinkprop.common.types import Floats
-from sinkprop.data.checks import as_features, as_labels, as_query_weight
+from sinkprop.data.categories import refuse_categories
+from sinkprop.data.checks import as_features, as_labels, as_query_weight, nan_for_masked
+from sinkprop.data.doubtful_data import warn_of_column_values, warn_of_equal_labels
 from sinkprop.data.feature_scaling import scale_by_query
 from sinkprop.data.kinds import has_own_queries, is_elsewhere, is_stored_set
 from sinkprop.data.queries import Groups, Queries, group_rows
@@ -25,7 +27,6 @@ from sinkprop.estimator.fit_arguments import (
     label_column,
     one_each,
     text_column,
-    warn_of_what_is_no_feature,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ Ids = ArrayLike | Sequence[Hashable]
 
 class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base class that turns the arguments of a ranker's methods into checked rows grouped by query."""
+
+    @property
+    def _allow_nan(self) -> bool:
+        """Whether features may be missing (NaN)."""
+        return bool(self.__sklearn_tags__().input_tags.allow_nan)
 
     def _know_features(self, n_features: int, names: Sequence[str] | None) -> None:
         """Set the number of features and their names for an X that is not an array or a frame."""
@@ -59,14 +65,27 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             return None
         check_is_fitted(self, "n_features_in_")
         nothing_beside(f"the stored set {stored.path}", **given)
-        if not self.__sklearn_tags__().input_tags.allow_nan:
+        if not self._allow_nan:
             stored.require_finite(type(self).__name__)
         if stored.n_features != self.n_features_in_:
             raise ValueError(
                 f"{stored.path} has {stored.n_features} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input."
             )
+        self._coding(stored)
         return stored
+
+    def _coding(
+        self, data: Queries | StoredQueries, name: str = "X", *, reset: bool = False
+    ) -> Callable[[Any], NDArray[Any]]:
+        """Return a function of rows of `data` that replaces codes of their categories by the ranker's codes.
+
+        With `reset`, which is True during a fit, the codes stay as they are. Raises a ValueError if the
+        ranker does not accept the categories. `name` is the name of the rows in messages. Rankers that accept
+        categories override this method.
+        """
+        refuse_categories(data, type(self).__name__, str(getattr(data, "path", "")))
+        return lambda X: X
 
     def _rows(
         self, X: Any, qid: Ids | None, group: ArrayLike | None, **given: Any
@@ -94,10 +113,9 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         return features, self._required(groups, len(features), what)
 
     def _rows_of_one_query(self, X: Any, qid: Ids | None, what: str) -> tuple[NDArray[Any], Groups]:
-        """Return the features of the rows X of one query, and a `Groups` that holds this query.
+        """Return the features of the rows X of one query, prepared for scoring, and a `Groups` of this query.
 
-        If `normalization` is "query", the features are scaled within the query. `qid` may be None. Raises a
-        ValueError that names the method `what` if `qid` holds several queries.
+        `qid` may be None. Raises a ValueError that names the method `what` if `qid` holds several queries.
         """
         features, groups = self._rows(X, qid, None)
         if groups is not None and len(groups.queries) > 1:
@@ -107,7 +125,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
                 f"example X[qid == {first!r}]."
             )
         one = group_rows(None, len(features))
-        return self._by_query(features, one), one
+        return self._prepared(features, one), one
 
     def _training_set(
         self,
@@ -126,8 +144,9 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         """
         if is_elsewhere(X) or isinstance(X, Queries):
             no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
-            queries = X if isinstance(X, Queries) else in_memory(X)
+            queries = X if isinstance(X, Queries) else in_memory(X, allow_nan=self._allow_nan)
             X = self._features_of(queries, reset=not name, name=f"{name}X")
+            warn_of_equal_labels([queries.y], name=name)
             return self._sorted_set(X, queries.y, queries.groups, sample_weight, query_weight)
         if y is None:
             raise ValueError(
@@ -136,8 +155,9 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         X = self._features(X, reset=not name, name=f"{name}X")
         n = len(X)
         labels = as_labels(label_column(y, name), n, rows_of=f"{name}X")
+        warn_of_equal_labels([labels], name=name)
         if not name:
-            warn_of_what_is_no_feature(X, getattr(self, "feature_names_in_", None), labels, qid)
+            warn_of_column_values(X, getattr(self, "feature_names_in_", None), labels, qid)
         if qid is None and group is None:
             if name:
                 raise ValueError(f"{name}qid is missing: one query id per row of {name}X.")
@@ -212,7 +232,8 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         order of the ranker's names.
         """
         columns = None if reset else queries.columns_of(getattr(self, "feature_names_in_", None))
-        X = queries.X if columns is None else np.ascontiguousarray(queries.X[:, columns])
+        X = self._coding(queries, name, reset=reset)(queries.X)
+        X = X if columns is None else np.ascontiguousarray(X[:, columns])
         # `Queries` hold the names of the features. scikit-learn finds names only in frames, and would
         # warn that they are missing.
         with warnings.catch_warnings():
@@ -225,6 +246,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
     def _features(self, X: ArrayLike, *, reset: bool = False, name: str = "X") -> NDArray[Any]:
         if not reset:
             check_is_fitted(self, "n_features_in_")
+        X = nan_for_masked(X)
         try:
             values = validate_data(
                 self, X, reset=reset, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
@@ -237,9 +259,8 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
                 f"{name} must hold numbers, but its column {column!r} does not: {error}. Leave it out, for "
                 f"example with X.drop(columns=[{column!r}]), or encode it as numbers; pass query ids as qid=."
             ) from None
-        allow_nan = self.__sklearn_tags__().input_tags.allow_nan
         names = getattr(self, "feature_names_in_", None) if hasattr(X, "columns") else None
-        return as_features(values, name=name, allow_nan=allow_nan, columns=names)
+        return as_features(values, name=name, allow_nan=self._allow_nan, columns=names)
 
     def _required(self, groups: Groups | None, n: int, what: str) -> Groups:
         """The queries of n rows. Raises a ValueError that names the method `what` if they are not known."""

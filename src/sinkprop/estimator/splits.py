@@ -30,49 +30,69 @@ class Split:
     of a fit advance together, candidate by candidate, and path 0 trains the final model. Without
     cross-validation, path 0 is the only path, and it has the validation queries. With cross-validation, path
     0 trains on all training queries and has no validation queries, and there is one more path per fold: path
-    k > 0 trains on all queries except those of fold k, which are its validation queries.
+    k > 0 trains on all queries except those of fold k, which are its validation queries. If the models of the
+    folds are averaged, there is no path 0.
 
     codes     (Q,) code of each query: the index of the path that uses it for validation and does not train on
               it, or `NO_PATH`. Training queries come first, then those of a validation set. None if there is
               only one query, which serves for both training and validation.
-    n_paths   Number of paths.
+    n_folds   Number of folds of cross-validation; 0 without cross-validation.
     in_words  Description, such as "5-fold cross-validation over 84 queries".
+    averaged  Whether the models of the folds are averaged.
     """
 
     codes: NDArray[np.int16] | None
-    n_paths: int
+    n_folds: int
     in_words: str
+    averaged: bool = False
 
     @property
     def choosing(self) -> range:
         """Indices of the paths that have validation queries."""
-        return range(1, self.n_paths) if self.n_paths > 1 else range(1)
+        return range(1, self.n_folds + 1) if self.n_folds else range(1)
+
+    @property
+    def paths(self) -> range:
+        """Indices of all paths."""
+        return self.choosing if self.averaged else range(self.n_folds + 1)
 
 
-def split_queries(n_queries: int, n_validation: int, selection: Selection, rng: np.random.Generator) -> Split:
+def split_queries(
+    n_queries: int,
+    n_validation: int,
+    selection: Selection,
+    rng: np.random.Generator,
+    *,
+    averaged: bool = False,
+) -> Split:
     """Decide which queries train and which validate, and return this as a `Split`.
 
     The method of `selection` decides: cross-validation, the validation set, or queries held out at random.
 
     n_queries     Number of training queries.
     n_validation  Number of queries of the validation set; 0 if there is none.
+    averaged      Whether the models of the folds of cross-validation are averaged.
     """
     total = n_queries + n_validation
     if total < 2:
-        return Split(None, 1, "the one training query itself")
+        return Split(None, 0, "the one training query itself")
     codes = np.full(total, NO_PATH, dtype=np.int16)
-    if selection.cross_validates(total):
-        n_splits = min(selection.n_splits, total)
+    n_splits = min(selection.folds(average=averaged), total)
+    n_folds = selection.validating_folds(total) if averaged else n_splits * selection.cross_validates(total)
+    if n_folds > 1:
         order = rng.permutation(total)
-        for k in range(n_splits):
+        for k in range(n_folds):
             codes[order[k::n_splits]] = k + 1
-        return Split(codes, n_splits + 1, f"{n_splits}-fold cross-validation over {total} queries")
+        in_words = f"{n_splits}-fold cross-validation over {total} queries"
+        if n_folds < n_splits:
+            in_words += f", {n_folds} of the folds"
+        return Split(codes, n_folds, in_words, averaged)
     if n_validation:
         codes[n_queries:] = 0
-        return Split(codes, 1, f"{n_validation} validation queries")
+        return Split(codes, 0, f"{n_validation} validation queries")
     held_out = max(1, min(n_queries - 1, round(selection.fraction * n_queries)))
     codes[rng.permutation(n_queries)[:held_out]] = 0
-    return Split(codes, 1, f"{held_out} queries held out")
+    return Split(codes, 0, f"{held_out} queries held out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +135,14 @@ def divide(
 
     The method of `selection` decides: cross-validation, the validation set, or queries held out at random.
     """
+    if selection.rule == "average":
+        raise ValueError("Selection: the rule 'average' is for SinkPropRanker and SmoothRankRanker only.")
     n_validation = 0 if validation is None else validation.n_queries
     split = split_queries(data.n_queries, n_validation, selection, rng)
     codes = split.codes
     if codes is None:
         return Division((data,), ((0, data),), split.in_words)
-    if split.n_paths == 1:
+    if not split.n_folds:
         if validation is not None:
             return Division((data,), ((0, validation),), split.in_words)
         held_out = data.select(np.flatnonzero(codes == 0))

@@ -13,7 +13,7 @@ from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.criteria import Criterion, mean_criterion
-from sinkprop.estimator.fit_record import FitRecord
+from sinkprop.estimator.fit_record import FitRecord, chosen_of, settings_text
 from sinkprop.estimator.selection import Selection, choose, mean_over_queries
 from sinkprop.estimator.splits import divide
 
@@ -81,7 +81,7 @@ class Trial:
     training: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TuningResult(FitRecord):
     """Outcome of a fit that chose among candidates.
 
@@ -108,7 +108,16 @@ class TuningResult(FitRecord):
     @property
     def chosen(self) -> Trial:
         """The candidate that became the model."""
-        return next(trial for trial in self.trials if trial.chosen)
+        return chosen_of(self.trials)
+
+    @property
+    def choice(self) -> str:
+        if len(self.trials) == 1:
+            return settings_text(self.chosen.setting) or "the only candidate"
+        return f"{settings_text(self.chosen.setting)}; one of {len(self.trials)} candidates"
+
+    def _value(self) -> float:
+        return self.chosen.criterion
 
 
 def tune(

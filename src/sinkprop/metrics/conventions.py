@@ -97,14 +97,14 @@ class Convention:
         Returns
         -------
         str
-            The title, such as "letor", or "letor, but for ties" if only `ties` differs.
+            The title, such as "letor", or "letor, except for ties" if only `ties` differs.
         """
         known = CONVENTIONS.get(self.name)
         if known is None:
             return self.name
         stated = [f.name for f in fields(self) if f.name != "max_grade"]
         changed = [name for name in stated if getattr(self, name) != getattr(known, name)]
-        return self.name + (f", but for {listed(changed)}" if changed else "")
+        return self.name + (f", except for {listed(changed)}" if changed else "")
 
     def clauses(self, empty_note: str = "") -> list[str]:
         """Describe each choice of the convention.
@@ -121,17 +121,16 @@ class Convention:
         """
         clauses = [f"{_GAINS[self.gain]}, {_DISCOUNTS[self.discount]}"]
         if self.short_ndcg == self.short_p == "zero":
-            clauses.append("a query of fewer than k documents adds 0 to NDCG@k, DCG@k and P@k")
+            clauses.append("a query with fewer than k documents adds 0 to NDCG@k, DCG@k and P@k")
         else:
-            clauses.append(
-                f"a query of fewer than k documents {_SHORT_NDCG[self.short_ndcg]}, {_SHORT_P[self.short_p]}"
-            )
+            short = f"{_SHORT_NDCG[self.short_ndcg]}, {_SHORT_P[self.short_p]}"
+            clauses.append(f"a query with fewer than k documents {short}")
         if self.map_at == "reachable":
             clauses.append("AP@k is divided by the number of relevant documents, at most k")
         empty = "is left out" if self.empty == "skip" else f"counts {self.empty}"
         clauses.append(f"a query without a relevant document {empty}{empty_note}")
         clauses.append(_TIES[self.ties])
-        clauses.append(f"relevant is a label >= {digits(self.threshold)}")
+        clauses.append(f"labels >= {digits(self.threshold)} are relevant")
         return clauses
 
 
@@ -143,10 +142,10 @@ _DISCOUNTS = {
 _SHORT_NDCG = {"zero": "adds 0 to NDCG@k and DCG@k", "present": "is scored on those it has"}
 _SHORT_P = {"zero": "and adds 0 to P@k", "k": "P@k divided by k", "documents": "P@k divided by their number"}
 _TIES = {
-    "file": "tied scores in file order",
-    "average": "tied scores averaged over all orders",
-    "worst": "tied scores in the worst order",
-    "best": "tied scores in the best order",
+    "file": "tied scores rank in file order",
+    "average": "tied scores are averaged over all orders",
+    "worst": "tied scores rank in the worst order",
+    "best": "tied scores rank in the best order",
 }
 CHOICES: dict[str, tuple[str, ...]] = {
     "gain": tuple(_GAINS),

@@ -7,17 +7,18 @@ The name of a metric leaves these choices open, and a `Convention` makes them:
 >>> labels, scores, qid = [2, 0, 1, 0, 0], [0.9, 0.5, 0.1, 0.3, 0.2], ["a", "a", "a", "b", "b"]
 >>> result = evaluate(labels, scores, qid, ("ndcg@2", "map"))
 >>> result
-{'ndcg@2': 0.375, 'map': 0.41666666666666663}
->>> result.per_query["ndcg@2"]
-array([0.75, 0.  ])
+{'ndcg@2': 0.41311732856427996, 'map': 0.41666666666666663}
+>>> result.per_query["ndcg@2"].round(3)
+array([0.826, 0.   ])
 >>> for clause in result.describe().split("; "):
 ...     print(clause)
-letor: gain 2^r - 1, discount 1 at ranks 1 and 2 and 1/log2(rank) after
-a query of fewer than k documents adds 0 to NDCG@k, DCG@k and P@k
+ndcg@2 0.4131, map 0.4167
+standard: gain 2^r - 1, discount 1/log2(rank + 1)
+a query with fewer than k documents is scored on those it has, P@k divided by k
 a query without a relevant document counts 0
-tied scores in file order
-relevant is a label >= 1
-mean over 2 queries.
+tied scores rank in file order
+labels >= 1 are relevant
+mean over 2 queries (1 without a relevant document).
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.common.text_forms import digits
-from sinkprop.common.types import Floats
-from sinkprop.data.checks import as_labels
+from sinkprop.common.types import Floats, Integers
+from sinkprop.data.checks import as_labels, unmasked
 from sinkprop.data.queries import Groups, Queries, group_rows
 from sinkprop.metrics.conventions import Convention, Empty, as_convention, listed
 from sinkprop.metrics.measures import ExpectedReciprocalRank, Metric, parse_metric, parse_metrics
 from sinkprop.metrics.ranked_labels import Ranked, Ties
 from sinkprop.metrics.ranking import one_score_per_row
 
-__all__ = ["Evaluation", "check_metric", "evaluate", "evaluate_blocks", "values_by_query"]
+__all__ = ["Evaluation", "check_metric", "evaluate", "evaluate_blocks", "short_queries", "values_by_query"]
 
 
 class Evaluation(dict[str, float]):
@@ -60,7 +61,9 @@ class Evaluation(dict[str, float]):
     convention : Convention
         The convention, including the options of the call.
     notes : sequence of str, default ()
-        Further clauses for `describe`.
+        Further clauses about the metrics, for `rules`.
+    counts : str, default ""
+        Number of queries in the means, and of queries that count 0 or are left out, for `definition`.
 
     Attributes
     ----------
@@ -83,11 +86,12 @@ class Evaluation(dict[str, float]):
         metrics: tuple[Metric, ...],
         convention: Convention,
         notes: Sequence[str] = (),
+        counts: str = "",
     ) -> None:
         super().__init__(means)
         self.queries, self.per_query, self.metrics = queries, per_query, metrics
         self.convention, self.n_queries = convention, len(queries)
-        self._notes = tuple(notes)
+        self._notes, self._counts = tuple(notes), counts
 
     def __missing__(self, name: str) -> float:
         try:
@@ -99,17 +103,46 @@ class Evaluation(dict[str, float]):
         raise KeyError(f"{name!r} was not evaluated; there is {listed(self)}")
 
     def describe(self) -> str:
-        """Describe the convention and the number of queries in one sentence, to print with a table.
+        """Describe the result: the means, the convention and the numbers of queries behind them.
 
         Returns
         -------
         str
-            The sentence.
+            A line with the mean of each metric, and a line with the text of `definition`.
+
+        Examples
+        --------
+        >>> text = evaluate([0, 2, 1], [3, 2, 1], [1, 1, 2], "p@2", "letor").describe()
+        >>> text.splitlines()[0]
+        'p@2 0.2500'
+        >>> text.partition("; mean over ")[2]
+        '2 queries. Queries that count 0 because they have fewer than k documents: 1 of 2 for k = 2.'
+        """
+        means = ", ".join(f"{name} {mean:.4f}" for name, mean in self.items())
+        return f"{means}\n{self.definition()}"
+
+    def definition(self) -> str:
+        """Describe how the means are computed, to print below a table that shows them.
+
+        Returns
+        -------
+        str
+            The text of `rules`, the number of queries, how many of them have no relevant document, and how
+            many count 0 because they have fewer than k documents.
+        """
+        return f"{self.rules()}; {self._counts}"
+
+    def rules(self) -> str:
+        """Describe the convention and the metrics, without the numbers of queries.
+
+        Returns
+        -------
+        str
+            The name of the convention, and one clause per choice.
         """
         plain = dict.fromkeys(metric.kind.upper() for metric in self.metrics if not metric.full_marks)
         note = f", but 0 in {listed(plain)}" if plain and self.convention.empty == 1 else ""
-        clauses = [*self.convention.clauses(note), *self._notes]
-        return f"{self.convention.title()}: {'; '.join(clauses)}."
+        return f"{self.convention.title()}: {'; '.join([*self.convention.clauses(note), *self._notes])}"
 
 
 def evaluate(
@@ -117,7 +150,7 @@ def evaluate(
     scores: ArrayLike,
     qid: ArrayLike | Sequence[Hashable] | None = None,
     metrics: str | Metric | Iterable[str | Metric] = ("ndcg@10",),
-    convention: str | Convention = "letor",
+    convention: str | Convention = "standard",
     *,
     empty: Empty | None = None,
     ties: Ties | None = None,
@@ -138,7 +171,7 @@ def evaluate(
         only one query, give all rows the same id. Not allowed if `labels` is `Queries`.
     metrics : str, Metric or iterable of these, default ("ndcg@10",)
         Metrics or their names, such as "ndcg@10" or "ndcg@1-10,map".
-    convention : str or Convention, default "letor"
+    convention : str or Convention, default "standard"
         Convention, or the name of one: "letor", "letor4", "mslr", "standard", "lightgbm", "xgboost",
         "sklearn" or "trec".
     empty : {0, 1, "skip"}, optional
@@ -178,8 +211,8 @@ def evaluate(
             )
         y, groups = as_labels(labels, len(x)), group_rows(qid, len(x))
     weight = _query_weights(query_weight, len(groups.queries))
-    per_query = _per_query(chosen, Ranked.of(y, x, groups, convention.ties), convention)
-    return _evaluation(chosen, per_query, groups.queries, convention, weight, y)
+    per_query, n_empty = _per_query(chosen, Ranked.of(y, x, groups, convention.ties), convention)
+    return _evaluation(chosen, per_query, n_empty, groups.queries, groups.sizes, convention, weight, y)
 
 
 def evaluate_blocks(
@@ -187,7 +220,7 @@ def evaluate_blocks(
     queries: NDArray[Any],
     largest_label: float,
     metrics: str | Metric | Iterable[str | Metric] = ("ndcg@10",),
-    convention: str | Convention = "letor",
+    convention: str | Convention = "standard",
     *,
     query_weight: ArrayLike | None = None,
     **options: Any,
@@ -208,9 +241,16 @@ def evaluate_blocks(
         if isinstance(metric, ExpectedReciprocalRank):
             metric.highest(largest, convention)  # raises before the work starts if a label is above max_grade
     graded = convention if convention.max_grade is not None else replace(convention, max_grade=largest_label)
-    found = [values_by_query(y, x, groups, chosen, graded) for y, x, groups in blocks]
+    found, n_empty, sizes = [], dict.fromkeys(map(str, chosen), 0), []
+    for y, x, groups in blocks:
+        ranked = Ranked.of(y, one_score_per_row(x), groups, graded.ties)
+        values, empty = _per_query(chosen, ranked, graded)
+        n_empty = {name: n + empty[name] for name, n in n_empty.items()}
+        found.append(values)
+        sizes.append(groups.sizes)
     per_query = {name: np.concatenate([block[name] for block in found]) for name in found[0]}
-    return _evaluation(chosen, per_query, queries, convention, weight, largest)
+    counts = np.concatenate(sizes)
+    return _evaluation(chosen, per_query, n_empty, queries, counts, convention, weight, largest)
 
 
 def values_by_query(
@@ -220,13 +260,51 @@ def values_by_query(
 
     The labels y must have been checked. `groups` assigns the rows to queries.
     """
-    return _per_query(metrics, Ranked.of(y, one_score_per_row(scores), groups, convention.ties), convention)
+    ranked = Ranked.of(y, one_score_per_row(scores), groups, convention.ties)
+    return _per_query(metrics, ranked, convention)[0]
 
 
 def check_metric(metric: str | Metric, convention: str | Convention) -> None:
     """Raise a ValueError if the metric or the convention does not exist; called before a long computation."""
     parse_metrics([metric])
     as_convention(convention)
+
+
+def short_queries(
+    metrics: Iterable[Metric],
+    sizes: Sequence[int] | Integers,
+    convention: Convention,
+    per_query: Mapping[str, Floats] | None = None,
+) -> str:
+    """Sentence that says how many queries count 0 because they have fewer than k documents.
+
+    Empty if there are none, as under a convention that scores such a query on the documents that it has.
+
+    sizes      (Q,) number of documents of each query.
+    per_query  Values of each metric. A short query without a relevant document then counts only if its value
+               is 0, and not if the option `empty` sets another value.
+    """
+    zero = {"ndcg": convention.short_ndcg, "dcg": convention.short_ndcg, "p": convention.short_p}
+    n_documents = np.asarray(sizes)
+    counts: dict[int, int] = {}
+    for metric in metrics:
+        if metric.k is not None and zero.get(metric.kind) == "zero":
+            short = n_documents < metric.k
+            if per_query is not None:
+                short &= per_query[str(metric)] == 0
+            counts[metric.k] = max(counts.get(metric.k, 0), int(np.count_nonzero(short)))
+    spans: list[list[int]] = []  # [number of queries, first k, last k]
+    for k, n in sorted(counts.items()):
+        if spans and spans[-1][0] == n:
+            spans[-1][2] = k
+        else:
+            spans.append([n, k, k])
+    parts = [(n, f"for k = {a}" + (f" to {b}" if b > a else "")) for n, a, b in spans if n]
+    if not parts:
+        return ""
+    (first, where), *others = parts
+    texts = [f"{first} of {len(n_documents)} {where}", *(f"{n} {where}" for n, where in others)]
+    return f"Queries that count 0 because they have fewer than k documents: {', '.join(texts)}."
 
 
 def _with_options(convention: str | Convention, **options: Any) -> Convention:
@@ -237,37 +315,51 @@ def _with_options(convention: str | Convention, **options: Any) -> Convention:
 def _evaluation(
     metrics: tuple[Metric, ...],
     per_query: dict[str, Floats],
+    n_empty: Mapping[str, int],
     queries: NDArray[Any],
+    sizes: Integers,
     convention: Convention,
     weight: Floats | None,
     y: Floats,
 ) -> Evaluation:
     """Build an `Evaluation`, with the mean of each metric over the queries.
 
-    Only the largest of the labels y is used: it is the highest grade of ERR if no max_grade is set.
+    Only the largest of the labels y is used: it is the highest grade of ERR if no max_grade is set. `n_empty`
+    is the number of queries without a relevant document by metric, and `sizes` (Q,) the number of documents
+    of each query.
     """
+    over = ("mean over " if weight is None else "weighted mean over ") + _counted(per_query, len(queries))
+    if any(n_empty.values()):
+        least, most = min(n_empty.values()), max(n_empty.values())
+        over += f" ({most if least == most else f'{least} to {most}'} without a relevant document)"
+    short = short_queries(metrics, sizes, convention, per_query)
     return Evaluation(
         {name: _mean(name, values, weight) for name, values in per_query.items()},
         queries=queries,
         per_query=per_query,
         metrics=metrics,
         convention=convention,
-        notes=[
-            *_grade_notes(metrics, y, convention),
-            ("mean over " if weight is None else "weighted mean over ") + _counted(per_query, len(queries)),
-        ],
+        notes=_grade_notes(metrics, y, convention),
+        counts=f"{over}." + (f" {short}" if short else ""),
     )
 
 
-def _per_query(metrics: tuple[Metric, ...], ranked: Ranked, convention: Convention) -> dict[str, Floats]:
-    """Values per query, {name: (Q,)}. Metrics that differ only in the cutoff are computed together."""
+def _per_query(
+    metrics: tuple[Metric, ...], ranked: Ranked, convention: Convention
+) -> tuple[dict[str, Floats], dict[str, int]]:
+    """Values per query, {name: (Q,)}, and numbers of queries without a relevant document, {name: number}.
+
+    Metrics that differ only in the cutoff are computed together.
+    """
     families: dict[tuple[object, ...], list[Metric]] = {}
     for metric in metrics:
         families.setdefault(metric.family(), []).append(metric)
     found: dict[Metric, Floats] = {}
+    n_empty: dict[str, int] = {}
     for family in families.values():
         one = family[0]
         empty = ranked.count(one.positive(ranked, convention)) == 0
+        n_empty |= dict.fromkeys(map(str, family), int(np.count_nonzero(empty)))
         worth = math.nan if convention.empty == "skip" else float(convention.empty if one.full_marks else 0)
         replaced = worth != 0 and bool(empty.any())  # a query without relevant documents already has 0
         values = one.values(ranked, convention, [metric.k for metric in family])
@@ -276,7 +368,7 @@ def _per_query(metrics: tuple[Metric, ...], ranked: Ranked, convention: Conventi
                 value = np.where(empty, worth, value)  # noqa: PLW2901
             # Two metrics may share one array; copy it, so that changing one does not change the other.
             found[metric] = value.copy() if any(value is other for other in found.values()) else value
-    return {str(metric): found[metric] for metric in metrics}
+    return {str(metric): found[metric] for metric in metrics}, n_empty
 
 
 def _mean(name: str, values: Floats, weight: Floats | None) -> float:
@@ -305,7 +397,7 @@ def _query_weights(query_weight: ArrayLike | None, n_queries: int) -> Floats | N
     if query_weight is None:
         return None
     try:
-        weight = np.asarray(query_weight, dtype=np.float64)
+        weight = np.asarray(unmasked("query_weight", query_weight), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"query_weight must be an array of real numbers; got {error}.") from None
     if weight.shape != (n_queries,):

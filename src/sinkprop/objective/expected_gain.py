@@ -17,7 +17,7 @@ from sinkprop.data.checks import as_labels, as_query_weight, as_sample_weight, a
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.objective.gains import Gain, as_gain
 from sinkprop.objective.native_terms import NativeSettings, native_gains, native_settings
-from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator
+from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, as_relaxation
 
 __all__ = ["ExpectedGain", "expected_gain"]
 
@@ -50,7 +50,7 @@ def expected_gain(
     qid: ArrayLike | Sequence[Hashable] | None = None,
     *,
     gain: str | Gain = "ndcg",
-    relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008 - a frozen value
+    relaxation: str | Relaxation = SmoothedIndicator(),  # noqa: B008 - a frozen value
     n_iter: float = 5,
     epsilon: float = 1e-6,
     sample_weight: ArrayLike | None = None,
@@ -78,9 +78,10 @@ def expected_gain(
     qid : array of shape (N,), optional
         Query id of each row: any hashable ids, in any order. By default all rows form one query.
     gain : str or Gain, default "ndcg"
-        The gain, or its text form, such as "ndcg@10".
-    relaxation : Relaxation, default SmoothedIndicator()
-        The map from scores to A.
+        The gain, or its text form, such as "ndcg@10". If it does not state the discount of NDCG, the discount
+        is LETOR's, as in the paper: 1 at ranks 1 and 2, and 1/log2(rank) after.
+    relaxation : str or Relaxation, default SmoothedIndicator()
+        The map from scores to A, or its name: "gaussian", "laplace", "logit-logistic", "probit" or "beta".
     n_iter : float, default 5
         Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
         5.5, normalizes the columns once more at the end. 0.5 with `epsilon` 0 is the objective of SmoothRank.
@@ -111,7 +112,7 @@ def expected_gain(
     >>> round(r.value, 4), r.gradient.round(4)
     (0.8191, array([ 0.044 , -0.0189, -0.0251]))
     """
-    gain = as_gain(gain)
+    gain, relaxation = as_gain(gain), as_relaxation(relaxation)
     settings = native_settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     return native_gain(x, labels, qid, gain, settings, sample_weight, query_weight, n_threads)

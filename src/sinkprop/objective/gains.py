@@ -9,16 +9,19 @@ the label and a discount D of the rank.
 Larger is better. A gain has a text form that means the same in code, on the command line and in reports:
 
 >>> parse_gain("ndcg@10")
-NDCG(k=10, discount='letor', gain='exponential')
+NDCG(k=10, discount=None, gain='exponential')
 >>> str(NDCG(10, discount="log2"))
 'ndcg(discount=log2)@10'
+
+The discount of NDCG may be left open. A ranker then trains with the discount of its convention, so that it
+maximizes the metric by which it is evaluated; `as_gain` fills it in.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, NoReturn, final
 
@@ -42,6 +45,8 @@ from sinkprop.common.types import Floats
 
 __all__ = ["NDCG", "RBP", "Gain", "Precision", "RankLinear", "as_gain", "parse_gain"]
 
+
+Discount = Literal["letor", "log2"]
 
 FORMS = "ndcg, ndcg@10, ndcg(discount=log2,gain=linear)@10, p@5, p(threshold=2)@5, rbp@0.8"
 
@@ -160,6 +165,10 @@ class Gain(ABC):
         _, first, classes = np.unique(r, return_index=True, return_inverse=True)
         return classes.astype(np.int32), np.outer(self.gains(r)[first], self.discounts(n))
 
+    def _stated(self, discount: Discount) -> Gain:
+        """Return the gain with `discount` as the discount of NDCG, unless it has one; see `as_gain`."""
+        return self
+
     @abstractmethod
     def _discount(self, ranks: Floats) -> Floats:
         """Return the discount D of each of `ranks`, which are 1, ..., n."""
@@ -185,9 +194,11 @@ class NDCG(Gain):
     ----------
     k : int, optional
         Number of ranks that count. By default all ranks count.
-    discount : {"letor", "log2"}, default "letor"
+    discount : {"letor", "log2"}, optional
         Discount of a rank. "letor", used by the paper and by LETOR's evaluation script, is 1 at ranks 1 and 2
-        and 1/log2(rank) after. "log2", used by most other tools, is 1/log2(rank + 1).
+        and 1/log2(rank) after. "log2", used by most other tools, is 1/log2(rank + 1). If None, the user of
+        the gain decides: a ranker takes the discount of its `convention`, losses and tree objectives, which
+        have no convention, take "log2", and `expected_gain` takes "letor", as in the paper.
     gain : {"exponential", "linear"}, default "exponential"
         Gain of a label r: 2^r - 1 or r.
 
@@ -200,13 +211,14 @@ class NDCG(Gain):
     """
 
     k: int | None = None
-    discount: Literal["letor", "log2"] = field(default="letor", kw_only=True)
+    discount: Discount | None = field(default=None, kw_only=True)
     gain: Literal["exponential", "linear"] = field(default="exponential", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.k is not None:
             object.__setattr__(self, "k", as_cutoff("NDCG", self.k, ", or None for every rank"))
-        one_of("NDCG: discount", self.discount, ("letor", "log2"))
+        if self.discount is not None:
+            one_of("NDCG: discount", self.discount, ("letor", "log2"))
         one_of("NDCG: gain", self.gain, ("exponential", "linear"))
 
     def __str__(self) -> str:
@@ -214,6 +226,9 @@ class NDCG(Gain):
         return text_form(
             "ndcg", [f"{name}={x}" for name, x in chosen.items() if x != _NDCG_DEFAULTS[name]], self.k
         )
+
+    def _stated(self, discount: Discount) -> NDCG:
+        return self if self.discount is not None else replace(self, discount=discount)
 
     @property
     def normalized(self) -> bool:
@@ -241,14 +256,14 @@ class NDCG(Gain):
             _reject(self, r, row, advice)
 
     def _discount(self, ranks: Floats) -> Floats:
-        D: Floats = 1 / np.log2(np.maximum(ranks, 2) if self.discount == "letor" else ranks + 1)
+        D: Floats = 1 / np.log2(ranks + 1 if self.discount == "log2" else np.maximum(ranks, 2))
         if self.k is not None:
             D[self.k :] = 0
         return D
 
 
 _EXPONENT_LIMIT = float(np.nextafter(960.0, 0.0))  # gains 2^r - 1 of labels r up to this have finite sums
-_NDCG_DEFAULTS = {"discount": "letor", "gain": "exponential"}
+_NDCG_DEFAULTS = {"discount": None, "gain": "exponential"}
 
 
 @final
@@ -477,16 +492,20 @@ class RankLinear(Gain):
         )
 
 
-def as_gain(value: str | Gain) -> Gain:
-    """Parse the text form of a gain; return a `Gain` unchanged.
+def as_gain(value: str | Gain, discount: Discount | None = None) -> Gain:
+    """Parse the text form of a gain; return a `Gain` unchanged, except for a discount that it leaves open.
+
+    discount  Discount of NDCG if `value` does not state one; None leaves it open.
 
     >>> as_gain("rbp@0.9") == as_gain(RBP(0.9))
     True
+    >>> str(as_gain("ndcg@5", "log2")), str(as_gain("ndcg(discount=letor)@5", "log2"))
+    ('ndcg(discount=log2)@5', 'ndcg(discount=letor)@5')
     """
     if isinstance(value, Gain):
-        return value
+        return value if discount is None else value._stated(discount)
     if isinstance(value, str):
-        return parse_gain(value)
+        return as_gain(parse_gain(value), discount)
     hint = ""
     if isinstance(value, type):
         hint = f" Did you mean {value.__name__}(...), an instance?"

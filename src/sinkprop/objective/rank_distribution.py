@@ -15,7 +15,7 @@ from sinkprop.data.checks import as_scores
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.objective.native_terms import NativeSettings, native_settings
 from sinkprop.objective.permutation import choose_permutation
-from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator, as_relaxation
 
 __all__ = ["chosen_ranks", "doubly_stochastic", "expected_ranks", "partitioned_ranks", "top_k_probability"]
 
@@ -24,7 +24,7 @@ def expected_ranks(
     scores: ArrayLike,
     qid: ArrayLike | Sequence[Hashable] | None = None,
     *,
-    relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008
+    relaxation: str | Relaxation = SmoothedIndicator(),  # noqa: B008
     n_iter: float = 5,
     epsilon: float = 1e-6,
     n_threads: int | None = None,
@@ -40,8 +40,9 @@ def expected_ranks(
         One score per document, larger is better; two parameters per document for a `PartitionedMeasure`.
     qid : array of shape (N,), optional
         Query id of each row: any hashable ids, in any order. By default all rows form one query.
-    relaxation : Relaxation, default SmoothedIndicator()
-        The map from scores to a matrix A, which the Sinkhorn iterations turn into Pi.
+    relaxation : str or Relaxation, default SmoothedIndicator()
+        The map from scores to a matrix A, which the Sinkhorn iterations turn into Pi, or the name of the map:
+        "gaussian", "laplace", "logit-logistic", "probit" or "beta".
     n_iter : float, default 5
         Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
         5.5, normalizes the columns once more at the end.
@@ -61,6 +62,7 @@ def expected_ranks(
     >>> expected_ranks([0.2, 1.5, 0.3], relaxation=SmoothedIndicator(sigma=0.5)).round(3)
     array([2.468, 1.074, 2.434])
     """
+    relaxation = as_relaxation(relaxation)
     settings = native_settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     groups = group_rows(qid, len(x))
@@ -73,7 +75,7 @@ def top_k_probability(
     k: int,
     qid: ArrayLike | Sequence[Hashable] | None = None,
     *,
-    relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008
+    relaxation: str | Relaxation = SmoothedIndicator(),  # noqa: B008
     n_iter: float = 5,
     epsilon: float = 1e-6,
     n_threads: int | None = None,
@@ -92,8 +94,9 @@ def top_k_probability(
         Number of ranks, at least 1.
     qid : array of shape (N,), optional
         Query id of each row: any hashable ids, in any order. By default all rows form one query.
-    relaxation : Relaxation, default SmoothedIndicator()
-        The map from scores to a matrix A, which the Sinkhorn iterations turn into Pi.
+    relaxation : str or Relaxation, default SmoothedIndicator()
+        The map from scores to a matrix A, which the Sinkhorn iterations turn into Pi, or the name of the map:
+        "gaussian", "laplace", "logit-logistic", "probit" or "beta".
     n_iter : float, default 5
         Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
         5.5, normalizes the columns once more at the end.
@@ -114,6 +117,7 @@ def top_k_probability(
     array([0.027, 0.946, 0.043])
     """
     k = whole("k", k, 1)
+    relaxation = as_relaxation(relaxation)
     settings = native_settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     groups = group_rows(qid, len(x))
@@ -125,7 +129,7 @@ def doubly_stochastic(
     scores: ArrayLike,
     *,
     ranks: ArrayLike | None = None,
-    relaxation: Relaxation = SmoothedIndicator(),  # noqa: B008
+    relaxation: str | Relaxation = SmoothedIndicator(),  # noqa: B008
     n_iter: float = 5,
     epsilon: float = 1e-6,
 ) -> Floats:
@@ -138,8 +142,9 @@ def doubly_stochastic(
     ranks : int or array of int, optional
         Ranks, from 1 to n, whose columns are computed, in linear time per rank for a `SmoothedIndicator`. By
         default all columns are computed, in quadratic time.
-    relaxation : Relaxation, default SmoothedIndicator()
-        The map from scores to a matrix A, which the Sinkhorn iterations turn into Pi.
+    relaxation : str or Relaxation, default SmoothedIndicator()
+        The map from scores to a matrix A, which the Sinkhorn iterations turn into Pi, or the name of the map:
+        "gaussian", "laplace", "logit-logistic", "probit" or "beta".
     n_iter : float, default 5
         Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
         5.5, normalizes the columns once more at the end.
@@ -160,6 +165,7 @@ def doubly_stochastic(
            [0.946, 0.033, 0.02 ],
            [0.043, 0.48 , 0.477]])
     """
+    relaxation = as_relaxation(relaxation)
     settings = native_settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     n = len(x)
