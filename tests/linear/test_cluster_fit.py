@@ -1,5 +1,6 @@
 """SinkPropRanker on the worker processes of a Dask cluster: the model of one process, to the last bit."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -24,7 +25,7 @@ import pandas as pd  # noqa: E402
 from dask import dataframe as dd  # noqa: E402
 
 from sinkprop.cluster import ClusterLost  # noqa: E402
-from sinkprop.store import StoredQueries, convert  # noqa: E402
+from sinkprop.store import StoredQueries, convert, save_queries  # noqa: E402
 
 Q, VALI = queries(1), queries(2, 40)
 SHORT: dict[str, Any] = {
@@ -273,3 +274,28 @@ def test_the_command_line_without_a_scheduler(stored, tmp_path, capsys):
     assert f"resume from {check}" in err
     assert err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["fit.check"]
+
+
+@pytest.mark.parametrize("normalization", ["standard", "query"])
+def test_missing_values(client, folder, normalization):
+    rng = np.random.default_rng(3)
+    train, vali = (
+        dataclasses.replace(
+            part,
+            X=np.where(rng.random(part.X.shape) < 0.3, np.nan, part.X).astype(np.float32),
+            allow_nan=True,
+        )
+        for part in (Q, VALI)
+    )
+    stored = save_queries(folder / f"missing-{normalization}.queries", train, block_bytes=900)
+    frame = pd.DataFrame(train.X, columns=[f"x{i}" for i in range(train.n_features)])
+    frame = frame.assign(label=train.y, qid=train.qid)
+    alone = SinkPropRanker(normalization=normalization, **SHORT).fit(train, eval_set=vali)
+    assert alone.coef_.shape == (2 * train.n_features,)
+    spread = SinkPropRanker(normalization=normalization, cluster=client, **SHORT)
+    for X, y, qid in ((train, None, None), (stored, None, None), (dd.from_pandas(frame, 1), "label", "qid")):
+        spread.fit(X, y, qid=qid, eval_set=vali)
+        same(spread, alone)
+        assert np.array_equal(spread.missing_.mean, alone.missing_.mean)
+    with pytest.raises(ValueError, match=r"has no value|NaN"):
+        spread.set_params(missing="error").fit(dd.from_pandas(frame, 1), "label", qid="qid")

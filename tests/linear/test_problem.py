@@ -11,7 +11,7 @@ from sinkprop.data import group_rows
 from sinkprop.data.blocks import ArraySource
 from sinkprop.data.feature_scaling import fit_scaling, scaling_of
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.linear.ascent import Objective, moments_of, starts
+from sinkprop.linear.ascent import Evaluation, Objective, moments_of, regressions, spreads
 from sinkprop.linear.paths import arrange
 from sinkprop.linear.problem import linear_scores, spread
 from sinkprop.linear.products import products
@@ -26,23 +26,27 @@ RELAXATIONS = [
 ]
 
 
-def objective(data, relaxation, normalization="standard", resample=0):
-    source = ArraySource(data, 1)
-    (path,) = arrange(source, source, Selection("validation"), np.random.default_rng(0)).paths
-    moments = moments_of(source)
-    scaling = scaling_of(normalization, moments.mean, moments.deviation)
-    return Objective(
-        path,
-        moments,
-        scaling,
-        relaxation,
-        *starts([path], moments, scaling),
-        gain=NDCG(),
-        n_iter=5,
-        epsilon=1e-6,
-        resample=resample,
-        seed=3,
-    )
+class Problem:
+    """The objective of one path on all queries, with what evaluates it."""
+
+    def __init__(self, data, relaxation, normalization="standard", resample=0):
+        source = ArraySource(data, 1)
+        selection = Selection("validation")
+        (path,) = arrange(source, source, selection, np.random.default_rng(0), averaged=False).paths
+        moments = moments_of(source)
+        self.scaling = scaling_of(normalization, moments.mean, moments.deviation)
+        (found,) = regressions([path], moments, self.scaling, [0.0])
+        (width,) = spreads([(path, found.weights[0])], self.scaling)
+        own = Objective(path, moments, self.scaling, relaxation, found.weights[0], found.mean, width)
+        self.paths, self.start = [own], own.start
+        self.of = Evaluation(NDCG(), 5, 1e-6, resample, 3)
+
+    def value(self, W, relaxation):
+        return self.of.values(self.paths, {0: W}, relaxation)[0]
+
+    def maximize(self, W, relaxation, penalty, **options):
+        (found,), _ = self.of.maximize(self.paths, [W], relaxation, penalty, **options)
+        return found
 
 
 def scores_of(f, data):
@@ -54,7 +58,7 @@ def scores_of(f, data):
 @pytest.mark.parametrize("resample", [0, 3])
 @pytest.mark.parametrize("normalization", ["none", "standard"])
 def test_the_gradient_in_the_weights_is_that_of_differences(relaxation, weights, resample, normalization):
-    f = objective(training_set(weights=weights), relaxation, normalization, resample)
+    f = Problem(training_set(weights=weights), relaxation, normalization, resample)
     W = f.start + 0.1 * np.random.default_rng(1).normal(size=f.start.shape)
     _, gradient = f.value(W, relaxation)
     h = 1e-5
@@ -67,7 +71,7 @@ def test_the_gradient_in_the_weights_is_that_of_differences(relaxation, weights,
 
 @pytest.mark.parametrize("relaxation", RELAXATIONS, ids=str)
 def test_maximizing_raises_the_penalized_gain(relaxation):
-    f = objective(training_set(20), relaxation)
+    f = Problem(training_set(20), relaxation)
     before, _ = f.value(f.start, relaxation)
     W = f.maximize(f.start, relaxation, 1e-4, max_iter=20, tol=1e-9)
     away = (W - f.start)[:4]
@@ -76,14 +80,14 @@ def test_maximizing_raises_the_penalized_gain(relaxation):
 
 
 def test_a_large_penalty_holds_the_start():
-    f = objective(training_set(20), SmoothedIndicator(1.0))
+    f = Problem(training_set(20), SmoothedIndicator(1.0))
     W = f.maximize(f.start, SmoothedIndicator(1.0), 1e9, max_iter=20, tol=1e-9)
     assert_allclose(W, f.start, atol=1e-8)
 
 
 def test_the_start_is_the_regression_in_units_of_its_spread():
     data = training_set(20)
-    f = objective(data, SmoothedIndicator(1.0))
+    f = Problem(data, SmoothedIndicator(1.0))
     design = np.column_stack([data.X, np.ones(len(data.y))])
     regression = design @ np.linalg.lstsq(design, data.y, rcond=None)[0]
     scores = scores_of(f, data)
@@ -96,18 +100,18 @@ def test_the_start_is_the_regression_in_units_of_its_spread():
 def test_the_start_of_a_partitioned_measure_ranks_as_the_regression(family):
     data = training_set(20)
     relaxation = PartitionedMeasure(family)
-    theta = scores_of(objective(data, relaxation), data)
+    theta = scores_of(Problem(data, relaxation), data)
     score = theta[:, 1] - theta[:, 0] if family == "beta" else -theta[:, 0]
-    regression = scores_of(objective(data, SmoothedIndicator(1.0)), data)
+    regression = scores_of(Problem(data, SmoothedIndicator(1.0)), data)
     assert_allclose(np.corrcoef(score, regression)[0, 1], 1, rtol=1e-12)
 
 
 def test_equal_labels_or_features_start_at_zero():
     data = training_set(3)
     flat = TrainingSet(data.X, np.ones(len(data.y)), data.groups)
-    assert_array_equal(objective(flat, SmoothedIndicator(1.0)).start, 0)
+    assert_array_equal(Problem(flat, SmoothedIndicator(1.0)).start, 0)
     same = TrainingSet(np.full_like(data.X, 1 / 3), data.y, data.groups)
-    f = objective(same, SmoothedIndicator(1.0))
+    f = Problem(same, SmoothedIndicator(1.0))
     assert_array_equal(f.start, 0)
     assert np.isfinite(f.value(f.start, SmoothedIndicator(1.0))[1]).all()
 
@@ -191,7 +195,7 @@ def test_scores_of_scaled_features_and_intercepts():
 
 def test_the_value_is_that_of_expected_gain():
     data = training_set(5, weights=True)
-    f = objective(data, SmoothedIndicator(0.5), "none")
+    f = Problem(data, SmoothedIndicator(0.5), "none")
     w = np.array([1.0, 0.1, 3.0, 0.2])
     expected = expected_gain(
         data.X @ w,
@@ -202,3 +206,58 @@ def test_the_value_is_that_of_expected_gain():
         query_weight=data.query_weight,
     )
     assert_allclose(f.value(w, SmoothedIndicator(0.5))[0], expected.value, rtol=1e-9)
+
+
+@pytest.mark.parametrize("relaxation", [SmoothedIndicator(0.7), PartitionedMeasure("probit")], ids=str)
+@pytest.mark.parametrize("resample", [0, 2])
+def test_paths_evaluated_together_are_those_evaluated_alone(relaxation, resample):
+    data = training_set(17, weights=True)
+    source = ArraySource(data, 1)
+    selection = Selection("cross-validation", n_splits=4)
+    found = arrange(source, None, selection, np.random.default_rng(0), averaged=True)
+    moments = moments_of(source)
+    scaling = scaling_of("standard", moments.mean, moments.deviation)
+    regression = regressions(found.paths, moments, scaling, [0.0, 0.1])
+    paths = [
+        Objective(path, moments, scaling, relaxation, own.weights[1], own.mean, 1.0)
+        for path, own in zip(found.paths, regression, strict=True)
+    ]
+    of = Evaluation(NDCG(), 5, 1e-6, resample, 3)
+    together = of.values(paths, {i: path.start for i, path in enumerate(paths)}, relaxation)
+    for i, path in enumerate(paths):
+        value, gradient = of.values(paths, {i: path.start}, relaxation)[i]
+        assert together[i][0] == value
+        assert_array_equal(together[i][1], gradient)
+    at_once, _ = of.maximize(paths, [p.start for p in paths], relaxation, 0.1, max_iter=5, tol=1e-9)
+    for path, W in zip(paths, at_once, strict=True):
+        (alone,), _ = of.maximize([path], [path.start], relaxation, 0.1, max_iter=5, tol=1e-9)
+        assert_array_equal(W, alone)
+
+
+def test_ridge_regressions_are_those_of_scikit_learn():
+    from sklearn.linear_model import Ridge
+
+    data = training_set(30)
+    source = ArraySource(data, 1)
+    (path,) = arrange(source, source, Selection("validation"), np.random.default_rng(0), averaged=True).paths
+    moments = moments_of(source)
+    scaling = scaling_of("standard", moments.mean, moments.deviation)
+    (found,) = regressions([path], moments, scaling, [0.0, 0.01, 1.0, 100.0])
+    Z = (data.X - data.X.mean(axis=0)) / data.X.std(axis=0)
+    for penalty, w in zip([1e-12, 0.01, 1.0, 100.0], found.weights, strict=True):
+        assert_allclose(w, Ridge(alpha=penalty * len(Z)).fit(Z, data.y).coef_, rtol=1e-7, atol=1e-12)
+
+
+def test_fold_models_train_on_every_query_of_the_pool_but_their_own():
+    data, other = training_set(12), training_set(8, seed=1)
+    found = arrange(
+        ArraySource(data, 1),
+        ArraySource(other, 1),
+        Selection("cross-validation", n_splits=5),
+        np.random.default_rng(0),
+        averaged=True,
+    )
+    assert [path.number for path in found.paths] == [1, 2, 3, 4, 5]
+    assert [path.n_queries for path in found.paths] == [16] * 5
+    assert found.every.n_queries == 20
+    assert found.every.n_rows == len(data.y) + len(other.y)

@@ -1,1 +1,1 @@
-"""Linear rankers, trained by the paper's recipe: L-BFGS on the expected gain at decreasing smoothing."""
+"""Linear rankers, trained by L-BFGS on the expected gain, stage by stage."""

@@ -17,24 +17,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.common.arguments import half_steps, numbers, whole
+from sinkprop.common.arguments import half_steps, numbers, one_of, whole
 from sinkprop.common.progress import progress_line
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.blocks import Source
 from sinkprop.data.feature_scaling import check_kind
 from sinkprop.data.kinds import is_stored_set
+from sinkprop.data.missing import DEFAULT
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet, joined, with_dtype
-from sinkprop.estimator.base import BaseRanker, seed_of
-from sinkprop.estimator.criteria import gain_criterion
+from sinkprop.estimator.base import OF_THE_RUN, BaseRanker, seed_of
+from sinkprop.estimator.criteria import gain_criterion, gain_under
 from sinkprop.estimator.external_queries import no_arrays
+from sinkprop.estimator.fit_record import timeless
 from sinkprop.estimator.selection import as_selection, selection_from, selection_record
 from sinkprop.linear.inputs import Sources
 from sinkprop.linear.problem import linear_scores
-from sinkprop.linear.recipe import Finished, Recipe, train
+from sinkprop.linear.recipe import Finished, Recipe, ResumeError, train
 from sinkprop.linear.records import Annealing, FitResult, Stage
-from sinkprop.model_files import ModelFileError, read_model, write_model
-from sinkprop.objective.gains import RankLinear, as_gain
+from sinkprop.model_files import ModelFileError, read_model, saved_floats, write_model
+from sinkprop.objective.gains import RankLinear
 from sinkprop.objective.rank_distribution import partitioned_ranks
 from sinkprop.objective.relaxations import (
     SmoothedIndicator,
@@ -44,21 +46,25 @@ from sinkprop.objective.relaxations import (
     score_weights,
 )
 
-__all__ = ["PENALTIES", "AnnealedRanker", "least_squares_of"]
+__all__ = ["PATH", "PENALTIES", "AnnealedRanker", "least_squares_of"]
 
 
-PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # those of a fit with annealing
+# Without annealing, the penalty decreases from stage to stage, at one sigma.
+PATH, _SIGMA = tuple(10.0 ** (i / 2) for i in range(1, -8, -1)), 1.0
 
 
 class AnnealedRanker(BaseRanker):
     """Base class of the linear rankers that are trained by `recipe.train`.
 
-    A subclass has the attributes gain, relaxation, penalty, annealing, selection, normalization, resample,
-    n_iter, epsilon, max_iter, tol, top, metric, convention, checkpoint, on_stage, n_threads, random_state and
-    verbose, either as constructor parameters or as class constants.
+    A subclass has the attributes gain, relaxation, penalty, annealing, start, selection, normalization,
+    missing, resample, n_iter, epsilon, max_iter, tol, top, metric, convention, checkpoint, on_stage,
+    n_threads, random_state and verbose, either as constructor parameters or as class constants.
     """
 
-    default_annealing = Annealing()  # used if the parameter `annealing` is None
+    # Annealing if the parameter `annealing` is None; with None, the penalty decreases instead.
+    default_annealing: Annealing | None = None
+    averages = True  # whether the model is an average of stages if `selection` names no rule
 
     def _fit_elsewhere(
         self, X: Any, y: Any, qid: Any, group: Any, evaluation: tuple[Any, Any, Any], weights: tuple[Any, Any]
@@ -73,8 +79,13 @@ class AnnealedRanker(BaseRanker):
         check_kind(self.normalization)
         self._recipe(weighted=sample_weight is not None)
         with ExitStack() as stack:
-            by_query = self.normalization == "query"
-            sources = Sources(stack, cluster, by_query=by_query, n_threads=self.n_threads)
+            sources = Sources(
+                stack,
+                cluster,
+                by_query=self.normalization == "query",
+                allow_nan=self.missing != "error",
+                n_threads=self.n_threads,
+            )
             dtype = None  # dtype of training rows in memory, to which validation rows are converted
             if sources.takes(X):
                 no_arrays(
@@ -127,28 +138,31 @@ class AnnealedRanker(BaseRanker):
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         with ExitStack() as stack:
-            sources = Sources(stack, None, by_query=False, n_threads=self.n_threads)
+            sources = Sources(stack, None, by_query=False, allow_nan=True, n_threads=self.n_threads)
             own = None if validation is None else sources.of_rows(validation)
             self._fit_source(sources.of_rows(data), own)
 
     def _fit_source(self, data: Source, validation: Source | None) -> None:
         recipe = self._recipe(weighted=data.weighted_rows)
         resumed, write = self._checkpointing(data, validation, recipe)
-        with progress_line(bool(self.verbose)) as notify:
-            result, scaling = train(
-                data,
-                validation,
-                recipe,
-                resumed=resumed,
-                checkpoint=write,
-                on_stage=self.on_stage,
-                notify=notify,
-            )
+        try:
+            with progress_line(bool(self.verbose)) as notify:
+                result, scaling, missing = train(
+                    data,
+                    validation,
+                    recipe,
+                    resumed=resumed,
+                    checkpoint=write,
+                    on_stage=self.on_stage,
+                    notify=notify,
+                )
+        except ResumeError as error:
+            raise self._not_resumable(error) from None
         if result.status == "interrupted":
             warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=4)
         elif self.checkpoint is not None:
             Path(self.checkpoint).unlink(missing_ok=True)
-        self.scaling_, self.relaxation_ = scaling, recipe.at(result.sigma)
+        self.scaling_, self.missing_, self.relaxation_ = scaling, missing, recipe.at(result.sigma)
         self._set_result(result)
 
     def _theta(self, X: NDArray[Any], groups: Groups | None = None) -> Floats:
@@ -176,21 +190,23 @@ class AnnealedRanker(BaseRanker):
 
         weighted  Whether rows have weights.
         """
-        gain = as_gain(self.gain)
+        gain = gain_under(self.gain, self.convention)
         relaxation = as_relaxation(self.relaxation)
         selection = as_selection(self.selection)
         annealing = self.default_annealing if self.annealing is None else self.annealing
-        if not isinstance(annealing, Annealing):
+        if not isinstance(annealing, Annealing | None):
             raise ValueError(f"annealing must be an Annealing or None; got {annealing!r}.")
+        one_of("start", self.start, ("ridge", "least-squares"))
         criterion_of, criterion = gain_criterion(gain, selection, self.convention, weighted=weighted)
         if not isinstance(self.tol, int | float) or not 0 <= self.tol < math.inf:
             raise ValueError(f"tol must be a number, not below 0; got {self.tol!r}.")
         return Recipe(
             gain=gain,
             relaxation=relaxation,
-            penalties=numbers("penalty", self.penalty),
-            sigmas=annealing.sigmas if relaxation.width == 1 else (None,) * len(annealing.sigmas),
+            tracks=_tracks(self.penalty, annealing, smoothed=relaxation.width == 1),
+            start=self.start,
             selection=selection,
+            averaged=selection.rule == "average" or (selection.rule is None and self.averages),
             criterion_of=criterion_of,
             criterion=criterion,
             n_iter=half_steps(self.n_iter) / 2,
@@ -201,6 +217,7 @@ class AnnealedRanker(BaseRanker):
             top=whole("top", self.top, 1),
             seed=seed_of(self.random_state),
             normalization=self.normalization,
+            missing=self.missing,
         )
 
     def _checkpointing(
@@ -226,26 +243,34 @@ class AnnealedRanker(BaseRanker):
         if not os.path.exists(path):
             return [], write
         state = read_model(path, kind=kind).state
-        if state["fingerprint"] != digest:
+        if state.get("fingerprint") != digest:
             raise ModelFileError(
                 f"{os.fspath(path)}: this checkpoint belongs to a fit with other data or parameters, and was "
                 "not changed. Give another file, or remove this one."
             )
-        return [Finished(**{**stage, "weights": tuple(stage["weights"])}) for stage in state["stages"]], write
+        try:
+            return [Finished.from_record(stage) for stage in state["stages"]], write
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise self._not_resumable(error) from None
+
+    def _not_resumable(self, error: Exception) -> ModelFileError:
+        return ModelFileError(
+            f"{os.fspath(self.checkpoint or '')}: the file is complete, but it is not a checkpoint of this "
+            f"fit ({type(error).__name__}: {' '.join(str(error).split())}). Remove it to fit from the start."
+        )
 
     def _set_result(self, result: FitResult) -> None:
         self.fit_result_, self._weights, self.sigma_ = result, result.weights, result.sigma
-        n_features = self.n_features_in_
-        self.coef_ = result.weights if result.weights.ndim == 1 else result.weights[:n_features].T
-        self.intercept_ = 0.0 if result.weights.ndim == 1 else result.weights[n_features]
+        self.coef_ = result.weights if result.weights.ndim == 1 else result.weights[:-1].T
+        self.intercept_ = 0.0 if result.weights.ndim == 1 else result.weights[-1]
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        of_the_run = ("checkpoint", "on_stage", "n_threads", "cluster")
-        saved = {k: v for k, v in self.get_params(deep=False).items() if k not in of_the_run}
+        saved = {k: v for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
         if "relaxation" in saved:
             saved["relaxation"] = relaxation_record(self.relaxation_)
-        saved["penalty"] = [float(p) for p in numbers("penalty", self.penalty)]
+        if self.penalty is not None:
+            saved["penalty"] = [float(p) for p in numbers("penalty", self.penalty)]
         saved["selection"] = selection_record(self.selection)
         if self.annealing is not None:
             saved["annealing"] = dataclasses.asdict(self.annealing)
@@ -259,7 +284,8 @@ class AnnealedRanker(BaseRanker):
         given = dict(saved)
         if "relaxation" in given:
             given["relaxation"] = relaxation_from(given["relaxation"])
-        given["penalty"] = tuple(given["penalty"])
+        if given["penalty"] is not None:
+            given["penalty"] = tuple(given["penalty"])
         if given["annealing"] is not None:
             given["annealing"] = Annealing(**given["annealing"])
         given["selection"] = selection_from(given["selection"])
@@ -276,34 +302,53 @@ class AnnealedRanker(BaseRanker):
             "status": r.status,
             "criterion": r.criterion,
             "validated_on": r.validated_on,
-            "stages": [dataclasses.asdict(stage) for stage in r.stages],
+            "stages": [timeless(stage) for stage in r.stages],
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.relaxation_ = relaxation_from(state["relaxation"])
+        partitioned = self.relaxation_.width == 2
+        shape = (self._n_columns + 1, 2) if partitioned else (self._n_columns,)
         result = FitResult(
             state["status"],
             state["criterion"],
             state["validated_on"],
-            state["weights"],
+            saved_floats("weights", state["weights"], shape),
             state["sigma"],
             tuple(Stage(**stage) for stage in state["stages"]),
         )
-        rows = self.n_features_in_ + (self.relaxation_.width == 2)
-        if result.weights.shape != ((rows,) if self.relaxation_.width == 1 else (rows, 2)):
-            raise ValueError(f"weights of shape {result.weights.shape} for {self.n_features_in_} features")
         self._set_result(result)
 
 
+def _tracks(
+    penalty: Any, annealing: Annealing | None, *, smoothed: bool
+) -> tuple[tuple[tuple[float, float | None], ...], ...]:
+    """Return the sequences of stages (penalty, sigma) of a fit; each continues from the stage before.
+
+    With annealing there is one sequence per penalty, with decreasing sigmas. Without, there is one sequence,
+    with decreasing penalties.
+
+    penalty   Parameter `penalty` of the ranker.
+    smoothed  Whether the relaxation has a sigma.
+    """
+    if annealing is None:
+        given = PATH if penalty is None else numbers("penalty", penalty)
+        sigma = _SIGMA if smoothed else None
+        return (tuple((each, sigma) for each in sorted(given, reverse=True)),)
+    given = PENALTIES if penalty is None else numbers("penalty", penalty)
+    sigmas = annealing.sigmas if smoothed else (None,) * len(annealing.sigmas)
+    return tuple(tuple((each, sigma) for sigma in sigmas) for each in given)
+
+
 def least_squares_of(ranker: AnnealedRanker) -> AnnealedRanker:
-    """Return a copy of `ranker` with the least-squares weights from which its fit started.
+    """Return a copy of `ranker` with the least-squares weights on its training queries.
 
     The copy ranks by score. Raises a ValueError if `ranker` was loaded from a file, which does not hold these
     weights.
     """
     weights = ranker.fit_result_.start
     if weights is None:
-        raise ValueError("a model loaded from a file does not have the weights that its fit started from.")
+        raise ValueError("a model loaded from a file does not have the least-squares weights of its fit.")
     start = copy.copy(ranker)
     start.relaxation_ = SmoothedIndicator()
     start._set_result(dataclasses.replace(ranker.fit_result_, weights=weights, sigma=None))
@@ -313,11 +358,12 @@ def least_squares_of(ranker: AnnealedRanker) -> AnnealedRanker:
 def _fingerprint(data: Source, validation: Source | None, recipe: Recipe, convention: str) -> str:
     """Hash of the data and the settings of a fit, to check that a checkpoint file belongs to this fit."""
     # `criterion_of` is left out: the criterion and the convention determine it, and the repr of a function
-    # holds its address, which differs between processes.
+    # holds its address, which differs between processes. The default of `missing` is left out so that earlier
+    # checkpoints can be resumed.
     settings = [
         (field.name, getattr(recipe, field.name))
         for field in dataclasses.fields(recipe)
-        if field.name != "criterion_of"
+        if field.name != "criterion_of" and (field.name, getattr(recipe, field.name)) != ("missing", DEFAULT)
     ]
     digest = hashlib.sha256(repr((settings, convention)).encode())
     for source in (data, validation):

@@ -1,30 +1,27 @@
-"""The objective of a linear fit and its maximization: moments, least-squares start, L-BFGS."""
+"""The objective of a linear fit and its maximization: moments, ridge-regression start, L-BFGS."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import TypeVar
 
 import numpy as np
 
-from sinkprop.common.lbfgs import descend
+from sinkprop.common.lbfgs import descend_together
 from sinkprop.common.types import Floats
-from sinkprop.data.blocks import Source, Task
+from sinkprop.data.blocks import Source
 from sinkprop.data.feature_scaling import Scaling, scaling_of
 from sinkprop.linear.exact_sums import ExactSum, exponent, exponents, until_it_fits, within
 from sinkprop.linear.problem import unscaled
-from sinkprop.linear.tasks import Evaluate, Evaluated, Extent, Gram, Linear, Spread, Squares, Sums
+from sinkprop.linear.tasks import Evaluate, Evaluated, Extent, Gram, Linear, Point, Spread, Squares, Sums
 from sinkprop.objective.gains import Gain
 from sinkprop.objective.native_terms import native_settings
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
-__all__ = ["Moments", "Objective", "Path", "moments_of", "over", "scorer", "starts"]
-
-P = TypeVar("P")
+__all__ = ["Evaluation", "Moments", "Objective", "Path", "moments_of", "regressions", "scorer", "spreads"]
 
 # A partitioned measure places each document in (0, 1). At the start of a fit, one standard deviation of the
 # least-squares scores changes the logit of this place by `_LOCATION`, so that documents spread over the whole
@@ -57,12 +54,14 @@ class Moments:
         return scaling_of("standard", self.mean, self.deviation).factor
 
 
-def moments_of(source: Source) -> Moments:
+def moments_of(source: Source, largest: Floats | None = None) -> Moments:
     """Return the `Moments` (means, deviations and largest values) of the rows of a source.
 
-    A source gives access to queries in memory, on disk or on a cluster. It is read three times.
+    A source gives access to queries in memory, on disk or on a cluster. It is read three times, or twice if
+    the result of the task `Extent` on it is given as `largest`.
     """
-    largest = source.run(Extent())
+    if largest is None:
+        largest = source.run(Extent())
     n, longest = source.n_rows, source.longest
     # + 1: a sum over one query must stay below 2^exponent, even if rounding makes it slightly larger
     sums, labels = source.run(Sums(exponents(largest * longest) + 1))
@@ -84,7 +83,7 @@ class Path:
     code is the index of the path; see `estimator.splits.Split`. The numbers below count training queries and
     their rows only.
 
-    number          Index of the path; path 0 trains the final model.
+    number          Index of the path.
     sources         Objects that give access to the queries, in memory, on disk or on a cluster.
     n_rows          Number of rows.
     n_queries       Number of queries.
@@ -102,37 +101,73 @@ class Path:
     weighted_rows: float
 
 
-def over(sources: Sequence[Source], task: Task[P]) -> P:
-    """Run a task on each of the sources, one after another, and return the combination of the results.
-
-    A source gives access to queries, and a task is a computation on them (`tasks.py`).
-    """
-    return task.combine([source.run(task) for source in sources])
-
-
 def scorer(W: Floats, scaling: Scaling) -> Linear:
     """Return the scorer of raw features that corresponds to weights W of normalized features."""
     return Linear(*unscaled(W, scaling))
 
 
+def spreads(models: Sequence[tuple[Path, Floats]], scaling: Scaling) -> list[float]:
+    """Standard deviation, within queries, of the scores of the training rows of paths.
+
+    In the mean of the squared deviations, each row counts with the weight of its query. All are computed in
+    one pass over the queries.
+
+    models  Pairs of a path, which is the training on one set of queries, and the weights (D,) of its scores.
+    """
+    sources = _sources([path for path, _ in models])
+
+    def run(extra: int) -> list[tuple[ExactSum, float]]:
+        found: dict[int, tuple[ExactSum, float]] = {}
+        for source in sources:
+            own = [i for i, (path, _) in enumerate(models) if source in path.sources]
+            scorers = tuple((models[i][0].number, scorer(models[i][1], scaling)) for i in own)
+            parts: list[tuple[ExactSum, float]] = source.run(Spread(scorers, np.asarray(20 + extra)))
+            for i, (sums, largest) in zip(own, parts, strict=True):
+                before = found.get(i)
+                found[i] = (sums, largest) if before is None else (before[0] + sums, max(before[1], largest))
+        return [found[i] for i in range(len(models))]
+
+    results = []
+    for (path, _), (squares, largest) in zip(
+        models, until_it_fits(run, lambda found: all(sums.fits for sums, _ in found)), strict=True
+    ):
+        width = math.sqrt(float(squares.value()) / path.weighted_rows)
+        # scores that are equal except for rounding have a spread this small
+        results.append(width if width > 1e-12 * largest else 0.0)
+    return results
+
+
+def _sources(paths: Sequence[Path]) -> list[Source]:
+    """Sources of all paths, each once."""
+    every: list[Source] = []
+    for path in paths:
+        every += [source for source in path.sources if source not in every]
+    return every
+
+
 @dataclass(frozen=True, eq=False)
-class Start:
-    """Least-squares weights (D,) of normalized features, and the means (D,) of the normalized features."""
+class Regression:
+    """Ridge regressions on the labels, of normalized features.
+
+    weights  (L, D) weights for each of L ridge penalties.
+    mean     (D,) means of the normalized features.
+    """
 
     weights: Floats
     mean: Floats
 
 
-def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[Start]:
-    """Return the `Start`, which holds the least-squares weights, of each path.
+def regressions(
+    paths: Sequence[Path], moments: Moments, scaling: Scaling, penalties: Sequence[float]
+) -> list[Regression]:
+    """Return the ridge regressions of each path, for several penalties; a penalty of 0 is least squares.
 
     A path is the training of all candidates on one set of queries. All weights are computed in one pass over
     the queries. The Gram matrices of features and labels are exact sums over queries, so the weights do not
-    depend on how the queries are distributed over blocks and machines.
+    depend on how the queries are distributed over blocks and machines. A penalty is a multiple of the number
+    of rows, for features scaled to equal spread.
     """
-    every: list[Source] = []
-    for path in paths:
-        every += [source for source in path.sources if source not in every]
+    every = _sources(paths)
     heaviest = max(path.largest_weight for path in paths)
     longest = max(source.longest for source in every)
     reach = np.concatenate(
@@ -159,12 +194,12 @@ def starts(paths: Sequence[Path], moments: Moments, scaling: Scaling) -> list[St
             for code, sums in sorted(found.items())
             if code != path.number
         ]
-        results.append(_regression(reduce(add, parts).value(), moments, scaling))
+        results.append(_regression(reduce(add, parts).value(), moments, scaling, penalties))
     return results
 
 
-def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
-    """Return the `Start`, which holds the least-squares weights, for training rows with Gram matrix G.
+def _regression(G: Floats, moments: Moments, scaling: Scaling, penalties: Sequence[float]) -> Regression:
+    """Return the ridge regressions for training rows with Gram matrix G.
 
     If several weight vectors are optimal, the one with the smallest norm is taken. The norm is that of the
     weights for features scaled to equal spread. Raises a ValueError if all row weights are 0.
@@ -185,27 +220,29 @@ def _regression(G: Floats, moments: Moments, scaling: Scaling) -> Start:
     mean = moments.mean + moments.deviation * center[1:-1]
     mean = (mean - scaling.shift) * scaling.factor
     if deviation <= 1e-13 * abs(moments.label) or not norms.any():  # labels or features are constant
-        return Start(np.zeros(len(norms)), mean)
+        return Regression(np.zeros((len(penalties), len(norms))), mean)
     used = norms > 0
     units = np.where(used, norms, 1.0)
     values, vectors = np.linalg.eigh(np.where(np.outer(used, used), A / np.outer(units, units), 0.0))
     kept = values > _SMALLEST * values[-1]
     basis = vectors[:, kept]
-    w = basis @ (basis.T @ np.where(used, b / units, 0.0) / values[kept]) / units * moments.factor
+    along = basis.T @ np.where(used, b / units, 0.0)
+    shrunk = np.stack([along / (values[kept] + penalty) for penalty in penalties])
+    w = shrunk @ basis.T / units * moments.factor
     scaled = scaling.factor > 0
-    return Start(np.where(scaled, w / np.where(scaled, scaling.factor, 1.0), 0.0), mean)
+    return Regression(np.where(scaled, w / np.where(scaled, scaling.factor, 1.0), 0.0), mean)
 
 
 class Objective:
-    """The function of the weights W that a fit maximizes: expected gain - penalty / 2 |W - W_0|^2.
+    """The function of the weights W that a path maximizes: expected gain - penalty / 2 |W - W_0|^2.
 
-    The expected gain is the mean over the training queries of one path. A path is the training of all
-    candidates on one set of queries. W_0 (attribute `start`) are the least-squares weights, scaled so that
-    their scores have a standard deviation of 1 within queries.
+    The expected gain is the mean over the training queries of the path. A path is the training of all
+    candidates on one set of queries. W_0 (attribute `start`) are the weights of a regression on the labels,
+    scaled so that their scores have a standard deviation of 1 within queries.
 
     A partitioned measure is a relaxation with two outputs per document. Its W and W_0 have shape (D + 1, 2):
-    one column per output, and a last row of intercepts. W_0 is then derived from the least-squares weights,
-    and the intercepts are not penalized.
+    one column per output, and a last row of intercepts. W_0 is then derived from the weights of the
+    regression, and the intercepts are not penalized.
     """
 
     def __init__(
@@ -214,72 +251,60 @@ class Objective:
         moments: Moments,
         scaling: Scaling,
         relaxation: Relaxation,
-        start: Start,
-        *,
-        gain: Gain,
-        n_iter: float,
-        epsilon: float,
-        resample: int,
-        seed: int,
+        weights: Floats,
+        mean: Floats,
+        width: float,
     ) -> None:
-        self.path, self.scaling, self.regression = path, scaling, start.weights
-        self._gain, self._n_iter, self._epsilon = gain, n_iter, epsilon
-        self._relaxation, self._settings = relaxation, native_settings(relaxation, n_iter, epsilon)
-        self._resample, self._seed = resample, seed
+        """Make the objective of a path.
+
+        weights  (D,) weights of the regression.
+        mean     (D,) means of the normalized features.
+        width    Standard deviation, within queries, of the scores of the regression.
+        """
+        self.path, self.scaling = path, scaling
         self._longest = max(source.longest for source in path.sources)
         self._reach = exponents(moments.largest * self._longest)
-        self.evaluations = 0
-        width = self.spread(start.weights)
-        w = start.weights / width if width > 0 else np.zeros_like(start.weights)
-        self.start = w if relaxation.width == 1 else _partitioned_start(w, start.mean, relaxation)
+        w = weights / width if width > 0 else np.zeros_like(weights)
+        self.start = w if relaxation.width == 1 else _partitioned_start(w, mean, relaxation)
+        self._last: tuple[Relaxation, Floats, tuple[float, Floats]] | None = None
 
-    def spread(self, W: Floats) -> float:
-        """Standard deviation, within queries, of the scores that weights W (D,) give.
+    def known(self, W: Floats, relaxation: Relaxation) -> tuple[float, Floats] | None:
+        """Expected gain and gradient at weights W if they were evaluated last, or None.
 
-        In the mean of the squared deviations, each row counts with the weight of its query.
+        A stage starts where the stage before it ended.
         """
-        own = scorer(W, self.scaling)
+        if self._last is None or self._last[0] != relaxation or not np.array_equal(self._last[1], W):
+            return None
+        return self._last[2]
 
-        def run(extra: int) -> tuple[ExactSum, float]:
-            return over(self.path.sources, Spread(self.path.number, own, np.asarray(20 + extra)))
+    def keep(self, W: Floats, relaxation: Relaxation, found: tuple[float, Floats]) -> None:
+        """Keep the expected gain and gradient at weights W, which were evaluated last."""
+        self._last = relaxation, W.copy(), found
 
-        squares, largest = until_it_fits(run, lambda found: found[0].fits)
-        width = math.sqrt(float(squares.value()) / self.path.weighted_rows)
-        # scores that are equal except for rounding have a spread this small
-        return width if width > 1e-12 * largest else 0.0
+    def point(self, W: Floats, relaxation: Relaxation, extra: int) -> Point:
+        """Return weights W as a point of the task `Evaluate`, with bounds for its sums.
 
-    def value(self, W: Floats, relaxation: Relaxation) -> tuple[float, Floats]:
-        """Expected gain at weights W, and its gradient with respect to W."""
-        if relaxation is not self._relaxation:  # at the beginning of a stage
-            self._settings = native_settings(relaxation, self._n_iter, self._epsilon)
-            self._relaxation = relaxation
-        self.evaluations += 1
-        path, own = self.path, scorer(W, self.scaling)
+        A sum that did not fit is repeated with a larger `extra`.
+        """
+        path = self.path
         sigma = relaxation.sigma if isinstance(relaxation, SmoothedIndicator) else 1.0
         share = path.largest_weight / (path.total_weight or path.n_queries)
         # Derivatives with respect to one score are usually below 2^steep. If one of them is larger,
         # `until_it_fits` repeats the sum with a larger bound.
-        steep = exponent(share / min(1.0, sigma)) + 8
+        steep = exponent(share / min(1.0, sigma)) + 8 + extra
+        return Point(
+            path=path.number,
+            scorer=scorer(W, self.scaling),
+            n_queries=path.n_queries,
+            total_weight=path.total_weight,
+            exponent=self._reach + steep,
+            of_values=10 + exponent(share) + extra,
+            of_totals=steep + exponent(self._longest),
+        )
 
-        def run(extra: int) -> Evaluated:
-            task = Evaluate(
-                path=path.number,
-                scorer=own,
-                gain=self._gain,
-                settings=self._settings,
-                n_queries=path.n_queries,
-                total_weight=path.total_weight,
-                exponent=self._reach + (steep + extra),
-                of_values=10 + exponent(path.largest_weight) + extra,
-                of_totals=steep + exponent(self._longest) + extra,
-                resample=self._resample,
-                seed=(self._seed, path.number),
-            )
-            return over(path.sources, task)
-
-        found = until_it_fits(run, lambda result: result.fits)
-        value = float(found.value.value()) / (path.n_queries * max(1, self._resample))
-        by_feature, factor = found.products.value(), self.scaling.factor
+    def value(self, found: Evaluated) -> tuple[float, Floats]:
+        """Expected gain, and its gradient with respect to the weights, from the sums over the queries."""
+        value, by_feature, factor = float(found.value.value()), found.products.value(), self.scaling.factor
         if found.totals is None:
             # The shifts of the features drop out: the derivatives with respect to the scores sum to 0 over
             # each query, since adding a constant to all scores of a query changes nothing.
@@ -288,19 +313,89 @@ class Objective:
         offset = np.outer(self.scaling.shift * factor, total)
         return value, np.concatenate([by_feature.T * factor[:, None] - offset, total[None]])
 
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Settings with which the expected gain of several paths is computed; see `expected_gain`.
+
+    A path is the training of all candidates on one set of queries.
+    """
+
+    gain: Gain
+    n_iter: float
+    epsilon: float
+    resample: int
+    seed: int
+
+    def values(
+        self, paths: Sequence[Objective], points: Mapping[int, Floats], relaxation: Relaxation
+    ) -> dict[int, tuple[float, Floats]]:
+        """Expected gain and gradient of paths at weights {index of the path in `paths`: W}.
+
+        All paths are evaluated in one pass over the queries of each source. A path at the weights where it
+        was evaluated last is left out of the pass.
+        """
+        known = {i: paths[i].known(W, relaxation) for i, W in points.items()}
+        results = {i: found for i, found in known.items() if found is not None}
+        points = {i: W for i, W in points.items() if i not in results}
+        if not points:
+            return results
+        settings = native_settings(relaxation, self.n_iter, self.epsilon)
+        sources = _sources([paths[i].path for i in points])
+
+        def run(extra: int) -> dict[int, Evaluated]:
+            found: dict[int, Evaluated] = {}
+            for source in sources:
+                own = [i for i in points if source in paths[i].path.sources]
+                task = Evaluate(
+                    tuple(paths[i].point(points[i], relaxation, extra) for i in own),
+                    self.gain,
+                    settings,
+                    self.resample,
+                    self.seed,
+                )
+                parts: list[Evaluated] = source.run(task)
+                for i, part in zip(own, parts, strict=True):
+                    found[i] = found[i] + part if i in found else part
+            return found
+
+        sums = until_it_fits(run, lambda found: all(part.fits for part in found.values()))
+        for i, part in sums.items():
+            results[i] = paths[i].value(part)
+            paths[i].keep(points[i], relaxation, results[i])
+        return results
+
     def maximize(
-        self, W: Floats, relaxation: Relaxation, penalty: float, *, max_iter: int, tol: float
-    ) -> Floats:
-        """Maximize the penalized expected gain by L-BFGS, starting from W; return the final weights."""
+        self,
+        paths: Sequence[Objective],
+        starts: Sequence[Floats],
+        relaxation: Relaxation,
+        penalty: float,
+        *,
+        max_iter: int,
+        tol: float,
+    ) -> tuple[list[Floats], int]:
+        """Maximize the penalized expected gain of every path by L-BFGS.
 
-        def loss(V: Floats) -> tuple[float, Floats]:
-            value, gradient = self.value(V, relaxation)
-            away = V - self.start
-            if V.ndim == 2:
-                away[-1] = 0  # intercepts are not penalized
-            return -value + penalty / 2 * float(np.sum(away * away)), penalty * away - gradient
+        Returns the final weights of each path, and the number of evaluations of the gain of a path.
 
-        return descend(loss, W, max_iter=max_iter, tol=tol)
+        starts  Weights from which each path starts.
+        """
+        evaluations = 0
+
+        def losses(points: Mapping[int, Floats]) -> dict[int, tuple[float, Floats]]:
+            nonlocal evaluations
+            evaluations += len(points)
+            found = {}
+            for i, (value, gradient) in self.values(paths, points, relaxation).items():
+                away = points[i] - paths[i].start
+                if away.ndim == 2:
+                    away[-1] = 0  # intercepts are not penalized
+                loss = -value + penalty / 2 * float(np.sum(away * away))
+                found[i] = loss, penalty * away - gradient
+            return found
+
+        return descend_together(losses, starts, max_iter=max_iter, tol=tol), evaluations
 
 
 def _partitioned_start(w: Floats, mean: Floats, relaxation: Relaxation) -> Floats:
@@ -308,7 +403,7 @@ def _partitioned_start(w: Floats, mean: Floats, relaxation: Relaxation) -> Float
 
     The last row holds the intercepts.
 
-    w     (D,) least-squares weights, from which the weights of both outputs are derived.
+    w     (D,) weights of a regression, from which the weights of both outputs are derived.
     mean  (D,) means of the normalized features.
     """
     W = np.zeros((len(w) + 1, 2))

@@ -98,13 +98,13 @@ def add_products(X: NDArray[Any], g: Floats, offsets: Integers, exponent: Intege
     X         (N, D) rows; those of a query are consecutive.
     g         (N,) or (N, k) factors of the rows.
     offsets   (Q + 1,) row at which each query starts; the last entry is N.
-    exponent  (D,) exponents of bounds on the product of one query: |value| < 2^exponent; see `ExactSum`.
+    exponent  (D,) or (k, D) exponents of bounds on the product of one query: |value| < 2^exponent; see
+              `ExactSum`.
     """
     columns = np.ascontiguousarray(g.reshape(len(g), -1))
     k, d = columns.shape[1], X.shape[1]
     words = np.zeros((3, k, d), dtype=np.int64)
-    scale = _scales(exponent, (d,))
-    fits = _native.add_products(X, columns, offsets, scale[None] if k == 1 else np.stack([scale] * k), words)
+    fits = _native.add_products(X, columns, offsets, _scales(exponent, (k, d)), words)
     return ExactSum(words if g.ndim == 2 else words[:, 0], exponent, fits)
 
 

@@ -6,7 +6,9 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from sinkprop.data.blocks import ArraySource, Source, StoredSource
+from sinkprop.data.categories import refuse_categories
 from sinkprop.data.checks import as_query_weight
+from sinkprop.data.doubtful_data import warn_of_equal_labels
 from sinkprop.data.kinds import is_elsewhere, is_stored_set
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.external_queries import as_stored
@@ -25,11 +27,15 @@ class Sources:
     stack      Context stack that closes the sources when it is closed itself.
     cluster    Parameter `cluster` of the ranker; None to train in this process.
     by_query   Whether features are scaled within their query.
+    allow_nan  Whether queries on disk or on a cluster may have missing values.
     n_threads  Number of threads.
     """
 
-    def __init__(self, stack: ExitStack, cluster: Any, *, by_query: bool, n_threads: int | None) -> None:
+    def __init__(
+        self, stack: ExitStack, cluster: Any, *, by_query: bool, allow_nan: bool, n_threads: int | None
+    ) -> None:
         self._stack, self._by_query, self._n_threads = stack, by_query, n_threads
+        self._allow_nan = allow_nan
         self._client = None
         if cluster is not None:
             from sinkprop.cluster import connected
@@ -61,7 +67,8 @@ class Sources:
         """
         stored = as_stored(X)
         if stored is not None:
-            _check_trainable(stored)
+            _check_trainable(stored, allow_nan=self._allow_nan)
+            warn_of_equal_labels((labels for labels, _ in stored.labels_by_block()), name=name)
         if self._client is not None:
             X = X if stored is None else stored
             source = self._on_cluster(X, y, qid, query_weight=query_weight, name=name)
@@ -76,16 +83,16 @@ class Sources:
         from sinkprop.cluster import cluster_source
 
         return self._stack.enter_context(
-            cluster_source(self._client, X, y, qid, by_query=self._by_query, **options)
+            cluster_source(
+                self._client, X, y, qid, by_query=self._by_query, allow_nan=self._allow_nan, **options
+            )
         )
 
 
-def _check_trainable(stored: StoredQueries) -> None:
-    """Raise a ValueError if a stored set has no labels or has missing values."""
+def _check_trainable(stored: StoredQueries, *, allow_nan: bool) -> None:
+    """Raise a ValueError if a stored set has no labels, has categories, or lacks needed values."""
     if not stored.labeled:
         raise ValueError(f"{stored.path}: the documents have no labels, which training needs.")
-    if stored.has_nan:
-        raise ValueError(
-            f"{stored.path}: some feature values are missing (NaN). Fill them in before the data are "
-            "converted, or use boosted trees, BoostedRanker, which accept missing values."
-        )
+    refuse_categories(stored, "a linear ranker", str(stored.path))
+    if not allow_nan:
+        stored.require_finite("a ranker with missing='error'")

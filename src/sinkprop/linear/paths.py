@@ -1,8 +1,9 @@
 """Training and validation queries of each path of a linear fit, without copies of their rows.
 
-A path is the training of all candidates (every penalty and stage) on one set of training queries. Path 0
-trains the final model; with cross-validation, there is one more path per fold. The code of a query is the
-index of the path that uses it for validation and does not train on it. See `estimator.splits.Split`.
+A path is the training of all candidates (every penalty and stage) on one set of training queries. With
+cross-validation there is one path per fold and, unless the models of the folds are averaged, a path 0 that
+trains the final model. The code of a query is the index of the path that uses it for validation and does not
+train on it. See `estimator.splits.Split`.
 """
 
 from __future__ import annotations
@@ -22,55 +23,74 @@ from sinkprop.linear.ascent import Path
 
 __all__ = ["Arrangement", "arrange"]
 
+_EVERY = -2  # index of a path that trains on every query: no query has this code
+
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
     """Training and validation queries of each path of a fit.
 
-    A path is the training of all candidates on one set of training queries: one path for the final model, and
-    one per fold of cross-validation. A source gives access to queries in memory, on disk or on a cluster.
+    A path is the training of all candidates on one set of training queries. A source gives access to queries
+    in memory, on disk or on a cluster.
 
-    paths         Training queries of each path; the first path trains the final model.
+    paths         Training queries of each path. The final model is that of the first path or, if `averaged`,
+                  the mean over all paths.
+    every         All queries that train on some path.
+    averaged      Whether the models of the paths are averaged.
     validation    Pairs of a source and the indices of the paths that have validation queries in this source.
                   There are no indices for a source of training queries only. Each source is read once for all
                   of its paths.
+    n_validation  Number of validation queries over all paths.
     validated_on  Description, such as "5-fold cross-validation over 84 queries".
     weight        (Q,) weights of the validation queries: path by path, and within a path in the order of the
                   sources. None if all count the same.
     """
 
     paths: tuple[Path, ...]
+    every: Path
+    averaged: bool
     validation: tuple[tuple[Source, tuple[int, ...]], ...]
+    n_validation: int
     validated_on: str
     weight: Floats | None
 
 
 def arrange(
-    data: Source, validation: Source | None, selection: Selection, rng: np.random.Generator
+    data: Source, validation: Source | None, selection: Selection, rng: np.random.Generator, *, averaged: bool
 ) -> Arrangement:
     """Return the queries that each path of a fit trains on, and those that validate it.
 
-    A path is the training of all candidates on one set of training queries: one path for the final model, and
-    one per fold of cross-validation. `selection` decides between cross-validation, the validation set, and
-    queries held out at random.
+    A path is the training of all candidates on one set of training queries. `selection` decides between
+    cross-validation, the validation set, and queries held out at random.
+
+    averaged  Whether the models of the folds of cross-validation are averaged, so that no path is needed to
+              train the final model.
     """
     sources = [data] if validation is None else [data, validation]
-    split = split_queries(data.n_queries, sum(s.n_queries for s in sources[1:]), selection, rng)
+    n_validation = sum(s.n_queries for s in sources[1:])
+    split = split_queries(data.n_queries, n_validation, selection, rng, averaged=averaged)
+    validated: tuple[tuple[Source, tuple[int, ...]], ...]
     if split.codes is None:
-        return Arrangement((_path(0, [(data, None)]),), ((data, (0,)),), split.in_words, _weights([data]))
+        only = _path(0, [(data, None)])
+        validated = ((data, (0,)),)
+        return Arrangement((only,), only, averaged, validated, 1, split.in_words, _weights([data]))
     own = np.split(split.codes, [data.n_queries])
-    if split.n_paths == 1 and validation is not None:
+    if not split.n_folds and validation is not None:
         validated = ((data, ()), (validation, (0,)))
-        return Arrangement((_path(0, [(data, None)]),), validated, split.in_words, _weights([validation]))
+        only = _path(0, [(data, None)])
+        weight = _weights([validation])
+        return Arrangement((only,), only, averaged, validated, n_validation, split.in_words, weight)
     parts = [(source.with_codes(codes), codes) for source, codes in zip(sources, own, strict=False)]
     # path 0, which trains the final model, does not train on the validation set
-    paths = tuple(_path(number, parts if number else parts[:1]) for number in range(split.n_paths))
+    paths = tuple(_path(number, parts if number else parts[:1]) for number in split.paths)
+    every = _path(_EVERY, parts) if split.averaged else paths[0]
     weight = _weights(sources)
     if weight is not None:
         weight = np.concatenate([weight[split.codes == number] for number in split.choosing])
         weight = weight if weight.sum() > 0 else None
-    every = tuple((source, tuple(split.choosing)) for source, _ in parts)
-    return Arrangement(paths, every, split.in_words, weight)
+    validated = tuple((source, tuple(split.choosing)) for source, _ in parts)
+    n_validation = int(np.isin(split.codes, split.choosing).sum())
+    return Arrangement(paths, every, averaged, validated, n_validation, split.in_words, weight)
 
 
 def _weights(sources: list[Source]) -> Floats | None:

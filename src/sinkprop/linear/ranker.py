@@ -14,7 +14,7 @@ from sinkprop.common.types import Floats
 from sinkprop.estimator.cluster_parameter import cloned, portable
 from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.selection import Selection
-from sinkprop.linear.annealed import PENALTIES, AnnealedRanker
+from sinkprop.linear.annealed import AnnealedRanker
 from sinkprop.linear.records import Annealing, Stage
 from sinkprop.objective.gains import Gain
 from sinkprop.objective.rank_distribution import doubly_stochastic, expected_ranks
@@ -26,27 +26,40 @@ __all__ = ["SinkPropRanker"]
 class SinkPropRanker(AnnealedRanker):
     """A linear ranker trained on the expected value of its metric, by Sinkhorn propagation.
 
-    The fit starts from the least-squares weights on the labels. L-BFGS then maximizes the expected gain minus
-    a penalty on the squared distance to these weights, in stages of decreasing smoothing, for each of several
-    penalties. Validation queries select one stage as the model (Adams and Zemel 2011; see `Selection`).
+    The fit starts from a ridge regression on the labels. L-BFGS then maximizes the expected gain minus a
+    penalty on the squared distance to the weights of this regression, in stages of decreasing penalty. The
+    model is an average of the stages, in which a stage counts the more, the better it ranks validation
+    queries; see `Selection`. The recipe of the paper (Adams and Zemel 2011) anneals the smoothing instead,
+    and selects one stage: `SinkPropRanker(annealing=Annealing(), start="least-squares",
+    selection=Selection("validation", rule="best"))`.
 
     Parameters
     ----------
     gain : str or Gain, default "ndcg"
-        Gain to maximize, such as "ndcg", "ndcg@10", "p@5" or "rbp@0.8".
+        Gain to maximize, such as "ndcg", "ndcg@10", "p@5" or "rbp@0.8". If it does not
+        state the discount of NDCG, the discount is that of `convention`.
     relaxation : str or Relaxation, default "gaussian"
         Distribution over ranks. "gaussian" is the paper's smoothed indicator, and "laplace" has another
         kernel. "logit-logistic", "probit" and "beta" are partitioned measures, with two outputs per document.
         The annealing sets the sigma of a `SmoothedIndicator`.
-    penalty : float or sequence of float, default (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+    penalty : float or sequence of float, optional
         Regularization strengths to try, or a single one. They apply to the weights of normalized features.
+        None means nine penalties from 3 down to 0.0003 or, with annealing, six from 1e-6 to 0.1.
     annealing : Annealing, optional
-        Values of sigma, from smooth to sharp, one per stage. None means `Annealing()`. A partitioned measure
-        has the same number of stages, without a sigma.
+        Values of sigma, from smooth to sharp, for each penalty. None means no annealing: sigma is 1, the
+        spread of the scores of the regression. With a partitioned measure, which has no sigma, an annealing
+        repeats each penalty as often as it has values.
+    start : {"ridge", "least-squares"}, default "ridge"
+        Regression on the labels from which the fit starts. The validation queries choose the penalty of the
+        ridge regression.
     selection : str or Selection, default "auto"
         How the penalty and the stage are chosen: a `Selection`, or the name of its method.
     normalization : {"standard", "query", "none"}, default "standard"
         Feature scaling. It is part of the model. "query" is LETOR's QueryLevelNorm; `predict` then needs qid.
+    missing : {"indicator", "mean", "error"}, default "indicator"
+        Treatment of missing values (NaN). "indicator" puts the mean of the feature in their place, and adds a
+        column that says where the feature was missing, for each feature with missing values in training.
+        "mean" adds no columns. "error" refuses missing values.
     resample : int, default 0
         Number of copies of each training query, with documents drawn at random with replacement. The paper
         uses 20; 0 trains on the queries themselves.
@@ -55,16 +68,16 @@ class SinkPropRanker(AnnealedRanker):
         iteration, such as 5.5, the columns are normalized once more at the end.
     epsilon : float, default 1e-6
         Constant added to every entry of the matrix (documents by ranks) before Sinkhorn normalization.
-    max_iter : int, default 20
+    max_iter : int, default 10
         Maximum number of L-BFGS iterations per stage.
-    tol : float, default 1e-9
+    tol : float, default 1e-6
         Relative improvement below which a stage ends.
     top : int, default 200
         For partitioned measures: number of documents at the top of a ranking that the Hungarian algorithm
         reorders; see `choose_permutation`.
     metric : str, default "ndcg@10"
         Metric that `score` computes.
-    convention : str, default "letor"
+    convention : str, default "standard"
         Convention of the metrics; see `evaluate`.
     checkpoint : str or path, optional
         File to which the fit writes each finished stage and from which an unfinished fit resumes. It is
@@ -96,6 +109,9 @@ class SinkPropRanker(AnnealedRanker):
         Record of every stage.
     scaling_ : Scaling
         Feature scaling of the model.
+    missing_ : MissingValues or None
+        Treatment of missing values; None if there were none in the fit. With indicators, `coef_` and
+        `scaling_` have D + I columns: the features, then one indicator for each of I features.
 
     Notes
     -----
@@ -119,18 +135,20 @@ class SinkPropRanker(AnnealedRanker):
         gain: str | Gain = "ndcg",
         relaxation: str | Relaxation = "gaussian",
         *,
-        penalty: float | Sequence[float] = PENALTIES,
+        penalty: float | Sequence[float] | None = None,
         annealing: Annealing | None = None,
+        start: str = "ridge",
         selection: str | Selection = "auto",
         normalization: str = "standard",
+        missing: str = "indicator",
         resample: int = 0,
         n_iter: float = 5,
         epsilon: float = 1e-6,
-        max_iter: int = 20,
-        tol: float = 1e-9,
+        max_iter: int = 10,
+        tol: float = 1e-6,
         top: int = 200,
         metric: str = "ndcg@10",
-        convention: str = "letor",
+        convention: str = "standard",
         checkpoint: str | os.PathLike[str] | None = None,
         on_stage: Callable[[Stage], None] | None = None,
         n_threads: int | None = None,
@@ -142,8 +160,10 @@ class SinkPropRanker(AnnealedRanker):
         self.relaxation = relaxation
         self.penalty = penalty
         self.annealing = annealing
+        self.start = start
         self.selection = selection
         self.normalization = normalization
+        self.missing = missing
         self.resample = resample
         self.n_iter = n_iter
         self.epsilon = epsilon
@@ -235,7 +255,7 @@ class SinkPropRanker(AnnealedRanker):
         """
         X, groups = self._rows_in_queries(X, qid, group, "expected_rank")
         return expected_ranks(
-            self._theta(self._by_query(X, groups)),
+            self._theta(self._prepared(X, groups)),
             groups.codes,
             relaxation=self._relaxation_at(sigma),
             n_iter=self.n_iter,

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import ClassVar
 
 from sinkprop.common.types import Floats
-from sinkprop.estimator.fit_record import FitRecord
+from sinkprop.estimator.fit_record import FitRecord, chosen_of, settings_text
 
 __all__ = ["Annealing", "FitResult", "Stage"]
 
@@ -18,9 +18,9 @@ __all__ = ["Annealing", "FitResult", "Stage"]
 class Annealing:
     """Values of sigma from `start` down to `stop`, each `factor` times the one before.
 
-    Sigma is in units of the spread of the least-squares regression's scores, which is their standard
-    deviation within queries. The default starts so smooth that the expected gain is nearly a quadratic
-    function, and ends near the metric itself.
+    Sigma is in units of the spread of the scores of the regression from which the fit starts, which is their
+    standard deviation within queries. The default starts so smooth that the expected gain is nearly a
+    quadratic function, and ends near the metric itself.
 
     Parameters
     ----------
@@ -81,10 +81,10 @@ class Stage:
     Parameters
     ----------
     penalty : float
-        Regularization strength; inf for the least-squares regression itself.
+        Regularization strength; inf for the regression from which the fit starts.
     sigma : float or None
-        Smoothing, in units of the least-squares scores' standard deviation within queries; None for a
-        partitioned measure.
+        Smoothing, in units of the standard deviation, within queries, of the scores of that regression; None
+        for a partitioned measure.
     expected_gain : float
         Expected gain of the training queries, at this sigma.
     criterion : float
@@ -94,15 +94,17 @@ class Stage:
         Standard error of the difference between this criterion and the best stage's, over these queries.
     evaluations : int, default 0
         Number of evaluations of the expected gain and its gradient, including those for the folds of
-        cross-validation.
-    seconds : float, default 0.0
-        Wall-clock time of the stage.
+        cross-validation. Where a stage starts, they may be known from the stage before, and count as well.
+    seconds : float, default nan
+        Wall-clock time of the stage; NaN in a model that was loaded from a file, which holds no times.
     chosen : bool, default False
-        Whether the result of the stage was chosen as the model.
+        Whether the stage is the model or, if the model is an average of stages, has the largest share in it.
     training : float, optional
         Mean criterion of the training queries, to which the stage was fitted. It is not averaged with
         neighbors. None for a partitioned measure, since ranking the training queries by the Hungarian
         algorithm would take as long as the stage.
+    share : float, default 0.0
+        Share of the stage in the model; 1 if the stage alone is the model.
     """
 
     penalty: float
@@ -111,12 +113,13 @@ class Stage:
     criterion: float
     standard_error: float = math.nan
     evaluations: int = 0
-    seconds: float = 0.0
+    seconds: float = math.nan
     chosen: bool = False
     training: float | None = None
+    share: float = 0.0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FitResult(FitRecord):
     """Outcome of a linear fit.
 
@@ -136,8 +139,8 @@ class FitResult(FitRecord):
     stages : tuple of Stage
         Every stage, in the order in which they were run.
     start : array of shape (D,), optional
-        Least-squares weights of normalized features, from which the fit started; None in a model that was
-        loaded from a file.
+        Least-squares weights of normalized features on the training queries; None in a model that was loaded
+        from a file.
     """
 
     messages: ClassVar[Mapping[str, str]] = {
@@ -154,3 +157,20 @@ class FitResult(FitRecord):
     def evaluations(self) -> int:
         """Number of evaluations of the expected gain and its gradient, over all stages."""
         return sum(stage.evaluations for stage in self.stages)
+
+    @property
+    def choice(self) -> str:
+        stage = chosen_of(self.stages)
+        settings = {"penalty": stage.penalty} | ({} if stage.sigma is None else {"sigma": stage.sigma})
+        told = settings_text(settings) if math.isfinite(stage.penalty) else "the regression"
+        if (count := sum(each.share > 0 for each in self.stages)) > 1:
+            return f"average of {count} stages; the largest share, {stage.share:.0%}, has {told}"
+        if not math.isfinite(stage.penalty):
+            told += ", because no later stage was better"
+        return f"{told}; one of {len(self.stages)} stages"
+
+    def _value(self) -> float:
+        return chosen_of(self.stages).criterion
+
+    def _seconds(self) -> float:
+        return math.fsum(stage.seconds for stage in self.stages)

@@ -24,6 +24,7 @@ from sinkprop.data.blocks import Block
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.criteria import Criterion
+from sinkprop.estimator.splits import NO_PATH
 from sinkprop.linear.exact_sums import ExactSum, add_products, add_rows
 from sinkprop.linear.problem import row_scores
 from sinkprop.objective.expected_gain import grouped_gain, scale_queries
@@ -39,15 +40,13 @@ __all__ = [
     "Extent",
     "Gram",
     "Linear",
+    "Point",
     "Spread",
     "Squares",
     "Sums",
     "gathered",
     "resampled",
 ]
-
-
-NO_CODE = -1  # code of a query that is not used for validation in any path; see `Split`
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +63,10 @@ class Linear:
 
 @dataclass(frozen=True)
 class Extent:
-    """Task that finds the largest absolute value of each feature and, as last entry, the largest label."""
+    """Task that finds the largest absolute value of each feature and, as last entry, the largest label.
+
+    The value of a feature with missing values is NaN.
+    """
 
     def __call__(self, block: Block) -> Floats:
         X = block.data.X
@@ -149,7 +151,7 @@ class Gram:
         weight = data.row_weight
         if weight is not None:
             columns *= np.sqrt(weight)[:, None]
-        codes = [NO_CODE] * data.n_queries if block.codes is None else block.codes.tolist()
+        codes = [int(NO_PATH)] * data.n_queries if block.codes is None else block.codes.tolist()
         size = columns.shape[1]
         scale = np.ldexp(1.0, -self.exponent).ravel()
         words = {code: np.zeros((3, size * size), dtype=np.int64) for code in set(codes)}
@@ -172,31 +174,40 @@ class Gram:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Task that sums query weight * (score - mean score of the query)^2 over the training rows of a path.
+    """Task that sums query weight * (score - mean score of the query)^2 over the training rows of paths.
 
-    It also finds the largest absolute score. A path is the training on one set of queries; see `Split`.
+    It also finds the largest absolute score. A path is the training on one set of queries; see `Split`. There
+    is one result per scorer.
+
+    scorers   Pairs of the index of a path and a scorer.
+    exponent  Exponent of a bound on the sum over one query; see `ExactSum`.
     """
 
-    path: int
-    scorer: Linear
+    scorers: tuple[tuple[int, Linear], ...]
     exponent: Integers
 
-    def __call__(self, block: Block) -> tuple[ExactSum, float]:
-        groups = block.trained(self.path)
+    def __call__(self, block: Block) -> list[tuple[ExactSum, float]]:
+        return [self._of(block, path, scorer) for path, scorer in self.scorers]
+
+    def _of(self, block: Block, path: int, scorer: Linear) -> tuple[ExactSum, float]:
+        groups = block.trained(path)
         if groups is None:
             return add_rows(np.zeros(1), self.exponent), 0.0
-        scores = self.scorer(block.data.X)
+        scores = scorer(block.data.X)
         if groups.rows is not None:
             scores = scores[groups.rows]
         sizes = groups.sizes
         means = np.add.reduceat(scores, groups.offsets[:-1]) / sizes
         squares = np.add.reduceat(np.square(scores - np.repeat(means, sizes)), groups.offsets[:-1])
         if block.data.query_weight is not None:
-            squares *= _of_queries(block, self.path)
+            squares *= _of_queries(block, path)
         return add_rows(squares, self.exponent), float(np.abs(scores).max())
 
-    def combine(self, parts: Sequence[tuple[ExactSum, float]]) -> tuple[ExactSum, float]:
-        return reduce(add, (part[0] for part in parts)), max(part[1] for part in parts)
+    def combine(self, parts: Sequence[list[tuple[ExactSum, float]]]) -> list[tuple[ExactSum, float]]:
+        return [
+            (reduce(add, (sums for sums, _ in each)), max(largest for _, largest in each))
+            for each in zip(*parts, strict=True)
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +217,7 @@ class Evaluated:
     X (N, D) are the features of the rows, and g is the gradient, with respect to the rows' scores, of the
     mean expected gain of the training queries.
 
-    value     () sum of the queries' expected gains times their weights, where weights are scaled to mean 1.
+    value     () sum of the queries' expected gains times their shares in the mean.
     products  X' g: (D,) with one score per document, (2, D) with two.
     totals    (2,) sum of g over the rows if documents have two scores; None if they have one.
     """
@@ -227,96 +238,183 @@ class Evaluated:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluate:
-    """Task that computes the expected gain of the training queries of a path, and sums for its gradient.
+class Point:
+    """Weights of one path at which the task `Evaluate` computes the expected gain and its gradient.
 
-    A path is the training on one set of queries; see `Split`. The result is an `Evaluated`. Its sums are
-    exact (`ExactSum`), which needs bounds on the contribution of one query: |contribution| < 2^exponent. X
-    are the features, and g is the gradient with respect to the scores.
+    A path is the training on one set of queries; see `Split`. Sums are exact (`ExactSum`), which needs bounds
+    on the contribution of one query: |contribution| < 2^exponent. X are the features, and g is the gradient
+    with respect to the scores.
 
     path          Index of the path.
-    scorer        Scorer with the current weights.
-    gain          Gain whose expectation is computed.
-    settings      Settings of the relaxation, for the native layer.
+    scorer        Scorer with these weights.
     n_queries     Number of training queries of the path, over all blocks.
     total_weight  Sum of the weights of these queries; None if all count the same.
     exponent      (D,) exponents of the bounds for the products X' g.
     of_values     Exponent of the bound for the expected gain.
     of_totals     Exponent of the bound for the sum of g over the rows.
-    resample      Number of copies of each query with documents drawn at random; 0 uses the original queries.
-    seed          Seed of the resampling.
     """
 
     path: int
     scorer: Linear
-    gain: Gain
-    settings: NativeSettings
     n_queries: int
     total_weight: float | None
     exponent: Integers
     of_values: int
     of_totals: int
-    resample: int = 0
-    seed: tuple[int, ...] = ()
 
-    def __call__(self, block: Block) -> Evaluated:
-        data, groups = block.data, block.trained(self.path)
-        theta = self.scorer(data.X)
-        if groups is None:
-            values, g = np.zeros(0), np.zeros_like(theta)
-        else:
-            if not np.isfinite(theta).all():
-                raise ValueError(
-                    "the scores of the training documents overflow: features are too large. Scale them, or "
-                    "use normalization='standard'."
-                )
-            values, g = self._of_scores(block, groups, theta)
-        totals = None
-        if g.ndim == 2:
-            totals = add_rows(
-                np.add.reduceat(g, data.groups.offsets[:-1], axis=0), np.asarray(self.of_totals)
+
+@dataclass(frozen=True, eq=False)
+class Evaluate:
+    """Task that computes the expected gain of the training queries of paths, and sums for its gradient.
+
+    A path is the training on one set of queries; see `Split`. Scores, gains and products of all paths are
+    computed together: the rows are read once. The result has one `Evaluated` per point.
+
+    points    Weights of each path, with bounds.
+    gain      Gain whose expectation is computed.
+    settings  Settings of the relaxation, for the native layer.
+    resample  Number of copies of each query with documents drawn at random; 0 uses the original queries.
+    seed      Seed of the resampling.
+    """
+
+    points: tuple[Point, ...]
+    gain: Gain
+    settings: NativeSettings
+    resample: int = 0
+    seed: int = 0
+
+    def __call__(self, block: Block) -> list[Evaluated]:
+        data, count = block.data, len(self.points)
+        every = Linear(
+            np.concatenate([point.scorer.V for point in self.points]),
+            np.concatenate([point.scorer.shift for point in self.points]),
+        )
+        theta = every(data.X).reshape(len(data.X), count, -1)
+        if not np.isfinite(theta).all():
+            raise ValueError(
+                "the scores of the training documents overflow: features are too large. Scale them, or "
+                "use normalization='standard'."
             )
-        return Evaluated(
-            add_rows(values, np.asarray(self.of_values)),
-            add_products(data.X, g, data.groups.offsets, self.exponent),
-            totals,
+        width = theta.shape[2]
+        values, g = self._of_scores(block, theta.transpose(1, 0, 2).reshape(-1, width))
+        g = g.reshape(count, -1, width)
+        scales = np.stack([point.exponent for point in self.points for _ in range(width)])
+        products = add_products(
+            data.X, g.transpose(1, 0, 2).reshape(len(data.X), -1), data.groups.offsets, scales
+        )
+        words = products.words.reshape(3, count, width, -1)
+        found = []
+        for i, point in enumerate(self.points):
+            own, totals = words[:, i, 0], None
+            if width > 1:
+                own = words[:, i]
+                sums = np.add.reduceat(g[i], data.groups.offsets[:-1], axis=0)
+                totals = add_rows(sums, np.asarray(point.of_totals))
+            found.append(
+                Evaluated(
+                    add_rows(values[i], np.asarray(point.of_values)),
+                    ExactSum(own, point.exponent, products.fits),
+                    totals,
+                )
+            )
+        return found
+
+    def _of_scores(self, block: Block, theta: Floats) -> tuple[list[Floats], Floats]:
+        """Contribution of each training query to the mean of each point, and the gradient of the means.
+
+        theta  (P N, k) scores: P is the number of points, N the number of rows, and k the number of scores
+               per document. The gradient has shape (P, N k).
+        """
+        paths = tuple(point.path for point in self.points)
+        stack = block.keep(("stack", paths, self.resample, self.seed), lambda: self._stacked(block))
+        if stack.groups is None:
+            return [np.zeros(0) for _ in paths], np.zeros((len(paths), theta.size // len(paths)))
+        x = theta if stack.drawn is None else theta[stack.drawn]
+        x = x[:, 0] if x.shape[1] == 1 else x
+        values, g = grouped_gain(
+            x, stack.y, stack.groups, self.gain, self.settings, stack.weight, 1, factor=1.0
+        )
+        copies = max(1, self.resample)
+        by_point = np.array([1 / (copies * (point.total_weight or point.n_queries)) for point in self.points])
+        values *= np.repeat(by_point, stack.counts)
+        if block.data.query_weight is not None:
+            own = np.concatenate(
+                [
+                    np.tile(_of_queries(block, path), copies)
+                    for path, n in zip(paths, stack.counts, strict=True)
+                    if n
+                ]
+            )
+            scale_queries(g, own, stack.groups)
+            values *= own
+        if stack.drawn is not None:
+            g = gathered(g, stack.drawn, len(theta))
+        g = g.reshape(len(by_point), -1) * by_point[:, None]
+        return np.split(values, np.cumsum(stack.counts)[:-1]), g
+
+    def _stacked(self, block: Block) -> _Stack:
+        data, n = block.data, len(block.data.y)
+        rows, sizes, counts = [], [], []
+        for number, point in enumerate(self.points):
+            groups = block.trained(point.path)
+            if groups is None:
+                counts.append(0)
+                continue
+            own = np.arange(n) if groups.rows is None else groups.rows
+            if self.resample:
+                numbers = block.first + _numbers(block, point.path)
+                own, groups = resampled(groups, numbers, self.resample, (self.seed, point.path))
+            rows.append(own + number * n)
+            sizes.append(groups.sizes)
+            counts.append(len(groups.sizes))
+        if not rows:
+            return _Stack(None, None, np.zeros(0), None, tuple(counts))
+        taken, together = np.concatenate(rows), np.concatenate(sizes)
+        if self.resample:
+            of = taken % n
+            weight = None if data.sample_weight is None else data.sample_weight[of]
+            return _Stack(Groups.of_sizes(together), taken, data.y[of], weight, tuple(counts))
+        every = len(taken) == n * len(self.points)  # in order then, since the rows of a block are sorted
+        return _Stack(
+            Groups.of_sizes(together, rows=None if every else taken),
+            None,
+            np.tile(data.y, len(self.points)),
+            None if data.sample_weight is None else np.tile(data.sample_weight, len(self.points)),
+            tuple(counts),
         )
 
-    def _of_scores(self, block: Block, groups: Groups, theta: Floats) -> tuple[Floats, Floats]:
-        data = block.data
-        n_queries = self.n_queries * max(1, self.resample)
-        rows, y, weight, x = None, data.y, data.sample_weight, theta
-        if self.resample:
-            numbers = block.first + _numbers(block, self.path)
-            rows, groups = block.keep(
-                ("resampled", self.seed, self.resample),
-                lambda: resampled(groups, numbers, self.resample, self.seed),
-            )
-            x, y = theta[rows], y[rows]
-            weight = None if weight is None else weight[rows]
-        values, g = grouped_gain(x, y, groups, self.gain, self.settings, weight, 1, factor=1 / n_queries)
-        if self.total_weight is not None:
-            own = np.tile(_of_queries(block, self.path), max(1, self.resample))
-            shares = own / (self.total_weight * max(1, self.resample)) * n_queries
-            scale_queries(g, shares, groups)
-            values = shares * values
-        if rows is not None:
-            g = gathered(g, rows, len(theta))
-        return values, g
+    def combine(self, parts: Sequence[list[Evaluated]]) -> list[Evaluated]:
+        return [reduce(add, each) for each in zip(*parts, strict=True)]
 
-    def combine(self, parts: Sequence[Evaluated]) -> Evaluated:
-        return reduce(add, parts)
+
+@dataclass(frozen=True, eq=False)
+class _Stack:
+    """Training queries of several paths in a block, one path after another, for one call of the native layer.
+
+    Row i of path number p has the index p N + i in the stack, where N is the number of rows of the block.
+
+    groups  Queries of all paths; None if there are none.
+    drawn   Rows of documents drawn at random; None if the queries are the original ones.
+    y       Labels of the rows of the stack, or of the drawn documents.
+    weight  Row weights, or None.
+    counts  Number of queries of each path.
+    """
+
+    groups: Groups | None
+    drawn: Integers | None
+    y: Floats
+    weight: Floats | None
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Assessed:
     """Result of the task `Assess`: the criterion of the models of one stage.
 
-    A stage trains one model per path, and a path is the training on one set of queries; path 0 trains the
-    final model.
+    A stage trains one model per path, and a path is the training on one set of queries.
 
     validation  {index of a path: (q,) criterion of each validation query of this path}.
-    training    (2,) two sums over the training queries of path 0: of weight times criterion, and of weight.
+    training    (2,) two sums over the training queries of a path: of weight times criterion, and of weight.
                 None if the training queries were skipped.
     """
 
@@ -329,11 +427,12 @@ class Assess:
     """Task that computes the criterion of the models of one stage on validation and training queries.
 
     A stage is the optimization for one penalty and one sigma. It trains one model per path, and a path is
-    the training on one set of queries; path 0 trains the final model. The result is an `Assessed`.
+    the training on one set of queries. The result is an `Assessed`.
 
     criterion_of  Function that computes the criterion of each query.
     scorers       {index of a path: its scorer}, for the paths whose validation queries are evaluated.
-    training      Scorer of path 0, to compute the criterion of its training queries; None to skip them.
+    training      Index and scorer of a path, to compute the criterion of its training queries; None to skip
+                  them.
     relaxation, n_iter, epsilon, top
                   Settings for ranking with a partitioned measure.
     exponent      Exponent of a bound on a training query's weight and on its weight times criterion:
@@ -342,7 +441,7 @@ class Assess:
 
     criterion_of: Criterion
     scorers: Mapping[int, Linear]
-    training: Linear | None
+    training: tuple[int, Linear] | None
     relaxation: Relaxation
     n_iter: float
     epsilon: float
@@ -356,14 +455,15 @@ class Assess:
             validation[path] = np.zeros(0) if groups is None else self._criterion(block, groups, scorer)
         training = None
         if self.training is not None:
+            path, scorer = self.training
             sums = np.zeros((0, 2))
-            groups = block.trained(0)
+            groups = block.trained(path)
             if groups is not None:
-                values = self._criterion(block, groups, self.training)
+                values = self._criterion(block, groups, scorer)
                 counted = ~np.isnan(values)
                 shares = counted.astype(np.float64)
                 if block.data.query_weight is not None:
-                    shares *= _of_queries(block, 0)
+                    shares *= _of_queries(block, path)
                 sums = np.stack([np.where(counted, values, 0.0) * shares, shares], axis=1)
             training = add_rows(sums, np.asarray(self.exponent))
         return Assessed(validation, training)
@@ -371,12 +471,12 @@ class Assess:
     def _criterion(self, block: Block, groups: Groups, scorer: Linear) -> Floats:
         """Criterion (q,) of the queries `groups` of the block, with the scores of `scorer`."""
         data = block.data
-        scores = scorer(data.X)
-        y, weight = data.y, data.sample_weight
+        X, y, weight = data.X, data.y, data.sample_weight
         if groups.rows is not None:
-            scores, y = scores[groups.rows], y[groups.rows]
+            X, y = X[groups.rows], y[groups.rows]
             weight = None if weight is None else weight[groups.rows]
             groups = groups.sorted
+        scores = scorer(X)
         if scores.ndim == 2:
             ranks = partitioned_ranks(
                 scores, groups, self.relaxation, n_iter=self.n_iter, epsilon=self.epsilon, top=self.top
