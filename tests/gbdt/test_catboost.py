@@ -286,12 +286,19 @@ def test_the_metric_under_a_convention_and_of_a_gain():
             catboost_metric("ndcg@5", objective=objective, convention="letor", empty=1),
             evaluate(y, scores, qid_of(sizes), "ndcg@5", "letor", empty=1)["ndcg@5"],
         ),
-        (catboost_metric(NDCG(3), objective=objective), hard_gain(NDCG(3), y, scores, sizes)),
+        (
+            catboost_metric(NDCG(3), objective=objective, convention="letor"),
+            hard_gain(NDCG(3, discount="letor"), y, scores, sizes),
+        ),
+        (
+            catboost_metric(NDCG(3), objective=objective),
+            hard_gain(NDCG(3, discount="log2"), y, scores, sizes),
+        ),
     ):
         error, weight = metric.evaluate([scores[order]], objective.label[order], None)
         assert_allclose(metric.get_final_error(error, weight), expected)
         assert metric.is_max_optimal() is True
-    assert repr(metric).startswith("catboost_metric('ndcg(discount=letor,gain=exponential)@3'")
+    assert repr(metric).startswith("catboost_metric('ndcg(discount=log2,gain=exponential)@3'")
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -422,7 +422,7 @@ def test_copies_and_pickles(tmp_path):
 
 
 def test_the_repr_makes_it_again():
-    text = "lightgbm_objective('ndcg@10', widths=(2.0,), blend=1.0)"
+    text = "lightgbm_objective('ndcg(discount=log2)@10', widths=(2.0,), blend=1.0)"
     assert repr(lightgbm_objective("ndcg@10", widths=2.0, blend=1.0)) == text
     assert repr(eval(text)) == text
     assert (
@@ -446,7 +446,7 @@ def test_early_stopping_keeps_the_round_that_is_best():
         callbacks=[lightgbm.early_stopping(5, first_metric_only=True, verbose=False)],
     )
     assert booster.num_trees() < 200
-    values = [evaluate(yv, s, qid_of(sizes_v), "ndcg@5")["ndcg@5"] for s in staged(booster, Xv)]
+    values = [evaluate(yv, s, qid_of(sizes_v), "ndcg@5", "letor")["ndcg@5"] for s in staged(booster, Xv)]
     assert booster.best_iteration == 1 + np.argmax(values)
     assert_allclose(booster.best_score["valid_0"]["ndcg@5"], max(values))
     fitted = ranker(lightgbm_objective("ndcg@5"), 200, learning_rate=0.5, metric="None").fit(
@@ -499,7 +499,9 @@ def test_a_query_without_a_relevant_document_counts_as_is_said():
     assert_allclose(all_of_it - nothing, empty / len(sizes))
 
 
-@pytest.mark.parametrize("gain", [NDCG(), NDCG(5, discount="log2"), Precision(4, threshold=2), RBP(0.6), OWN])
+@pytest.mark.parametrize(
+    "gain", [NDCG(discount="letor"), NDCG(5, discount="log2"), Precision(4, threshold=2), RBP(0.6), OWN]
+)
 def test_a_gain_is_a_metric_of_its_own(gain):
     _, y, sizes = queries()
     scores = np.random.default_rng(0).normal(size=len(y)).round(1)

@@ -89,7 +89,11 @@ def test_a_perfect_ranking_is_worth_1():
 def test_names_say_all_of_a_gain():
     assert gain_name(RBP(0.9)) == "rbp@0.9"
     assert gain_name(GAINS[-1]) == "gain"
-    metrics = RankingMetrics.of(["ndcg@10", NDCG(10)], "standard", {})
-    assert metrics.text() == "'ndcg@10,ndcg(discount=letor,gain=exponential)@10', convention='standard'"
+    for convention, discount in (("standard", "log2"), ("letor", "letor")):
+        metrics = RankingMetrics.of(["ndcg@10", NDCG(10)], convention, {})
+        name = f"ndcg(discount={discount},gain=exponential)@10"
+        assert metrics.text() == f"'ndcg@10,{name}', convention='{convention}'"
+    chosen = RankingMetrics.of(NDCG(10), "standard", {"discount": "letor"})
+    assert chosen.metrics == (NDCG(10, discount="letor"),)
     with pytest.raises(TypeError, match="metrics must be names"):
         RankingMetrics.of([3], "standard", {})

@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
+from forking import ALL_STEPS, steps_of_a_fork
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -16,7 +17,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
-from tree_problems import evaluation, exit_of_a_fork, ranking_data
+from tree_problems import evaluation, ranking_data
 
 from sinkprop import RBP, RankLinear, SmoothedIndicator, evaluate, expected_gain
 from sinkprop.data import group_rows
@@ -262,7 +263,8 @@ class TestEarlyStopping:
         given = {**SMALL, "n_estimators": 60, "early_stopping_rounds": 6}
         ranker = BoostedRanker(gain, criterion=criterion, convention=convention, **given)
         ranker.fit(X, y, qid=qid, **evaluation(validation))
-        whole = by_hand(X, y, qid, rounds=60, loss=TreeLoss(gain))
+        stated = gain.replace("ndcg", "ndcg(discount=letor)") if convention == "letor" else gain
+        whole = by_hand(X, y, qid, rounds=60, loss=TreeLoss(stated))
         values, best = [], 0
         for n in range(1, 61):
             scores = whole.predict(validation[0], num_iteration=n)
@@ -282,7 +284,7 @@ class TestEarlyStopping:
             ranker.predict(validation[0]), whole.predict(validation[0], num_iteration=best + 1)
         )
 
-    @pytest.mark.parametrize("gain", ["ndcg", "p@5", OWN], ids=["ndcg", "p", "own"])
+    @pytest.mark.parametrize("gain", ["ndcg(discount=letor)", "p@5", OWN], ids=["ndcg", "p", "own"])
     def test_by_the_expected_gain(self, data, validation, gain):
         X, y, qid = data
         given = {**SMALL, "n_estimators": 30, "early_stopping_rounds": 5, "learning_rate": 0.5}
@@ -671,7 +673,7 @@ class TestRepeating:
 
     @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
     def test_it_survives_a_fork(self):
-        assert exit_of_a_fork(BoostedRanker, n_estimators=5) == "0"
+        assert steps_of_a_fork(BoostedRanker, n_estimators=5) == ALL_STEPS
 
     def test_pickles_and_copies(self, data, fitted):
         X, _, _ = data

@@ -16,7 +16,6 @@ from sinkprop import cli
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: it comes with the extra lightgbm")
 
 from sinkprop.gbdt import BoostedRanker
-from sinkprop.gbdt.parameters import DEFAULTS
 
 FAST = ["--method", "boosted", "--trees", "20", "--leaves", "4", "--rate", "1.5"]
 SAME = {"n_estimators": 20, "num_leaves": 4, "learning_rate": 1.5, "verbose": False}
@@ -69,9 +68,10 @@ def test_it_saves_the_model_that_python_would(files, tmp_path, run):
     assert saved.fit_result_ == direct.fit_result_
     np.testing.assert_array_equal(saved.predict(X), direct.predict(X))
     assert 1 < direct.n_trees_ < 20
-    assert re.search(rf"^Model +expected ndcg@5, {direct.n_trees_} trees *$", out, re.MULTILINE)
+    gain = re.escape("expected ndcg(discount=log2)@5")
+    assert re.search(rf"^Model +{gain}, {direct.n_trees_} trees *$", out, re.MULTILINE)
     assert re.search(rf"^Chosen +round {direct.best_iteration_} of 20 *$", out, re.MULTILINE)
-    assert re.search(r"^Chosen by +expected ndcg@5, 30 validation queries *$", out, re.MULTILINE)
+    assert re.search(rf"^Chosen by +{gain}, 30 validation queries *$", out, re.MULTILINE)
     means = re.findall(r"^boosted +([\d. ]+)$", out, re.MULTILINE)[0].split()
     expected = [direct.score(X, y, qid=qid), direct.score(Xv, yv, qid=qv)]
     assert means == [f"{value:.4f}" for value in expected]
@@ -110,7 +110,16 @@ def test_defaults_are_the_rankers(files, tmp_path, run):
     given, defaults = saved.get_params(), BoostedRanker().get_params()
     given["widths"] = tuple(given["widths"])  # a file knows lists only
     assert {name for name in defaults if given[name] != defaults[name]} == set()
-    assert f"{DEFAULTS.n_estimators} trees" in out
+    assert saved.n_boosters_ == 5
+    assert f"{saved.n_trees_:,} trees" in out
+
+
+def test_effort(files, tmp_path, run):
+    given = ("--method", "boosted", "--effort", "fast", "--trees", "3")
+    status, out, _ = run("train", files / "train.txt", "--model", tmp_path / "m", *given)
+    assert status == 0
+    assert sinkprop.load_model(tmp_path / "m").effort == "fast"
+    assert "3 trees" in out
 
 
 @pytest.mark.parametrize(

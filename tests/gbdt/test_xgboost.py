@@ -391,11 +391,11 @@ def test_weights_of_queries_can_be_left_out_of_the_means():
     X, y, sizes = queries(6)
     weights = np.array([1.0, 0, 2, 5, 3, 1])
     scores = np.random.default_rng(0).normal(size=len(y)).astype(np.float32)
-    data, gain = matrix(X, y, sizes, weight=weights), NDCG(3)
-    plain = xgboost_metric(["ndcg@3", gain], query_weight=None)
+    data, gain = matrix(X, y, sizes, weight=weights), NDCG(3, discount="log2")
+    plain = xgboost_metric(["ndcg@3", NDCG(3)], query_weight=None)
     ((_, value), (name, own)) = plain(scores, data)
     assert_allclose(value, evaluate(y, scores, qid_of(sizes), "ndcg@3", "standard")["ndcg@3"])
-    assert name == "ndcg(discount=letor,gain=exponential)@3"
+    assert name == "ndcg(discount=log2,gain=exponential)@3", "the discount of the convention"
     assert_allclose(own, hard_gain(gain, y, scores, sizes))
     weighted = xgboost_metric("ndcg@3")(scores, data)[0][1]
     each = evaluate(y, scores, qid_of(sizes), "ndcg@3", "standard").per_query["ndcg@3"]

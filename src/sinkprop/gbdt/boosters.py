@@ -1,34 +1,37 @@
-"""Helpers for LightGBM: its import, models as text, feature names, and the number of threads."""
+"""Helpers for LightGBM: its import, models as text, and feature names."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from sinkprop.common.arguments import threads
+from sinkprop.common.forks import guard_forked_process
+from sinkprop.gbdt.tree_text import check_model_text
 
 __all__ = [
     "as_booster",
     "booster_names",
     "booster_of",
     "booster_text",
+    "checked_booster",
     "lightgbm_module",
-    "openmp_threads",
 ]
 
-_PROCESS = os.getpid()
 # parameters whose values depend on the machines that trained the model, and the values to write instead
 _ALONE = {"num_threads": "0", "num_machines": "1", "tree_learner": "serial"}
 
 
 def lightgbm_module(needed_by: str = "BoostedRanker") -> Any:
-    """Import LightGBM; if it is missing, raise an ImportError that says which name needs it."""
+    """Import LightGBM for use in this process; see `guard_forked_process`.
+
+    If it is missing, raise an ImportError that says which name needs it.
+    """
     try:
         import lightgbm
     except ImportError as error:
         raise ImportError(f'{needed_by} needs lightgbm: pip install "sinkprop[lightgbm]"') from error
+    guard_forked_process()
     return lightgbm
 
 
@@ -37,6 +40,7 @@ def booster_text(booster: Any, n_trees: int = -1) -> str:
 
     The text does not depend on the number of threads and processes that trained the model.
     """
+    guard_forked_process()
     text: str = booster.model_to_string(num_iteration=n_trees)
     trees, parameters, lines = text.rpartition("\nparameters:")
     for name, value in _ALONE.items():
@@ -45,11 +49,24 @@ def booster_text(booster: Any, n_trees: int = -1) -> str:
 
 
 def booster_of(text: str, needed_by: str = "BoostedRanker") -> Any:
-    """Make a booster from the text of a model.
+    """Make a booster from the text of a model, which LightGBM must have written in this process.
 
-    The text must be complete: LightGBM may end the process when it reads a damaged text.
+    LightGBM may end the process when it reads any other text; see `checked_booster`.
     """
     return lightgbm_module(needed_by).Booster(model_str=text)
+
+
+def checked_booster(text: str, n_features: int, needed_by: str = "BoostedRanker") -> Any:
+    """Make a booster from the text of a model that anyone may have written.
+
+    Raises a ValueError unless it is a model of `n_features` features that is safe to use.
+    """
+    check_model_text(text, n_features)
+    lightgbm = lightgbm_module(needed_by)
+    try:
+        return lightgbm.Booster(model_str=text)
+    except lightgbm.basic.LightGBMError as error:
+        raise ValueError(f"LightGBM cannot read the trees: {error}") from None
 
 
 def as_booster(model: Any) -> Any:
@@ -75,14 +92,3 @@ def booster_names(names: Sequence[str]) -> list[str] | str:
     """
     given = [re.sub(r"[\s\",:\[\]{}]", "_", str(name)) for name in names]
     return given if given and all(given) and len(set(given)) == len(given) else "auto"
-
-
-def openmp_threads(n_threads: int | None, n: int) -> int:
-    """Number of threads that LightGBM or XGBoost gets for n documents.
-
-    It is `n_threads`, or a number that depends on n if `n_threads` is None; see `threads`. But it is 1 in a
-    forked process: OpenMP's threads exist only in the parent process, and the child would wait for them
-    forever. The number of threads does not change the trees.
-    """
-    wanted = threads(n_threads, n)
-    return wanted if os.getpid() == _PROCESS else 1

@@ -21,12 +21,12 @@ from sinkprop.objective.relaxations import SmoothedIndicator
 __all__ = ["Derivatives", "TreeLoss", "whole_of"]
 
 
-# Default gain. LETOR's discount is not used, because it is the same for ranks 1 and 2: trees would not learn
-# which of two documents to rank first.
-GAIN = "ndcg(discount=log2)"
+GAIN = "ndcg"  # default gain
 # Smallest curvature of a document; smaller ones are replaced by it. Boosters divide by the sum of the
 # curvatures in a leaf, which would be 0 if all documents of the leaf had derivative 0.
 _LEAST = 1e-16
+# Range of the widths. At a tie, a derivative is about 1 / width, and boosters take it as a 32-bit number.
+_WIDTHS = (1e-30, 1e30)
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,14 @@ class TreeLoss:
 
     Parameters
     ----------
-    gain : str or Gain, default "ndcg(discount=log2)"
-        Gain to maximize, see `expected_gain`. The default has the discount 1 / log2(k + 1), which
-        distinguishes rank 1 from rank 2; LETOR's discount does not.
+    gain : str or Gain, default "ndcg"
+        Gain to maximize, see `expected_gain`. If it does not state the discount of NDCG, the discount is
+        1 / log2(k + 1), which distinguishes rank 1 from rank 2; LETOR's discount does not.
     widths : float or sequence of float, default (0.1, 1.0)
-        Widths of the Laplace kernel, each above 0. The expected gain is the mean over the widths. A small
-        width resolves the current order of the documents; a large one lets documents that are far apart
-        affect each other. Widths are in units of the scores, which a tree changes by about the learning rate.
+        Widths of the Laplace kernel, each from 1e-30 to 1e30. The expected gain is the mean over the widths.
+        A small width resolves the current order of the documents; a large one lets documents that are far
+        apart affect each other. Widths are in units of the scores, which a tree changes by about the learning
+        rate.
     blend : float, default 0.5
         Share of the query's mean in a document's curvature, from 0 to 1. A document's own curvature is the
         absolute value of its derivative. With 0 every document keeps its own; with 1 all documents of a query
@@ -77,8 +78,8 @@ class TreeLoss:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "gain", as_gain(self.gain))
-        put(self, "widths", numbers("widths", self.widths, least=math.ulp(0.0)))
+        put(self, "gain", as_gain(self.gain, "log2"))
+        put(self, "widths", numbers("widths", self.widths, least=_WIDTHS[0], most=_WIDTHS[1]))
         put(self, "blend", number("blend", self.blend))
         if self.blend > 1:
             raise ValueError(f"blend must be from 0 to 1; got {self.blend!r}.")
@@ -134,7 +135,7 @@ class Derivatives:
     >>> derivatives = Derivatives(TreeLoss("ndcg@10", noise=0), [0, 2, 1, 0], group_rows([7, 7, 7, 7], 4))
     >>> gradient, curvature = derivatives([0.0, 0.0, 0.0, 0.0])
     >>> print(gradient.round(3), curvature.round(3))
-    [ 0.857 -1.713 -0.     0.857] [0.857 1.285 0.428 0.857]
+    [ 0.928 -1.857 -0.     0.928] [0.928 1.393 0.464 0.928]
     """
 
     def __init__(
@@ -230,7 +231,7 @@ class Derivatives:
             gradient=gradient,
             hessian=hessian,
         )
-        if not hessian.max() < math.inf:
+        if not (hessian.max() < math.inf and np.isfinite(gradient).all()):
             raise ValueError(
                 "the gain's derivatives are too large for the 32-bit numbers that boosters take; give a "
                 "gain, or weights, of smaller values."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -10,16 +9,22 @@ from functools import lru_cache
 from typing import Any
 
 from sinkprop.common.arguments import number, whole
+from sinkprop.common.processors import usable_processors
+from sinkprop.estimator.keyword_habits import advice
 from sinkprop.gbdt.boosters import lightgbm_module
 
 __all__ = [
     "DEFAULTS",
+    "EFFORTS",
     "OWN",
     "Defaults",
+    "Effort",
     "booster_parameters",
     "canonical",
     "check_names",
+    "check_no_files",
     "first_names",
+    "names_a_file",
     "resolved",
 ]
 
@@ -32,10 +37,32 @@ class Defaults:
     learning_rate: float = 0.05
     num_leaves: int = 8
     min_child_samples: int = 20
-    early_stopping_rounds: int | None = 50
 
 
 DEFAULTS = Defaults()
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Defaults of `BoostedRanker` that trade time for quality.
+
+    n_estimators           Maximum number of rounds.
+    learning_rate          Factor by which the output of each tree is multiplied.
+    early_stopping_rounds  Number of rounds without improvement after which growth stops.
+    n_boosters             Number of boosters whose mean is the model.
+    """
+
+    n_estimators: int = DEFAULTS.n_estimators
+    learning_rate: float = DEFAULTS.learning_rate
+    early_stopping_rounds: int = 50
+    n_boosters: int = 5
+
+
+EFFORTS = {
+    "fast": Effort(n_boosters=1),
+    "default": Effort(),
+    "best": Effort(n_estimators=1250, learning_rate=0.02, early_stopping_rounds=100, n_boosters=10),
+}
 
 # LightGBM parameters in the signature of `BoostedRanker`: LightGBM's main name, and the ranker's name
 OWN = {
@@ -118,6 +145,23 @@ def canonical(name: str) -> str | None:
     return first_names().get(name)
 
 
+def names_a_file(name: str) -> bool:
+    """Whether a LightGBM parameter names a file to read or write, or machines to connect to.
+
+    >>> names_a_file("forcedsplits_filename"), names_a_file("fs"), names_a_file("num_leaves")
+    (True, True, False)
+    """
+    first = canonical(name) or ""
+    return first.endswith("_filename") or _REFUSED.get(first) in (_COMMAND, _NETWORK)
+
+
+def check_no_files(names: Iterable[str]) -> None:
+    """Raise a ValueError if one of these LightGBM parameters names a file: a model file must not set it."""
+    for name in names:
+        if names_a_file(name):
+            raise ValueError(f"a model file must not set {name}")
+
+
 def check_names(names: Iterable[str], known: Iterable[str]) -> None:
     """Raise a TypeError if LightGBM has no parameter with one of these names.
 
@@ -131,6 +175,8 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
             firsts = [*known, *names.values()]
             close = get_close_matches(name, firsts, n=1) or get_close_matches(name, names, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
+            if text := advice(name, known):
+                hint = f" {text[0].upper()}{text[1:]}."
             raise TypeError(
                 f"BoostedRanker got an unexpected keyword argument {name!r}: neither it nor LightGBM has "
                 f"such a parameter.{hint}"
@@ -214,4 +260,4 @@ def _processors(n_jobs: Any) -> Any:
     """
     if not isinstance(n_jobs, int) or n_jobs > 0:
         return n_jobs
-    return None if n_jobs == 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)
+    return None if n_jobs == 0 else max(1, usable_processors() + 1 + n_jobs)

@@ -1,4 +1,4 @@
-"""Bagging by query: each round's tree is grown on some of the queries."""
+"""Bagging by query: each tree, or each booster, is grown on some of the queries."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from sinkprop.common.arguments import number, whole
-from sinkprop.common.types import Floats
+from sinkprop.common.types import Floats, Mask
 from sinkprop.data.queries import Groups
 
-__all__ = ["QueryBagging", "query_bagging"]
+__all__ = ["QueryBagging", "WithoutQueries", "query_bagging"]
 
 Function = Callable[[Floats], tuple[Any, Any]]
 
@@ -47,6 +47,22 @@ class QueryBagging:
             out[order[: self._count]] = False
             self._out = np.repeat(out, self._sizes)
         self._round += 1
+        gradient, hessian = (np.array(each) for each in self._derivatives(scores))
+        gradient[self._out] = 0
+        hessian[self._out] = 0
+        return gradient, hessian
+
+
+class WithoutQueries:
+    """Function from scores to derivatives that are 0 for the documents of some queries.
+
+    out  (N,) whether each row belongs to a query that does not count.
+    """
+
+    def __init__(self, derivatives: Function, out: Mask) -> None:
+        self._derivatives, self._out = derivatives, out
+
+    def __call__(self, scores: Floats) -> tuple[Any, Any]:
         gradient, hessian = (np.array(each) for each in self._derivatives(scores))
         gradient[self._out] = 0
         hessian[self._out] = 0

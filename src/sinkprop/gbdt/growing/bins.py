@@ -31,7 +31,7 @@ def predicted(booster: Any, X: Any, **options: Any) -> Floats:
     if not isinstance(X, StreamedRows):
         scores: Floats = booster.predict(plain_rows(X), **options)
         return scores
-    return np.concatenate([booster.predict(piece, **options) for piece in X.pieces()])
+    return np.concatenate([booster.predict(block, **options) for block in X.row_blocks()])
 
 
 class Bins:
@@ -189,10 +189,10 @@ def sample_of(X: StreamedRows, numbers: NDArray[Any]) -> Floats:
     """
     sample = np.empty((X.shape[1], len(numbers)))
     first = done = 0
-    for piece in X.pieces():
-        last = first + len(piece)
+    for block in X.row_blocks():
+        last = first + len(block)
         stop = int(np.searchsorted(numbers, last))
-        sample[:, done:stop] = piece[numbers[done:stop] - first].T
+        sample[:, done:stop] = block[numbers[done:stop] - first].T
         first, done = last, stop
     return sample
 
@@ -202,10 +202,10 @@ def _push(made: Any, rows: StreamedRows) -> None:
 
     Raises a ValueError if the rows read are more or fewer than len(rows).
     """
-    for piece in rows.pieces():
-        if made._start_row + len(piece) > len(rows):
+    for block in rows.row_blocks():
+        if made._start_row + len(block) > len(rows):
             break
-        made._push_rows(np.ascontiguousarray(piece))
+        made._push_rows(np.ascontiguousarray(block))
     else:
         if made._start_row == len(rows):
             return

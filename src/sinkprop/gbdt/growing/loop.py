@@ -26,7 +26,7 @@ Value = Callable[[Floats], float]
 EVERY = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BoostingFit(FitRecord):
     """Record of a fit of boosted trees.
 
@@ -59,6 +59,27 @@ class BoostingFit(FitRecord):
     n_rounds: int
     best: int
     training: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def still_rising(self) -> bool:
+        """Whether the trees ran out while the criterion rose: its best round is among the last tenth."""
+        return self.status == "finished" and bool(self.values) and self.best > 0.9 * self.n_rounds
+
+    @property
+    def message(self) -> str:
+        """The status as a sentence."""
+        if self.still_rising:
+            return "Every tree was grown, and the criterion still rose: more trees may rank better."
+        return super().message
+
+    @property
+    def choice(self) -> str:
+        if not 1 <= self.best <= self.n_rounds:
+            raise ValueError(f"best must be a round from 1 to {self.n_rounds}")
+        return f"the trees up to round {self.best} of {self.n_rounds}"
+
+    def _value(self) -> float:
+        return self.values[self.best - 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +138,7 @@ def grow(
     *,
     value: Value | None = None,
     notify: Notify = silent,
+    adapt: Callable[[], None] = lambda: None,
     make: Callable[..., Any] = dataset,
     network: AbstractContextManager[Any] | None = None,
     resumed: Grown | None = None,
@@ -125,6 +147,7 @@ def grow(
     """Grow trees for the rows X; returns the text of the model, in LightGBM's format, and the fit's record.
 
     value    Function from the scores of the training rows to their expected gain, for the record.
+    adapt    Function that is called before each round, see `adapting_threads`.
     make     Function that puts rows into bins, see `dataset`.
     network  Context in which the rounds run if other processes hold some of the training rows. It is entered
              after the rows of this process are in bins.
@@ -136,7 +159,7 @@ def grow(
     growth = Growth(X, derivatives, plan, validation, value, make=make, resumed=resumed)
     try:
         with network or nullcontext():
-            status = growth.run(notify, watch)
+            status = growth.run(notify, watch, adapt)
     except KeyboardInterrupt:
         # dart removes earlier trees while it grows a new one: an interrupted round leaves no usable model
         if not growth.trees or plan.dart:
@@ -189,7 +212,12 @@ class Growth:
     def _scores(self, booster: Any, X: Any) -> Floats:
         return predicted(booster, X, num_threads=self._parameters["num_threads"])
 
-    def run(self, notify: Notify, watch: Callable[[Growth], None] | None = None) -> str:
+    def run(
+        self,
+        notify: Notify,
+        watch: Callable[[Growth], None] | None = None,
+        adapt: Callable[[], None] = lambda: None,
+    ) -> str:
         """Grow the trees; returns the status, "finished" or "stopped early"."""
         plan, validation = self._plan, self._validation
         # if LightGBM treats all features as constant, none of them has bins, and LightGBM cannot grow a tree
@@ -205,6 +233,7 @@ class Growth:
                     break
                 if self.booster is None:
                     self._begin()
+                adapt()
                 if splittable:
                     self._call(number, before=True)
                     self.booster.update(fobj=self._objective)

@@ -17,7 +17,15 @@ from sinkprop.estimator.splits import divide
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
 from sinkprop.objective.gains import RankLinear
 
-__all__ = ["Validation", "check_row_weight", "checked_criterion", "counting", "divided", "expected_name"]
+__all__ = [
+    "Validation",
+    "check_row_weight",
+    "checked_criterion",
+    "counting",
+    "cross_validation",
+    "divided",
+    "expected_name",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,22 +102,52 @@ def divided(
     selection = Selection("validation", fraction=fraction or 0.5)
     division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
     ((_, held_out),), weight = division.validation, division.weight
+    mean, name = _mean_criterion(held_out, weight, named, loss=loss, n_threads=n_threads)
+    return division.parts[0], Validation(held_out.X, mean, name, division.validated_on)
 
+
+def cross_validation(
+    data: TrainingSet,
+    n_splits: int,
+    *,
+    loss: TreeLoss,
+    criterion: str | Sequence[str] | None,
+    convention: str,
+    n_threads: int | None,
+) -> Validation:
+    """Make the `Validation` whose scores are those of boosters that did not train on the document's query."""
+    named = checked_criterion(criterion, convention, None)
+    mean, name = _mean_criterion(data, data.query_weight, named, loss=loss, n_threads=n_threads)
+    words = f"{n_splits}-fold cross-validation over {data.n_queries} queries"
+    return Validation(data.X, mean, name, words)
+
+
+def _mean_criterion(
+    data: TrainingSet,
+    weight: Floats | None,
+    named: tuple[Criterion, str] | None,
+    *,
+    loss: TreeLoss,
+    n_threads: int | None,
+) -> tuple[Callable[[Floats], float], str]:
+    """Return the function from scores to the mean criterion over the queries of `data`, and its name.
+
+    weight  Weights (Q,) of the queries, or None.
+    named   Criterion and its name, see `checked_criterion`; None for the expected gain.
+    """
     if named is None:
         expected = Derivatives(
             loss,
-            held_out.y,
-            held_out.groups,
-            sample_weight=held_out.sample_weight,
+            data.y,
+            data.groups,
+            sample_weight=data.sample_weight,
             query_weight=weight,
             n_threads=n_threads,
         )
-        return division.parts[0], Validation(
-            held_out.X, expected.value, expected_name(loss), division.validated_on
-        )
+        return expected.value, expected_name(loss)
     criterion_of, name = named
 
     def mean(scores: Floats) -> float:
-        return float(mean_over_queries(criterion_of(held_out, scores), weight))
+        return float(mean_over_queries(criterion_of(data, scores), weight))
 
-    return division.parts[0], Validation(held_out.X, mean, name, division.validated_on)
+    return mean, name

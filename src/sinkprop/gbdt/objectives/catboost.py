@@ -62,8 +62,9 @@ def catboost_objective(
 
     Parameters
     ----------
-    gain : str or Gain, default "ndcg(discount=log2)"
-        Gain that the trees maximize: a `Gain`, or a name such as "ndcg@10", "p@5" or "rbp@0.8".
+    gain : str or Gain, default "ndcg"
+        Gain that the trees maximize: a `Gain`, or a name such as "ndcg@10", "p@5" or "rbp@0.8". If it does
+        not state the discount of NDCG, the discount of rank k is 1 / log2(k + 1).
     labels : array of shape (N,)
         Relevance of the training rows: any numbers not below 0.
     qid : array of shape (N,)

@@ -33,8 +33,9 @@ def lightgbm_objective(
 
     Parameters
     ----------
-    gain : str or Gain, default "ndcg(discount=log2)"
-        Gain that the trees maximize: a `Gain`, or a name such as "ndcg@10", "p@5" or "rbp@0.8".
+    gain : str or Gain, default "ndcg"
+        Gain that the trees maximize: a `Gain`, or a name such as "ndcg@10", "p@5" or "rbp@0.8". If it does
+        not state the discount of NDCG, the discount of rank k is 1 / log2(k + 1).
     query_weight : array of shape (Q,) or "dataset", optional
         Query weights, in the order of the Dataset's queries. "dataset" takes the Dataset's `weight` as query
         weights; it must then be the same for all rows of a query. Otherwise the Dataset's `weight` multiplies

@@ -24,7 +24,7 @@ from sinkprop.metrics.evaluation import evaluate
 from sinkprop.metrics.measures import Metric, parse_metrics
 from sinkprop.metrics.ranked_labels import Ranked, Ties
 from sinkprop.metrics.ranking import one_score_per_row
-from sinkprop.objective.gains import NDCG, Gain, Precision, RankLinear
+from sinkprop.objective.gains import NDCG, Gain, Precision, RankLinear, as_gain
 
 __all__ = [
     "CatBoostMetric",
@@ -269,16 +269,18 @@ class RankingMetrics:
     @staticmethod
     def of(metrics: Metrics, convention: str | Convention, options: dict[str, Any]) -> RankingMetrics:
         """Make the metrics from names, metrics or gains; `options` replace those of the convention."""
+        rules = replace(as_convention(convention), **options)
         chosen: dict[Metric | Gain, None] = {}
         for item in [metrics] if isinstance(metrics, str | Metric | Gain) else metrics:
-            chosen.update(dict.fromkeys([item] if isinstance(item, Gain) else parse_metrics([item])))
+            named = [as_gain(item, rules.discount)] if isinstance(item, Gain) else parse_metrics([item])
+            chosen.update(dict.fromkeys(named))
         if not chosen:
             parse_metrics([])  # raises an error that lists the metrics
         names = [_name(metric) for metric in chosen]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"metrics must have different names; two are called {name!r}.")
-        return RankingMetrics(tuple(chosen), replace(as_convention(convention), **options))
+        return RankingMetrics(tuple(chosen), rules)
 
     def values(
         self, labels: ArrayLike, scores: ArrayLike, groups: Groups, query_weight: ArrayLike | None = None
@@ -315,7 +317,7 @@ def gain_name(gain: Gain) -> str:
 
     The name states all settings that differ between conventions. It contains neither spaces nor colons.
 
-    >>> gain_name(NDCG(10)), gain_name(Precision(5))
+    >>> gain_name(NDCG(10, discount="letor")), gain_name(Precision(5))
     ('ndcg(discount=letor,gain=exponential)@10', 'p(threshold=1)@5')
     """
     if isinstance(gain, NDCG):

@@ -32,8 +32,9 @@ def xgboost_objective(
 
     Parameters
     ----------
-    gain : str or Gain, default "ndcg(discount=log2)"
-        Gain that the trees maximize: a `Gain`, or a name such as "ndcg@10", "p@5" or "rbp@0.8".
+    gain : str or Gain, default "ndcg"
+        Gain that the trees maximize: a `Gain`, or a name such as "ndcg@10", "p@5" or "rbp@0.8". If it does
+        not state the discount of NDCG, the discount of rank k is 1 / log2(k + 1).
     sample_weight : array of shape (N,), optional
         Row weights of the training DMatrix, in its row order. They multiply the contribution of each document
         to the gain, as in `expected_gain`. They are given here because XGBoost keeps no row weights for data
@@ -58,7 +59,7 @@ def xgboost_objective(
     --------
     >>> from sinkprop.gbdt import xgboost_objective
     >>> xgboost_objective("ndcg@10")
-    xgboost_objective('ndcg@10')
+    xgboost_objective('ndcg(discount=log2)@10')
     """
     weights = None if sample_weight is None else np.asarray(sample_weight)
     return XGBoostObjective(tree_loss("xgboost_objective", gain, loss), weights, n_threads)
