@@ -15,6 +15,7 @@ from torch.func import grad, jacrev, vmap
 
 import sinkprop
 from sinkprop import NDCG, PartitionedMeasure, RankLinear, SmoothedIndicator, reference
+from sinkprop.objective.gains import as_gain
 from sinkprop.torch import SinkPropLoss, sinkprop_loss
 from sinkprop.torch.losses import sinkprop as loss_module
 from sinkprop.torch.losses.native import as_array
@@ -26,7 +27,7 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
 GAINS = [
     "ndcg",
     "ndcg@3",
-    NDCG(5, discount="log2", gain="linear"),
+    NDCG(5, discount="letor", gain="linear"),
     "p@2",
     "rbp@0.8",
     RankLinear(gain=np.square, discount=lambda k: 1 / k, normalize=True),
@@ -55,11 +56,13 @@ class Problem:
         self.weight = torch.rand(sum(sizes), generator=g, dtype=torch.float64) + 0.1
         self.query_weight = torch.rand(len(sizes), generator=g, dtype=torch.float64) + 0.1
 
-    def expected(self, *, sample_weight=None, query_weight=None, **settings):
+    def expected(self, *, gain="ndcg", sample_weight=None, query_weight=None, **settings):
+        """`expected_gain`, in which a discount that the gain leaves open is log2's, as for the loss."""
         return sinkprop.expected_gain(
             self.scores.double().numpy(),
             self.labels.double().numpy(),
             self.qid.numpy(),
+            gain=as_gain(gain, "log2"),
             sample_weight=sample_weight,
             query_weight=query_weight,
             **settings,
@@ -149,7 +152,7 @@ def test_nested(layout, backend, relaxation):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("gain", GAINS, ids=["ndcg", "ndcg@3", "log2", "p", "rbp", "own", "table"])
+@pytest.mark.parametrize("gain", GAINS, ids=["ndcg", "ndcg@3", "letor", "p", "rbp", "own", "table"])
 def test_gains_against_the_reference(gain, backend, dtype):
     problem = Problem(dtype=dtype)
     x = problem.scores.clone().requires_grad_()
@@ -166,7 +169,10 @@ def test_gains_against_the_reference(gain, backend, dtype):
     assert loss.dtype is x.grad.dtype is dtype
     for q, (a, b) in enumerate(zip(problem.offsets[:-1], problem.offsets[1:], strict=True)):
         value, gradient = reference.expected_gain(
-            problem.scores[a:b].double().numpy(), problem.labels[a:b].double().numpy(), gain, EXACT
+            problem.scores[a:b].double().numpy(),
+            problem.labels[a:b].double().numpy(),
+            as_gain(gain, "log2"),
+            EXACT,
         )
         scale = max(1.0, abs(value))
         assert_allclose(loss[q].item(), -value, atol=TOLERANCE[dtype] * scale)
@@ -260,7 +266,9 @@ def test_padding_far_from_the_scores(shift, kernel, backend):
     relaxation = SmoothedIndicator(0.5, kernel, accuracy="exact")
     loss = sinkprop_loss(x, labels, relaxation=relaxation, backend=backend, reduction="none")
     loss.sum().backward()
-    value, gradient = reference.expected_gain([0.0, 1.0, 2.0], [1.0, 0.0, 2.0], "ndcg", relaxation)
+    value, gradient = reference.expected_gain(
+        [0.0, 1.0, 2.0], [1.0, 0.0, 2.0], NDCG(discount="log2"), relaxation
+    )
     assert_allclose(loss.detach().numpy(), [-value, -1.0], rtol=1e-9)
     assert_allclose(x.grad.numpy(), [[*-gradient, 0.0], [0.0] * 4], atol=1e-9)
 
@@ -416,9 +424,19 @@ def test_threads_do_not_change_a_bit():
 
 
 class TestModule:
+    def test_an_open_discount_distinguishes_the_first_two_ranks(self):
+        scores, labels = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+        loss = SinkPropLoss("ndcg", SmoothedIndicator(0.01))
+        assert loss.gain == NDCG(discount="log2")
+        assert loss(scores, labels).item() == pytest.approx(-1 / np.log2(3), abs=1e-4)
+        loss.gain = "ndcg@2"
+        assert loss.gain == NDCG(2, discount="log2")
+        loss.gain = NDCG(discount="letor")
+        assert loss(scores, labels).item() == pytest.approx(-1, abs=1e-4)
+
     def test_sharpening(self):
         problem = Problem()
-        loss = SinkPropLoss("ndcg", SmoothedIndicator(10.0))
+        loss = SinkPropLoss("ndcg(discount=letor)", SmoothedIndicator(10.0))
         soft = loss(problem.scores, problem.labels, qid=problem.qid)
         loss.relaxation = SmoothedIndicator(1e-3)
         sharp = loss(problem.scores, problem.labels, qid=problem.qid)

@@ -219,7 +219,7 @@ class TestErrors:
             (
                 "bad data",
                 "ValueError",
-                "ValueError: X must be finite, without NaN or inf; row 11, column 3 holds nan",
+                "ValueError: X must be finite, or NaN for missing; row 11, column 3 holds inf",
             ),
             ("bad parameter", "ValueError", "ValueError: max_epochs must be at least 1"),
             ("error", "OSError", "OSError: the disk is gone"),

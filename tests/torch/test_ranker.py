@@ -3,12 +3,14 @@
 import copy
 import dataclasses
 import itertools
+import os
 import pickle
 import warnings
 from functools import partial
 
 import numpy as np
 import pytest
+from forking import ALL_STEPS, steps_of_a_fork
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from sklearn.base import clone
@@ -25,10 +27,10 @@ from torch import nn  # noqa: E402
 from sinkprop.model_files import ModelFileError  # noqa: E402
 from sinkprop.torch import LBFGS, MLP, Adam, SinkPropLoss  # noqa: E402
 from sinkprop.torch.losses.baselines import approx_ndcg_loss  # noqa: E402
+from sinkprop.torch.networks.layers import Dropout  # noqa: E402
 from sinkprop.torch.neural import checkpoints, preparation, scoring  # noqa: E402
 from sinkprop.torch.neural import training as fitting  # noqa: E402
-from sinkprop.torch.neural.files import read_network  # noqa: E402
-from sinkprop.torch.neural.network import Dropout  # noqa: E402
+from sinkprop.torch.neural.files import read_network, write_network  # noqa: E402
 from sinkprop.torch.neural.preparation import Preparation  # noqa: E402
 from sinkprop.torch.neural.scoring import NetworkOverflowError  # noqa: E402
 from sinkprop.torch.ranker import NeuralRanker  # noqa: E402
@@ -192,7 +194,7 @@ class TestAgainstOracles:
 
         def loss(w):
             relaxation = sinkprop.SmoothedIndicator(3.0, accuracy="exact")
-            r = expected_gain(X @ w, y, qid, gain="ndcg", relaxation=relaxation)
+            r = expected_gain(X @ w, y, qid, gain="ndcg(discount=log2)", relaxation=relaxation)
             return penalty / 2 * w @ w - r.value, penalty * w - X.T @ r.gradient
 
         w = module.weight.detach().numpy().astype(np.float64)[0]
@@ -202,7 +204,8 @@ class TestAgainstOracles:
         assert ranker.fit_result_.epochs[-1].loss == pytest.approx(best.fun, rel=1e-9)
         assert ranker.sigma_ == 3.0
 
-    def test_adam_is_torchs(self, data, monkeypatch):
+    @pytest.mark.parametrize("start", [0, 2.0])
+    def test_adam_is_torchs(self, data, start):
         """Steps of a fit with fixed minibatches against AdamW on the same loss."""
         X, y, qid = data
         module = MLP((4,), dropout=0)(5).double()
@@ -212,6 +215,7 @@ class TestAgainstOracles:
             optimizer=Adam(0.02, weight_decay=0.1, schedule="cosine", clip_norm=0.05, batch_documents=10**6),
             max_epochs=7,
             sigma=(2.0, 0.5),
+            start_epochs=start,
             validation_fraction=0,
             **settings,
         ).fit(X, y, qid=qid)
@@ -227,8 +231,15 @@ class TestAgainstOracles:
             optimizer.zero_grad()
             sigma = 2.0 * 0.25 ** (i / 6)
             loss = SinkPropLoss(relaxation=sinkprop.SmoothedIndicator(sigma))
-            value = loss(module(torch.from_numpy(X)), torch.from_numpy(y), offsets=offsets)
-            value.backward()
+            scores = module(torch.from_numpy(X))
+            value = loss(scores, torch.from_numpy(y), offsets=offsets)
+            added = 0.0
+            for q in range(len(offsets) - 1):
+                gains = torch.from_numpy(2.0 ** y[qid == q] - 1)
+                if start and gains.any():
+                    log_p = torch.log_softmax(scores[torch.from_numpy(qid == q)], 0)
+                    added = added - (gains / gains.sum() * log_p).sum() / (len(offsets) - 1)
+            (value + np.exp(-i / start) * added if start else value).backward()
             torch.nn.utils.clip_grad_norm_(module.parameters(), 0.05)
             optimizer.step()
             losses.append(value.item())
@@ -431,7 +442,7 @@ class TestRelaxations:
     def test_a_loss_object_is_used_as_it_is(self, data):
         X, y, qid = data
         a = quick(SinkPropLoss("ndcg", sinkprop.SmoothedIndicator(0.5))).fit(X, y, qid=qid)
-        b = quick(sigma=0.5).fit(X, y, qid=qid)
+        b = quick(sigma=0.5, start_epochs=0).fit(X, y, qid=qid)
         same_weights(a, b)
         assert a.sigma_ == 0.5
         wide = quick(SinkPropLoss(relaxation="probit")).fit(X, y, qid=qid)
@@ -508,7 +519,10 @@ class TestModules:
             (lambda n: 7, "must return an nn.Module"),
             (nn.Identity(), "scores of shape"),
             (lambda n: nn.Linear(n, 1).requires_grad_(False), "has none"),
-            ("mlp", r"network must be MLP\(\.\.\.\), an nn.Module, a function .*got 'mlp'"),
+            (
+                "mlp",
+                r"network must be MLP\(\.\.\.\), ListTransformer.*, a function .*got 'mlp'",
+            ),
             (MLP, r"network must be MLP\(\.\.\.\).*got <class"),
             (nn.LSTM(5, 1), "scores of shape"),
         ],
@@ -780,6 +794,20 @@ class TestInterruptAndResume:
             with pytest.raises(ModelFileError, match="other data or parameters"):
                 quick(checkpoint=path).fit(*other[:2], qid=other[2])
         assert path.read_bytes() == before
+        model, tensors = read_network(path)
+        name = next(name for name in tensors if name.startswith("network."))
+        for state, changed in (
+            ({}, {name: torch.zeros(3)}),
+            ({}, {"mean": torch.zeros(1)}),
+            ({"best": 2}, {}),
+            ({"steps": -1}, {}),
+            ({"epochs": []}, {}),
+            ({"epochs": [{**model.state["epochs"][0], "loss": "text"}] * 2}, {}),
+            ({"epochs": [{"other": 1}]}, {}),
+        ):
+            write_network(path, model.kind, model.state | state, tensors | changed)
+            with pytest.raises(ModelFileError, match="not a checkpoint of this fit"):
+                quick(checkpoint=path).fit(X, y, qid=qid)
         path.write_bytes(before[:-5])
         with pytest.raises(ModelFileError, match="damaged"):
             quick(checkpoint=path).fit(X, y, qid=qid)
@@ -953,3 +981,9 @@ class TestAwkwardCases:
         monkeypatch.setattr(fitting._Trainer, "run", None)
         with pytest.raises(ValueError, match=message):
             quick(**parameters).fit(X, y, qid=qid)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_it_survives_a_fork():
+    """The network is wide enough for PyTorch to use OpenMP's threads in a trial of one batch."""
+    assert steps_of_a_fork(NeuralRanker, max_epochs=1, verbose=False) == ALL_STEPS

@@ -340,9 +340,9 @@ class TestBadInput:
     def test_what_a_network_makes_nothing_of(self, changed, said, data, stored):
         other = dataclasses.replace(stored, manifest=dataclasses.replace(stored.manifest, **changed))
         with pytest.raises(ValueError, match=f"train.queries: .*{said}"):
-            quick().fit(other)
+            quick(missing="error").fit(other)
         with pytest.raises(ValueError, match=f"train.queries: .*{said}"):
-            quick().fit(data.X, data.y, qid=data.qid, eval_set=[other])
+            quick(missing="error").fit(data.X, data.y, qid=data.qid, eval_set=[other])
 
     def test_features_go_by_their_names(self, data, stored, vali, folder, streaming):
         X = dict(zip("abcde", vali[0].X.T, strict=True))

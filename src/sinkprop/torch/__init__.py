@@ -23,7 +23,8 @@ from sinkprop.torch.losses.layers import (
 from sinkprop.torch.losses.sinkprop import SinkPropLoss, sinkprop_loss
 
 if TYPE_CHECKING:
-    from sinkprop.torch.neural.network import MLP
+    from sinkprop.torch.networks.attention import ListTransformer
+    from sinkprop.torch.networks.perceptron import MLP
     from sinkprop.torch.neural.optimizers import LBFGS, Adam
     from sinkprop.torch.neural.processes import RankError
     from sinkprop.torch.neural.records import Epoch, NetworkFit
@@ -35,6 +36,7 @@ __all__ = [
     "MLP",
     "Adam",
     "Epoch",
+    "ListTransformer",
     "NetworkFit",
     "NetworkOverflowError",
     "NeuralRanker",
@@ -57,7 +59,8 @@ _LAZY = {
     "Adam": "sinkprop.torch.neural.optimizers",
     "Epoch": "sinkprop.torch.neural.records",
     "LBFGS": "sinkprop.torch.neural.optimizers",
-    "MLP": "sinkprop.torch.neural.network",
+    "ListTransformer": "sinkprop.torch.networks.attention",
+    "MLP": "sinkprop.torch.networks.perceptron",
     "NetworkFit": "sinkprop.torch.neural.records",
     "NetworkOverflowError": "sinkprop.torch.neural.scoring",
     "NeuralRanker": "sinkprop.torch.ranker",

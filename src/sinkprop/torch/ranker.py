@@ -6,23 +6,26 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from sinkprop.common.forks import guard_forked_process
 from sinkprop.common.plain_data import plain_data
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_query_weight
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import BaseRanker
+from sinkprop.estimator.base import OF_THE_RUN, BaseRanker
 from sinkprop.estimator.external_queries import as_stored, no_arrays
+from sinkprop.estimator.fit_record import timeless
 from sinkprop.estimator.inputs import Ids
+from sinkprop.estimator.keyword_habits import refuse
 from sinkprop.metrics.evaluation import check_metric
-from sinkprop.model_files import ModelFileError
+from sinkprop.model_files import START, ModelFileError
 from sinkprop.objective.gains import Gain, RankLinear
 from sinkprop.objective.relaxations import (
     Relaxation,
@@ -31,14 +34,22 @@ from sinkprop.objective.relaxations import (
     relaxation_from,
     relaxation_record,
 )
-from sinkprop.torch.neural.files import read_network, write_network
+from sinkprop.torch.networks.ensemble import ensemble_of
+from sinkprop.torch.neural.files import network_from, write_network
 from sinkprop.torch.neural.fit import FittedNetwork, fit_ranker, scoring_of
-from sinkprop.torch.neural.network import MLP, Network, as_network, build_module
+from sinkprop.torch.neural.network import (
+    OWN,
+    Network,
+    as_network,
+    build_module,
+    network_from_record,
+    network_record,
+)
 from sinkprop.torch.neural.optimizers import Optimizer, as_optimizer, optimizer_from, optimizer_record
 from sinkprop.torch.neural.preparation import Preparation, transformed
 from sinkprop.torch.neural.processes import OneProcess, processes_of, rank_here
 from sinkprop.torch.neural.records import Epoch, NetworkFit
-from sinkprop.torch.neural.scoring import Scoring
+from sinkprop.torch.neural.scoring import Scoring, takes_offsets
 from sinkprop.torch.neural.settings import DTYPES, name_of
 from sinkprop.torch.neural.stored import Data, StoredSet
 
@@ -58,7 +69,8 @@ class NeuralRanker(BaseRanker):
         offsets=..., query_weight=...)`` that returns the mean over the queries, like all losses of
         `sinkprop.torch`.
     gain : str or Gain, default "ndcg"
-        The metric whose expected value the loss "sinkprop" maximizes: an object or its name.
+        The metric whose expected value the loss "sinkprop" maximizes: an object or its name. If it does not
+        state the discount of NDCG, the discount is that of `convention`.
     relaxation : str or Relaxation, default "gaussian"
         Map from the scores to the pre-Sinkhorn matrix in the loss "sinkprop". `sigma` replaces the width of a
         smoothed indicator.
@@ -66,19 +78,35 @@ class NeuralRanker(BaseRanker):
         Width of a smoothed indicator in units of the network's scores: one width for all epochs, or the
         widths of the first and the last epoch, with a geometric progression between them. A `SinkPropLoss`
         that is given as `loss` keeps its own width.
+    start_epochs : float, default 5.0
+        Time in epochs in which the loss "sinkprop" begins to dominate. At first, with nearly equal scores,
+        its gradient is small. So the gradient of a cross entropy, between the gains of a query's documents
+        and the softmax of their scores, is added to it, with the weight ``exp(-epoch / start_epochs)``. 0
+        leaves it out, as do `LBFGS` and partitioned measures.
     n_iter : float, default 5
         Number of Sinkhorn iterations in the loss "sinkprop", see `sinkprop_loss`.
     epsilon : float, default 1e-6
         Added to every entry of the pre-Sinkhorn matrix in the loss "sinkprop".
-    network : MLP, torch.nn.Module or function, optional
-        An `MLP`; an `nn.Module`, which is copied; or a function that takes the number of features and returns
-        an `nn.Module`. By default `MLP()`.
+    network : MLP, ListTransformer, torch.nn.Module or function, optional
+        An `MLP`, which scores each document by itself; a `ListTransformer`, with attention between the
+        documents of a query; an `nn.Module`, which is copied; or a function that takes the number of features
+        and returns an `nn.Module`. By default `MLP()`.
     input_transform : {"log1p", "none"}, default "log1p"
         Transform of each feature: ``sign(x) log(1 + |x|)``, or none. Part of the model.
+    input_noise : float, default 0.0
+        Standard deviation of the normal noise that is added to the inputs of the network in training, after
+        `normalization`.
     normalization : {"standard", "query", "none"}, default "standard"
         Feature scaling after the transform, part of the model. With "query", `predict` needs qid.
+    missing : {"indicator", "mean", "error"}, default "indicator"
+        Treatment of missing values (NaN), part of the model. "indicator" puts the mean of the transformed
+        feature in their place, and adds a column that says where the feature was missing, for each feature
+        with missing values in training. "mean" adds no columns. "error" refuses missing values.
     optimizer : Adam or LBFGS, optional
         `Adam` on minibatches, or `LBFGS` on all queries together. By default `Adam()`.
+    n_networks : int, default 1
+        Number of networks with different random numbers, which are trained one after another. The score is
+        the mean of their scores, each divided by the spread of its network's scores within the queries.
     max_epochs : int, default 100
         Largest number of passes over the training queries. With `LBFGS`, an epoch is `max_iter` iterations.
     criterion : str or sequence of str, optional
@@ -93,8 +121,8 @@ class NeuralRanker(BaseRanker):
         Precision of the network.
     metric : str, default "ndcg@10"
         Metric of `score`.
-    convention : str, default "letor"
-        Name of the convention by which `metric` is computed, and `criterion` if it is given; see `evaluate`.
+    convention : str, default "standard"
+        Name of the convention by which `metric` and `criterion` are computed; see `evaluate`.
     checkpoint : path, optional
         File to which the fit saves its state and from which an unfinished fit resumes. Removed when the
         fit has finished.
@@ -114,15 +142,18 @@ class NeuralRanker(BaseRanker):
     Attributes
     ----------
     module_ : torch.nn.Module
-        The network of the best epoch.
+        The network of the best epoch; the mean of `n_networks` networks if there are several.
     scaling_ : Scaling
         The feature scaling.
+    missing_ : MissingValues or None
+        The treatment of missing values; None if there were none in the fit. With indicators, `scaling_` and
+        the input of the network have D + I columns: the features, then one indicator for each of I features.
     relaxation_ : Relaxation or None
         Relaxation of the network's scores; None if the loss has none.
     sigma_ : float or None
         Width of the relaxation in the best epoch; None if the loss has none.
     fit_result_ : NetworkFit
-        Record of every epoch.
+        Record of every epoch, and of each network if there are several.
 
     Notes
     -----
@@ -153,19 +184,23 @@ class NeuralRanker(BaseRanker):
         gain: str | Gain = "ndcg",
         relaxation: str | Relaxation = "gaussian",
         sigma: float | tuple[float, float] = (1.0, 0.25),
+        start_epochs: float = 5.0,
         n_iter: float = 5,
         epsilon: float = 1e-6,
         network: Network | None = None,
         input_transform: str = "log1p",
+        input_noise: float = 0.0,
         normalization: str = "standard",
+        missing: str = "indicator",
         optimizer: Optimizer | None = None,
+        n_networks: int = 1,
         max_epochs: int = 100,
         criterion: str | Sequence[str] | None = None,
         patience: int = 20,
         validation_fraction: float = 0.2,
         dtype: str = "float32",
         metric: str = "ndcg@10",
-        convention: str = "letor",
+        convention: str = "standard",
         checkpoint: str | os.PathLike[str] | None = None,
         distributed: str | None = None,
         on_epoch: Callable[[Epoch], None] | None = None,
@@ -177,12 +212,16 @@ class NeuralRanker(BaseRanker):
         self.gain = gain
         self.relaxation = relaxation
         self.sigma = sigma
+        self.start_epochs = start_epochs
         self.n_iter = n_iter
         self.epsilon = epsilon
         self.network = network
         self.input_transform = input_transform
+        self.input_noise = input_noise
         self.normalization = normalization
+        self.missing = missing
         self.optimizer = optimizer
+        self.n_networks = n_networks
         self.max_epochs = max_epochs
         self.criterion = criterion
         self.patience = patience
@@ -209,6 +248,7 @@ class NeuralRanker(BaseRanker):
         eval_group: Sequence[ArrayLike] | None = None,
         sample_weight: ArrayLike | None = None,
         query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
+        **unknown: NoReturn,
     ) -> NeuralRanker:
         """Train the network and select its best epoch on validation queries.
 
@@ -234,14 +274,18 @@ class NeuralRanker(BaseRanker):
             Row weights. Not available for stored sets.
         query_weight : array of shape (Q,) or (N,), or mapping, optional
             Query weights: one per query in order of first appearance, one per row, or {id: weight}.
+        **unknown
+            Not accepted: any other keyword raises a TypeError that says what to write instead.
 
         Returns
         -------
         NeuralRanker
             The fitted ranker itself.
         """
+        refuse(type(self), unknown, method="fit")
         with processes_of(self.distributed) as processes:
             check_metric(self.metric, self.convention)
+            self._check_missing()
             data: Data
             if (stored := as_stored(X)) is not None:
                 no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
@@ -258,12 +302,16 @@ class NeuralRanker(BaseRanker):
 
     def _stored_set(self, stored: StoredQueries, query_weight: Any) -> StoredSet:
         """Check a stored set that is given for training, and attach the query weights, if any."""
-        data = StoredSet.of(stored, type(self).__name__, self._transform_by_query)
+        data = self._all_of(stored)
         self._know_features(stored.n_features, stored.feature_names)
         if query_weight is None:
             return data
         weight = as_query_weight(query_weight, stored.groups, stored.n_rows)
         return dataclasses.replace(data, query_weight=weight)
+
+    def _all_of(self, stored: StoredQueries, name: str = "") -> StoredSet:
+        by_query = self._transform_by_query
+        return StoredSet.of(stored, type(self).__name__, by_query, allow_nan=self._allow_nan, name=name)
 
     @property
     def _transform_by_query(self) -> str | None:
@@ -272,7 +320,7 @@ class NeuralRanker(BaseRanker):
     def _stored_eval_set(self, item: Any) -> StoredSet:
         stored = self._given_stored(item)
         assert stored is not None  # `_given_stored` raises an error for a path that is not a stored set
-        data = StoredSet.of(stored, type(self).__name__, self._transform_by_query)
+        data = self._all_of(stored, "eval_set ")
         columns = stored.columns_of(getattr(self, "feature_names_in_", None))
         return dataclasses.replace(data, columns=columns)
 
@@ -283,6 +331,7 @@ class NeuralRanker(BaseRanker):
         ranker has the best network of the finished epochs. If no epoch was finished, the ranker is unchanged,
         and an interrupt raises a KeyboardInterrupt.
         """
+        guard_forked_process()
         fitted = fit_ranker(self, data, validation, processes)
         self._set_fitted(fitted)
         if fitted.overflow is not None:
@@ -295,6 +344,7 @@ class NeuralRanker(BaseRanker):
         for p in fitted.module.parameters():
             p.data, p.grad = p.data.clone(), None
         self.module_, self.scaling_ = fitted.module, fitted.preparation.scaling
+        self.missing_ = fitted.preparation.missing
         self.fit_result_, self.sigma_, self.relaxation_ = (
             fitted.result,
             fitted.result.sigma,
@@ -311,7 +361,10 @@ class NeuralRanker(BaseRanker):
 
     @property
     def _preparation(self) -> Preparation:
-        return Preparation(self.input_transform, self.scaling_, DTYPES[self.dtype])
+        return Preparation(self.input_transform, self.scaling_, DTYPES[self.dtype], self.missing_)
+
+    def _filled(self, X: NDArray[Any]) -> NDArray[Any]:
+        return X  # missing values are treated after the transform, by `Preparation`
 
     def _scoring(self) -> Scoring:
         check_is_fitted(self, "module_")
@@ -354,8 +407,8 @@ class NeuralRanker(BaseRanker):
         path : path
             File to read.
         network : torch.nn.Module or function, optional
-            The network that was passed to the ranker, if it is not an `MLP`. The file contains its weights
-            but not its code.
+            The network that was passed to the ranker, if it is not an `MLP` or a `ListTransformer`. The file
+            contains its weights but not its code.
 
         Returns
         -------
@@ -367,7 +420,15 @@ class NeuralRanker(BaseRanker):
         ModelFileError
             If the file is damaged, has a newer format, or is not a neural ranker.
         """
-        model, tensors = read_network(path, kind=cls.__name__)
+        with open(path, "rb") as handle:
+            return cls._from_file(path, handle, handle.read(START), network)
+
+    @classmethod
+    def _from_file(
+        cls, path: str | os.PathLike[str], handle: IO[bytes], start: bytes, network: Any = None
+    ) -> NeuralRanker:
+        """Load a model from the open file `path`, whose first `START` bytes have been read; see `load`."""
+        model, tensors = network_from(handle, start, path, kind=cls.__name__)
         parameters, fitted = (
             found if isinstance(found, dict) else {}
             for found in (model.state.get("parameters"), model.state.get("fitted"))
@@ -377,7 +438,7 @@ class NeuralRanker(BaseRanker):
         if not isinstance(saved, str):
             if network is not None:
                 raise ValueError(
-                    f"{os.fspath(path)}: holds an MLP with its settings; load it without network=."
+                    f"{os.fspath(path)}: holds the settings of its network; load it without network=."
                 )
             return cls._from_record(path, state)
         if network is None:
@@ -388,12 +449,12 @@ class NeuralRanker(BaseRanker):
         return cls._from_record(path, state, network=network)
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        of_the_run = ("checkpoint", "on_epoch", "n_threads", "distributed")
-        saved = {k: plain_data(v) for k, v in self.get_params(deep=False).items() if k not in of_the_run}
+        saved = {k: plain_data(v) for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
         network = as_network(self.network)
-        saved["network"] = type(self.module_).__name__
-        if isinstance(network, MLP):
-            saved["network"] = plain_data(dataclasses.asdict(network))
+        module = self.module_.networks[0] if self.n_networks > 1 else self.module_
+        saved["network"] = type(module).__name__
+        if isinstance(network, OWN):
+            saved["network"] = plain_data(network_record(network))
         saved["optimizer"] = optimizer_record(as_optimizer(self.optimizer))
         saved["loss"] = name_of(self.loss)
         saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
@@ -406,7 +467,7 @@ class NeuralRanker(BaseRanker):
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
         if isinstance(saved["network"], dict):
-            given["network"] = MLP(**saved["network"])
+            given["network"] = network_from_record(saved["network"])
         given["optimizer"] = optimizer_from(saved["optimizer"])
         given["relaxation"] = relaxation_from(saved["relaxation"])
         # The functions of a custom gain are not saved. Predictions do not need them, so any gain will do.
@@ -416,21 +477,25 @@ class NeuralRanker(BaseRanker):
 
     def _fitted_state(self) -> dict[str, Any]:
         r = self.fit_result_
+        members = {"members": [_fit_record(member) for member in r.members], "value": r.value}
         return {
             "relaxation": None if self.relaxation_ is None else relaxation_record(self.relaxation_),
-            "status": r.status,
-            "criterion": r.criterion,
-            "validated_on": r.validated_on,
-            "epochs": [dataclasses.asdict(epoch) for epoch in r.epochs],
+            **_fit_record(r),
+            **(members if r.members else {}),
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        epochs = tuple(Epoch(**epoch) for epoch in state["epochs"])
-        result = NetworkFit(state["status"], state["criterion"], state["validated_on"], epochs)
+        members = tuple(_fit_from(member) for member in state.get("members", ()))
+        result = dataclasses.replace(_fit_from(state), members=members, value=state.get("value"))
         relaxation = None if state["relaxation"] is None else relaxation_from(state["relaxation"])
         n_outputs = 1 if relaxation is None else relaxation.width
         rows = np.zeros((1, self.n_features_in_))
-        module = build_module(as_network(self.network), rows, self._preparation, n_outputs, 0)
+        guard_forked_process()
+        network, prepared = as_network(self.network), self._preparation
+        modules = [build_module(network, rows, prepared, n_outputs, 0) for _ in range(len(members) or 1)]
+        module = modules[0]
+        if members:
+            module = ensemble_of(modules, [1.0] * len(members), listwise=takes_offsets(module))
         try:
             module.load_state_dict(state["tensors"])
         except RuntimeError as error:
@@ -438,3 +503,23 @@ class NeuralRanker(BaseRanker):
         self._set_fitted(
             FittedNetwork(module, self._preparation, relaxation, result, self.n_rows_, self.n_queries_)
         )
+
+
+def _fit_record(fit: NetworkFit) -> dict[str, Any]:
+    """Return the record of the fit of one network as plain values."""
+    return {
+        "status": fit.status,
+        "criterion": fit.criterion,
+        "validated_on": fit.validated_on,
+        "epochs": [timeless(epoch) for epoch in fit.epochs],
+    }
+
+
+def _fit_from(record: dict[str, Any]) -> NetworkFit:
+    epochs = tuple(Epoch(**epoch) for epoch in record["epochs"])
+    return NetworkFit(record["status"], record["criterion"], record["validated_on"], epochs)
+
+
+def network_ranker(path: str | os.PathLike[str], handle: IO[bytes], start: bytes) -> NeuralRanker:
+    """Load a model from the open file `path`, of which the `START` bytes `start` have been read."""
+    return NeuralRanker._from_file(path, handle, start)

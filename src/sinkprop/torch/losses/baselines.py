@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sinkprop.torch.losses.batches import alike, flat_values, layout_of, without_last_axis
+from sinkprop.torch.losses.batches import alike, as_tensor, flat_values, layout_of, without_last_axis
 from sinkprop.torch.losses.checks import check_labels, check_reduction, check_scores, floating
 from sinkprop.torch.losses.sinkprop import Reduction, reduced
 
@@ -336,7 +336,7 @@ def _loss(
     padding: float,
 ) -> Tensor:
     check_reduction(reduction)
-    scores, labels = floating("scores", scores), torch.as_tensor(labels)
+    scores, labels = floating("scores", scores), as_tensor("labels", labels)
     scores = without_last_axis(scores, flat=offsets is not None or qid is not None)
     layout = layout_of(scores, labels, mask=mask, lengths=lengths, offsets=offsets, qid=qid, padding=padding)
     scores, labels = flat_values(scores), flat_values(labels).to(torch.float64)

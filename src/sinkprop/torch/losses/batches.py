@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from sinkprop.common.types import Mask
+from sinkprop.data.checks import unmasked
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.torch.losses.modes import tracing
 
-__all__ = ["NO_DOCUMENT", "Layout", "alike", "flat_values", "layout_of", "without_last_axis"]
+__all__ = ["NO_DOCUMENT", "Layout", "alike", "as_tensor", "flat_values", "layout_of", "without_last_axis"]
 
 NO_DOCUMENT = "mask must leave at least one document; it leaves none."
 
@@ -228,7 +229,7 @@ def _document_shape(scores: Tensor, width: int) -> tuple[int, ...]:
 
 
 def _checked_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> Tensor:
-    mask = torch.as_tensor(mask, device=device)
+    mask = as_tensor("mask", mask, device)
     if tuple(mask.shape) != shape:
         raise ValueError(f"mask must have the shape of the documents, {shape}; got {tuple(mask.shape)}.")
     if mask.dtype is not torch.bool:
@@ -271,8 +272,13 @@ def _by_id(qid: Any, n: int, device: torch.device) -> Layout:
     return Layout((n,), None, torch.from_numpy(groups.offsets).to(device), rows)
 
 
+def as_tensor(name: str, x: Any, device: torch.device | None = None) -> Tensor:
+    """Return x as a tensor. Raises a ValueError that calls it `name` if it has masked entries."""
+    return torch.as_tensor(x if isinstance(x, Tensor) else unmasked(name, x), device=device)
+
+
 def _whole_numbers(name: str, x: Any, device: torch.device) -> Tensor:
-    x = torch.as_tensor(x, device=device)
+    x = as_tensor(name, x, device)
     if x.ndim != 1 or x.is_floating_point() or x.is_complex() or x.dtype is torch.bool:
         raise ValueError(f"{name} must be integers with one axis; got {x.dtype} of shape {tuple(x.shape)}.")
     return x.long()

@@ -17,7 +17,7 @@ from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, as_gain
 from sinkprop.objective.native_terms import NativeSettings, native_settings
 from sinkprop.objective.relaxations import Relaxation, as_relaxation
 from sinkprop.torch.losses import dense
-from sinkprop.torch.losses.batches import Layout, alike, flat_values, layout_of, without_last_axis
+from sinkprop.torch.losses.batches import Layout, alike, as_tensor, flat_values, layout_of, without_last_axis
 from sinkprop.torch.losses.checks import check_labels, check_reduction, check_scores, check_values, floating
 from sinkprop.torch.losses.modes import tracing
 from sinkprop.torch.losses.native import (
@@ -42,6 +42,7 @@ class LossSettings:
     """The arguments of `sinkprop_loss` that are not tensors, checked on construction.
 
     gain, relaxation  A `Gain` and a `Relaxation`. Names are accepted and replaced by the objects they name.
+                      A discount of NDCG that the gain leaves open is "log2".
     native            Relaxation and Sinkhorn normalization in the form that the kernels take.
     """
 
@@ -56,7 +57,7 @@ class LossSettings:
     native: NativeSettings = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gain", as_gain(self.gain))
+        object.__setattr__(self, "gain", as_gain(self.gain, "log2"))
         object.__setattr__(self, "relaxation", as_relaxation(self.relaxation))
         object.__setattr__(self, "native", native_settings(self.relaxation, self.n_iter, self.epsilon))
         check_reduction(self.reduction)
@@ -87,7 +88,8 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
     Parameters
     ----------
     gain : str or Gain, default "ndcg"
-        The metric whose expected value is maximized: an object, or its name, such as "ndcg@10".
+        The metric whose expected value is maximized: an object, or its name, such as "ndcg@10". If it does
+        not state the discount of NDCG, the discount of rank k is 1 / log2(k + 1).
     relaxation : str or Relaxation, default "gaussian"
         Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
     n_iter : float, default 5
@@ -227,7 +229,8 @@ def sinkprop_loss(
         For flat scores: the query of each row, integers in any order. Without `offsets` and `qid`, all
         documents of flat scores are one query.
     gain : str or Gain, default "ndcg"
-        The metric whose expected value is maximized: an object, or its name, such as "ndcg@10".
+        The metric whose expected value is maximized: an object, or its name, such as "ndcg@10". If it does
+        not state the discount of NDCG, the discount of rank k is 1 / log2(k + 1).
     relaxation : str or Relaxation, default "gaussian"
         Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
     n_iter : float, default 5
@@ -269,7 +272,7 @@ def sinkprop_loss(
     >>> scores = torch.tensor([0.2, 1.5, 0.3, 1.0, 0.0], requires_grad=True)
     >>> loss = sinkprop_loss(scores, torch.tensor([2.0, 0, 1, 1, 0]), qid=torch.tensor([7, 7, 7, 9, 9]))
     >>> round(loss.item(), 4)
-    -0.9261
+    -0.7919
     """
     make = _settings_not_compiled if _ends_graph(scores, offsets, qid) else _settings
     settings = make(gain, relaxation, n_iter, epsilon, reduction, padding, backend, n_threads)
@@ -292,7 +295,7 @@ def batch_loss(
         return _not_compiled(
             settings, scores, labels, lengths, mask, offsets, qid, sample_weight, query_weight
         )
-    scores, labels, width = floating("scores", scores), torch.as_tensor(labels), settings.relaxation.width
+    scores, labels, width = floating("scores", scores), as_tensor("labels", labels), settings.relaxation.width
     if width == 1:
         scores = without_last_axis(scores, flat=offsets is not None or qid is not None)
     layout = layout_of(
@@ -307,7 +310,7 @@ def batch_loss(
     )
     scores, labels = flat_values(scores), flat_values(labels)
     if sample_weight is not None:
-        sample_weight = flat_values(torch.as_tensor(sample_weight, device=scores.device))
+        sample_weight = flat_values(as_tensor("sample_weight", sample_weight, scores.device))
         if sample_weight.shape != labels.shape:
             raise ValueError(
                 f"sample_weight must have one weight per document, {tuple(labels.shape)}; got "
@@ -343,7 +346,7 @@ def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reducti
     """
     weight = None
     if query_weight is not None:
-        weight = torch.as_tensor(query_weight, device=values.device).to(values.dtype)
+        weight = as_tensor("query_weight", query_weight, values.device).to(values.dtype)
         if weight.shape != values.shape:
             raise ValueError(
                 f"query_weight must have one weight per query, {tuple(values.shape)}; got "
@@ -497,7 +500,7 @@ def _discounts(gain: Gain, ranks: Tensor) -> Tensor:
     `ranks` is the tensor 1, ..., n and not the number n, because torch.compile may not know n.
     """
     if isinstance(gain, NDCG):
-        D = 1 / torch.log2(ranks.clamp(min=2) if gain.discount == "letor" else ranks + 1)
+        D = 1 / torch.log2(ranks + 1 if gain.discount == "log2" else ranks.clamp(min=2))
         return D if gain.k is None else torch.where(ranks <= gain.k, D, 0)
     if isinstance(gain, Precision):
         return (ranks <= gain.k).to(ranks.dtype) / gain.k

@@ -23,16 +23,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sinkprop.common.types import Floats, Integers
+from sinkprop.data.missing import MissingValues, has_missing, learned_from
 from sinkprop.data.queries import Groups, offsets_of
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.torch.neural.preparation import MOMENT_ROWS, Moments, Preparation
+from sinkprop.torch.neural.preparation import MOMENT_ROWS, Known, Moments, Preparation
 from sinkprop.torch.neural.processes import OneProcess
 from sinkprop.torch.neural.scoring import cut
 from sinkprop.torch.neural.stored import Data, StoredSet, sizes_of
 
-__all__ = ["Feed", "Held", "Rows", "Shard", "Streamed", "ahead", "feed_of", "spans_of", "training_moments"]
+__all__ = [
+    "Feed",
+    "Held",
+    "Rows",
+    "Shard",
+    "Streamed",
+    "ahead",
+    "feed_of",
+    "missing_values",
+    "spans_of",
+    "training_moments",
+]
 
 T = TypeVar("T")
+M = TypeVar("M", Moments, Known)
 
 HELD_BYTES = 1 << 28  # stored features of up to this size are held in memory
 WINDOW_BYTES = 1 << 28  # largest size of a window (queries that are read and shuffled together)
@@ -212,7 +225,7 @@ class Streamed:
         """
         sizes = self.sizes[queries]
         n = int(sizes.sum())
-        features = torch.empty((n, self.data.n_features), dtype=self._preparation.dtype)
+        features = torch.empty((n, self._preparation.n_columns), dtype=self._preparation.dtype)
         labels = torch.empty(n, dtype=torch.float64)
         ends = offsets_of(sizes)
         bounds = np.flatnonzero(np.diff(self.data.blocks[queries])) + 1
@@ -287,44 +300,88 @@ def spans_of(feed: Feed) -> list[Integers]:
 
 
 def training_moments(
-    part: Data | None, n_features: int, transform: str, threads: int, processes: OneProcess
+    part: Data | None,
+    n_columns: int,
+    transform: str,
+    missing: MissingValues | None,
+    threads: int,
+    processes: OneProcess,
 ) -> Moments:
-    """Return the mean and the variation of each feature (`Moments`) over the training rows of all processes.
+    """Return the mean and the variation of each column (`Moments`) over the training rows of all processes.
 
-    They are computed after the transform, for chunks of consecutive rows, and combined in order. Processes
+    They are computed after the transform and the treatment of missing values.
+    """
+    nothing = Moments(0, np.zeros(n_columns), np.zeros(n_columns))
+    of = partial(Moments.of, transform=transform, missing=missing)
+    return _over_chunks(part, of, nothing, threads, processes)
+
+
+def missing_values(
+    treatment: str,
+    part: Data | None,
+    held_out: Sequence[Data],
+    transform: str,
+    n_features: int,
+    threads: int,
+    processes: OneProcess,
+) -> MissingValues | None:
+    """Return the treatment of missing values, learned from the training rows of all processes.
+
+    It is None if no value is missing in the training rows `part` and the validation rows `held_out`.
+
+    treatment  "indicator" or "mean"; see `learned_from`.
+    transform  Transform of the features that has not been applied to them yet.
+    """
+    with processes.together():
+        some = any(_has_missing(data) for data in (part, *held_out) if data is not None)
+    if not processes.gather(np.array([float(some)])).any():
+        return None
+    nothing = Known(0, np.zeros(n_features), np.zeros(n_features))
+    found = _over_chunks(part, partial(Known.of, transform=transform), nothing, threads, processes)
+    return learned_from(treatment, found.n, found.sums, found.absent.astype(np.int64))
+
+
+def _has_missing(data: Data) -> bool:
+    return has_missing(data.X) if isinstance(data, TrainingSet) else bool(data.stored.has_nan)
+
+
+def _over_chunks(
+    part: Data | None, of: Callable[[NDArray[Any]], M], nothing: M, threads: int, processes: OneProcess
+) -> M:
+    """Return the sum of a function of the training rows of all processes.
+
+    The function is computed for chunks of consecutive rows, and the results are added in order. Processes
     that have the same rows share the work.
     """
-    nothing = Moments(0, np.zeros(n_features), np.zeros(n_features))
     with processes.together():
         n_rows = 0 if part is None else int(sizes_of(part).sum())
         n = -(-n_rows // MOMENT_ROWS)
         mine = range(n) if processes.own else processes.share(n)
-        found = [] if part is None else _chunk_moments(part, mine, transform, threads)
+        found = [] if part is None else _of_chunks(part, mine, of, threads)
         if processes.own:
             n, found = 1, [reduce(add, found, nothing)]
     most = n if processes.own else -(-n // processes.size)
     found += [nothing] * (most - len(found))
     vectors = processes.gather(np.stack([chunk.vector() for chunk in found]))
-    return reduce(add, map(Moments.from_vector, vectors.reshape(-1, 1 + 2 * n_features)), nothing)
+    return reduce(add, map(nothing.from_vector, vectors.reshape(-1, len(nothing.vector()))), nothing)
 
 
-def _chunk_moments(data: Data, chunks: range, transform: str, threads: int) -> list[Moments]:
-    """Return the `Moments` of the rows of each chunk; `chunks` are the indices of the chunks.
+def _of_chunks(data: Data, chunks: range, of: Callable[[NDArray[Any]], M], threads: int) -> list[M]:
+    """Return the function `of` the rows of each chunk; `chunks` are the indices of the chunks.
 
     Chunk i consists of MOMENT_ROWS consecutive rows, from row i * MOMENT_ROWS on.
     """
     ends = offsets_of(sizes_of(data))
 
-    def of(chunk: int) -> Moments:
+    def of_chunk(chunk: int) -> M:
         first, last = chunk * MOMENT_ROWS, min((chunk + 1) * MOMENT_ROWS, int(ends[-1]))
         if isinstance(data, TrainingSet):
-            return Moments.of(data.X[first:last], transform)
+            return of(data.X[first:last])
         begin = int(np.searchsorted(ends, first, side="right")) - 1
         end = int(np.searchsorted(ends, last))
-        rows = data.take(np.arange(begin, end)).X[first - int(ends[begin]) : last - int(ends[begin])]
-        return Moments.of(rows, transform)
+        return of(data.take(np.arange(begin, end)).X[first - int(ends[begin]) : last - int(ends[begin])])
 
-    return list(ahead((partial(of, chunk) for chunk in chunks), threads, threads))
+    return list(ahead((partial(of_chunk, chunk) for chunk in chunks), threads, threads))
 
 
 def _rows_of(queries: Integers, starts: Integers, sizes: Integers) -> Integers:

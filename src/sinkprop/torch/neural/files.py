@@ -21,16 +21,24 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sinkprop.common.atomic import StrPath, replacing
-from sinkprop.model_files import NETWORK_OPENING, Model, ModelFileError, model_bytes, parse_model
+from sinkprop.model_files import (
+    NETWORK_OPENING,
+    START,
+    Model,
+    ModelFileError,
+    is_network,
+    model_bytes,
+    parse_model,
+)
 
-__all__ = ["read_network", "write_network"]
+__all__ = ["network_from", "read_network", "write_network"]
 
 FORMAT_VERSION = 1
 _MAX_HEADER = 100_000_000  # largest header in bytes that the safetensors format allows
@@ -107,20 +115,22 @@ def read_network(path: StrPath, *, kind: str | None = None) -> tuple[Model, dict
     Raises a ModelFileError if the file is not a network file, is of another kind, has a newer format, or was
     changed after it was written. The message names the file and fits on one line.
     """
-    name = os.fsdecode(path)
     with open(path, "rb") as handle:
-        try:
-            model, tensors = _parse_file(handle)
-        except ModelFileError as error:
-            raise ModelFileError(f"{name!r} {error}") from None
+        return network_from(handle, handle.read(START), path, kind=kind)
+
+
+def network_from(
+    handle: IO[bytes], start: bytes, path: StrPath, *, kind: str | None = None
+) -> tuple[Model, dict[str, Tensor]]:
+    """Read a network from an open file whose first `START` bytes have been read. See `read_network`."""
+    name = os.fsdecode(path)
+    try:
+        model, tensors = _parse_file(handle, start)
+    except ModelFileError as error:
+        raise ModelFileError(f"{name!r} {error}") from None
     if kind is not None and model.kind != kind:
         raise ModelFileError(f"{name!r} is of the kind {model.kind}, but {kind} was asked for.")
     return model, tensors
-
-
-def is_network_file(start: bytes) -> bool:
-    """Whether a file that begins with these bytes, at least 40 of them, is a network file."""
-    return start[8:].startswith(NETWORK_OPENING)
 
 
 def _bytes_of(tensor: Tensor) -> Any:
@@ -129,12 +139,11 @@ def _bytes_of(tensor: Tensor) -> Any:
     return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
 
 
-def _parse_file(handle: Any) -> tuple[Model, dict[str, Tensor]]:
+def _parse_file(handle: IO[bytes], start: bytes) -> tuple[Model, dict[str, Tensor]]:
     found = os.fstat(handle.fileno())
-    start = handle.read(8 + len(NETWORK_OPENING))
     if not start:
         raise ModelFileError("is empty: it is not a network of sinkprop.")
-    if not is_network_file(start):
+    if not is_network(start):
         raise ModelFileError(f"is not a network of sinkprop, or its first bytes are damaged: {start[:24]!r}.")
     length = int.from_bytes(start[:8], "little")
     if length > _MAX_HEADER or (stat.S_ISREG(found.st_mode) and 8 + length > found.st_size):
@@ -152,9 +161,10 @@ def _parse_file(handle: Any) -> tuple[Model, dict[str, Tensor]]:
         return _contents(json.loads(header), body)
     except ModelFileError:
         raise
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
         raise ModelFileError(
-            f"has a valid checksum but is not a network of sinkprop: {type(error).__name__}: {error}."
+            f"has a valid checksum but is not a network of sinkprop: {type(error).__name__}: {reason}."
         ) from None
 
 
@@ -175,8 +185,11 @@ def _contents(fields: dict[str, Any], body: bytes) -> tuple[Model, dict[str, Ten
         first, last = entry["data_offsets"]
         dtype, shape = _BY_NAME[entry["dtype"]], [int(n) for n in entry["shape"]]
         count = int(np.prod(shape, dtype=object)) if shape else 1
-        if first != end or min(shape, default=0) < 0 or last - first != count * dtype.itemsize:
-            raise ValueError(f"the tensor {name!r} has the offsets {first} and {last}")
+        size = count * dtype.itemsize
+        if first != end or min(shape, default=0) < 0 or last != end + size or last > len(body):
+            raise ValueError(
+                f"the tensor {name!r} of {size} bytes has the offsets {first} and {last} of {len(body)}"
+            )
         # a copy, so that the memory is writable and aligned for its dtype
         tensors[name] = (
             torch.frombuffer(bytearray(body[first:last]), dtype=dtype).reshape(shape)

@@ -1,4 +1,4 @@
-"""Transform and scaling of the features of a network."""
+"""Transform, missing values and scaling of the features of a network."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import Scaling, scaling_of
+from sinkprop.data.missing import MissingValues, filled
 
-__all__ = ["MOMENT_ROWS", "TRANSFORMS", "Moments", "Preparation", "make_preparation", "transformed"]
+__all__ = ["MOMENT_ROWS", "TRANSFORMS", "Known", "Moments", "Preparation", "make_preparation", "transformed"]
 
 
 TRANSFORMS = ("log1p", "none")
@@ -27,24 +28,32 @@ _CHUNK = 1 << 10
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """Preparation of features for the network: the transform, then the feature scaling.
+    """Preparation of features for the network: the transform, missing values, then the feature scaling.
 
     transform  "log1p", which is sign(x) log(1 + |x|), or "none"
     scaling    The feature scaling. If it is by query, the rows that are passed have been transformed and
-               scaled already, and only their dtype is changed.
+               scaled already.
+    missing    Treatment of missing values; None if there were none in the fit. Then a missing value gets the
+               mean of its feature if the scaling is "standard", and is an error otherwise.
     """
 
     transform: str
     scaling: Scaling
     dtype: torch.dtype
+    missing: MissingValues | None = None
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of the prepared rows: the features, and the indicators of missing values."""
+        return len(self.scaling.shift)
 
     def __call__(self, X: NDArray[Any], out: Tensor | None = None) -> Tensor:
-        """Return the rows (N, D) transformed and scaled for the network; write them to `out` if given.
+        """Return the rows (N, D) prepared for the network, (N, D + I) with I indicators of missing values.
 
-        Raises a ValueError if a value is too large for the dtype.
+        They are written to `out` if it is given. Raises a ValueError if a value is too large for the dtype.
         """
         if out is None:
-            out = torch.empty(X.shape, dtype=self.dtype)
+            out = torch.empty((len(X), self.n_columns), dtype=self.dtype)
         standard = self.scaling.kind == "standard"
         shift, factor = torch.tensor(self.scaling.shift), torch.tensor(self.scaling.factor)
         room = torch.empty((min(_CHUNK, len(X)), X.shape[1]), dtype=torch.float64)
@@ -54,6 +63,8 @@ class Preparation:
             rows.numpy()[...] = given
             if self.transform == "log1p" and self.scaling.kind != "query":
                 _log1p(rows)
+            if self.missing is not None or bool(rows.sum().isnan()):
+                rows = torch.from_numpy(filled(rows.numpy(), self.missing, self.scaling))
             if standard:
                 rows.sub_(shift).mul_(factor)
             out[start : start + _CHUNK] = rows
@@ -78,6 +89,14 @@ def transformed(X: NDArray[Any], transform: str) -> NDArray[Any]:
     return np.copysign(np.log1p(np.abs(X)), X) if transform == "log1p" else X
 
 
+def _transformed_copy(X: NDArray[Any], transform: str) -> Floats:
+    rows = torch.from_numpy(X.astype(np.float64))
+    if transform == "log1p":
+        _log1p(rows)
+    values: Floats = rows.numpy()
+    return values
+
+
 def _log1p(rows: Tensor) -> None:
     """Apply the transform "log1p" in place, by torch, whose logarithm takes a third of NumPy's time."""
     signs = rows.clone()
@@ -98,12 +117,11 @@ class Moments:
     square: Floats
 
     @classmethod
-    def of(cls, X: NDArray[Any], transform: str) -> Moments:
-        """Compute the moments of the rows of X after the transform."""
-        rows = torch.from_numpy(X.astype(np.float64))
-        if transform == "log1p":
-            _log1p(rows)
-        values = rows.numpy()
+    def of(cls, X: NDArray[Any], transform: str, missing: MissingValues | None = None) -> Moments:
+        """Compute the moments of the rows of X after the transform and the treatment of missing values."""
+        values = _transformed_copy(X, transform)
+        if missing is not None:
+            values = missing(values)
         mean = values.sum(axis=0) / max(len(values), 1)
         values -= mean
         return cls(len(values), mean, np.square(values, out=values).sum(axis=0))
@@ -128,14 +146,55 @@ class Moments:
         return cls(int(vector[0]), vector[1 : n_features + 1], vector[n_features + 1 :])
 
 
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Known values of some rows.
+
+    n       Number of rows.
+    sums    (D,) sum of the known values of each feature
+    absent  (D,) number of rows in which each feature is missing
+    """
+
+    n: int
+    sums: Floats
+    absent: Floats
+
+    @classmethod
+    def of(cls, X: NDArray[Any], transform: str) -> Known:
+        """Compute the sums of the rows of X after the transform."""
+        values = _transformed_copy(X, transform)
+        absent = np.isnan(values)
+        return cls(len(X), np.where(absent, 0.0, values).sum(axis=0), absent.sum(axis=0).astype(np.float64))
+
+    def __add__(self, other: Known) -> Known:
+        return Known(self.n + other.n, self.sums + other.sums, self.absent + other.absent)
+
+    def vector(self) -> Floats:
+        """The numbers as one vector (1 + 2 D,), to be sent between processes."""
+        return np.concatenate([[float(self.n)], self.sums, self.absent])
+
+    @classmethod
+    def from_vector(cls, vector: Floats) -> Known:
+        n_features = len(vector) // 2
+        return cls(int(vector[0]), vector[1 : n_features + 1], vector[n_features + 1 :])
+
+
 def make_preparation(
-    transform: str, normalization: str, moments: Moments | None, n_features: int, dtype: torch.dtype
+    transform: str,
+    normalization: str,
+    moments: Moments | None,
+    n_features: int,
+    dtype: torch.dtype,
+    missing: MissingValues | None = None,
 ) -> Preparation:
     """Create a preparation from the names of its transform and its feature scaling (`normalization`).
 
-    moments  Moments of the training rows after the transform; needed only for the scaling "standard".
+    moments  Moments of the training rows after the transform and the treatment of missing values; needed only
+             for the scaling "standard".
+    missing  Treatment of missing values.
     """
-    mean, std = np.zeros(n_features), np.ones(n_features)
+    n_columns = n_features if missing is None else missing.n_columns
+    mean, std = np.zeros(n_columns), np.ones(n_columns)
     if moments is not None:
         mean, std = moments.mean, np.sqrt(moments.square / max(moments.n, 1))
-    return Preparation(transform, scaling_of(normalization, mean, std), dtype)
+    return Preparation(transform, scaling_of(normalization, mean, std), dtype, missing)

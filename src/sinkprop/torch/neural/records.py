@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from sinkprop.estimator.fit_record import FitRecord
+from sinkprop.estimator.fit_record import FitRecord, chosen_of
 from sinkprop.torch.neural.optimizers import Optimizer
 
 __all__ = ["Epoch", "Loss", "NetworkFit", "Plan", "State"]
@@ -26,8 +27,8 @@ class Epoch:
         Mean criterion over the validation queries after the epoch; NaN without validation queries.
     sigma : float or None
         Width of the relaxation in this epoch; None if the loss has none.
-    seconds : float
-        Wall-clock time of the epoch.
+    seconds : float, default nan
+        Wall-clock time of the epoch; NaN in a model that was loaded from a file, which holds no times.
     chosen : bool, default False
         Whether the fitted network is the one after this epoch.
     training : float, optional
@@ -38,12 +39,12 @@ class Epoch:
     loss: float
     criterion: float
     sigma: float | None
-    seconds: float
+    seconds: float = math.nan
     chosen: bool = False
     training: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NetworkFit(FitRecord):
     """Record of the fit of a network.
 
@@ -57,7 +58,11 @@ class NetworkFit(FitRecord):
         Description of the validation queries, such as "21 validation queries" or "17 queries held out". Empty
         if the last epoch was taken without validation.
     epochs : tuple of Epoch
-        All epochs, in order.
+        All epochs, in order; of the first network if there are several.
+    members : tuple of NetworkFit, default ()
+        Record of each network if there are several.
+    value : float or None, default None
+        Criterion of the mean of several networks; None for one network, or without validation queries.
     """
 
     messages: ClassVar[Mapping[str, str]] = {
@@ -68,16 +73,32 @@ class NetworkFit(FitRecord):
     }
 
     epochs: tuple[Epoch, ...]
+    members: tuple[NetworkFit, ...] = ()
+    value: float | None = None
 
     @property
     def chosen(self) -> Epoch:
         """The epoch after which the network became the fitted network."""
-        return next(epoch for epoch in self.epochs if epoch.chosen)
+        return chosen_of(self.epochs)
 
     @property
     def sigma(self) -> float | None:
         """Width of the relaxation in the chosen epoch; None if the loss has none."""
         return self.chosen.sigma
+
+    @property
+    def choice(self) -> str:
+        if self.members:
+            epochs = (str(member.epochs.index(member.chosen) + 1) for member in self.members)
+            return f"{len(self.members)} networks, of the epochs {', '.join(epochs)}"
+        return f"epoch {self.epochs.index(self.chosen) + 1} of {len(self.epochs)}"
+
+    def _value(self) -> float:
+        return self.chosen.criterion if self.value is None else self.value
+
+    def _seconds(self) -> float:
+        fits = self.members or (self,)
+        return math.fsum(epoch.seconds for fit in fits for epoch in fit.epochs)
 
 
 Loss = Callable[..., Tensor]
@@ -87,11 +108,12 @@ Loss = Callable[..., Tensor]
 class Plan:
     """The checked settings of a fit.
 
-    loss             Function loss(scores, labels, sigma, offsets=, sample_weight=, query_weight=) that
-                     returns the mean loss over the queries.
+    loss             Function loss(scores, labels, epoch, offsets=, sample_weight=, query_weight=) that
+                     returns the mean loss over the queries in the epoch, counted from 0.
     sigmas           Width of the relaxation in each epoch; None for each epoch if the loss has no width.
     batch_documents  Largest number of documents per minibatch.
     n_outputs        Scores per document: 1, or 2 for a partitioned measure.
+    input_noise      Standard deviation of the noise that is added to the network's inputs in training.
     """
 
     loss: Loss
@@ -102,6 +124,7 @@ class Plan:
     seed: int
     n_threads: int
     n_outputs: int
+    input_noise: float = 0.0
 
     @property
     def max_epochs(self) -> int:

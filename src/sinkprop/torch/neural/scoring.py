@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sinkprop.common.arguments import threads
+from sinkprop.common.forks import guard_forked_process
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
 from sinkprop.objective.rank_distribution import partitioned_ranks
@@ -214,6 +216,16 @@ _lock = threading.Lock()
 _users, _before = 0, 1
 
 
+def _after_fork() -> None:
+    """Forget the contexts of the parent process, whose threads do not exist in this one."""
+    global _lock, _users
+    _lock, _users = threading.Lock(), 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
     """Context manager in which each torch operation uses one thread.
@@ -221,6 +233,7 @@ def one_torch_thread() -> Iterator[None]:
     If such contexts overlap, the last one to exit restores the previous number of threads.
     """
     global _users, _before  # noqa: PLW0603
+    guard_forked_process()
     with _lock:
         if not _users:
             _before = torch.get_num_threads()

@@ -14,15 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sinkprop.common.arguments import one_of, whole
+from sinkprop.common.arguments import number, one_of, whole
 from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import SCALINGS
-from sinkprop.objective.gains import as_gain
+from sinkprop.estimator.criteria import gain_under
+from sinkprop.objective.gains import Gain
 from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, as_relaxation
 from sinkprop.torch.losses.baselines import LOSSES
+from sinkprop.torch.losses.cross_entropy import gain_cross_entropy
 from sinkprop.torch.losses.sinkprop import LossSettings, SinkPropLoss, batch_loss
 from sinkprop.torch.neural.network import as_network
-from sinkprop.torch.neural.optimizers import as_optimizer
+from sinkprop.torch.neural.optimizers import Adam, as_optimizer
 from sinkprop.torch.neural.preparation import TRANSFORMS
 from sinkprop.torch.neural.records import Plan
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DTYPES", "make_plan", "name_of"]
 
+
+_LEAST_START = 1e-3  # below this weight, the cross entropy of the start is left out
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -46,6 +50,8 @@ def make_plan(
     """
     relaxation, loss = _loss(ranker, row_weight)
     n_epochs = whole("max_epochs", ranker.max_epochs, 1)
+    start_epochs = number("start_epochs", ranker.start_epochs)
+    whole("n_networks", ranker.n_networks, 1)
     sigmas: tuple[float | None, ...] = (None,) * n_epochs
     if isinstance(relaxation, SmoothedIndicator):
         sigmas = _geometric(ranker.sigma, n_epochs)
@@ -56,6 +62,11 @@ def make_plan(
     one_of("normalization", ranker.normalization, SCALINGS)
     as_network(ranker.network)
     optimizer = as_optimizer(ranker.optimizer)
+    if loss is None:
+        assert relaxation is not None
+        # L-BFGS needs a loss that is the same in all iterations and agrees with its gradient.
+        starts = start_epochs if isinstance(optimizer, Adam) and relaxation.width == 1 else 0.0
+        loss = _sinkprop(ranker, relaxation, sigmas, starts)
     return relaxation, Plan(
         loss=loss,
         sigmas=sigmas,
@@ -65,28 +76,20 @@ def make_plan(
         seed=seed,
         n_threads=n_threads,
         n_outputs=1 if relaxation is None else relaxation.width,
+        input_noise=number("input_noise", ranker.input_noise),
     )
 
 
-def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation | None, Callable[..., Tensor]]:
-    """Return the relaxation, or None if the loss has none, and the loss in the form that `Plan` describes."""
+def _loss(
+    ranker: NeuralRanker, row_weight: Floats | None
+) -> tuple[Relaxation | None, Callable[..., Tensor] | None]:
+    """Return the relaxation, or None if the loss has none, and the loss in the form that `Plan` describes.
+
+    For the loss "sinkprop", which depends on the other settings, the second value is None.
+    """
     given = ranker.loss
     if isinstance(given, str) and given == "sinkprop":
-        gain, relaxation = as_gain(ranker.gain), as_relaxation(ranker.relaxation)
-        settings = LossSettings(gain, relaxation, ranker.n_iter, ranker.epsilon, n_threads=1)
-
-        @cache  # stores the settings of each sigma, so that they are checked once
-        def sharpened(sigma: float | None) -> LossSettings:
-            if sigma is None or not isinstance(relaxation, SmoothedIndicator):
-                return settings
-            return dataclasses.replace(settings, relaxation=dataclasses.replace(relaxation, sigma=sigma))
-
-        def sinkprop(scores: Tensor, labels: Tensor, sigma: float | None, **more: Any) -> Tensor:
-            return batch_loss(sharpened(sigma), scores, labels, **more)
-
-        # Call the loss once, so that settings with which it cannot be computed raise an error before the fit.
-        sinkprop(torch.zeros((1, 2) if relaxation.width == 2 else 1), torch.ones(1), None)
-        return relaxation, sinkprop
+        return as_relaxation(ranker.relaxation), None
     if isinstance(given, str):
         if given not in LOSSES:
             raise ValueError(
@@ -108,7 +111,7 @@ def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation |
     def own(
         scores: Tensor,
         labels: Tensor,
-        sigma: float | None,
+        epoch: int,
         *,
         offsets: Tensor,
         sample_weight: Tensor | None,
@@ -125,6 +128,53 @@ def _loss(ranker: NeuralRanker, row_weight: Floats | None) -> tuple[Relaxation |
         return value
 
     return (given.relaxation if isinstance(given, SinkPropLoss) else None), own
+
+
+def _sinkprop(
+    ranker: NeuralRanker, relaxation: Relaxation, sigmas: Sequence[float | None], start_epochs: float
+) -> Callable[..., Tensor]:
+    """Return the loss "sinkprop" in the form that `Plan` describes.
+
+    Its value is minus the expected gain. To its gradient is added that of the cross entropy of the gains,
+    with the weight exp(-epoch / start_epochs).
+    """
+    gain = gain_under(ranker.gain, ranker.convention)
+    settings = LossSettings(gain, relaxation, ranker.n_iter, ranker.epsilon, n_threads=1)
+
+    @cache  # stores the settings of each sigma, so that they are checked once
+    def sharpened(sigma: float | None) -> LossSettings:
+        if sigma is None or not isinstance(relaxation, SmoothedIndicator):
+            return settings
+        return dataclasses.replace(settings, relaxation=dataclasses.replace(relaxation, sigma=sigma))
+
+    def sinkprop(
+        scores: Tensor,
+        labels: Tensor,
+        epoch: int,
+        *,
+        offsets: Tensor,
+        sample_weight: Tensor | None = None,
+        query_weight: Tensor | None = None,
+    ) -> Tensor:
+        more = {"sample_weight": sample_weight, "query_weight": query_weight}
+        value = batch_loss(sharpened(sigmas[epoch]), scores, labels, offsets=offsets, **more)
+        weight = math.exp(-epoch / start_epochs) if start_epochs else 0.0
+        if weight < _LEAST_START:
+            return value
+        start = gain_cross_entropy(scores, _targets(gain, labels, sample_weight), offsets, query_weight)
+        return value + weight * (start - start.detach())
+
+    # Call the loss once, so that settings with which it cannot be computed raise an error before the fit.
+    sinkprop(
+        torch.zeros((1, 2) if relaxation.width == 2 else 1), torch.ones(1), 0, offsets=torch.tensor([0, 1])
+    )
+    return sinkprop
+
+
+def _targets(gain: Gain, labels: Tensor, sample_weight: Tensor | None) -> Tensor:
+    """Gains (N,) that the cross entropy takes for its distribution; labels if the gain is not separable."""
+    gains = torch.from_numpy(gain.gains(labels.numpy())) if gain.separable else labels
+    return (gains if sample_weight is None else gains * sample_weight).clamp(min=0)
 
 
 def _geometric(sigma: Any, n_epochs: int) -> tuple[float, ...]:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.common.types import Floats, Integers
+from sinkprop.data.categories import refuse_categories
+from sinkprop.data.doubtful_data import warn_of_equal_labels
 from sinkprop.data.feature_scaling import scale_by_query
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet, fingerprint
@@ -41,14 +43,21 @@ class StoredSet:
     sample_weight = None  # a stored set has no row weights
 
     @classmethod
-    def of(cls, stored: StoredQueries, who: str, by_query: str | None) -> StoredSet:
+    def of(
+        cls, stored: StoredQueries, who: str, by_query: str | None, *, allow_nan: bool, name: str = ""
+    ) -> StoredSet:
         """Select all queries of a stored set; raise an error if a ranker cannot train on it.
 
-        who  Name of the ranker, for the error message.
+        who        Name of the ranker, for the error message.
+        allow_nan  Whether the ranker takes missing values.
+        name       Prefix of argument names in warnings: "eval_set " for an evaluation set, else empty.
         """
-        stored.require_finite(who)
+        if not allow_nan:
+            stored.require_finite(who)
+        refuse_categories(stored, who, str(stored.path))
         stored.require_labels("training")
         stored.verify()
+        warn_of_equal_labels((labels for labels, _ in stored.labels_by_block()), name=name)
         return cls(stored, np.arange(stored.n_queries), None, by_query)
 
     @property

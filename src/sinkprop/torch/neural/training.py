@@ -26,8 +26,8 @@ from sinkprop.common.lbfgs import descend
 from sinkprop.common.progress import Notify
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import offsets_of
+from sinkprop.torch.networks.layers import drawing_from
 from sinkprop.torch.neural.feeds import Held, Rows, Shard, Streamed
-from sinkprop.torch.neural.network import drawing_from
 from sinkprop.torch.neural.optimizers import LBFGS, Adam, AdamSteps
 from sinkprop.torch.neural.processes import LANES, OneProcess
 from sinkprop.torch.neural.records import Epoch, NetworkFit, Plan, State
@@ -64,6 +64,7 @@ class Watch:
                           interrupted; or None.
     on_epoch              Called with each finished epoch; or None.
     notify                Updates the progress line.
+    keep                  Whether to call on_state with (state, True) also at the end of the fit.
     """
 
     criterion: str
@@ -74,6 +75,7 @@ class Watch:
     on_state: Callable[[State, bool], None] | None
     on_epoch: Callable[[Epoch], None] | None
     notify: Notify
+    keep: bool = False
 
 
 def fit_network(
@@ -171,7 +173,8 @@ class _Trainer:
         self._module.eval()
         self._restore(best_tensors)
         chosen = [replace(epoch, chosen=i == best) for i, epoch in enumerate(epochs)]
-        if status == "interrupted" and on_state is not None and state is not None:
+        last = status == "interrupted" or watch.keep
+        if last and on_state is not None and state is not None:
             on_state(state, True)
         result = NetworkFit(status, watch.criterion, watch.validated_on, tuple(chosen))
         if failure is not None:
@@ -396,13 +399,13 @@ class _Trainer:
             torch.default_generator.manual_seed(seed)
         weight = None if self._query_weight is None else torch.from_numpy(self._query_weight[queries])
         with torch.enable_grad(), drawing_from(rng):
-            scores = self._scores(shard.features, offsets)
+            scores = self._scores(self._noisy(shard.features, rng), offsets)
             if not bool(scores.isfinite().all()):
                 raise self._overflow("scores", epoch)
             value = self._plan.loss(
                 scores,
                 shard.labels,
-                self._plan.sigmas[epoch],
+                epoch,
                 offsets=offsets,
                 sample_weight=shard.sample_weight,
                 query_weight=weight,
@@ -418,6 +421,13 @@ class _Trainer:
         if not bool(flat.isfinite().all()):
             raise self._overflow("gradients", epoch)
         return float(value.detach()) * counted, flat
+
+    def _noisy(self, features: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the features with normal noise added to them; unchanged if the plan has no noise."""
+        if not self._plan.input_noise:
+            return features
+        noise = torch.from_numpy(rng.standard_normal(tuple(features.shape), dtype=np.float32))
+        return features + self._plan.input_noise * noise.to(features.dtype)
 
     def _overflow(self, what: str, epoch: int) -> NetworkOverflowError:
         return NetworkOverflowError(

@@ -20,9 +20,13 @@ from sinkprop.metrics.conventions import Convention, as_convention
 from sinkprop.metrics.measures import ExpectedReciprocalRank, parse_metrics
 from sinkprop.torch.neural.feeds import Held, Streamed, spans_of
 from sinkprop.torch.neural.processes import OneProcess
+from sinkprop.torch.neural.scoring import Scoring
 from sinkprop.torch.neural.stored import Data, largest_label
 
-__all__ = ["MeanCriterion", "graded"]
+__all__ = ["MeanCriterion", "graded", "spread_within_queries"]
+
+
+_SPREAD_SPANS = 8  # largest number of spans, of 65,536 rows each, from which a spread is computed
 
 
 def graded(
@@ -100,3 +104,27 @@ class MeanCriterion:
             value, weight = self._processes.total(sums).tolist()
             return value / weight if weight > 0 else 0.0
         return float(mean_over_queries(self._processes.total(values), None if self._plain else self._weight))
+
+
+def spread_within_queries(
+    network: nn.Module, feed: Held | Streamed | None, scoring: Scoring, processes: OneProcess
+) -> float:
+    """Return the standard deviation of a network's scores from their query's mean, over the training rows.
+
+    It is 1 for a partitioned measure, whose outputs are not scores. Only a part of a large set is scored.
+
+    feed  Training queries of this process; None if it has none.
+    """
+    if scoring.n_outputs > 1:
+        return 1.0
+    sums = np.zeros(2)
+    with processes.together():
+        if feed is not None:
+            spans = spans_of(feed)[:_SPREAD_SPANS]
+            for rows, part in feed.spans(spans):
+                scores = scoring.validation_scores(network, rows, part.groups.offsets)
+                starts, sizes = part.groups.offsets[:-1], np.diff(part.groups.offsets)
+                means = np.add.reduceat(scores, starts) / sizes
+                sums += [float(np.square(scores - np.repeat(means, sizes)).sum()), len(scores)]
+    square, n = (processes.total(sums) if processes.own else sums).tolist()
+    return float(np.sqrt(square / max(n, 1)))

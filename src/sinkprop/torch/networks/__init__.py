@@ -1,0 +1,1 @@
+"""The networks of `NeuralRanker`: settings as values, and the modules that they create."""
