@@ -217,7 +217,7 @@ class TestPairs:
         state = read_model(tmp_path / "model.json").state
         state["fitted"]["model"]["strengths"] = np.ones(2)
         write_model(tmp_path / "model.json", "BoltzRankRanker", state)
-        with pytest.raises(ModelFileError, match="shapes"):
+        with pytest.raises(ModelFileError, match="directions must be an array of numbers"):
             load_model(tmp_path / "model.json")
 
     @pytest.mark.filterwarnings("ignore:fit. no qid was given:UserWarning")

@@ -123,7 +123,8 @@ def test_awkward_data(top_k):
     one_document = ranker.fit([[1.0], [2.0], [0.5]], [1, 0, 2], qid=[1, 2, 3])
     assert_array_equal(one_document.coef_, 0)
     X, y, qid = ranking_data(6)
-    nothing_relevant = ranker.fit(X, np.zeros(len(y)), qid=qid)
+    with pytest.warns(UserWarning, match="all labels of X are 0, so nothing can be learned"):
+        nothing_relevant = ranker.fit(X, np.zeros(len(y)), qid=qid)
     assert np.abs(nothing_relevant.coef_).max() < 0.1  # the uniform target is met best by equal scores
     with_constant = ranker.fit(np.column_stack([X, np.full(len(y), 7.0)]), y, qid=qid)
     assert with_constant.coef_[-1] == 0

@@ -191,7 +191,7 @@ def test_a_file_of_other_weights_is_refused(tmp_path, data):
     state = read_model(path).state
     state["fitted"]["model"]["coef"] = np.zeros(3)
     write_model(path, "RegressionRanker", state)
-    with pytest.raises(ModelFileError, match="weights of shape"):
+    with pytest.raises(ModelFileError, match="weights must be an array of numbers"):
         RegressionRanker.load(path)
 
 
@@ -225,6 +225,7 @@ def test_the_published_rows_of_ohsumed():
         folds,
         {"regression": "regression", "by map": by_map},
         metrics=metrics,
+        convention="letor",
         n_jobs=1,
     )
     means = {method: [found.mean("data", method, metric) for metric in metrics] for method in found.methods}

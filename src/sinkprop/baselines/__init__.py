@@ -3,6 +3,7 @@
 from sinkprop.baselines.adarank import AdaRankRanker
 from sinkprop.baselines.base import LinearBaseline
 from sinkprop.baselines.boltzrank import BoltzRankRanker
+from sinkprop.baselines.catboost.ranker import CatBoostRanker
 from sinkprop.baselines.feature import FeatureRanker
 from sinkprop.baselines.listnet import ListNetRanker
 from sinkprop.baselines.regression import RegressionRanker
@@ -16,6 +17,7 @@ __all__ = [
     "AdaRankRanker",
     "BoltzRankRanker",
     "Candidate",
+    "CatBoostRanker",
     "FeatureRanker",
     "LightGBMRanker",
     "LinearBaseline",

@@ -64,9 +64,11 @@ class AdaRankRanker(LinearBaseline):
     normalization : {"standard", "query", "none"}, default "none"
         Feature scaling; see `SinkPropRanker`. Since normalized features are summed, features on different
         scales need "query" or "standard". LETOR's features are already on one scale.
+    missing : {"indicator", "mean", "error"}, default "indicator"
+        Treatment of missing values (NaN); see `SinkPropRanker`.
     metric : str, default "ndcg@10"
         Metric that `score` computes.
-    convention : str, default "letor"
+    convention : str, default "standard"
         Convention of the metrics; see `evaluate`.
     n_threads : int, optional
         Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`. Does
@@ -86,6 +88,9 @@ class AdaRankRanker(LinearBaseline):
         Record of every round. Its values are means of the measure over the training queries.
     scaling_ : Scaling
         Feature scaling of the model.
+    missing_ : MissingValues or None
+        Treatment of missing values; None if there were none in the fit. With indicators, `coef_` and
+        `scaling_` have D + I columns: the features, then one indicator for each of I features.
 
     Notes
     -----
@@ -113,8 +118,9 @@ class AdaRankRanker(LinearBaseline):
         tolerance: float = 0.002,
         selection: str | Selection = "validation",
         normalization: str = "none",
+        missing: str = "indicator",
         metric: str = "ndcg@10",
-        convention: str = "letor",
+        convention: str = "standard",
         n_threads: int | None = None,
         random_state: int | None = 0,
         verbose: bool = True,
@@ -126,6 +132,7 @@ class AdaRankRanker(LinearBaseline):
         self.tolerance = tolerance
         self.selection = selection
         self.normalization = normalization
+        self.missing = missing
         self.metric = metric
         self.convention = convention
         self.n_threads = n_threads

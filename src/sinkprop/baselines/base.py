@@ -15,14 +15,16 @@ from sinkprop.common.plain_data import plain_data
 from sinkprop.common.progress import progress_line
 from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import fit_scaling
+from sinkprop.data.missing import has_missing, learned_from_rows
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import BaseRanker, seed_of
+from sinkprop.estimator.base import OF_THE_RUN, BaseRanker, seed_of
 from sinkprop.estimator.criteria import metric_criterion
 from sinkprop.estimator.selection import Selection, as_selection, selection_from, selection_record
 from sinkprop.estimator.tuning import Candidate, Trial, TuningResult, tune
 from sinkprop.linear.problem import LinearProblem, linear_scores
 from sinkprop.linear.products import products
+from sinkprop.model_files import saved_floats
 from sinkprop.objective.gains import RankLinear
 
 __all__ = ["LinearBaseline", "TunedRanker"]
@@ -36,6 +38,7 @@ class TunedRanker(BaseRanker):
 
     selection      How the candidate is chosen: a `Selection`, or the name of its method.
     normalization  Feature scaling; see `SinkPropRanker`.
+    missing        Treatment of missing values; see `SinkPropRanker`. Trees do not have this parameter.
     metric         Metric that `score` computes.
     convention     Convention of the metrics.
     n_threads      Number of threads; see `expected_gain`.
@@ -62,6 +65,8 @@ class TunedRanker(BaseRanker):
     def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
         """Scores (N,) of a candidate's model for rows X, to which `scaling_` has not been applied yet.
 
+        Missing values have been treated already.
+
         `groups` holds the queries of the rows, in any order; None if the caller of `predict` gave none.
         """
 
@@ -84,6 +89,7 @@ class TunedRanker(BaseRanker):
         selection = as_selection(self.selection)
         criterion_of, criterion = metric_criterion(selection.criterion or self._criterion(), self.convention)
         seed = seed_of(self.random_state)
+        data, validation = self._treated(data, validation)
         self.scaling_ = fit_scaling(self.normalization, data.X)
         with products(self.n_threads, len(data.y)) as multiply, progress_line(bool(self.verbose)) as notify:
             model, result = tune(
@@ -103,6 +109,20 @@ class TunedRanker(BaseRanker):
         self.fit_result_ = result
         self._set_model(model)
 
+    def _treated(
+        self, data: TrainingSet, validation: TrainingSet | None
+    ) -> tuple[TrainingSet, TrainingSet | None]:
+        """Learn the treatment of missing values, and return the queries with their missing values treated."""
+        self.missing_ = None
+        some = [part for part in (data, validation) if part is not None and has_missing(part.X)]
+        if not hasattr(self, "missing") or not some:
+            return data, validation
+        self.missing_ = learned_from_rows(self.missing, data.X)
+        treated = dataclasses.replace(data, X=self.missing_(data.X))
+        if validation is None:
+            return treated, None
+        return treated, dataclasses.replace(validation, X=self.missing_(validation.X))
+
     def _criterion(self) -> str:
         """Names of the metrics whose mean tells which candidate is best, if `selection` has no criterion."""
         return self.criterion
@@ -114,6 +134,7 @@ class TunedRanker(BaseRanker):
         saved = {
             name: plain_data(value, Selection, RankLinear)
             for name, value in self.get_params(deep=False).items()
+            if name not in OF_THE_RUN
         }
         saved["selection"] = selection_record(self.selection)
         if isinstance(saved.get("gain"), RankLinear):
@@ -121,7 +142,6 @@ class TunedRanker(BaseRanker):
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
         if not isinstance(saved["random_state"], int):
             saved["random_state"] = None
-        del saved["n_threads"]
         return saved
 
     @classmethod
@@ -172,6 +192,9 @@ class LinearBaseline(TunedRanker):
         Record of every candidate.
     scaling_ : Scaling
         Feature scaling of the model.
+    missing_ : MissingValues or None
+        Treatment of missing values; None if there were none in the fit. With indicators, `coef_` and
+        `scaling_` have D + I columns: the features, then one indicator for each of I features.
     """
 
     def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
@@ -184,6 +207,4 @@ class LinearBaseline(TunedRanker):
         return self.coef_
 
     def _model_from(self, state: Any) -> Any:
-        if np.shape(state) != (self.n_features_in_,):
-            raise ValueError(f"weights of shape {np.shape(state)} for {self.n_features_in_} features")
-        return state
+        return saved_floats("weights", state, (self._n_columns,))

@@ -20,9 +20,11 @@ from sinkprop.common.lbfgs import descend
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.criteria import gain_under
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
 from sinkprop.linear.problem import LinearProblem, linear_scores, spread
+from sinkprop.model_files import saved_floats
 from sinkprop.objective.gains import Gain, as_gain
 
 __all__ = ["BoltzRankRanker"]
@@ -69,7 +71,8 @@ class BoltzRankRanker(TunedRanker):
         "single" scores are linear. "pair" adds, for each of `n_hidden` sigmoid units, the mean of the unit's
         comparisons of the document with the others of its query; `predict` then needs qid.
     gain : str or Gain, default "ndcg"
-        Gain whose expectation is maximized, such as "ndcg", "ndcg@10" or "p@5".
+        Gain whose expectation is maximized, such as "ndcg", "ndcg@10" or "p@5". If it does not
+        state the discount of NDCG, the discount is that of `convention`.
     mixing : float or sequence of float, default 0.5
         Weights of the expected gain to try, or a single one, from 0 to 1.
     penalty : float or sequence of float, default (3.0, 1.0, 0.3, 0.1, 0.03)
@@ -90,9 +93,11 @@ class BoltzRankRanker(TunedRanker):
         How the candidate is chosen: a `Selection`, or the name of its method.
     normalization : {"standard", "query", "none"}, default "standard"
         Feature scaling; see `SinkPropRanker`.
+    missing : {"indicator", "mean", "error"}, default "indicator"
+        Treatment of missing values (NaN); see `SinkPropRanker`.
     metric : str, default "ndcg@10"
         Metric that `score` computes.
-    convention : str, default "letor"
+    convention : str, default "standard"
         Convention of the metrics; see `evaluate`.
     n_threads : int, optional
         Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`. Does
@@ -116,6 +121,9 @@ class BoltzRankRanker(TunedRanker):
         Record of every candidate.
     scaling_ : Scaling
         Feature scaling of the model.
+    missing_ : MissingValues or None
+        Treatment of missing values; None if there were none in the fit. With indicators, `coef_` and
+        `scaling_` have D + I columns: the features, then one indicator for each of I features.
 
     Notes
     -----
@@ -149,8 +157,9 @@ class BoltzRankRanker(TunedRanker):
         tol: float = 1e-7,
         selection: str | Selection = "validation",
         normalization: str = "standard",
+        missing: str = "indicator",
         metric: str = "ndcg@10",
-        convention: str = "letor",
+        convention: str = "standard",
         n_threads: int | None = None,
         random_state: int | None = 0,
         verbose: bool = True,
@@ -166,6 +175,7 @@ class BoltzRankRanker(TunedRanker):
         self.tol = tol
         self.selection = selection
         self.normalization = normalization
+        self.missing = missing
         self.metric = metric
         self.convention = convention
         self.n_threads = n_threads
@@ -191,7 +201,7 @@ class BoltzRankRanker(TunedRanker):
             data.y,
             data.groups.offsets,
             _rankings(data, int(self.n_rankings), seed),
-            gain=as_gain(self.gain),
+            gain=gain_under(self.gain, self.convention),
             sharpness=float(self.sharpness),
             query_weight=data.query_weight,
         )
@@ -230,12 +240,9 @@ class BoltzRankRanker(TunedRanker):
         return asdict(self._model())
 
     def _model_from(self, state: Any) -> Model:
-        model = Model(**{name: np.asarray(array, dtype=np.float64) for name, array in state.items()})
-        n_hidden = len(model.strengths)
-        shapes = tuple(array.shape for array in (model.weights, model.directions, model.strengths))
-        if shapes != ((self.n_features_in_,), (self.n_features_in_, n_hidden), (n_hidden,)):
-            raise ValueError(f"a model of shapes {shapes} for {self.n_features_in_} features")
-        return model
+        n, n_hidden = self._n_columns, len(state["strengths"])
+        shapes = {"weights": (n,), "directions": (n, n_hidden), "strengths": (n_hidden,)}
+        return Model(**{name: saved_floats(name, state[name], shape) for name, shape in shapes.items()})
 
 
 class _Training:

@@ -32,7 +32,7 @@ class FeatureRanker(BaseRanker):
         Names of the columns of X, if the feature is given by name and X is not a DataFrame.
     metric : str, default "ndcg@10"
         Metric that `score` computes.
-    convention : str, default "letor"
+    convention : str, default "standard"
         Convention of the metrics; see `evaluate`.
 
     Attributes
@@ -61,7 +61,7 @@ class FeatureRanker(BaseRanker):
         *,
         feature_names: Sequence[str] | None = None,
         metric: str = "ndcg@10",
-        convention: str = "letor",
+        convention: str = "standard",
     ) -> None:
         self.feature = feature
         self.feature_names = feature_names
@@ -127,4 +127,7 @@ class FeatureRanker(BaseRanker):
         return {"feature": self.feature_}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        self.feature_ = int(state["feature"])
+        feature = state["feature"]
+        if type(feature) is not int or not 1 <= abs(feature) <= self.n_features_in_:
+            raise ValueError(f"feature {feature!r} of {self.n_features_in_} features")
+        self.feature_ = feature

@@ -49,9 +49,11 @@ class ListNetRanker(LinearBaseline):
         How the penalty is chosen: a `Selection`, or the name of its method.
     normalization : {"standard", "query", "none"}, default "standard"
         Feature scaling; see `SinkPropRanker`.
+    missing : {"indicator", "mean", "error"}, default "indicator"
+        Treatment of missing values (NaN); see `SinkPropRanker`.
     metric : str, default "ndcg@10"
         Metric that `score` computes.
-    convention : str, default "letor"
+    convention : str, default "standard"
         Convention of the metrics; see `evaluate`.
     n_threads : int, optional
         Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`. Does
@@ -71,6 +73,9 @@ class ListNetRanker(LinearBaseline):
         Record of every penalty.
     scaling_ : Scaling
         Feature scaling of the model.
+    missing_ : MissingValues or None
+        Treatment of missing values; None if there were none in the fit. With indicators, `coef_` and
+        `scaling_` have D + I columns: the features, then one indicator for each of I features.
 
     Notes
     -----
@@ -96,8 +101,9 @@ class ListNetRanker(LinearBaseline):
         tol: float = 1e-9,
         selection: str | Selection = "validation",
         normalization: str = "standard",
+        missing: str = "indicator",
         metric: str = "ndcg@10",
-        convention: str = "letor",
+        convention: str = "standard",
         n_threads: int | None = None,
         random_state: int | None = 0,
         verbose: bool = True,
@@ -109,6 +115,7 @@ class ListNetRanker(LinearBaseline):
         self.tol = tol
         self.selection = selection
         self.normalization = normalization
+        self.missing = missing
         self.metric = metric
         self.convention = convention
         self.n_threads = n_threads

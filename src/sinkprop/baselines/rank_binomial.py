@@ -68,7 +68,7 @@ def soft_gain(
         Query id of each row: any hashable values, in any order. None puts all rows in one query.
     gain : str or Gain, default "ndcg"
         Gain. A `RankLinear` with a table l(r, k) takes no more time than a product of a gain of the label and
-        a discount of the rank.
+        a discount of the rank. An unstated discount of NDCG is LETOR's, see `expected_gain`.
     sigma : float, default 1.0
         Standard deviation of the noise of a score, in the scores' units, from 1e-300 to 1e300.
     sample_weight : array of shape (N,), optional

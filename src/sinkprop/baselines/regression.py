@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.baselines.base import TunedRanker
@@ -16,6 +15,7 @@ from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
 from sinkprop.linear.least_squares import ridge_path
 from sinkprop.linear.problem import LinearProblem, linear_scores
+from sinkprop.model_files import saved_floats
 
 __all__ = ["PENALTIES", "RegressionRanker"]
 
@@ -43,9 +43,11 @@ class RegressionRanker(TunedRanker):
     normalization : {"standard", "query", "none"}, default "none"
         Feature scaling; see `SinkPropRanker`. Without a penalty, "none" and "standard" give the same ranking.
         With a penalty, use "standard", so that all features are on the same scale.
+    missing : {"indicator", "mean", "error"}, default "indicator"
+        Treatment of missing values (NaN); see `SinkPropRanker`.
     metric : str, default "ndcg@10"
         Metric that `score` computes.
-    convention : str, default "letor"
+    convention : str, default "standard"
         Convention of the metrics; see `evaluate`.
     n_threads : int, optional
         Has no effect.
@@ -67,6 +69,9 @@ class RegressionRanker(TunedRanker):
         Record of every penalty.
     scaling_ : Scaling
         Feature scaling of the model.
+    missing_ : MissingValues or None
+        Treatment of missing values; None if there were none in the fit. With indicators, `coef_` and
+        `scaling_` have D + I columns: the features, then one indicator for each of I features.
 
     Notes
     -----
@@ -86,8 +91,9 @@ class RegressionRanker(TunedRanker):
         penalty: float | Sequence[float] | str = 0.0,
         selection: str | Selection = "validation",
         normalization: str = "none",
+        missing: str = "indicator",
         metric: str = "ndcg@10",
-        convention: str = "letor",
+        convention: str = "standard",
         n_threads: int | None = None,
         random_state: int | None = 0,
         verbose: bool = True,
@@ -95,6 +101,7 @@ class RegressionRanker(TunedRanker):
         self.penalty = penalty
         self.selection = selection
         self.normalization = normalization
+        self.missing = missing
         self.metric = metric
         self.convention = convention
         self.n_threads = n_threads
@@ -133,6 +140,4 @@ class RegressionRanker(TunedRanker):
         return {"coef": self.coef_, "intercept": self.intercept_}
 
     def _model_from(self, state: Any) -> Any:
-        if np.shape(state["coef"]) != (self.n_features_in_,):
-            raise ValueError(f"weights of shape {np.shape(state['coef'])} for {self.n_features_in_} features")
-        return state["coef"], float(state["intercept"])
+        return saved_floats("weights", state["coef"], (self._n_columns,)), float(state["intercept"])

@@ -29,7 +29,8 @@ class SmoothRankRanker(AnnealedRanker):
     Parameters
     ----------
     gain : str or Gain, default "ndcg"
-        Gain to maximize, such as "ndcg", "ndcg@10", "p@5" or "rbp@0.8".
+        Gain to maximize, such as "ndcg", "ndcg@10", "p@5" or "rbp@0.8". If it does not
+        state the discount of NDCG, the discount is that of `convention`.
     penalty : float or sequence of float, default (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
         Regularization strengths to try, or a single one. They apply to the weights of normalized features.
     annealing : Annealing, optional
@@ -40,13 +41,15 @@ class SmoothRankRanker(AnnealedRanker):
         the best ones on the validation set, as in the paper.
     normalization : {"standard", "query", "none"}, default "standard"
         Feature scaling. It is part of the model. "query" is LETOR's QueryLevelNorm; `predict` then needs qid.
+    missing : {"indicator", "mean", "error"}, default "indicator"
+        Treatment of missing values (NaN); see `SinkPropRanker`.
     max_iter : int, default 20
         Maximum number of L-BFGS iterations per stage.
     tol : float, default 1e-9
         Relative improvement below which a stage ends.
     metric : str, default "ndcg@10"
         Metric that `score` computes.
-    convention : str, default "letor"
+    convention : str, default "standard"
         Convention of the metrics; see `evaluate`.
     checkpoint : str or path, optional
         File to which the fit writes each finished stage and from which an unfinished fit resumes. It is
@@ -75,6 +78,9 @@ class SmoothRankRanker(AnnealedRanker):
         Record of every stage.
     scaling_ : Scaling
         Feature scaling of the model.
+    missing_ : MissingValues or None
+        Treatment of missing values; None if there were none in the fit. With indicators, `coef_` and
+        `scaling_` have D + I columns: the features, then one indicator for each of I features.
 
     Examples
     --------
@@ -91,6 +97,8 @@ class SmoothRankRanker(AnnealedRanker):
     epsilon = 0.0
     resample = 0
     top = 1
+    start = "least-squares"
+    averages = False
     default_annealing = Annealing.smoothrank()
 
     def __init__(
@@ -101,10 +109,11 @@ class SmoothRankRanker(AnnealedRanker):
         annealing: Annealing | None = None,
         selection: str | Selection = "validation",
         normalization: str = "standard",
+        missing: str = "indicator",
         max_iter: int = 20,
         tol: float = 1e-9,
         metric: str = "ndcg@10",
-        convention: str = "letor",
+        convention: str = "standard",
         checkpoint: str | os.PathLike[str] | None = None,
         on_stage: Callable[[Stage], None] | None = None,
         n_threads: int | None = None,
@@ -116,6 +125,7 @@ class SmoothRankRanker(AnnealedRanker):
         self.annealing = annealing
         self.selection = selection
         self.normalization = normalization
+        self.missing = missing
         self.max_iter = max_iter
         self.tol = tol
         self.metric = metric

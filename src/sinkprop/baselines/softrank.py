@@ -16,6 +16,7 @@ from sinkprop.common.arguments import numbers, whole
 from sinkprop.common.lbfgs import descend
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
+from sinkprop.estimator.criteria import gain_under
 from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
@@ -79,7 +80,8 @@ class SoftRankRanker(LinearBaseline):
     Parameters
     ----------
     gain : str or Gain, default "ndcg"
-        Gain to maximize, such as "ndcg", "ndcg@10", "p@5" or "rbp@0.8".
+        Gain to maximize, such as "ndcg", "ndcg@10", "p@5" or "rbp@0.8". If it does not
+        state the discount of NDCG, the discount is that of `convention`.
     sigma : float or sequence of float, default (4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
         Values of sigma to try, or a single one, in units of the least-squares scores' standard deviation
         within queries. They are used from the largest to the smallest.
@@ -103,9 +105,11 @@ class SoftRankRanker(LinearBaseline):
         on the validation set.
     normalization : {"standard", "query", "none"}, default "standard"
         Feature scaling; see `SinkPropRanker`.
+    missing : {"indicator", "mean", "error"}, default "indicator"
+        Treatment of missing values (NaN); see `SinkPropRanker`.
     metric : str, default "ndcg@10"
         Metric that `score` computes.
-    convention : str, default "letor"
+    convention : str, default "standard"
         Convention of the metrics; see `evaluate`.
     n_threads : int, optional
         Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`. Does
@@ -127,6 +131,9 @@ class SoftRankRanker(LinearBaseline):
         Record of every candidate.
     scaling_ : Scaling
         Feature scaling of the model.
+    missing_ : MissingValues or None
+        Treatment of missing values; None if there were none in the fit. With indicators, `coef_` and
+        `scaling_` have D + I columns: the features, then one indicator for each of I features.
 
     Notes
     -----
@@ -155,8 +162,9 @@ class SoftRankRanker(LinearBaseline):
         tol: float = 1e-9,
         selection: str | Selection = "validation",
         normalization: str = "standard",
+        missing: str = "indicator",
         metric: str = "ndcg@10",
-        convention: str = "letor",
+        convention: str = "standard",
         n_threads: int | None = None,
         random_state: int | None = 0,
         verbose: bool = True,
@@ -170,6 +178,7 @@ class SoftRankRanker(LinearBaseline):
         self.tol = tol
         self.selection = selection
         self.normalization = normalization
+        self.missing = missing
         self.metric = metric
         self.convention = convention
         self.n_threads = n_threads
@@ -249,7 +258,7 @@ class SoftRankRanker(LinearBaseline):
 
     def _candidates(self, problem: LinearProblem, seed: int) -> Iterator[Candidate]:
         data, start = problem.data, problem.start
-        gain = as_gain(self.gain)
+        gain = gain_under(self.gain, self.convention)
 
         def value(w: Floats, sigma: float) -> tuple[float, Floats]:
             r = soft_gain(

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import Tags
 
 from sinkprop.baselines.base import TunedRanker
 from sinkprop.baselines.pairwise_loss import PairwiseLogistic
@@ -21,11 +20,14 @@ from sinkprop.common.plain_data import plain_data
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.categorical_inputs import CategoricalInputs
+from sinkprop.estimator.criteria import gain_under
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
-from sinkprop.gbdt.boosters import booster_of, booster_text, lightgbm_module, openmp_threads
+from sinkprop.gbdt.boosters import booster_of, booster_text, checked_booster, lightgbm_module
 from sinkprop.gbdt.growing.validation import check_row_weight, counting
-from sinkprop.gbdt.parameters import first_names
+from sinkprop.gbdt.parameters import check_no_files, first_names, names_a_file
+from sinkprop.gbdt.threads import adapting_threads, most_threads, openmp_threads
 from sinkprop.linear.problem import LinearProblem
 from sinkprop.metrics.evaluation import evaluate
 from sinkprop.objective.gains import NDCG, RankLinear
@@ -57,13 +59,8 @@ _DECIDED = {
 }
 
 
-class TreeRanker(TunedRanker):
+class TreeRanker(CategoricalInputs, TunedRanker):
     """A `TunedRanker` whose model is a booster (a sequence of trees) and the number of its trees to use."""
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     def _sizes(self) -> list[int]:
         """Numbers of trees of the candidates: the multiples of `step`, and `n_estimators`."""
@@ -72,6 +69,27 @@ class TreeRanker(TunedRanker):
 
     def _model(self) -> Any:
         return self.booster_, self.n_trees_
+
+    def _booster_of(self, text: str) -> Any:
+        """Make a booster from the text of its trees, which the library wrote in this process."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the text of the trees is enough: a pickled booster would not guard against forks
+        return {name: value for name, value in super().__getstate__().items() if name != "booster_"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "_text" in state:
+            self.booster_ = self._booster_of(self._text)
+
+    def _fitted_state(self) -> dict[str, Any]:
+        return {**super()._fitted_state(), **(self._category_state() if self._categories.values else {})}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        if "categories" in state:  # optional: a ranker without categorical features writes none
+            self._restore_categories(state)
+        super()._restore(state)
 
 
 class LightGBMRanker(TreeRanker):
@@ -113,8 +131,8 @@ class LightGBMRanker(TreeRanker):
         Feature scaling; see `SinkPropRanker`. Other scalings would not change the trees.
     metric : str, default "ndcg@10"
         Metric that `score` computes.
-    convention : str, default "letor"
-        Convention of the metrics; see `evaluate`.
+    convention : str, default "standard"
+        Convention of the metrics, and discount of NDCG in `loss` unless its gain states one; see `evaluate`.
     n_threads : int, optional
         Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`. Does
         not change the model.
@@ -129,6 +147,8 @@ class LightGBMRanker(TreeRanker):
         The chosen trees.
     n_trees_ : int
         Number of chosen trees.
+    categories_ : dict
+        Categories of each categorical feature, {name: categories}. The code of a category is its position.
     fit_result_ : TuningResult
         Record of every candidate.
     scaling_ : Scaling
@@ -136,9 +156,10 @@ class LightGBMRanker(TreeRanker):
 
     Notes
     -----
-    X may hold NaN for missing values. LightGBM treats values between -1e-35 and 1e-35 as 0. Labels may be any
-    numbers, 0 or more; "rank_xendcg" takes whole numbers only. "lambdarank" takes queries of up to 10,000
-    documents.
+    X may hold NaN for missing values. Columns of a data frame with a categorical type, and features of
+    `Queries` and stored sets that have categories, are categorical features. LightGBM treats values between
+    -1e-35 and 1e-35 as 0. Labels may be any numbers, 0 or more; "rank_xendcg" takes whole numbers only.
+    "lambdarank" takes queries of up to 10,000 documents.
 
     The weight of a row is its `sample_weight` times the weight of its query, and LightGBM multiplies the
     row's derivatives by it. With "ranknet", the weight of a pair is the product of the `sample_weight` of its
@@ -161,7 +182,7 @@ class LightGBMRanker(TreeRanker):
         selection: str | Selection = "validation",
         normalization: str = "none",
         metric: str = "ndcg@10",
-        convention: str = "letor",
+        convention: str = "standard",
         n_threads: int | None = None,
         random_state: int | None = 0,
         verbose: bool = True,
@@ -224,7 +245,8 @@ class LightGBMRanker(TreeRanker):
         for name in _mapping("loss", given):
             if name not in known:
                 raise ValueError(f"loss has {name!r}; TreeLoss has {', '.join(known)}.{_hint(name, known)}")
-        return TreeLoss(**{"seed": seed, **given})
+        gain = gain_under(given.get("gain", TreeLoss.gain), self.convention)
+        return TreeLoss(**{"seed": seed, **given, "gain": gain})
 
     def _further(self) -> dict[str, Any]:
         """The user's further parameters of LightGBM, with aliases replaced by LightGBM's main names.
@@ -250,11 +272,12 @@ class LightGBMRanker(TreeRanker):
         lightgbm = lightgbm_module("LightGBMRanker")
         data, n_trees = counting(problem.data), self._sizes()
         labels, gains = self._labels(data)
+        most = most_threads(self.n_threads, len(data.y))
         shared = {
             "objective": "none" if self.objective in _OURS else self.objective,
             "metric": "none",
             "seed": seed % 2**31,
-            "num_threads": openmp_threads(self.n_threads, len(data.y)),
+            "num_threads": most,
             # One thread sums each feature's histogram, so rounding does not depend on the number of threads.
             "deterministic": True,
             "force_col_wise": True,
@@ -273,24 +296,27 @@ class LightGBMRanker(TreeRanker):
             # to compute the derivatives, and does not limit the size of queries.
             group=None if self.objective in _OURS else data.groups.sizes,
             weight=None if self.objective in _OURS else data.row_weight,
+            categorical_feature=list(self._categories.unordered),
             params=shared,
         ).construct()
         # False if LightGBM treats all features as constant. Then no tree is grown, because LightGBM would
         # raise an error when it is given the derivatives.
         splittable = any(rows.feature_num_bin(feature) for feature in range(data.X.shape[1]))
         derivatives, value = self._functions(data, seed)
-        for number, setting in enumerate(self._grid()):
-            booster = lightgbm.Booster({**shared, **setting}, rows)
-            grown = 0
-            for i, size in enumerate(n_trees):
-                for _ in range(grown, size if splittable else grown):
-                    booster.update(fobj=derivatives)
-                grown = size
-                scores: list[Floats] = []
-                ((_, _, at, _),) = booster.eval_train(_keeping(scores, value))
-                # There are fewer trees than asked for if no leaf could be split further.
-                model = booster, booster.num_trees()
-                yield Candidate({**setting, "trees": size}, model, at, (2 * number, i), scores[0])
+        with adapting_threads(self.n_threads, most) as adapt:
+            for number, setting in enumerate(self._grid()):
+                booster = lightgbm.Booster({**shared, **setting}, rows)
+                grown = 0
+                for i, size in enumerate(n_trees):
+                    for _ in range(grown, size if splittable else grown):
+                        adapt()
+                        booster.update(fobj=derivatives)
+                    grown = size
+                    scores: list[Floats] = []
+                    ((_, _, at, _),) = booster.eval_train(_keeping(scores, value))
+                    # There are fewer trees than asked for if no leaf could be split further.
+                    model = booster, booster.num_trees()
+                    yield Candidate({**setting, "trees": size}, model, at, (2 * number, i), scores[0])
 
     def _labels(self, data: TrainingSet) -> tuple[Floats, list[float]]:
         """Return the labels to give to LightGBM, and a table of their gains.
@@ -378,8 +404,11 @@ class LightGBMRanker(TreeRanker):
         booster, n_trees = model
         self._text = booster_text(booster, n_trees)
         # a copy without the training data, with only the chosen trees
-        self.booster_ = booster_of(self._text, "LightGBMRanker")
+        self.booster_ = self._booster_of(self._text)
         self.n_trees_ = self.booster_.num_trees()
+
+    def _booster_of(self, text: str) -> Any:
+        return booster_of(text, "LightGBMRanker")
 
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = super()._parameters_to_save()
@@ -387,18 +416,23 @@ class LightGBMRanker(TreeRanker):
             given = getattr(self, name) or {}
             # a user-defined gain cannot be saved; predictions do not need it
             kept = {
-                key: plain_data(value) for key, value in given.items() if not isinstance(value, RankLinear)
+                key: plain_data(value)
+                for key, value in given.items()
+                if not isinstance(value, RankLinear) and not (name == "params" and names_a_file(key))
             }
             saved[name] = None if getattr(self, name) is None else kept
         return saved
+
+    @classmethod
+    def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
+        check_no_files(saved["params"] or {})
+        return super()._parameters_from_saved(saved)
 
     def _model_state(self) -> Any:
         return {"lightgbm": self._text.split("\n")}
 
     def _model_from(self, state: Any) -> Any:
-        booster = booster_of("\n".join(state["lightgbm"]), "LightGBMRanker")
-        if booster.num_feature() != self.n_features_in_:
-            raise ValueError(f"trees of {booster.num_feature()} features for {self.n_features_in_}")
+        booster = checked_booster("\n".join(state["lightgbm"]), self.n_features_in_, "LightGBMRanker")
         return booster, booster.num_trees()
 
 

@@ -17,13 +17,15 @@ from sinkprop.baselines.trees import (
     positive,
     rates,
 )
+from sinkprop.baselines.xgboost_json import checked_json
+from sinkprop.common.forks import guard_forked_process
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
-from sinkprop.gbdt.boosters import openmp_threads
 from sinkprop.gbdt.growing.validation import counting
+from sinkprop.gbdt.threads import openmp_threads
 from sinkprop.linear.problem import LinearProblem
 from sinkprop.metrics.evaluation import evaluate
 from sinkprop.objective.gains import NDCG
@@ -63,7 +65,7 @@ class XGBoostRanker(TreeRanker):
         Feature scaling; see `SinkPropRanker`. Other scalings would not change the trees.
     metric : str, default "ndcg@10"
         Metric that `score` computes.
-    convention : str, default "letor"
+    convention : str, default "standard"
         Convention of the metrics; see `evaluate`.
     n_threads : int, optional
         Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`.
@@ -78,6 +80,8 @@ class XGBoostRanker(TreeRanker):
         The chosen trees.
     n_trees_ : int
         Number of chosen trees.
+    categories_ : dict
+        Categories of each categorical feature, {name: categories}. The code of a category is its position.
     fit_result_ : TuningResult
         Record of every candidate.
     scaling_ : Scaling
@@ -85,9 +89,11 @@ class XGBoostRanker(TreeRanker):
 
     Notes
     -----
-    X may hold NaN for missing values. Labels may be any numbers, 0 or more. XGBoost takes whole numbers up to
-    31; if some label r is not one of them, XGBoost gets gains proportional to 2^r - 1 in place of all labels.
-    XGBoost weights queries, not rows: row weights that are not all equal are an error.
+    X may hold NaN for missing values. Columns of a data frame with a categorical type, and features of
+    `Queries` and stored sets that have categories, are categorical features. Labels may be any numbers, 0 or
+    more. XGBoost takes whole numbers up to 31; if some label r is not one of them, XGBoost gets gains
+    proportional to 2^r - 1 in place of all labels. XGBoost weights queries, not rows: row weights that are
+    not all equal are an error.
     """
 
     no_row_weights = "XGBoost weighs queries, not documents"
@@ -103,7 +109,7 @@ class XGBoostRanker(TreeRanker):
         selection: str | Selection = "validation",
         normalization: str = "none",
         metric: str = "ndcg@10",
-        convention: str = "letor",
+        convention: str = "standard",
         n_threads: int | None = None,
         random_state: int | None = 0,
         verbose: bool = True,
@@ -158,6 +164,7 @@ class XGBoostRanker(TreeRanker):
             group=data.groups.sizes,
             weight=data.query_weight,
             nthread=n_threads,
+            **self._feature_types(),
         )
         for number, setting in enumerate(self._grid()):
             own = {
@@ -168,6 +175,7 @@ class XGBoostRanker(TreeRanker):
             booster = xgboost.Booster({**shared, **own}, [rows])
             grown = 0
             for i, size in enumerate(self._sizes()):
+                booster.set_param({"nthread": openmp_threads(self.n_threads, len(data.y))})
                 for tree in range(grown, size):
                     booster.update(rows, tree)
                 grown = size
@@ -179,9 +187,17 @@ class XGBoostRanker(TreeRanker):
     def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
         booster, n_trees = model
         n_threads = openmp_threads(self.n_threads, len(X))
-        rows = _xgboost().DMatrix(X, nthread=n_threads)
+        rows = _xgboost().DMatrix(X, nthread=n_threads, **self._feature_types())
         found = booster.predict(rows, output_margin=True, iteration_range=(0, n_trees))
         return np.asarray(found, dtype=np.float64)
+
+    def _feature_types(self) -> dict[str, Any]:
+        """Arguments of XGBoost's DMatrix that name the categorical features."""
+        columns = self._categories.unordered
+        if not columns:
+            return {}
+        types = ["c" if i in columns else "q" for i in range(self.n_features_in_)]
+        return {"feature_types": types, "enable_categorical": True}
 
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
         # without this, a booster that was loaded from a file would use all threads
@@ -192,16 +208,17 @@ class XGBoostRanker(TreeRanker):
         booster, n_trees = model
         # a copy without the training data, with only the chosen trees
         self._text = bytes(booster[:n_trees].save_raw("json")).decode("utf-8")
-        self.booster_ = _booster(self._text)
+        self.booster_ = self._booster_of(self._text)
         self.n_trees_ = int(self.booster_.num_boosted_rounds())
+
+    def _booster_of(self, text: str) -> Any:
+        return _booster(text)
 
     def _model_state(self) -> Any:
         return {"xgboost": self._text}
 
     def _model_from(self, state: Any) -> Any:
-        booster = _booster(state["xgboost"])
-        if booster.num_features() != self.n_features_in_:
-            raise ValueError(f"trees of {booster.num_features()} features for {self.n_features_in_}")
+        booster = _booster(checked_json(state["xgboost"], self.n_features_in_))
         return booster, int(booster.num_boosted_rounds())
 
 
@@ -219,22 +236,20 @@ def _labels(data: TrainingSet) -> tuple[Floats, bool]:
 
 
 def _booster(text: str) -> Any:
-    from threadpoolctl import threadpool_limits
-
     xgboost = _xgboost()
-    booster = xgboost.Booster()
+    booster = xgboost.Booster({"nthread": 1})
     try:
-        # otherwise XGBoost reads the model with all threads, and in a forked process waits for them forever
-        with threadpool_limits(1, user_api="openmp"):
-            booster.load_model(bytearray(text.encode("utf-8")))
+        booster.load_model(bytearray(text.encode("utf-8")))
     except xgboost.core.XGBoostError as error:
-        raise ValueError(f"not trees that XGBoost wrote: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"XGBoost cannot read the trees: {str(error).splitlines()[0]}") from None
     return booster
 
 
 def _xgboost() -> Any:
+    """Import XGBoost for use in this process; see `guard_forked_process`."""
     try:
         import xgboost
     except ImportError as error:
         raise ImportError('XGBoostRanker needs xgboost: pip install "sinkprop[xgboost]"') from error
+    guard_forked_process()
     return xgboost

@@ -1,0 +1,1 @@
+"""Boosted trees grown by CatBoost: the ranker, and its trees as plain data."""
