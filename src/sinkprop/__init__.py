@@ -15,6 +15,7 @@ from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, RankLinear, par
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 if TYPE_CHECKING:
+    from sinkprop import auto as auto
     from sinkprop import baselines, datasets
     from sinkprop import export as export
     from sinkprop import gbdt as gbdt
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sinkprop import report as report
     from sinkprop import store as store
     from sinkprop import torch as torch
+    from sinkprop.auto.ranker import AutoRanker
     from sinkprop.data.frames import load_frame, load_parquet
     from sinkprop.data.letor import load_letor, load_queries, save_letor
     from sinkprop.data.query_sizes import load_query_sizes
@@ -39,6 +41,7 @@ __all__ = [
     "NDCG",
     "RBP",
     "Annealing",
+    "AutoRanker",
     "Convention",
     "Evaluation",
     "ExpectedGain",
@@ -86,10 +89,12 @@ __all__ = [
 # These names are imported on first use, so `import sinkprop` loads only NumPy, and `from sinkprop import *`
 # does not load torch.
 _LAZY = {
+    "AutoRanker": "sinkprop.auto.ranker",
     "SinkPropRanker": "sinkprop.linear.ranker",
     "SinkhornLimit": "sinkprop.objective.sinkhorn_limit",
     "SinkhornStatus": "sinkprop.objective.sinkhorn_limit",
     "StoredQueries": "sinkprop.store",
+    "auto": "sinkprop.auto",
     "baselines": "sinkprop.baselines",
     "choose_permutation": "sinkprop.objective.permutation",
     "cluster": "sinkprop.cluster",

@@ -39,7 +39,7 @@ import re
 import stat
 from dataclasses import dataclass
 from math import isfinite, isinf, prod
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,18 +50,23 @@ __all__ = [
     "FORMAT_VERSION",
     "MAX_BYTES",
     "NETWORK_OPENING",
+    "START",
     "Model",
     "ModelFileError",
-    "holds_network",
+    "is_network",
     "model_bytes",
+    "model_from",
     "parse_model",
     "read_model",
+    "saved_floats",
+    "saved_names",
     "write_model",
 ]
 
 FORMAT_VERSION = 1
 # The bytes 8 to 34 of a saved network: a safetensors file whose metadata begin with sinkprop's checksum.
 NETWORK_OPENING = b'{"__metadata__":{"sha256":"'
+START = 8 + len(NETWORK_OPENING)  # number of bytes that tell a network from other models
 # Largest size of a model file, in bytes. It is enough for some ten million numbers; models in this format
 # have thousands.
 MAX_BYTES = 2**28
@@ -154,12 +159,9 @@ def write_model(
     write_atomically(path, model_bytes(kind, state, {} if about is None else about))
 
 
-def holds_network(path: StrPath) -> bool:
-    """Whether the file starts like a saved network (`torch/neural/files.py`). Does not import torch."""
-    if not os.path.isfile(path):
-        return False
-    with open(path, "rb") as handle:
-        return handle.read(8 + len(NETWORK_OPENING))[8:] == NETWORK_OPENING
+def is_network(start: bytes) -> bool:
+    """Whether a file that begins with these `START` bytes is a saved network (`torch/neural/files.py`)."""
+    return start[8:].startswith(NETWORK_OPENING)
 
 
 def read_model(path: StrPath, *, kind: str | None = None) -> Model:
@@ -186,11 +188,16 @@ def read_model(path: StrPath, *, kind: str | None = None) -> Model:
         If the file is not a model, is of another kind, is in a newer format, is too large, or is not byte for
         byte as it was written. The message is one line that names the file.
     """
-    name = os.fsdecode(path)
     with open(path, "rb") as handle:
-        found = os.fstat(handle.fileno())
-        size = found.st_size if stat.S_ISREG(found.st_mode) else MAX_BYTES
-        data = b"" if size > MAX_BYTES else handle.read(size + 1)
+        return model_from(handle, b"", path, kind=kind)
+
+
+def model_from(handle: IO[bytes], start: bytes, path: StrPath, *, kind: str | None = None) -> Model:
+    """Read a model from an open file whose first bytes, `start`, have been read. See `read_model`."""
+    name = os.fsdecode(path)
+    found = os.fstat(handle.fileno())
+    size = found.st_size if stat.S_ISREG(found.st_mode) else MAX_BYTES
+    data = b"" if size > MAX_BYTES else start + handle.read(size + 1 - len(start))
     if max(size, len(data)) > MAX_BYTES:
         raise ModelFileError(f"{name!r} is larger than the {MAX_BYTES} bytes that a model file may have.")
     try:
@@ -413,6 +420,30 @@ def parse_model(data: bytes) -> Model:
             f"has a valid checksum but is not valid in format {version}: {' '.join(str(error).split())}."
         ) from None
     return Model(fields["kind"], fields["library"], about, state)
+
+
+def saved_floats(
+    what: str, value: Any, shape: tuple[int, ...], *, finite: bool = True
+) -> NDArray[np.float64]:
+    """Return a saved array as float64. Raises a ValueError unless it holds numbers in this shape.
+
+    If `finite`, the numbers must be finite.
+    """
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu" or value.shape != shape:
+        found = (
+            f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+        )
+        raise ValueError(f"{what} must be an array of numbers of shape {shape}; got {found}")
+    if finite and not np.isfinite(value).all():
+        raise ValueError(f"{what} must be finite")
+    return value.astype(np.float64, copy=False)
+
+
+def saved_names(what: str, value: Any, n: int) -> list[str]:
+    """Return a saved list of n names. Raises a ValueError if it is not one."""
+    if not isinstance(value, list) or len(value) != n or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"{what} must be a list of {n} names")
+    return value
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

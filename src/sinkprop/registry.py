@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from typing import Any
 
-from sinkprop.estimator.base import BaseRanker
-from sinkprop.model_files import ModelFileError, holds_network, read_model
+from sinkprop.estimator.base import BaseRanker, from_record
+from sinkprop.model_files import START, ModelFileError, is_network, model_from
 
 __all__ = ["RANKERS", "load_model"]
 
 # The module of each ranker class. A model file holds the name of the class.
 RANKERS = {
+    "AutoRanker": "sinkprop.auto.ranker",
     "SinkPropRanker": "sinkprop.linear.ranker",
     "BoostedRanker": "sinkprop.gbdt.ranker",
     "NeuralRanker": "sinkprop.torch.ranker",
     "AdaRankRanker": "sinkprop.baselines.adarank",
     "BoltzRankRanker": "sinkprop.baselines.boltzrank",
+    "CatBoostRanker": "sinkprop.baselines.catboost.ranker",
     "FeatureRanker": "sinkprop.baselines.feature",
     "LightGBMRanker": "sinkprop.baselines.trees",
     "ListNetRanker": "sinkprop.baselines.listnet",
@@ -47,19 +50,23 @@ def load_model(path: str | os.PathLike[str]) -> BaseRanker:
     ImportError
         If the file holds a network and PyTorch is not installed.
     """
-    if holds_network(path):
-        try:
-            neural = _ranker("NeuralRanker")
-        except ImportError as error:
-            raise ImportError(
-                'the file holds a network, which needs PyTorch: pip install "sinkprop[torch]"'
-            ) from error
-        return neural.load(path)
-    kind = read_model(path).kind
-    if kind not in RANKERS or kind == "NeuralRanker":
+    # The file is opened and read once: it may be a pipe, or be replaced in the meantime.
+    with open(path, "rb") as handle:
+        start = handle.read(START)
+        if is_network(start):
+            try:
+                neural: Any = import_module(RANKERS["NeuralRanker"])
+            except ImportError as error:
+                raise ImportError(
+                    'the file holds a network, which needs PyTorch: pip install "sinkprop[torch]"'
+                ) from error
+            network: BaseRanker = neural.network_ranker(path, handle, start)
+            return network
+        model = model_from(handle, start, path)
+    if model.kind not in RANKERS or model.kind == "NeuralRanker":
         known = ", ".join(sorted(set(RANKERS) - {"NeuralRanker"}))
-        raise ModelFileError(f"{os.fspath(path)}: holds a {kind!r}; this sinkprop knows {known}.")
-    return _ranker(kind).load(path)
+        raise ModelFileError(f"{os.fspath(path)}: holds a {model.kind!r}; this sinkprop knows {known}.")
+    return from_record(_ranker(model.kind), path, model.state)
 
 
 def _ranker(kind: str) -> type[BaseRanker]:
