@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import importlib.util
 import io
 import itertools
@@ -10,9 +11,11 @@ import json
 import lzma
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -231,10 +234,66 @@ def average_precision(labels):
     return sum(n / i for n, i in enumerate(hits, 1)) / len(hits) if hits else 0.0
 
 
+class Recording(FeatureRanker):
+    """A ranker that notes the convention with which it is fitted."""
+
+    seen: list = []  # noqa: RUF012
+
+    def _fit(self, data, validation):
+        self.seen.append(self.convention)
+        super()._fit(data, validation)
+
+
+class TestConvention:
+    @pytest.mark.parametrize(
+        ("names", "given", "expected"),
+        [
+            (["OHSUMED"], None, "letor"),
+            (["NP2004", "ohsumed"], None, "letor"),
+            (["data"], None, "standard"),
+            (["OHSUMED", "data"], None, "standard"),
+            (["OHSUMED"], "standard", "standard"),
+            (["data"], "letor4", "letor4"),
+        ],
+    )
+    def test_the_default_is_letors_where_results_are_published(self, monkeypatch, names, given, expected):
+        monkeypatch.setattr(Recording, "seen", [])
+        monkeypatch.setitem(METHODS, "recording", replace(METHODS["best-feature"], make=Recording))
+        found = compare(
+            dict.fromkeys(names, some_folds(1)), "recording", metrics="map", convention=given, n_jobs=1
+        )
+        assert found.convention == expected
+        assert found.describe(names[0]).startswith(f"{expected}: gain ")
+        assert Recording.seen == [expected] * len(names)  # a method selects by the comparison's convention
+
+    def test_ones_own_estimators_keep_their_convention(self, monkeypatch):
+        monkeypatch.setattr(Recording, "seen", [])
+        own = {"mine": Recording(convention="trec"), "theirs": "best-feature"}
+        compare(some_folds(1), own, metrics="map", convention="letor", n_jobs=1)
+        assert Recording.seen == ["trec"]
+
+    def test_the_table_says_how_many_queries_count_0(self):
+        folds = [
+            sinkprop.Fold(f"Fold{i}", queries(1, 12), queries(100, 5), queries(200, i, n_documents=n, seed=i))
+            for i, n in ((2, 4), (3, 12))
+        ]
+        found = compare(folds, "feature:1", metrics="ndcg@3,ndcg@10,p@5", convention="letor", n_jobs=1)
+        sizes = np.concatenate([fold.test.groups.sizes for fold in folds])
+        n5, n10 = (int((sizes < k).sum()) for k in (5, 10))
+        assert 0 < n5 <= n10 < 5
+        counts = f"{n5} of 5 for k = 5" + (" to 10" if n5 == n10 else f", {n10} for k = 10")
+        assert found.describe("data").endswith(
+            "mean over the queries of each fold, 5 in all, then over the 2 folds. Queries that count 0 "
+            f"because they have fewer than k documents: {counts}."
+        )
+        standard = compare(folds, "feature:1", metrics="ndcg@10", n_jobs=1)
+        assert standard.describe("data").endswith("then over the 2 folds.")
+
+
 class TestProtocol:
     def test_values_and_means_by_arithmetic(self):
         folds = some_folds(3)
-        found = compare(folds, "feature:1", metrics="ndcg@3,p@2,map", n_jobs=1)
+        found = compare(folds, "feature:1", metrics="ndcg@3,p@2,map", convention="letor", n_jobs=1)
         assert found.folds("data") == ("Fold1", "Fold2", "Fold3")
         expected = {"ndcg@3": [], "p@2": [], "map": []}
         for fold in folds:
@@ -504,8 +563,11 @@ class TestMethods:
         here = [n for n in here if n not in neural]
         assert list(parse_methods("all")) == here
         baselines = list(parse_methods("baselines,sinkprop"))
-        assert baselines == [*(n for n in here if not n.startswith(("sinkprop", "boosted"))), "sinkprop"]
-        trees = [n for n in here if METHODS[n].needs in ("lightgbm", "xgboost")]
+        assert baselines == [
+            *(n for n in here if not n.startswith(("sinkprop", "boosted", "auto"))),
+            "sinkprop",
+        ]
+        trees = [n for n in here if METHODS[n].needs in ("lightgbm", "xgboost", "catboost")]
         if trees:
             assert list(parse_methods("trees")) == trees
             assert {"boosted", "boosted-default", "lambdamart"} <= set(trees)
@@ -522,7 +584,7 @@ class TestMethods:
         for selection in (None, "validation", "cross-validation", sinkprop.Selection("validation")):
             found = compare([fold], methods, metrics="ndcg@5", n_jobs=1, selection=selection)
             by[selection] = found.result("data", "mine", "f").summary["validated_on"]
-        assert by[None] == by["cross-validation"] == "5-fold cross-validation over 9 queries"
+        assert by[None] == by["cross-validation"] == "9-fold cross-validation over 9 queries"
         assert by["validation"] == by[sinkprop.Selection("validation")] == "3 validation queries"
         assert mine.selection == "auto"
         with pytest.raises(ValueError, match="method must be"):
@@ -834,6 +896,44 @@ class TestComparison:
         with pytest.raises(ValueError, match="not a comparison"):
             Comparison.from_json(text)
 
+    def test_json_with_a_number_that_is_not_finite_is_refused(self, found):
+        text = found.to_json()
+        for number in ("1e999", "NaN", "-Infinity"):
+            with pytest.raises(ValueError, match=f"the number {number} is not finite"):
+                Comparison.from_json(
+                    re.sub(r'("predict_seconds": )[-0-9.e]+', rf"\g<1>{number}", text, count=1)
+                )
+
+    @pytest.mark.parametrize(
+        ("where", "value", "message"),
+        [
+            (["against"], "other", "against is 'other'"),
+            (["methods", 1], "other", "has other methods"),
+            (["metrics"], ["map", "map"], "metrics must be different"),
+            (["metrics"], [], "has data sets, methods and metrics"),
+            (["metrics", 0], "p@3", "has no mean of 'p@3'"),
+            (["datasets", 0, "statement"], 5, "'statement' must be str; got int"),
+            (["datasets", 0, "methods", 1, "folds", 0, "fold"], "other", "has other folds"),
+            (["datasets", 0, "methods", 1, "folds", 0, "queries", 0], 99, "has other queries"),
+            (
+                ["datasets", 0, "methods", 1, "folds", 0, "per_query", "map"],
+                [0.5],
+                "must have 8 values of 'map'",
+            ),
+            (["datasets", 0, "methods", 1, "folds", 0, "predict_seconds"], None, "must be int or float"),
+            (["datasets", 0, "methods", 1, "folds", 0, "predict_seconds"], 10**400, "is too large"),
+            (["datasets", 0, "data", "Fold1", "lengths"], [1], "lengths and relevant must be as many"),
+            (["datasets", 0, "data", "Fold1", "shown", 0], 99, "shows a query that it does not have"),
+        ],
+    )
+    def test_json_that_does_not_fit_together_is_refused(self, found, where, value, message):
+        record = json.loads(found.to_json())
+        *path, last = where
+        functools.reduce(lambda data, key: data[key], path, record)[last] = value
+        with pytest.raises(ValueError, match="not a comparison that sinkprop wrote") as error:
+            Comparison.from_json(json.dumps(record))
+        assert message in str(error.value)
+
     def test_csv_lines(self, found):
         rows = list(csv.DictReader(io.StringIO(found.to_csv())))
         assert list(rows[0]) == ["dataset", "fold", "method", "metric", "value"]
@@ -924,13 +1024,10 @@ def test_importing_it_loads_no_more_than_numpy():
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_workers_never_see_an_interrupt():
     code = (
-        "from sinkprop.experiment.run import _interrupts_held, _born\n"
+        "from sinkprop.experiment.workers import _start\n"
         "import signal, joblib\n"
         "def blocked(): return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])\n"
-        "with _interrupts_held():\n"
-        "    assert blocked()\n"
-        "    joblib.Parallel(2)(joblib.delayed(_born)() for _ in range(4))\n"
-        "    assert blocked()\n"
+        "_start({'n_jobs': 2}, 2)\n"
         "assert not blocked()\n"
         "print(joblib.Parallel(2)(joblib.delayed(blocked)() for _ in range(4)))\n"
     )

@@ -9,7 +9,7 @@ and paired tests.
 ['regression', 'sinkprop']
 """
 
-from sinkprop.experiment.folds import DataSet, FoldFiles, data_set_name, find_data_sets
+from sinkprop.experiment.folds import DataSet, FoldFiles, Parts, data_set_name, find_data_sets, load_known
 from sinkprop.experiment.methods import METHODS, Method, parse_methods
 from sinkprop.experiment.published import PublishedRow, published_rows
 from sinkprop.experiment.results import Comparison, PairedTest, Result
@@ -25,11 +25,13 @@ __all__ = [
     "Method",
     "MethodError",
     "PairedTest",
+    "Parts",
     "PublishedRow",
     "Result",
     "compare",
     "data_set_name",
     "find_data_sets",
+    "load_known",
     "parse_methods",
     "published_rows",
 ]

@@ -147,7 +147,8 @@ class Details:
                   "rank-binomial".
     training      Record of the training, as `training_of` returns it.
     weights       Weights of the features, as `weights_of` returns them: "kind" is "weight" or "importance",
-                  "explanation" describes them in words, and "values" (D,) has one number per feature.
+                  "explanation" describes them in words, "values" (D,) has one number per feature, and
+                  "missing", if it is there, the weights of the indicators of missing values.
     """
 
     scores: tuple[tuple[float, ...], ...] = field(default=(), repr=False)

@@ -21,15 +21,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
+from sinkprop.common.arguments import one_of, whole
 from sinkprop.data.queries import Queries
+from sinkprop.datasets.known import Check, KnownSet, check_counts, known_set
 from sinkprop.metrics.conventions import listed
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
 
-__all__ = ["AnyQueries", "DataSet", "FoldFiles", "Parts", "data_set_name", "find_data_sets"]
+__all__ = ["AnyQueries", "DataSet", "FoldFiles", "Parts", "data_set_name", "find_data_sets", "load_known"]
 
 StrPath = str | os.PathLike[str]
 AnyQueries: TypeAlias = "Queries | StoredQueries"
@@ -65,7 +67,17 @@ _KNOWN = {
 
 @dataclass(frozen=True)
 class Parts:
-    """Training, validation and test queries of one fold; `vali` is None without a validation set."""
+    """Training, validation and test queries of one fold.
+
+    Parameters
+    ----------
+    train : Queries or StoredQueries
+        Training queries.
+    vali : Queries, StoredQueries or None
+        Validation queries; None without a validation set.
+    test : Queries or StoredQueries
+        Test queries.
+    """
 
     train: AnyQueries
     vali: AnyQueries | None
@@ -89,6 +101,10 @@ class FoldFiles:
     n_features : int, optional
         Number of features. Needed if some file of LETOR text never mentions the last features. None takes
         the largest feature id of each file, which must then be the same in all files.
+    known : KnownSet, optional
+        Published counts, with which `read` compares the queries.
+    check : {"error", "warn", "none"}, default "error"
+        What `read` does if the counts differ: raise a ValueError, warn, or nothing.
     """
 
     name: str
@@ -96,6 +112,8 @@ class FoldFiles:
     vali: Path | None
     test: Path
     n_features: int | None = None
+    known: KnownSet | None = None
+    check: Check = "error"
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -108,7 +126,7 @@ class FoldFiles:
         return tuple(path for path in self.paths if path.is_dir())
 
     def read(self, *, n_threads: int | None = None) -> Parts:
-        """Read the queries of the fold.
+        """Read the queries of the fold, in which the values NULL and nan are missing values.
 
         A stored set is opened, but its rows are not read.
 
@@ -125,15 +143,19 @@ class FoldFiles:
         Raises
         ------
         ValueError
-            If a file is invalid, or the files have different numbers of features.
+            If a file is invalid, the files have different numbers of features, or the counts are not those
+            of `known`.
         """
         from sinkprop.data.letor import load_letor
         from sinkprop.store import open_queries
 
+        n_features = self.n_features
+        if n_features is None and self.known is not None and self.known.sparse:
+            n_features = self.known.features
         read: list[AnyQueries] = [
             open_queries(path)
             if path.is_dir()
-            else load_letor(path, n_features=self.n_features, n_threads=n_threads)
+            else load_letor(path, n_features=n_features, allow_nan=True, n_threads=n_threads)
             for path in self.paths
         ]
         widths = [queries.n_features for queries in read]
@@ -144,6 +166,10 @@ class FoldFiles:
                     f"leave out features that are 0, say how many there are: {max(widths)} or more "
                     "(--n-features, n_features=)."
                 )
+        if self.known is not None:
+            names = ("train", "test") if self.vali is None else ("train", "vali", "test")
+            where = f"{self.name} of {self.train.parent}"
+            check_counts(self.known, dict(zip(names, read, strict=True)), where, check=self.check)
         return Parts(read[0], read[1] if self.vali is not None else None, read[-1])
 
 
@@ -174,6 +200,7 @@ def find_data_sets(
     folds: Sequence[int] | None = None,
     name: str | None = None,
     n_features: int | None = None,
+    check: Check = "none",
 ) -> tuple[DataSet, ...]:
     """Find the data sets in folders. A folder may be a data set itself or contain data sets.
 
@@ -189,6 +216,10 @@ def find_data_sets(
         Name of the data set, in place of the one derived from its path. Allowed for a single data set only.
     n_features : int, optional
         Number of features of every file. Needed if some file of LETOR text never mentions the last features.
+    check : {"error", "warn", "none"}, default "none"
+        Whether the queries are compared with published counts when they are read, and what happens if they
+        differ: a ValueError, a warning, or nothing. With "error", every data set must be in `KNOWN_SETS`, by
+        its name or by `name`; with "warn", others are not compared.
 
     Returns
     -------
@@ -221,8 +252,101 @@ def find_data_sets(
         if len(sets) > 1:
             names = listed(data.name for data in sets)
             raise ValueError(f"a name is for a single data set; there are {len(sets)}: {names}.")
-        return (replace(sets[0], name=name),)
-    return tuple(_told_apart(sets))
+        sets = [replace(sets[0], name=name)]
+    one_of("check", check, get_args(Check))
+    if check != "none":
+        sets = [_with_counts(data, check) for data in sets]
+    return tuple(sets if name is not None else _told_apart(sets))
+
+
+def _with_counts(data: DataSet, check: Check) -> DataSet:
+    """Return the data set with its published counts in every fold; without change if there are none."""
+    try:
+        known = known_set(data.name)
+    except ValueError as error:
+        if check == "error":
+            raise ValueError(f"{data.path}: {error}") from None
+        return data
+    return replace(data, folds=tuple(replace(fold, known=known, check=check) for fold in data.folds))
+
+
+def load_known(
+    name: str | KnownSet,
+    folder: StrPath,
+    *,
+    fold: int = 1,
+    check: Check = "error",
+    n_threads: int | None = None,
+) -> Parts:
+    """Read one fold of a well-known data set, and compare it with the published counts.
+
+    The folder is the unpacked archive, or a folder in it. Files are found by the names that they have in the
+    archive; they may be compressed, or converted to stored sets. The values NULL and nan are missing values.
+
+    Parameters
+    ----------
+    name : str or KnownSet
+        Name of the data set in `sinkprop.datasets.KNOWN_SETS`, such as "mslr-web10k", "yahoo-set1",
+        "istella-s" or "mq2007-agg"; or its counts.
+    folder : path
+        Folder to search for the files.
+    fold : int, default 1
+        Number of the fold; 1 for data sets with a single split (Yahoo and Istella).
+    check : {"error", "warn", "none"}, default "error"
+        What to do if the number of queries, documents or features differs: raise a ValueError, warn (for a
+        part of the data set), or nothing.
+    n_threads : int, optional
+        Number of threads that parse LETOR text.
+
+    Returns
+    -------
+    Parts
+        Queries for training, validation and testing, in the attributes `train`, `vali` and `test`. `vali` is
+        None for Istella, which has no validation queries.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder does not hold the data set, or a file of the fold is missing.
+    ValueError
+        If there is no such data set or fold, a file is invalid, or the counts differ.
+
+    Examples
+    --------
+    >>> import tempfile, sinkprop
+    >>> from sinkprop.datasets import Counts, KnownSet, write_pydocs
+    >>> from sinkprop.experiment import load_known
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_pydocs(folder)
+    ...     parts = load_known(KnownSet("pydocs", Counts(160), features=50), folder, fold=2)
+    >>> parts.train.n_queries, parts.vali.n_queries, parts.test.n_queries
+    (96, 32, 32)
+    """
+    known = known_set(name) if isinstance(name, str) else name
+    whole("fold", fold, 1)
+    if fold > known.n_folds:
+        raise ValueError(f"fold must be from 1 to {known.n_folds} for {known.name}; got {fold}.")
+    found = find_data_sets(folder)
+    if len(found) > 1:
+        own = [data for data in found if _is_named(data.name, known)]
+        if len(own) != 1:
+            names = listed(data.name for data in found)
+            raise ValueError(f"{folder}: expected the folder of {known.name}; there are {names}.")
+        found = tuple(own)
+    wanted = _UNDIVIDED if known.n_folds == 1 else f"Fold{fold}"
+    for files in found[0].folds:
+        if files.name == wanted:
+            return replace(files, known=known, check=check).read(n_threads=n_threads)
+    there = listed(files.name for files in found[0].folds)
+    expected = "train.txt and test.txt" if known.n_folds == 1 else f"a folder {wanted}"
+    raise FileNotFoundError(f"{found[0].path}: expected {expected} of {known.name}; there is {there}.")
+
+
+def _is_named(name: str, known: KnownSet) -> bool:
+    try:
+        return known_set(name) == known
+    except ValueError:
+        return False
 
 
 def data_set_name(path: StrPath) -> str:

@@ -62,23 +62,40 @@ _BEST = Selection(method="validation", rule="best")
 
 
 def _paper(**parameters: Any) -> Callable[[], Any]:
-    """Return a function that makes a SinkPropRanker which selects its model as in the paper.
+    """Return a function that makes a SinkPropRanker which is trained and selected as in the paper.
 
-    The ranker selects the candidate model with the highest criterion on the validation set. The criterion is
-    the mean of one or several metrics, see `Selection`. This takes about a sixth of the time of
-    cross-validation.
+    It starts from least squares, anneals the smoothing for each penalty, and selects the stage with the
+    highest criterion on the validation set. The criterion is the mean of one or several metrics, see
+    `Selection`.
     """
-    return _sinkprop(selection=_BEST, **parameters)
+
+    def make() -> Any:
+        from sinkprop.linear.records import Annealing
+
+        recipe = {"start": "least-squares", "max_iter": 20, "tol": 1e-9, "selection": _BEST}
+        return _sinkprop(annealing=Annealing(), **recipe, **parameters)()
+
+    return make
 
 
 def _trees(objective: str) -> Callable[[], Any]:
     return _baseline("LightGBMRanker", objective=objective)
 
 
+def _catboost(objective: str, **parameters: Any) -> Callable[[], Any]:
+    return _baseline("CatBoostRanker", objective=objective, **parameters)
+
+
 def _boosted() -> Any:
     from sinkprop.gbdt import BoostedRanker
 
     return BoostedRanker()
+
+
+def _auto() -> Any:
+    from sinkprop.auto import AutoRanker
+
+    return AutoRanker()
 
 
 def _neural(loss: str) -> Callable[[], Any]:
@@ -90,13 +107,19 @@ def _neural(loss: str) -> Callable[[], Any]:
     return make
 
 
+def _attention() -> Any:
+    from sinkprop.torch import ListTransformer, NeuralRanker
+
+    return NeuralRanker(network=ListTransformer())
+
+
 _RIDGE = _baseline("RegressionRanker", penalty="auto", normalization="standard")
 
 METHODS: dict[str, Method] = {
     "regression": Method("least squares on the labels", _baseline("RegressionRanker"), cost=1),
     "sinkprop": Method("SinkPropRanker with its defaults", _sinkprop()),
     "sinkprop-laplace": Method("SinkPropRanker with the Laplace kernel", _sinkprop(relaxation="laplace"), 80),
-    "sinkprop-best": Method("SinkPropRanker, best on the validation set", _paper(), 20),
+    "sinkprop-best": Method("SinkPropRanker by the paper's recipe, best on the validation set", _paper(), 20),
     "sinkprop-resampled": Method(
         "SinkPropRanker, 20 resampled copies per query, best on validation", _paper(resample=20), 400
     ),
@@ -143,22 +166,45 @@ METHODS: dict[str, Method] = {
         400,
         "xgboost",
     ),
+    "catboost-yetirank": Method(
+        "CatBoost's YetiRank, as many candidates as lambdamart", _catboost("yetirank"), 600, "catboost"
+    ),
+    "catboost-ndcg": Method(
+        "CatBoost's YetiRank with mode=NDCG, likewise", _catboost("yetirank-ndcg"), 600, "catboost"
+    ),
+    "catboost-queryrmse": Method("CatBoost's QueryRMSE, likewise", _catboost("queryrmse"), 300, "catboost"),
+    "catboost-stochasticrank": Method(
+        "CatBoost's StochasticRank on NDCG, likewise", _catboost("stochasticrank"), 600, "catboost"
+    ),
+    "catboost-default": Method(
+        "CatBoost's YetiRank with CatBoost's own defaults",
+        # its rounds, its learning rate, and the number of trees that it chooses on the validation queries
+        _catboost("yetirank", n_estimators=1000, depth=6, l2_leaf_reg=None, learning_rate=None, step=None),
+        400,
+        "catboost",
+    ),
+    "auto": Method("AutoRanker: linear, trees and networks, combined", _auto, 1000),
     "best-feature": Method(
         "single feature that is best on the training queries", _baseline("FeatureRanker"), cost=2
     ),
     "sinkprop-neural": Method("NeuralRanker with its defaults", _neural("sinkprop"), 30, "torch"),
+    "sinkprop-attention": Method(
+        "NeuralRanker with attention between a query's documents", _attention, 90, "torch"
+    ),
     "neural-listnet": Method("NeuralRanker with ListNet's loss", _neural("listnet"), 30, "torch"),
     "neural-approxndcg": Method("NeuralRanker with ApproxNDCG's loss", _neural("approxndcg"), 40, "torch"),
     "neural-lambdarank": Method("NeuralRanker with LambdaRank's loss", _neural("lambdarank"), 40, "torch"),
 }
 _NEURAL = tuple(name for name, method in METHODS.items() if method.needs == "torch")
-_OURS = ("sinkprop", "boosted")  # prefixes of the names of sinkprop's own methods
+_TREE_LIBRARIES = ("lightgbm", "xgboost", "catboost")
+_OURS = ("sinkprop", "boosted", "auto")  # prefixes of the names of sinkprop's own methods
 # {name of a group: names of its methods}
 GROUPS: dict[str, tuple[str, ...]] = {
     "baselines": tuple(name for name in METHODS if not name.startswith(_OURS) and name not in _NEURAL),
-    "trees": tuple(name for name, method in METHODS.items() if method.needs in ("lightgbm", "xgboost")),
+    "trees": tuple(name for name, method in METHODS.items() if method.needs in _TREE_LIBRARIES),
     "neural": _NEURAL,
     "all": tuple(name for name in METHODS if name not in _NEURAL),
+    "everything": tuple(METHODS),
 }
 FEATURE = "feature:N"
 _FEATURE_DESCRIPTION = "feature N by itself (from 1), or a name; -N ranks the smallest value first"
@@ -169,7 +215,7 @@ def is_ours(name: str, estimator: Any = None) -> bool:
     if name in METHODS:
         return name.startswith(_OURS)
     by = (getattr(estimator, "loss", None), getattr(estimator, "objective", None))
-    return type(estimator).__name__ in ("SinkPropRanker", "BoostedRanker") or "sinkprop" in by
+    return type(estimator).__name__ in ("AutoRanker", "SinkPropRanker", "BoostedRanker") or "sinkprop" in by
 
 
 def described() -> dict[str, str]:
@@ -177,8 +223,9 @@ def described() -> dict[str, str]:
     groups = {
         "baselines": "all baselines above except neural ones, if their package is installed",
         "trees": "all methods above that grow boosted trees",
-        "neural": "sinkprop-neural and the neural-* methods: one network, four losses",
+        "neural": "sinkprop-neural, sinkprop-attention and the neural-* methods",
         "all": "all methods above except neural ones, if their package is installed",
+        "everything": "all methods above, if their package is installed",
     }
     own = {name: method.description for name, method in METHODS.items()}
     return own | {FEATURE: _FEATURE_DESCRIPTION} | groups

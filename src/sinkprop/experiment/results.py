@@ -17,6 +17,7 @@ import sinkprop
 from sinkprop.common.types import Floats
 from sinkprop.experiment.details import Details, FoldData
 from sinkprop.experiment.published import published_rows
+from sinkprop.experiment.record_checks import check_record, finite_number
 from sinkprop.experiment.significance import (
     bootstrap_intervals,
     holm,
@@ -61,6 +62,8 @@ class Result:
     details : Details, optional
         Training, feature weights, and scores of some test queries, for the report; None in results that do
         not hold them.
+    processor_seconds : float, default nan
+        Processor time of the fit, of this process and of the processes that it started. Not kept in files.
     """
 
     dataset: str
@@ -74,6 +77,7 @@ class Result:
     summary: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     details: Details | None = field(default=None, repr=False)
+    processor_seconds: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -534,9 +538,10 @@ class Comparison:
             The comparison.
         """
         try:
-            record = json.loads(text)
+            record = json.loads(text, parse_float=finite_number, parse_constant=finite_number)
             if record["format"] != "sinkprop-comparison" or record["version"] not in range(1, VERSION + 1):
                 raise ValueError(f"format {record['format']!r}, version {record['version']!r}")
+            check_record(record)
             results = tuple(
                 Result(
                     data["dataset"],
@@ -572,8 +577,9 @@ class Comparison:
                     for data in record["datasets"]
                 },
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a comparison that sinkprop wrote as JSON: {error}.") from None
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            message = " ".join(str(error).split())
+            raise ValueError(f"not a comparison that sinkprop wrote as JSON: {message}.") from None
 
     def to_csv(self) -> str:
         """Means as CSV text with the columns dataset, fold, method, metric, value.

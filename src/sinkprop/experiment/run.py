@@ -11,12 +11,10 @@ import copy
 import inspect
 import math
 import os
-import signal
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,9 +26,12 @@ from sinkprop.estimator.selection import Selection, as_selection
 from sinkprop.experiment.details import Budget, FoldData, details_of, fold_data
 from sinkprop.experiment.folds import AnyQueries, FoldFiles, Parts
 from sinkprop.experiment.methods import Method, is_ours, parse_methods
+from sinkprop.experiment.published import published_rows
 from sinkprop.experiment.results import Comparison, Result
 from sinkprop.experiment.scoring import evaluated, largest_label, loaded, ranking_scores
+from sinkprop.experiment.workers import outcomes
 from sinkprop.metrics.conventions import Convention, as_convention, listed
+from sinkprop.metrics.evaluation import short_queries
 from sinkprop.metrics.measures import Metric, parse_metrics
 
 __all__ = ["DEFAULT_METHODS", "DEFAULT_METRICS", "MethodError", "compare"]
@@ -72,7 +73,7 @@ class _Done:
     """Outcome of a job.
 
     results    One result per method.
-    statement  Convention of the metrics and number of queries, in words.
+    statement  Convention of the metrics, in words.
     data       Summary of the fold's queries.
     """
 
@@ -86,7 +87,7 @@ def compare(
     methods: str | Iterable[str] | Mapping[str, Any] = DEFAULT_METHODS,
     *,
     metrics: str | Metric | Iterable[str | Metric] = DEFAULT_METRICS,
-    convention: str | Convention = "letor",
+    convention: str | Convention | None = None,
     against: str | None = None,
     selection: str | Selection | None = None,
     n_jobs: int | None = None,
@@ -105,8 +106,10 @@ def compare(
         or else by `predict`.
     metrics : str, Metric or iterable of these, default "ndcg@1-10,p@1,p@3,p@5,p@10,map"
         Metrics, such as "ndcg@1-10,map".
-    convention : str or Convention, default "letor"
-        Convention of the metrics; see `evaluate`.
+    convention : str or Convention, optional
+        Convention of the metrics; see `evaluate`. None means "letor" if all data sets have published results
+        (see `published_rows`), which use that convention, and otherwise "standard". Methods that are given by
+        name also select their models by it; your own estimators keep theirs.
     against : str, optional
         Reference method, with which statistical tests compare the other methods. None means "regression" if
         it is one of the methods, and otherwise the first method.
@@ -141,11 +144,12 @@ def compare(
     >>> fold = sinkprop.Fold("Fold1", queries(0, 20), queries(20, 25), queries(25, 30))
     >>> found = compare([fold], "regression,feature:2", metrics="ndcg@5,map", n_jobs=1)
     >>> {method: round(means["ndcg@5"], 3) for method, means in found.means("data").items()}
-    {'regression': 0.853, 'feature:2': 0.493}
+    {'regression': 0.844, 'feature:2': 0.482}
     """
     data_sets = _data_sets(folds)
     chosen = parse_methods(methods)
     names = parse_metrics(metrics)
+    convention = _usual_convention(data_sets) if convention is None else convention
     rules = as_convention(convention)
     if against is None:
         against = _REFERENCE if _REFERENCE in chosen else next(iter(chosen))
@@ -153,18 +157,27 @@ def compare(
         raise ValueError(f"against must be one of the methods compared, {listed(chosen)}; got {against!r}.")
     processors = _processors(n_jobs)
     _verify(data_sets, notify)
-    estimators = {name: _selecting(method.make(), selection) for name, method in chosen.items()}
+    selection = None if selection is None else as_selection(selection)
+    given = methods if isinstance(methods, Mapping) else {}
+    own = {str(name) for name, method in given.items() if not isinstance(method, str)}
+    estimators = {
+        name: _with_settings(
+            method.make(), selection=selection, convention=None if name in own else convention
+        )
+        for name, method in chosen.items()
+    }
     jobs = _plan(data_sets, chosen, estimators, names, rules, processors)
     total = sum(len(job.methods) for job in jobs)
     done: dict[int, _Done] = {}
     finished = 0
     notify(0, total, f"{total} fits")
-    for number, outcome in _outcomes(jobs, min(processors, len(jobs))):
-        done[number] = outcome
-        finished += len(outcome.results)
-        notify(finished, total, f"{finished} of {total} fits; {jobs[number]}")
+    with closing(outcomes(_run, jobs, min(processors, len(jobs)))) as found:
+        for number, outcome in found:
+            done[number] = outcome
+            finished += len(outcome.results)
+            notify(finished, total, f"{finished} of {total} fits; {jobs[number]}")
     by_key = {(r.dataset, r.method, r.fold): r for outcome in done.values() for r in outcome.results}
-    results = [by_key[name, m, fold.name] for name, own in data_sets.items() for m in chosen for fold in own]
+    results = [by_key[name, m, fold.name] for name, f in data_sets.items() for m in chosen for fold in f]
     comparison = Comparison(
         tuple(data_sets),
         tuple(chosen),
@@ -199,6 +212,11 @@ def _data_sets(folds: Folds | Mapping[str, Folds]) -> dict[str, tuple[AnyFold, .
         if len(set(names)) < len(names):
             raise ValueError(f"folds of {name!r} must have different names; got {listed(names)}.")
     return sets
+
+
+def _usual_convention(data_sets: Iterable[str]) -> str:
+    """Convention of the published results if all data sets have some, else "standard"."""
+    return "letor" if all(published_rows(name) for name in data_sets) else "standard"
 
 
 def _verify(data_sets: Mapping[str, tuple[AnyFold, ...]], notify: Notify) -> None:
@@ -262,16 +280,18 @@ def _plan(
     return sorted(jobs, key=lambda job: -job.cost)
 
 
-def _selecting(estimator: Any, selection: str | Selection | None) -> Any:
-    """Return a copy of the estimator with the given selection.
+def _with_settings(estimator: Any, **settings: Any) -> Any:
+    """Return a copy of the estimator with these parameters, except those that it does not have or are None.
 
-    Returns the estimator itself if `selection` is None or the estimator has no parameter `selection`.
+    Returns the estimator itself if no parameter remains.
     """
-    if selection is None or "selection" not in getattr(estimator, "get_params", dict)():
+    known: dict[str, Any] = getattr(estimator, "get_params", dict)()
+    changes = {name: value for name, value in settings.items() if value is not None and name in known}
+    if not changes:
         return estimator
     from sklearn.base import clone
 
-    return clone(estimator).set_params(selection=as_selection(selection))
+    return clone(estimator).set_params(**changes)
 
 
 def _size(fold: AnyFold) -> float:
@@ -281,60 +301,6 @@ def _size(fold: AnyFold) -> float:
     packing = 1.0 if fold.train.suffix == ".txt" else 2.5 if fold.stored else 5.0
     files = (file for path in fold.paths for file in (path.iterdir() if path.is_dir() else [path]))
     return packing * sum(file.stat().st_size for file in files)
-
-
-def _outcomes(jobs: Sequence[_Job], workers: int) -> Iterator[tuple[int, _Done]]:
-    """Yield the index and the outcome of each job, in the order in which jobs finish."""
-    if workers == 1:
-        yield from ((number, _run(job)) for number, job in enumerate(jobs))
-        return
-    from joblib import Parallel, delayed
-
-    with _interrupts_held():
-        # Worker processes that start while interrupts are blocked keep them blocked: Ctrl-C reaches only this
-        # process, which ends the workers. Otherwise each worker would print a traceback, and interrupted
-        # rankers would end their fits early.
-        Parallel(n_jobs=workers, backend="loky", batch_size=1)(delayed(_born)() for _ in range(2 * workers))
-    options: dict[str, Any] = {"n_jobs": workers, "backend": "loky", "batch_size": 1, "pre_dispatch": "all"}
-    try:
-        parallel = Parallel(**options, return_as="generator_unordered")
-    except (TypeError, ValueError):  # joblib before 1.4 can only return all results at the end
-        parallel = Parallel(**options)
-    try:
-        yield from parallel(delayed(_run_numbered)(number, job) for number, job in enumerate(jobs))
-    except BrokenProcessPool as error:
-        raise ChildProcessError(
-            "a process ended before its fit was done, perhaps for lack of memory; use fewer processes "
-            f"(--jobs 1, n_jobs=1). {' '.join(str(error).split())}"
-        ) from None
-
-
-def _born() -> None:
-    """Do nothing. Calling this in a new process makes the process import this module and the package."""
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Context manager that delays Ctrl-C until its end. Has no effect on platforms without signal masks."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    # Starting the resource trackers would unblock interrupts again, so they are started first.
-    from multiprocessing import resource_tracker
-
-    from joblib.externals.loky.backend import resource_tracker as loky_tracker
-
-    resource_tracker.ensure_running()
-    loky_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _run_numbered(number: int, job: _Job) -> tuple[int, _Done]:
-    return number, _run(job)
 
 
 def _run(job: _Job) -> _Done:
@@ -372,9 +338,9 @@ def _measured(
     data: FoldData,
     caught: Sequence[warnings.WarningMessage],
 ) -> tuple[Result, str]:
-    began = time.perf_counter()
+    began, used = time.perf_counter(), _processor_time()
     _fit(ranker, parts)
-    fitted = time.perf_counter()
+    fitted, used = time.perf_counter(), _processor_time() - used
     fit_result = getattr(ranker, "fit_result_", None)
     if getattr(fit_result, "status", "") == "interrupted":
         raise KeyboardInterrupt  # an interrupted ranker keeps its best model, but the comparison must end
@@ -400,9 +366,16 @@ def _measured(
             _summary(ranker),
             tuple(messages),
             details,
+            used,
         ),
-        result.describe(),
+        result.rules(),
     )
+
+
+def _processor_time() -> float:
+    """Processor time so far in seconds, of this process and of processes that it started and that ended."""
+    here = os.times()
+    return time.process_time() + here.children_user + here.children_system
 
 
 def _highest_grade(convention: Convention, parts: Fold | Parts) -> float:
@@ -515,18 +488,14 @@ def _statement(
 ) -> str:
     """Sentence that says how the means of a data set are computed.
 
-    It states the convention, in the words of `Evaluation.describe`, and over how many queries and folds the
-    means are.
+    It states the convention, in the words of `Evaluation.rules`, over how many queries and folds the means
+    are, and how many queries count 0 because they have fewer than k documents.
     """
     number = next(i for i, job in enumerate(jobs) if job.dataset == dataset and job.fold is folds[0])
-    first = done[number]
-    rules = first.statement.rpartition("; mean over ")[0]
-    queries = sum(
-        len(d.results[0].queries)
-        for i, d in done.items()
-        if jobs[i].dataset == dataset and jobs[i].methods[0][0] == jobs[number].methods[0][0]
-    )
+    sizes = [n for own in _data(dataset, folds, jobs, done).values() for n in own.lengths]
+    queries = len(sizes)
+    short = short_queries(jobs[number].metrics, sizes, jobs[number].convention)
     over = "over 1 query" if queries == 1 else f"over {queries} queries"
     if len(folds) > 1:
         over = f"over the queries of each fold, {queries} in all, then over the {len(folds)} folds"
-    return f"{rules}; mean {over}."
+    return f"{done[number].statement}; mean {over}." + (f" {short}" if short else "")

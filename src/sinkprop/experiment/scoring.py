@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkprop.common.types import Floats, Integers
+from sinkprop.data.missing import MissingValues
 from sinkprop.data.queries import Queries
 from sinkprop.experiment.folds import AnyQueries
 from sinkprop.metrics.conventions import Convention
@@ -51,15 +53,22 @@ def largest_label(queries: AnyQueries) -> float:
     return float(queries.y.max()) if isinstance(queries, Queries) else queries.largest_label
 
 
-def spread(queries: AnyQueries) -> Floats:
-    """Standard deviation (D,) of each feature."""
+def spread(queries: AnyQueries, missing: MissingValues | None = None) -> Floats:
+    """Standard deviation (D,) of each feature, or (D + I,) with the indicators of missing values.
+
+    missing  Treatment of missing values, which is applied first; None if there are none.
+    """
+
+    def rows(part: Queries) -> NDArray[Any]:
+        return part.X if missing is None else missing(part.X)
+
     if isinstance(queries, Queries):
-        found: Floats = queries.X.std(axis=0, dtype=np.float64)
+        found: Floats = rows(queries).std(axis=0, dtype=np.float64)
         return found
     n = len(queries)
-    mean = sum((block.X.sum(axis=0, dtype=np.float64) for block in queries.blocks()), np.zeros(1)) / n
+    mean = sum((rows(block).sum(axis=0, dtype=np.float64) for block in queries.blocks()), np.zeros(1)) / n
     square = sum(
-        (np.square(block.X - mean).sum(axis=0) for block in queries.blocks()), np.zeros(queries.n_features)
+        (np.square(rows(block) - mean).sum(axis=0) for block in queries.blocks()), np.zeros_like(mean)
     )
     return np.sqrt(square / n)
 

@@ -28,7 +28,9 @@ def training_of(ranker: Any) -> dict[str, Any] | None:
                   same hyperparameters form a curve of the report. The key "path" names these
                   hyperparameters. It is None for a step that all curves share, such as least squares, and
                   if there is only one curve.
-    chosen        Index of the step whose model was selected.
+    chosen        Index of the step whose model was selected or, if the model is an average of steps, that
+                  has the largest share in it.
+    selected      Description of the model if it is an average of steps; otherwise there is no such key.
     stopped       Indices of the steps after which training stopped early.
     """
     result: Any = getattr(ranker, "fit_result_", None)
@@ -65,29 +67,32 @@ def _step(number: int, label: str | None, path: str | None, **values: float | No
 
 def _of_stages(ranker: Any, result: Any) -> dict[str, Any]:
     steps, paths = [], []
+    annealing = ranker.annealing or ranker.default_annealing
     for stage in result.stages:
         trained = math.isfinite(stage.penalty)
-        path = f"penalty {stage.penalty:g}" if trained else None
+        path = f"penalty {stage.penalty:g}" if trained and annealing else None
         paths.append(path)
         sigma = "" if stage.sigma is None else f", sigma {stage.sigma:g}"
         steps.append(
             _step(
                 paths.count(path),
-                f"{path}{sigma}" if trained else "least squares, where every path starts",
+                f"penalty {stage.penalty:g}{sigma}" if trained else "the regression, where the fit starts",
                 path,
-                sigma=stage.sigma if trained else None,
+                sigma=stage.sigma if trained and annealing else None,
                 expected_gain=stage.expected_gain,
                 training=stage.training,
                 validation=stage.criterion,
             )
         )
-    planned = len((ranker.annealing or ranker.default_annealing).sigmas)
-    last = {path: i for i, path in enumerate(paths) if path is not None}
-    stopped = [i for path, i in last.items() if paths.count(path) < planned]
+    stopped = []
+    if annealing:
+        last = {path: i for i, path in enumerate(paths) if path is not None}
+        stopped = [i for path, i in last.items() if paths.count(path) < len(annealing.sigmas)]
     if result.status == "interrupted":
         stopped = [i for i in stopped if i != len(steps) - 1]
     chosen = next(i for i, stage in enumerate(result.stages) if stage.chosen)
-    return _record(result, "stage", steps, chosen=chosen, stopped=stopped)
+    averaged = {"selected": result.choice} if sum(stage.share > 0 for stage in result.stages) > 1 else {}
+    return _record(result, "stage", steps, chosen=chosen, stopped=stopped, **averaged)
 
 
 def _of_trials(ranker: Any, result: Any) -> dict[str, Any]:

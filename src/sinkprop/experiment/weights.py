@@ -32,7 +32,9 @@ def weights_of(
     """Weight or importance of each feature, scaled so that the absolute values sum to 1.
 
     None if the ranker is of a kind that has neither. The keys of the result are kind ("weight" or
-    "importance"), explanation (a text for the report) and values (one number per feature).
+    "importance"), explanation (a text for the report) and values (one number per feature). If a linear ranker
+    has indicators of missing values, there is also missing: {index of the feature, as text: weight of its
+    indicator}.
 
     rows         Queries that give the standard deviation of each feature. Weights of features that were not
                  scaled are multiplied by it, which makes them comparable.
@@ -54,22 +56,30 @@ def weights_of(
     if hasattr(ranker, "module_"):
         return _permuted(ranker, measured_on, held_out=held_out)
     coefficients: Any = getattr(ranker, "coef_", None)
+    missing = getattr(ranker, "missing_", None)
+    n_columns = n_features if missing is None else missing.n_columns
     relaxation = getattr(ranker, "relaxation_", None)
-    if isinstance(relaxation, PartitionedMeasure) and np.shape(coefficients) == (2, n_features):
+    if isinstance(relaxation, PartitionedMeasure) and np.shape(coefficients) == (2, n_columns):
         # Each feature has two weights, one for each parameter of a document. The score of `predict` is a
         # weighted sum of the two parameters, so the same sum of the two weights is the weight in the score.
         coefficients = np.array(score_weights(relaxation)) @ coefficients
-    if isinstance(coefficients, np.ndarray) and coefficients.shape == (n_features,):
+    if isinstance(coefficients, np.ndarray) and coefficients.shape == (n_columns,):
         kind = getattr(getattr(ranker, "scaling_", None), "kind", "none")
         if kind == "none":
-            coefficients = coefficients * spread(rows)
+            coefficients = coefficients * spread(rows, missing)
         pairs = " Pair potentials are not included." if len(getattr(ranker, "strengths_", ())) else ""
-        return _shares(
+        found = _shares(
             "weight",
             coefficients,
             f"Weight of {_SCALED[kind]}, as a share of the sum of all absolute weights. With a positive "
             f"weight, larger values rank higher.{pairs}",
         )
+        if missing is not None and len(missing.indicators):
+            found["explanation"] += " missing(x) is 1 where the feature x is missing, and 0 elsewhere."
+            indicators = found["values"][n_features:]
+            found["missing"] = dict(zip(map(str, missing.indicators.tolist()), indicators, strict=True))
+            found["values"] = found["values"][:n_features]
+        return found
     importances = getattr(ranker, "feature_importances_", None)
     if isinstance(importances, np.ndarray) and importances.shape == (n_features,):
         return _shares(
