@@ -145,7 +145,7 @@ def test_what_the_file_says_of_itself():
     said = {p.key: p.value for p in model.metadata_props}
     assert said.pop("sinkprop") == sinkprop.__version__ == model.producer_version
     assert json.loads(said.pop("features")) == list(train.feature_names)
-    assert said == {"ranker": "SinkPropRanker", "metric": "ndcg@10", "convention": "letor", "rows": "any"}
+    assert said == {"ranker": "SinkPropRanker", "metric": "ndcg@10", "convention": "standard", "rows": "any"}
     assert [(o.domain, o.version) for o in model.opset_import] == [("", 18)]
     assert model.ir_version == 8
     trees = to_onnx(fitted("boosted"))
@@ -338,11 +338,6 @@ def test_what_cannot_be_exported_is_an_error_before_anything_is_written(tmp_path
         def forward(self, rows, offsets):
             return super().forward(rows)
 
-    whole = X.copy()
-    whole[:, 1] = np.arange(60) % 4
-    categories = BoostedRanker(
-        n_estimators=5, min_child_samples=2, min_data_per_group=1, cat_smooth=0, verbose=False
-    )
     cases = [
         (LinearRegression(), "must be a ranker of sinkprop"),
         (SinkPropRanker(), "not fitted"),
@@ -352,10 +347,6 @@ def test_what_cannot_be_exported_is_an_error_before_anything_is_written(tmp_path
         ),
         (NeuralRanker(network=lambda n: Listwise(n, 1), **QUICK).fit(X, y, qid=qid), "takes offsets"),
         (NeuralRanker(network=lambda n: Odd(n, 1), **QUICK).fit(X, y, qid=qid), "PyTorch cannot export"),
-        (
-            categories.fit(whole, np.arange(60) % 4 // 2, qid=qid, categorical_feature=[1]),
-            "splits by category",
-        ),
         (
             BoostedRanker(n_estimators=2, linear_tree=True, min_child_samples=3, verbose=False).fit(
                 X, y, qid=qid

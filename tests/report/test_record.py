@@ -48,7 +48,8 @@ def fold(number, **more):
 
 def quick(**parameters):
     """A SinkPropRanker of few stages."""
-    settings = {"penalty": (1e-4, 1e-2), "annealing": sinkprop.Annealing(4.0, 0.5), "selection": "validation"}
+    best = sinkprop.Selection("validation", rule="best")
+    settings = {"penalty": (1e-4, 1e-2), "annealing": sinkprop.Annealing(4.0, 0.5), "selection": best}
     return SinkPropRanker(**{**settings, **parameters})
 
 
@@ -371,7 +372,10 @@ class TestTraining:
 
     def test_where_patience_ended_a_path(self):
         model = fitted(
-            quick(annealing=sinkprop.Annealing(), selection=sinkprop.Selection("validation", patience=1))
+            quick(
+                annealing=sinkprop.Annealing(),
+                selection=sinkprop.Selection("validation", rule="best", patience=1),
+            )
         )
         record = training_of(model)
         paths = [step["path"] for step in record["steps"]]
@@ -548,7 +552,7 @@ class TestModels:
             expected = evaluate(test.y, model.predict(test.X), test.qid, "ndcg@5,map")
             assert own["means"][name] == dict(expected)
         assert own["seconds"]["ours"]["fit"] is None
-        assert own["statement"] == expected.describe()
+        assert own["statement"] == expected.definition()
         assert len(own["training"]["ours"]["test"]["steps"]) == 9  # the model's file has them
         assert own["glance"]["parts"] == [{"fold": "test", "part": "test", "queries": 5, "documents": 50}]
 
@@ -568,3 +572,31 @@ class TestModels:
     def test_no_model_is_an_error(self):
         with pytest.raises(ValueError, match="at least one fitted ranker"):
             models_report({}, fold(1).test)
+
+
+def test_models_on_data_frames_with_missing_values_and_categories(tmp_path):
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+    from category_frames import features, frame
+
+    from sinkprop.data.frames import load_frame
+    from sinkprop.gbdt import BoostedRanker
+    from sinkprop.report import write_report
+    from sinkprop.store import save_queries
+
+    rows = frame(pd, 10)
+    ranker = BoostedRanker(n_estimators=5, min_child_samples=5, n_threads=1, verbose=False)
+    ranker.fit(features(rows), rows["label"], qid=rows["qid"])
+    queries = load_frame(rows, allow_nan=True)
+    expected = models_report({"trees": ranker}, queries)
+    renamed = rows.rename(columns={"qid": "query", "label": "grade"}).assign(note="text")
+    stored = save_queries(tmp_path / "a.queries", queries)
+    for found in (
+        models_report({"trees": ranker}, rows),
+        models_report({"trees": ranker}, renamed, qid="query", label="grade"),
+        models_report({"trees": ranker}, stored),
+    ):
+        assert found["datasets"][0]["means"] == expected["datasets"][0]["means"]
+    write_report(found, tmp_path / "a.html")
+    with pytest.raises(TypeError, match="frame must be a pandas or polars DataFrame"):
+        models_report({"trees": ranker}, [1, 2])

@@ -20,6 +20,8 @@ from sinkprop.export.float32 import (
     missing_values,
     norms,
     refuse_by_query,
+    refuse_categories,
+    refuse_missing,
     single,
     single_weights,
     thresholds,
@@ -70,7 +72,8 @@ def to_elasticsearch(
     Raises
     ------
     ValueError
-        If the plugin cannot express the ranker. This is the case if features are scaled by query, and for
+        If the plugin cannot express the ranker. This is the case if features are scaled by query, for trees
+        that split by sets of categories, for linear models that were trained with missing values, and for
         networks, except for an `MLP` that is only a linear function and has no input transform.
 
     Examples
@@ -84,6 +87,7 @@ def to_elasticsearch(
     scorer, names = as_linear(scorer_of(ranker)), feature_names(ranker, features)
     if isinstance(scorer, LinearScorer):
         refuse_by_query(scorer.scaling.kind, _ENGINE)
+        refuse_missing(scorer, _ENGINE)
         weights = single_weights(scorer, names)
         model: dict[str, Any] = {
             "type": "model/linear",
@@ -99,6 +103,7 @@ def to_elasticsearch(
             model["feature_normalizers"] = normalizers
     elif isinstance(scorer, TreeScorer):
         refuse_by_query("query" if scorer.by_query else "none", _ENGINE)
+        refuse_categories(scorer, names, _ENGINE)
         missing = missing_values(scorer, missing)
         # The model names no objective: with one, the plugin would apply a function to the sum of the trees.
         model = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from sinkprop.common.types import Integers, Singles
 from sinkprop.data.feature_scaling import Scaling
-from sinkprop.export.scorers import LinearScorer, Tree, TreeScorer
+from sinkprop.export.scorers import LinearScorer, NetworkScorer, Tree, TreeScorer
 
 __all__ = [
     "Norm",
@@ -19,6 +19,8 @@ __all__ = [
     "missing_values",
     "norms",
     "refuse_by_query",
+    "refuse_categories",
+    "refuse_missing",
     "single",
     "single_weights",
     "thresholds",
@@ -91,6 +93,26 @@ def refuse_by_query(kind: str, engine: str) -> None:
             "features are scaled within each query (normalization='query'), which needs all documents of a "
             f"query at once, but {engine} scores them one by one. Train with normalization='standard' or "
             "'none', or export to ONNX, which takes one query at a time."
+        )
+
+
+def refuse_categories(scorer: TreeScorer, names: list[str], engine: str) -> None:
+    """Raise a ValueError that names the features at which the trees split by sets of categories, if any."""
+    found = {int(tree.feature[node]) for tree in scorer.trees for node in tree.members}
+    if found:
+        raise ValueError(
+            f"the trees split {', '.join(repr(names[i]) for i in sorted(found))} by sets of categories, but "
+            f"{engine} has thresholds only. Encode the categories as columns of 0 and 1 and train again, or "
+            "export to ONNX."
+        )
+
+
+def refuse_missing(scorer: LinearScorer | NetworkScorer, engine: str) -> None:
+    if scorer.missing is not None:
+        raise ValueError(
+            "the model was trained with missing values (NaN), for which it has means and indicators, but "
+            f"{engine} takes a feature without a value for 0. Fill missing values in before training, train "
+            "trees, such as BoostedRanker, or export to ONNX."
         )
 
 

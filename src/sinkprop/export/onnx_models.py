@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import sinkprop
 from sinkprop.common.atomic import StrPath, write_atomically
 from sinkprop.data.feature_scaling import Scaling
+from sinkprop.data.missing import MissingValues
 from sinkprop.export.scorers import (
     FeatureNames,
     Layer,
@@ -43,6 +44,8 @@ def to_onnx(
     `PartitionedMeasure`, there is a second output, `parameters` (documents, 2). From these parameters, the
     ranker's method `rank` computes an assignment of documents to ranks, whose order may differ from that of
     `scores`. If features are scaled by query, the rows of one call must be the documents of one query.
+    Missing values (NaN) are treated as by the ranker if it was trained with missing values; otherwise the
+    scores of linear models and networks are NaN.
 
     Parameters
     ----------
@@ -66,7 +69,9 @@ def to_onnx(
     -----
     The graph uses the operators of opset 18, and for trees those of ai.onnx.ml 5. `metadata_props` has the
     version of sinkprop, the kind of ranker, its metric and convention, the names of the features as JSON, and
-    "rows", which is "one query" or "any".
+    "rows", which is "one query" or "any". If the ranker has categorical features, `metadata_props` also has
+    "categories", a JSON object {feature: list of categories}. The input holds the position of a category in
+    this list, from 0, and NaN for a missing category or one that is not in the list.
     """
     if dtype not in _DTYPES:
         raise ValueError(f"dtype must be {' or '.join(map(repr, _DTYPES))}; got {dtype!r}.")
@@ -87,11 +92,20 @@ def to_onnx(
             "convention": str(ranker.convention),
             "features": json.dumps(names, ensure_ascii=False),
             "rows": "one query" if graph.one_query else "any",
+            **_categories(ranker, names),
         }
     )
     if path is not None:
         write_atomically(path, model.SerializeToString(deterministic=True))
     return model
+
+
+def _categories(ranker: Any, names: list[str]) -> dict[str, str]:
+    """Metadata with the categories of the ranker's categorical features; empty if it has none."""
+    own = [str(name) for name in getattr(ranker, "feature_names_in_", names)]
+    known = getattr(ranker, "categories_", {})
+    found = {name: list(known[mine]) for name, mine in zip(names, own, strict=True) if mine in known}
+    return {"categories": json.dumps(found, ensure_ascii=False)} if found else {}
 
 
 def _one_query(scorer: LinearScorer | NetworkScorer | TreeScorer) -> bool:
@@ -204,13 +218,29 @@ def _add_scores(graph: _Graph, outputs: str, combine: NDArray[Any]) -> None:
         graph.give("parameters", outputs, [graph.rows_name, len(combine)])
 
 
-def _scaled(graph: _Graph, rows: str, scaling: Scaling) -> str:
+def _scaled(graph: _Graph, rows: str, scaling: Scaling, missing: MissingValues | None) -> str:
     if scaling.kind == "query":
-        return _scaled_by_query(graph, rows)
-    if scaling.kind == "none":
+        rows = _scaled_by_query(graph, rows)
+    rows = _filled(graph, rows, missing)
+    if scaling.kind != "standard":
         return rows
     centered = graph.call("Sub", rows, graph.constant(scaling.shift))
     return graph.call("Mul", centered, graph.constant(scaling.factor))
+
+
+def _filled(graph: _Graph, rows: str, missing: MissingValues | None) -> str:
+    """Add nodes that treat missing values as the ranker does, and return the name of the result.
+
+    Without a treatment, which needs missing values in training, a missing value makes the score NaN.
+    """
+    if missing is None:
+        return rows
+    absent = graph.call("IsNaN", rows)
+    known = graph.call("Where", absent, graph.constant(missing.mean), rows)
+    if not len(missing.indicators):
+        return known
+    columns = graph.call("Gather", absent, graph.constant(missing.indicators), axis=1)
+    return graph.call("Concat", known, graph.cast(columns, "float64"), axis=1)
 
 
 def _scaled_by_query(graph: _Graph, rows: str) -> str:
@@ -241,6 +271,7 @@ def _add_linear(graph: _Graph, scorer: LinearScorer) -> None:
     """
     scaling = scorer.scaling
     rows = _scaled_by_query(graph, graph.features) if scaling.kind == "query" else graph.features
+    rows = _filled(graph, rows, scorer.missing)
     outputs = graph.call("MatMul", rows, graph.constant(scorer.weights * scaling.factor[:, None]))
     intercepts = scorer.intercepts - (scaling.shift * scaling.factor) @ scorer.weights
     if intercepts.any():
@@ -286,19 +317,26 @@ def _ensemble(onnx: Any, trees: list[Any]) -> dict[str, Any]:
         children |= {f"nodes_{name}nodeids": numbers, f"nodes_{name}leafs": is_leaf}
     n_nodes, n_leaves = int(first_node[-1]), int(first_leaf[-1])
     tensor = onnx.numpy_helper.from_array
+    modes = np.zeros(n_nodes, np.uint8)  # 0 means x <= split
+    sets: list[float] = []  # of all nodes in order, with NaN after each
+    for i, tree in enumerate(trees):
+        for node in sorted(tree.members):
+            modes[first_node[i] + node] = 6  # 6 means that x is in a set
+            sets += [*tree.members[node].tolist(), np.nan]
     return {
         "n_targets": 1,
         "aggregate_function": 1,  # means SUM: the trees are summed
         "post_transform": 0,  # means NONE: no function is applied to the sum
         "tree_roots": first_node[:-1].tolist(),
         "nodes_featureids": np.concatenate([tree.feature for tree in trees]).tolist(),
-        "nodes_modes": tensor(np.zeros(n_nodes, np.uint8), "nodes_modes"),  # 0 means x <= split
+        "nodes_modes": tensor(modes, "nodes_modes"),
         "nodes_splits": tensor(np.concatenate([tree.threshold for tree in trees]), "nodes_splits"),
         "nodes_missing_value_tracks_true": np.concatenate(
             [tree.missing_left for tree in trees]
         ).astype(np.int64).tolist(),
         "leaf_targetids": [0] * n_leaves,
         "leaf_weights": tensor(np.concatenate([tree.leaves for tree in trees]), "leaf_weights"),
+        **({"membership_values": tensor(np.array(sets), "membership_values")} if sets else {}),
         **children,
     }  # fmt: skip
 
@@ -308,11 +346,11 @@ def _add_network(graph: _Graph, scorer: NetworkScorer) -> None:
     if scorer.transform == "log1p":  # sign(x) log(1 + |x|)
         size = graph.call("Add", graph.call("Abs", rows), graph.constant(np.array(1.0)))
         rows = graph.call("Mul", graph.call("Sign", rows), graph.call("Log", size))
-    rows = _scaled(graph, rows, scorer.scaling)
+    rows = _scaled(graph, rows, scorer.scaling, scorer.missing)
     if scorer.module is not None:
         prepared = graph.cast(rows, scorer.dtype)
-        n_features = len(scorer.scaling.shift)
-        outputs = graph.merge(_exported(scorer.module, n_features, scorer.dtype), prepared)
+        n_columns = len(scorer.scaling.shift)
+        outputs = graph.merge(_exported(scorer.module, n_columns, scorer.dtype), prepared)
         shape = graph.constant(np.array([-1, len(scorer.combine)]))
         outputs = graph.cast(graph.call("Reshape", outputs, shape), "float64")
         _add_scores(graph, outputs, scorer.combine)

@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 
 from sinkprop.common.types import Floats, Integers, Mask
 from sinkprop.data.feature_scaling import Scaling
+from sinkprop.data.missing import MissingValues
+from sinkprop.gbdt.boosters import booster_text
+from sinkprop.gbdt.tree_text import numbers_of, tree_fields
 from sinkprop.objective.relaxations import score_weights
 
 __all__ = [
@@ -38,23 +41,29 @@ FeatureNames = Sequence[str] | Mapping[str, Any] | None
 
 @dataclass(frozen=True, eq=False)
 class LinearScorer:
-    """A ranker with H linear functions of the D features; the score of `predict` is their weighted sum.
+    """A ranker with H linear functions of its columns; the score of `predict` is their weighted sum.
 
-    scaling     Feature scaling, which is applied first.
-    weights     (D, H) weights of the scaled features; H is 1, or 2 for a ranker that was trained with
+    The columns are the D features and, behind them, the I indicators of missing values.
+
+    scaling     Scaling of the columns, which is applied first, except that the scaling by query is applied
+                before the treatment of missing values.
+    weights     (D + I, H) weights of the scaled columns; H is 1, or 2 for a ranker that was trained with
                 a `PartitionedMeasure`.
     intercepts  (H,) intercepts of the functions.
     combine     (H,) weights of the functions in the score.
+    missing     Treatment of missing values; None if the ranker was trained without missing values. Then I is
+                0.
     """
 
     scaling: Scaling
     weights: Floats
     intercepts: Floats
     combine: Floats
+    missing: MissingValues | None = None
 
     @property
     def coefficients(self) -> Floats:
-        """Coefficients (D,) of the scaled features in the score; 0 if scaling makes a feature 0."""
+        """Coefficients (D + I,) of the scaled columns in the score; 0 if scaling makes a column 0."""
         return np.where(self.scaling.factor == 0, 0.0, self.weights @ self.combine)
 
 
@@ -80,12 +89,15 @@ class NetworkScorer:
     """A network that scores features: a perceptron plus a linear function, or a user's own torch module.
 
     transform  Input transform, "none" or "log1p", which is applied to the features first.
-    scaling    Feature scaling, which is applied after the transform.
+    scaling    Scaling of the features and of the indicators of missing values, which is applied after the
+               treatment of missing values; only the scaling by query is applied before it.
     dtype      Precision of the scaled features: "float32" or "float64".
     layers     Layers of the perceptron; empty if there is no perceptron.
     linear     The linear function of the features that is added to the perceptron's outputs, or None.
     module     The user's own torch module, in place of `layers` and `linear`; otherwise None.
     combine    (H,) weights of the network's H outputs in the score.
+    missing    Treatment of missing values, which is applied after the transform; None if the ranker was
+               trained without missing values.
     """
 
     transform: str
@@ -95,6 +107,7 @@ class NetworkScorer:
     linear: Layer | None
     module: Any
     combine: Floats
+    missing: MissingValues | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +119,8 @@ class Tree:
                         -1 - i for leaf i.
     missing_left        (K,) whether NaN goes left.
     leaves              (K + 1,) contribution of each leaf to the score.
+    members             {inner node: codes of categories}. At such a node, these codes go left and all other
+                        values go right; its threshold has no meaning.
     """
 
     feature: Integers
@@ -114,11 +129,15 @@ class Tree:
     right: Integers
     missing_left: Mask
     leaves: Floats
+    members: Mapping[int, Integers] = field(default_factory=dict)
 
     @property
     def zero_left(self) -> Mask:
         """Whether 0 goes left at each inner node, (K,)."""
-        return self.threshold >= 0
+        left: Mask = self.threshold >= 0
+        for node, codes in self.members.items():
+            left[node] = 0 in codes
+        return left
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +176,7 @@ def as_linear(scorer: Scorer) -> Scorer:
         and scorer.transform == "none"
     ):
         weights, bias = (x.astype(np.float64) for x in (scorer.linear.weight.T, scorer.linear.bias))
-        return LinearScorer(scorer.scaling, weights, bias, scorer.combine)
+        return LinearScorer(scorer.scaling, weights, bias, scorer.combine, scorer.missing)
     return scorer
 
 
@@ -181,6 +200,13 @@ def scorer_of(ranker: Any) -> Scorer:
     check_is_fitted(ranker, "scaling_")
     if _is(ranker, "sinkprop.torch.ranker", "NeuralRanker"):
         return _network(ranker)
+    if _is(ranker, "sinkprop.baselines.catboost.ranker", "CatBoostRanker"):
+        return _catboost(ranker)
+    if _is(ranker, "sinkprop.auto.ranker", "AutoRanker"):
+        raise ValueError(
+            "an AutoRanker combines several rankers, which no export format supports. Export a single one of "
+            "them, from its members_, or a ranker that you fit to all queries."
+        )
     if hasattr(ranker, "booster_"):
         return _lightgbm(ranker) if hasattr(ranker.booster_, "model_to_string") else _xgboost(ranker)
     n_features = ranker.n_features_in_
@@ -193,9 +219,9 @@ def scorer_of(ranker: Any) -> Scorer:
             "BoltzRankRanker(potential='pair') compares each document with the others of its query, which no "
             "export format supports. Train one with potential='single'."
         )
-    weights = np.asarray(ranker.coef_, dtype=np.float64).reshape(-1, n_features).T
+    weights = np.atleast_2d(np.asarray(ranker.coef_, dtype=np.float64)).T
     intercepts = np.array(ranker.intercept_, dtype=np.float64).reshape(-1)
-    return LinearScorer(ranker.scaling_, weights, intercepts, _combine(ranker))
+    return LinearScorer(ranker.scaling_, weights, intercepts, _combine(ranker), ranker.missing_)
 
 
 def feature_names(ranker: Any, given: FeatureNames) -> list[str]:
@@ -249,7 +275,7 @@ def _is(ranker: Any, module: str, name: str) -> bool:
 
 
 def _network(ranker: Any) -> NetworkScorer:
-    from sinkprop.torch.neural.network import Perceptron
+    from sinkprop.torch.networks.perceptron import Perceptron
     from sinkprop.torch.neural.scoring import takes_offsets
 
     module = ranker.module_
@@ -267,6 +293,7 @@ def _network(ranker: Any) -> NetworkScorer:
         None if own or module.linear is None else _linear(module.linear),
         module if own else None,
         _combine(ranker),
+        ranker.missing_,
     )
 
 
@@ -282,7 +309,7 @@ def _linear(layer: Any) -> Layer:
 def _layers(modules: Any) -> list[Layer]:
     from torch import nn
 
-    from sinkprop.torch.neural.network import ACTIVATIONS
+    from sinkprop.torch.networks.layers import ACTIVATIONS
 
     names = {made: name for name, made in ACTIVATIONS.items()}
     found = []
@@ -311,22 +338,8 @@ def _lightgbm(ranker: Any) -> TreeScorer:
 
     In this format, each line of a tree is an array with one value per inner node or one per leaf.
     """
-    if ranker.booster_.pandas_categorical:
-        raise ValueError(
-            "the model was trained on categorical columns, which no export format supports. Encode them as "
-            "columns of 0 and 1, and train again."
-        )
-    _, *sections = ranker.booster_.model_to_string().split("\nTree=")
     trees, learned = [], False
-    for section in sections:
-        fields = dict(
-            line.split("=", 1) for line in section.partition("\n\n")[0].split("\n")[1:] if "=" in line
-        )
-        if int(fields["num_cat"]):
-            raise ValueError(
-                "the model has splits by category (categorical_feature), which no export format supports. "
-                "Encode categories as columns of 0 and 1, and train again."
-            )
+    for fields in tree_fields(booster_text(ranker.booster_)):
         if int(fields.get("is_linear", "0")):
             raise ValueError(
                 "the model has linear functions in its leaves (linear_tree), which no export format "
@@ -342,12 +355,16 @@ def _lightgbm(ranker: Any) -> TreeScorer:
 
 
 def _lightgbm_tree(fields: dict[str, str]) -> tuple[Tree, bool]:
-    leaves = _numbers(fields, "leaf_value")
+    leaves = numbers_of(fields, "leaf_value")
     if len(leaves) == 1:
         return _one_leaf(float(leaves[0])), False
-    decision = _numbers(fields, "decision_type").astype(np.int64)
-    threshold = _numbers(fields, "threshold")
+    decision = numbers_of(fields, "decision_type").astype(np.int64)
+    threshold = numbers_of(fields, "threshold")
+    members = _lightgbm_members(fields, (decision & 1) > 0, threshold)
     default_left, kind = (decision & 2) > 0, (decision >> 2) & 3
+    # at a split by category, LightGBM sends everything that is not in the set right, also missing values
+    by_category = np.isin(np.arange(len(decision)), list(members))
+    default_left, kind = default_left & ~by_category, np.where(by_category, _NAN, kind)
     zero_left = threshold >= 0
     if ((kind == _ZERO) & (default_left != zero_left)).any():
         raise ValueError(
@@ -356,18 +373,31 @@ def _lightgbm_tree(fields: dict[str, str]) -> tuple[Tree, bool]:
         )
     missing_left = np.where(kind == _NAN, default_left, zero_left)
     tree = Tree(
-        _numbers(fields, "split_feature").astype(np.int64),
+        numbers_of(fields, "split_feature").astype(np.int64),
         threshold,
-        _numbers(fields, "left_child").astype(np.int64),
-        _numbers(fields, "right_child").astype(np.int64),
+        numbers_of(fields, "left_child").astype(np.int64),
+        numbers_of(fields, "right_child").astype(np.int64),
         missing_left,
         leaves,
+        members,
     )
-    return tree, bool((missing_left != zero_left).any())
+    return tree, bool((missing_left != tree.zero_left).any())
 
 
-def _numbers(fields: dict[str, str], name: str) -> Floats:
-    return np.array(fields[name].split(), dtype=np.float64)
+def _lightgbm_members(fields: dict[str, str], categorical: Mask, threshold: Floats) -> dict[int, Integers]:
+    """Return the codes that go left at each split by category, {inner node: codes}.
+
+    LightGBM writes a set as bits of 32-bit words. The threshold of such a split is the number of its set, and
+    `cat_boundaries` has the first word of each set.
+    """
+    members = {}
+    for node in np.flatnonzero(categorical).tolist():
+        ends = numbers_of(fields, "cat_boundaries").astype(np.int64)
+        first, last = ends[int(threshold[node]) : int(threshold[node]) + 2]
+        words = numbers_of(fields, "cat_threshold").astype(np.uint32)[first:last]
+        bits = np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")
+        members[node] = np.flatnonzero(bits).astype(np.int64)
+    return members
 
 
 def _one_leaf(value: float) -> Tree:
@@ -380,7 +410,9 @@ def _xgboost(ranker: Any) -> TreeScorer:
 
     XGBoost rounds feature values to float32, and sends values below the threshold left.
     """
-    learner = json.loads(bytes(ranker.booster_.save_raw("json")))["learner"]
+    from sinkprop.baselines.xgboost_json import learner_of
+
+    learner = learner_of(ranker.booster_)
     trees = []
     for record in learner["gradient_booster"]["model"]["trees"]:
         left, right, feature = (
@@ -396,19 +428,82 @@ def _xgboost(ranker: Any) -> TreeScorer:
         inner = ~is_leaf
         # in float32, x < t means x <= the next float32 below t
         threshold = np.nextafter(condition[inner], np.float32(-math.inf)).astype(np.float64)
-        trees.append(
-            Tree(
-                feature[inner],
-                threshold,
-                place[left[inner]],
-                place[right[inner]],
-                np.array(record["default_left"], dtype=bool)[inner],
-                condition[is_leaf].astype(np.float64),
-            )
-        )
+        members = _xgboost_members(record, place)
+        by_category = np.isin(np.arange(len(threshold)), list(members))
+        sides, default = (left, right), np.array(record["default_left"], dtype=bool)[inner]
+        # XGBoost sends the categories of the set right, so both sides change places
+        low, high = (place[np.where(by_category, sides[1 - i][inner], sides[i][inner])] for i in (0, 1))
+        leaves = condition[is_leaf].astype(np.float64)
+        trees.append(Tree(feature[inner], threshold, low, high, default ^ by_category, leaves, members))
     base = json.loads(learner["learner_model_param"]["base_score"])
     constant = float(base[0] if isinstance(base, list) else base)
     return TreeScorer(tuple(trees), int(ranker.n_features_in_), _by_query(ranker), True, constant, False)
+
+
+def _xgboost_members(record: dict[str, Any], place: Integers) -> dict[int, Integers]:
+    """Return the codes in the set of each split by category, {inner node: codes}.
+
+    place  Index of each of XGBoost's nodes among the inner nodes.
+    """
+    codes = np.array(record["categories"], dtype=np.int64)
+    sets = zip(
+        record["categories_nodes"], record["categories_segments"], record["categories_sizes"], strict=True
+    )
+    return {int(place[node]): codes[first : first + size] for node, first, size in sets}
+
+
+def _catboost(ranker: Any) -> TreeScorer:
+    """Make binary trees from CatBoost's trees, which ask one question per level.
+
+    CatBoost rounds feature values to float32, and treats a missing value as not above any border.
+    """
+    model, meaning = ranker.trees_, ranker.columns_
+    trees, learned = [], False
+    for tree in model.trees:
+        trees.append(_level_tree(tree, meaning))
+        questions = zip(tree.columns, tree.borders, strict=True)
+        # a missing value goes where the smallest values go, and 0 goes there only if the border is not below
+        learned |= any(column in model.missing and border < 0 for column, border in questions)
+    return TreeScorer(
+        tuple(trees) or (_one_leaf(0.0),),
+        int(ranker.n_features_in_),
+        _by_query(ranker),
+        True,
+        model.constant,
+        learned,
+    )
+
+
+def _level_tree(tree: Any, meaning: Sequence[tuple[int, int | None]]) -> Tree:
+    """Make a binary tree from an `ObliviousTree`; `meaning` has the (feature, category) of each column.
+
+    Node p of level k, counted from 0, is where the answers to the questions before question k are the binary
+    digits of p, the first answer being the lowest digit.
+    """
+    depth = len(tree.columns)
+    if not depth:
+        return _one_leaf(tree.leaves[0])
+    level = np.repeat(np.arange(depth), 2 ** np.arange(depth))
+    first = 2**level - 1  # index of the first node of the level
+    path = np.arange(2**depth - 1) - first
+    last = level == depth - 1
+    no, yes = (np.where(last, -1 - to, 2 ** (level + 1) - 1 + to) for to in (path, path + 2**level))
+    categories = [meaning[column][1] for column in tree.columns]
+    # the codes of a set go left, so yes is left at a question for a category, and no at all others
+    swapped = np.array([category is not None for category in categories])[level]
+    return Tree(
+        np.array([meaning[column][0] for column in tree.columns], dtype=np.int64)[level],
+        np.array(tree.borders)[level],
+        np.where(swapped, yes, no),
+        np.where(swapped, no, yes),
+        ~swapped,
+        np.array(tree.leaves),
+        {
+            node: np.array([categories[k]], dtype=np.int64)
+            for node, k in enumerate(level.tolist())
+            if categories[k] is not None
+        },
+    )
 
 
 def _by_query(ranker: Any) -> bool:

@@ -21,6 +21,8 @@ from sinkprop.export.float32 import (
     missing_values,
     norms,
     refuse_by_query,
+    refuse_categories,
+    refuse_missing,
     single,
     single_weights,
     thresholds,
@@ -88,10 +90,12 @@ def to_solr(
     Raises
     ------
     ValueError
-        If Solr cannot express the ranker. This is the case if features are scaled by query. It is also the
-        case for three kinds of networks: custom networks; networks that were trained with a
-        `PartitionedMeasure`; and an `MLP` with ``layer_normalization="layer"`` or with an activation that
-        Solr lacks. Solr has "relu", and for an `MLP` with ``linear=False`` also "tanh".
+        If Solr cannot express the ranker. This is the case if features are scaled by query, for trees that
+        split by sets of categories, and for linear models and networks that were trained with missing values.
+        It is also the case for three kinds of networks: custom networks; networks that were trained with a
+        `PartitionedMeasure`; and an `MLP` with
+        ``layer_normalization="layer"`` or with an activation that Solr lacks. Solr has "relu", and for an
+        `MLP` with ``linear=False`` also "tanh".
 
     Examples
     --------
@@ -104,14 +108,17 @@ def to_solr(
     scorer, names = as_linear(scorer_of(ranker)), feature_names(ranker, features)
     if isinstance(scorer, LinearScorer):
         refuse_by_query(scorer.scaling.kind, _ENGINE)
+        refuse_missing(scorer, _ENGINE)
         kind, normalizers = "LinearModel", norms(scorer.scaling, names)
         parameters: dict[str, Any] = {"weights": dict(zip(names, single_weights(scorer, names), strict=True))}
     elif isinstance(scorer, TreeScorer):
         refuse_by_query("query" if scorer.by_query else "none", _ENGINE)
+        refuse_categories(scorer, names, _ENGINE)
         kind = "MultipleAdditiveTreesModel"
         normalizers, parameters = _trees(scorer, names, missing_values(scorer, missing))
     else:
         refuse_by_query(scorer.scaling.kind, _ENGINE)
+        refuse_missing(scorer, _ENGINE)
         kind, normalizers = "NeuralNetworkModel", norms(scorer.scaling, names)
         parameters = {"layers": _layers(scorer, transformed=transformed)}
     return {

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import sinkprop
+from sinkprop.data.frames import load_frame
 from sinkprop.data.queries import Queries
 from sinkprop.experiment.details import Budget, FoldData, details_of, fold_data
 from sinkprop.experiment.methods import METHODS, is_ours
@@ -22,7 +23,7 @@ from sinkprop.experiment.published import published_rows
 from sinkprop.experiment.results import Comparison, Result, plain_id
 from sinkprop.experiment.rounding import whole_number
 from sinkprop.experiment.run import DEFAULT_METRICS
-from sinkprop.experiment.scoring import ranking_scores
+from sinkprop.experiment.scoring import loaded, ranking_scores
 from sinkprop.experiment.tables import main_metric
 from sinkprop.metrics.conventions import Convention, as_convention, listed
 from sinkprop.metrics.evaluation import evaluate
@@ -98,10 +99,13 @@ def comparison_report(
 
 def models_report(
     models: Mapping[str, Any],
-    test: Queries,
+    test: Any,
     *,
+    qid: str = "qid",
+    label: str = "label",
+    docid: str | None = None,
     metrics: str | Metric | Iterable[str | Metric] = DEFAULT_METRICS,
-    convention: str | Convention = "letor",
+    convention: str | Convention = "standard",
     title: str | None = None,
     name: str = "data",
     command: str | None = None,
@@ -114,11 +118,19 @@ def models_report(
     ----------
     models : mapping
         Fitted rankers, {name: ranker}. The first is the reference of the significance tests.
-    test : Queries
-        Queries to evaluate on.
+    test : Queries, StoredQueries or data frame
+        Queries to evaluate on. A pandas or polars DataFrame or a pyarrow Table has the columns `qid` and
+        `label`, and the features of the models. It may have missing values and categories if the models
+        accept them.
+    qid : str, default "qid"
+        Data frame: column of the query ids.
+    label : str, default "label"
+        Data frame: column of the labels.
+    docid : str, optional
+        Data frame: column of the document names.
     metrics : str, Metric or iterable of these, optional
         Metrics to compute. By default those of `sinkprop compare`.
-    convention : str or Convention, default "letor"
+    convention : str or Convention, default "standard"
         Convention of the metrics.
     title : str, optional
         Title of the page. By default made from the number of models and `name`.
@@ -138,6 +150,7 @@ def models_report(
     """
     if not models:
         raise ValueError("models must have at least one fitted ranker; got none.")
+    test = _as_queries(test, models, qid=qid, label=label, docid=docid)
     wanted, rules = parse_metrics(metrics), as_convention(convention)
     budget = Budget.of(n_methods=len(models), n_folds=1, n_datasets=1)
     data = fold_data({"test": test}, threshold=rules.threshold, budget=budget)
@@ -147,7 +160,7 @@ def models_report(
         scores = ranking_scores(ranker, test)
         seconds = time.perf_counter() - began
         found = evaluate(test, scores, metrics=wanted, convention=rules)
-        statement = found.describe()
+        statement = found.definition()
         details = details_of(ranker, test, data)
         queries = tuple(found.queries.tolist())
         measured = (found.per_query, dict(found), math.nan, seconds)
@@ -170,6 +183,23 @@ def models_report(
         command=command,
         about={name: _ABOUT_MODELS if about is None else about},
         query_names=query_names,
+    )
+
+
+def _as_queries(test: Any, models: Mapping[str, Any], **columns: Any) -> Queries:
+    """Return the test queries in memory. `columns` has the names of the columns of a data frame."""
+    if isinstance(test, Queries):
+        return test
+    if hasattr(test, "block_queries"):  # a stored set
+        return loaded(test)
+    names = next((m.feature_names_in_ for m in models.values() if hasattr(m, "feature_names_in_")), None)
+    categories = {name: None for m in models.values() for name in getattr(m, "categories_", ())}
+    return load_frame(
+        test,
+        **columns,
+        features=None if names is None else list(names),
+        allow_nan=True,
+        categorical=list(categories),
     )
 
 
@@ -200,6 +230,7 @@ def _kind(ranker: Any) -> str:
         "FeatureRanker": "one feature as the score",
         "LightGBMRanker": "boosted trees, by LightGBM",
         "XGBoostRanker": "boosted trees, by XGBoost",
+        "CatBoostRanker": "boosted trees, by CatBoost",
     }
     return known.get(kind, kind)
 
@@ -439,14 +470,18 @@ def _weights(
     found = {}
     for method, by_fold in _by_method(results, "weights").items():
         first = next(iter(by_fold.values()))
-        names = None if data is None else next(iter(data.values())).feature_names
+        known = None if data is None else next(iter(data.values())).feature_names
+        names = [f"feature {i}" for i in range(1, len(first["values"]) + 1)] if known is None else list(known)
+        # a feature has an indicator in the folds whose training queries lack some of its values
+        missing = sorted({int(i) for own in by_fold.values() for i in own.get("missing", ())})
         found[method] = {
             "kind": first["kind"],
-            "explanation": first["explanation"],
-            "features": [f"feature {i}" for i in range(1, len(first["values"]) + 1)]
-            if names is None
-            else list(names),
-            "folds": {fold: list(own["values"]) for fold, own in by_fold.items()},
+            "explanation": max((own["explanation"] for own in by_fold.values()), key=len),
+            "features": names + [f"missing({names[i]})" for i in missing],
+            "folds": {
+                fold: [*own["values"], *(own.get("missing", {}).get(str(i), 0.0) for i in missing)]
+                for fold, own in by_fold.items()
+            },
         }
     return found
 

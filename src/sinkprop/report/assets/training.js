@@ -129,8 +129,9 @@ function trainingReading(steps) {
       "Sigma, below, starts wide and is reduced step by step, so that the smooth objective ends up close to " +
         "the metric.",
     shown.includes("validation") &&
-      "Validation queries are not used for learning. When their metric stops rising, more training would " +
-        "only fit the training queries more closely. The step marked \u201cchosen\u201d is the selected model.",
+      "Each step is validated on queries on which it was not trained. When their metric stops rising, more " +
+        "training would only fit the training queries more closely. The step marked \u201cchosen\u201d is " +
+        "the selected model or, if the model is an average of steps, has the largest share in it.",
   );
 }
 
@@ -150,7 +151,7 @@ function trainingWords(record) {
     record.message,
     record.criterion && `The metric on training and validation queries is ${metricName(record.criterion)}.`,
     record.validated_on && `The model was selected by ${record.validated_on}.`,
-    kept && `Selected: ${stepName(record, { ...kept, x: kept.number ?? record.chosen + 1 })}.`,
+    record.selected ? `Selected: ${record.selected}.` : kept && `Selected: ${stepName(record, { ...kept, x: kept.number ?? record.chosen + 1 })}.`,
   ];
   return sentences.filter(Boolean).join(" ");
 }
