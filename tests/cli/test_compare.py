@@ -413,3 +413,16 @@ class TestFailures:
         assert process.returncode == 130
         assert time.monotonic() - began < 20
         assert (out, error.strip()) == ("", "")
+
+
+def test_counts_are_checked_if_asked_for(tmp_path, capsys):
+    folder = write_data_set(tmp_path / "MQ2008")
+    options = ("--methods", "feature:1", "--jobs", "1")
+    assert invoke(folder, *options).exit_code == 0
+    code, error = failure(capsys, folder, *options, "--check-counts")
+    assert code == 1
+    assert "24 queries instead of 784" in error
+    assert "4 features instead of 46" in error
+    code, error = failure(capsys, folder, "--name", "mine", "--check-counts")
+    assert code == 1
+    assert "there are no published counts for 'mine'" in error

@@ -21,6 +21,7 @@ from sinkprop.cli import demonstration as demo
 from sinkprop.cli.demo import FIGURE, MODEL, REPORT
 from sinkprop.cli.demonstration_figure import draw_demonstration
 from sinkprop.data import Fold, Queries
+from sinkprop.linear.annealed import PATH
 
 
 def queries(n_queries, seed, n=12):
@@ -42,7 +43,7 @@ def tested():
 
 def test_a_fold_is_trained_by_the_public_estimator(tested):
     fold = tested[0].fold
-    direct = sinkprop.SinkPropRanker(selection="validation", verbose=False)
+    direct = sinkprop.SinkPropRanker(verbose=False)
     direct.fit(
         fold.train.X,
         fold.train.y,
@@ -59,20 +60,18 @@ def test_a_fold_is_trained_by_the_public_estimator(tested):
 def test_every_stage_is_reported_as_it_is_finished():
     fold, seen = Fold("F", queries(6, 1), queries(4, 2), queries(4, 3)), []
     trained = demo.run_fold(fold, seen.append)
-    # what is known only at the end, the error and the choice, aside
-    stages = [replace(s, standard_error=0, chosen=False) for s in trained.ranker.fit_result_.stages]
-    assert [replace(s, standard_error=0) for s in seen] == stages
-    assert (seen[0].penalty, seen[1].penalty, seen[1].sigma) == (np.inf, 1e-6, 16)
-    # the criterion of the start is that of least squares on the validation queries
-    regression = sinkprop.baselines.RegressionRanker().fit(fold.train.X, fold.train.y, qid=fold.train.qid)
-    scores = regression.predict(fold.vali.X)
-    result = sinkprop.evaluate(fold.vali.y, scores, fold.vali.qid, "ndcg@1-10")
-    assert seen[0].criterion == pytest.approx(np.mean(list(result.values())), abs=1e-12)
+    # what is known only at the end, the error, the choice and the share, aside
+    last = {"criterion": 0, "standard_error": 0, "chosen": False, "share": 0}
+    stages = trained.ranker.fit_result_.stages
+    assert [replace(s, **last) for s in seen] == [replace(s, **last) for s in stages]
+    assert [s.criterion for s in seen] == pytest.approx([s.criterion for s in stages], rel=1e-12)
+    assert seen[0].penalty == np.inf
+    assert tuple(s.penalty for s in seen[1:]) == PATH[: len(seen) - 1]
 
 
 def test_an_interrupt_ends_the_fold():
     def stop(stage):
-        if stage.sigma == 8:
+        if stage.penalty == PATH[0]:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -171,7 +170,8 @@ def test_piped_output_is_plain_and_whole(shown):
     assert "\x1b" not in out
     for line in (
         "Training on Fold2",
-        "* best value: this stage is the model",
+        "ridge regression",
+        "share of the model",
         "Test results: means over 32 queries of Fold2",
         "The query that gained most",
         "The query whose change is closest to the mean change",

@@ -7,15 +7,16 @@ imported when the command is called.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 import sinkprop
 from sinkprop.cli.output import complain
 from sinkprop.common.packages import installed
+from sinkprop.common.process import Terminated, abandon_stdout, closed_streams_opened, orderly_end
 
 if TYPE_CHECKING:
     import click
@@ -26,12 +27,18 @@ __all__ = ["main", "program"]
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the program and exit with code 0 if it succeeds.
 
-    The other exit codes are 1 for a failure, 2 for wrong usage or a missing extra, and 130 if interrupted.
+    The other exit codes are 1 for a failure, 2 for wrong usage or a missing extra, 130 if interrupted, and
+    143 if terminated by SIGTERM.
     """
+    closed_streams_opened()
     try:
-        raise SystemExit(_run(arguments))
+        with orderly_end():
+            raise SystemExit(_run(arguments))
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except Terminated as end:
+        abandon_stdout()
+        raise SystemExit(complain(end.reason, end.status)) from None
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -52,11 +59,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         hint = f" See {where} --help." if isinstance(error, click.UsageError) else ""
         return complain(error.format_message() + hint, error.exit_code)
     except OSError as error:
-        _abandon_stdout()
-        if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, as `head` does
-            return 1
-        what = error.strerror or str(error) or type(error).__name__
-        return complain(what if error.filename is None else f"{os.fsdecode(error.filename)}: {what}.", 1)
+        return _failed(error)
     except (ValueError, MemoryError) as error:
         return complain(str(error) or type(error).__name__, 1)
     except Exception as error:
@@ -70,13 +73,17 @@ def _run(arguments: Sequence[str] | None) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _abandon_stdout() -> None:
-    """Redirect stdout to the null device if writing to it fails, so that the flush at exit does not fail."""
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        with suppress(OSError, ValueError), open(os.devnull, "w", encoding="utf-8") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+def _failed(error: OSError) -> int:
+    """Print an error of the system, with the file that it concerns, and return the exit code."""
+    to_stdout = abandon_stdout()
+    if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, as `head` does
+        return 1
+    # Errors of reading stdin and of writing files name these, so what is left was meant for stdout.
+    to_stdout |= error.errno in (errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EIO)
+    name = error.filename if error.filename is not None else "stdout" if to_stdout else None
+    closed = error.errno == errno.EBADF and name in ("stdin", "stdout")
+    what = "It is closed" if closed else error.strerror or str(error) or type(error).__name__
+    return complain(what if name is None else f"{os.fsdecode(name)}: {what}.", 1)
 
 
 def program() -> click.Group:

@@ -74,7 +74,7 @@ def sinkprop_program(context: click.Context) -> None:
 
     Run `sinkprop COMMAND --help` for examples and options. Results go to stdout, progress and errors to
     stderr; with --json -, only JSON goes to stdout. Exit codes: 0 success, 1 failure, 2 wrong usage,
-    130 interrupted.
+    130 interrupted, 143 terminated.
     """  # noqa: D301
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from sinkprop.cli.options import (
     check_file,
     check_page,
     check_plot,
+    check_saved_file,
     comma_separated,
     convention_option,
     json_option,
@@ -28,6 +30,8 @@ from sinkprop.cli.output import command_line, console, is_stdout, progress, writ
 from sinkprop.experiment import DEFAULT_METHODS, DEFAULT_METRICS, find_data_sets, parse_methods
 from sinkprop.experiment import compare as compare_methods
 from sinkprop.experiment.methods import described
+from sinkprop.experiment.referee import BUILT_IN, named_sets, referee
+from sinkprop.experiment.referee import METRICS as REFEREE_METRICS
 from sinkprop.metrics.measures import parse_metrics
 
 if TYPE_CHECKING:
@@ -48,8 +52,15 @@ _METHODS = "\n".join(f"  {name:{_WIDTH}}  {text}" for name, text in described().
     "folders",
     metavar="DIR...",
     nargs=-1,
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
+)
+@click.option(
+    "--sets",
+    multiple=True,
+    metavar="SET...",
+    help="Run every method on all these data sets, go on after failures, and print one table. A set is a "
+    "folder DIR, a stored set or a file (both are cut into five folds), or the name of a built-in set: "
+    f"{', '.join(BUILT_IN)}.",
 )
 @click.option(
     "--methods",
@@ -59,7 +70,9 @@ _METHODS = "\n".join(f"  {name:{_WIDTH}}  {text}" for name, text in described().
     help="Methods to compare; their names are listed below.",
 )
 @metrics_option(DEFAULT_METRICS)
-@convention_option()
+@convention_option(
+    default="letor for the data sets of LETOR 3.0, whose published results use it, else standard"
+)
 @click.option(
     "--against",
     metavar="NAME",
@@ -82,7 +95,26 @@ _METHODS = "\n".join(f"  {name:{_WIDTH}}  {text}" for name, text in described().
     help="Name of the data set, if there is only one.  [default: taken from its path]",
 )
 @n_features_option()
+@click.option(
+    "--check-counts",
+    is_flag=True,
+    help="Compare the queries, documents and features of the data sets with published counts, and stop if "
+    "they differ. For OHSUMED, MQ2007, MSLR-WEB10K, Yahoo, Istella and others; --name says which one it is.",
+)
 @number_option("--jobs", help="Number of processes. Does not change the results.  [default: all processors]")
+@click.option(
+    "--budget",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="With --sets: time of each fit, for methods that can be given one.",
+)
+@output_option("--table", check=check_saved_file, help="With --sets: write the table as Markdown.")
+@output_option(
+    "--keep",
+    check=check_saved_file,
+    help="With --sets: keep each fit in this file, from which the next run resumes.  [default: the file of "
+    "--table with .fits after its name]",
+)
 @click.option("--per-fold", is_flag=True, help="Print every metric of every fold, not only NDCG@10.")
 @click.option(
     "--published",
@@ -116,14 +148,22 @@ _METHODS = "\n".join(f"  {name:{_WIDTH}}  {text}" for name, text in described().
     check=check_file,
     help="Write CSV with one row per data set, fold, method, query and metric.",
 )
+@click.pass_context
 def compare_command(
+    context: click.Context,
+    /,
     folders: tuple[Path, ...],
+    sets: tuple[str, ...],
+    budget: float | None,
+    table: Path | None,
+    keep: Path | None,
     methods: str,
     metrics: str,
     against: str | None,
     folds: tuple[int, ...] | None,
     name: str | None,
     n_features: int | None,
+    check_counts: bool,
     jobs: int | None,
     per_fold: bool,
     published: str | None,
@@ -144,6 +184,7 @@ def compare_command(
     sinkprop compare OHSUMED --report ohsumed.html
     sinkprop compare OHSUMED --json results.json --csv results.csv --per-query queries.csv
     sinkprop compare OHSUMED --json - | jq '.datasets[].methods[] | {method, means}'
+    sinkprop compare --methods everything --sets OHSUMED MQ2007 pydocs --table table.md
 
     On each fold, every method is fitted to the training queries, chooses its hyperparameters on the
     validation queries or by cross-validation (see --selection), and ranks the documents of the test
@@ -154,9 +195,32 @@ def compare_command(
     DIR is the folder of a data set. It has folders Fold1 to Fold5 with train.txt, vali.txt and test.txt
     (or trainingset.txt, validationset.txt and testset.txt), plain or compressed (.gz, .xz, .bz2). DIR may
     also contain such files itself, or several data sets, as LETOR 3.0's Gov/QueryLevelNorm does.
+
+    With --sets, every method runs on every set, on one thread per fit. The table has the mean of the metrics
+    (NDCG@1, 3, 5 and 10 by default) of each method on each set, the 95 % interval of its difference from the
+    best method of the set, its average rank and its processor time. A method that fails is in the table
+    with its reason. If the run is interrupted, the same command resumes it.
     """  # noqa: D301
     from sinkprop.experiment.tables import print_comparison
 
+    if sets:
+        _check_for_sets(context)
+        by_default = context.get_parameter_source("metrics") is ParameterSource.DEFAULT
+        _run_on_sets(
+            [*sets, *map(str, folders)],
+            methods,
+            REFEREE_METRICS if by_default else metrics,
+            folds=folds,
+            n_features=n_features,
+            budget=budget,
+            table=table,
+            keep=keep,
+            json_file=json_file,
+            jobs=jobs,
+            **options,
+        )
+        return
+    _check_folders(context, folders)
     try:
         chosen, wanted = parse_methods(methods), parse_metrics(metrics)
     except (ImportError, ValueError) as error:
@@ -166,7 +230,8 @@ def compare_command(
     rows = _published_names(published)
     if plot is not None:
         _check_levels([str(metric) for metric in wanted])
-    data_sets = find_data_sets(*folders, folds=folds, name=name, n_features=n_features)
+    check: Any = "error" if check_counts else "none"
+    data_sets = find_data_sets(*folders, folds=folds, name=name, n_features=n_features, check=check)
     outputs = {
         "--plot": plot,
         "--report": report,
@@ -199,6 +264,78 @@ def compare_command(
             versions = ", ".join(path.name for path in data.left_out)
             text = f"{data.name}: used {data.path.name}; to use {versions}, give its folder as DIR."
             out.print(text, style="dim", markup=False, soft_wrap=True)
+    for path in writers:
+        out.print(f"Wrote {path}", markup=False, soft_wrap=True)
+
+
+def _check_for_sets(context: click.Context) -> None:
+    """Raise a usage error if an option is given that does not go with --sets."""
+    for name in ("against", "name", "per_fold", "published", "plot", "report", "csv_file", "query_file"):
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            option = next(p.opts[0] for p in context.command.params if p.name == name)
+            raise click.UsageError(f"{option} does not go with --sets; give the data sets as DIR.")
+
+
+def _check_folders(context: click.Context, folders: Sequence[Path]) -> None:
+    """Raise a usage error unless all arguments are folders, and if an option is given that needs --sets."""
+    argument = next(p for p in context.command.params if p.name == "folders")
+    if not folders:
+        raise click.MissingParameter(ctx=context, param=argument)
+    for folder in folders:
+        click.Path(exists=True, file_okay=False).convert(str(folder), argument, context)
+    for name in ("budget", "table", "keep"):
+        if context.params[name] is not None:
+            raise click.UsageError(f"--{name} needs --sets.")
+
+
+def _run_on_sets(
+    names: Sequence[str],
+    methods: str,
+    metrics: str,
+    *,
+    folds: Sequence[int] | None,
+    n_features: int | None,
+    budget: float | None,
+    table: Path | None,
+    keep: Path | None,
+    json_file: Path | None,
+    jobs: int | None,
+    convention: str | None,
+    selection: str | None,
+) -> None:
+    try:
+        chosen = parse_methods(methods)
+        parse_metrics(metrics)
+        sets = named_sets(names, folds=folds, n_features=n_features)
+    except (ImportError, ValueError, FileNotFoundError) as error:
+        raise click.UsageError(str(error)) from None
+    if keep is None and table is not None:
+        keep = table.with_name(f"{table.name}.fits")
+    keep_apart({"--table": table, "--keep": keep, "--json": json_file}, {})
+    with progress() as notify:
+        found = referee(
+            sets,
+            list(chosen),
+            metrics=metrics,
+            convention=convention or "standard",
+            selection=selection,
+            budget=budget,
+            keep=keep,
+            n_jobs=jobs or 1,
+            notify=notify,
+        )
+    text, record = found.to_markdown(), found.to_json()
+    writers: dict[Path, Callable[[Path], object]] = {}
+    if table is not None:
+        writers[table] = lambda path: path.write_bytes(text.encode())
+    if json_file is not None and not is_stdout(json_file):
+        writers[json_file] = lambda path: path.write_bytes(record.encode())
+    write_files(writers)
+    if is_stdout(json_file):
+        sys.stdout.write(record)
+        return
+    out = console()
+    out.print(text, markup=False, highlight=False, soft_wrap=True, end="")
     for path in writers:
         out.print(f"Wrote {path}", markup=False, soft_wrap=True)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sinkprop.cli.options import data_options, data_path, number_option
-from sinkprop.cli.output import complain, console, counted, progress
-from sinkprop.cli.reading import Reading, file_name, option_of, with_options
+from sinkprop.cli.output import complain, console, counted, notes_on_stderr, progress
+from sinkprop.cli.reading import Reading, file_name, option_of, say_features, with_options
 from sinkprop.common.console import say
 
 if TYPE_CHECKING:
@@ -44,13 +44,18 @@ __all__ = ["convert_command", "converted"]
 @click.option(
     "--allow-nan",
     is_flag=True,
-    help="Keep missing values as NaN, for boosted trees. Without this option, a missing value is an error.",
+    help="Keep missing values as NaN. Without this option, a missing value is an error.",
 )
 @click.option(
     "--force",
     is_flag=True,
     help="Replace an existing stored set, and discard an unfinished conversion of other files or with other "
     "options.",
+)
+@number_option(
+    "--join-bytes",
+    help="Largest size of the rows that --split-queries join sorts in memory, at 4 bytes per feature and 16 "
+    "per row.  [default: 2147483648]",
 )
 @number_option(
     "--threads", help="LETOR text: number of threads. Does not change the result.  [default: all processors]"
@@ -64,6 +69,7 @@ def convert_command(
     unlabeled: bool,
     allow_nan: bool,
     force: bool,
+    join_bytes: int | None,
     threads: int | None,
     **reading: Any,
 ) -> int:
@@ -78,12 +84,16 @@ def convert_command(
 
     INPUT is one or more files of any size: LETOR text, CSV with a header line, or Parquet. Commands read
     a stored set block by block, so you can train on and rank data larger than memory. Features are
-    stored as float32. The rows of a query must be consecutive and in one file.
+    stored as float32. The rows of a query must be consecutive and in one file, or be put together with
+    --split-queries join.
 
     If a conversion is killed, run the same command again: it resumes the conversion, and the stored set
     is the same as without the interruption. Unfinished work is in the folder DIR.unfinished.
     """  # noqa: D301
-    options = _options(inputs, Reading(**reading), kind, delimiter, unlabeled)
+    given = Reading(**reading)
+    options = _options(inputs, given, kind, delimiter, unlabeled)
+    if join_bytes is not None:
+        options["join_bytes"] = join_bytes
     began = time.perf_counter()
     try:
         stored = converted(
@@ -91,6 +101,7 @@ def convert_command(
         )
     except KeyboardInterrupt:
         return complain(f"interrupted: run the same command again to resume the conversion to {out}.", 130)
+    say_features(stored.feature_names, given)
     _print(stored, inputs, time.perf_counter() - began)
     return 0
 
@@ -100,7 +111,7 @@ def converted(inputs: tuple[Path, ...], out: Path, **options: Any) -> StoredQuer
     from sinkprop.store import convert
 
     try:
-        with progress() as notify:
+        with progress() as notify, notes_on_stderr(_for_the_shell):
             return convert(inputs, out, progress=notify, **options)
     except ImportError as error:
         raise click.UsageError(f"{error}.") from None
@@ -140,7 +151,7 @@ def _options(
     if unlabeled and (text or reading.label_column is not None):
         raise click.UsageError("--unlabeled applies only to CSV and Parquet without a column of labels.")
     given = reading.of_text if text else of_tables
-    found = {name: value for name, value in given.items() if value is not None}
+    found = reading.of_files | {name: value for name, value in given.items() if value is not None}
     if unlabeled:
         found["label"] = None
     if not text and "docid" not in found:
@@ -172,4 +183,7 @@ def _print(stored: StoredQueries, inputs: tuple[Path, ...], seconds: float) -> N
     parts = len(stored.manifest.parts)
     say(out, f"{counted(parts, 'part', 'parts')}, {counted(stored.n_blocks, 'block', 'blocks')}", "dim")
     if stored.has_nan:
-        say(out, "Missing values are kept as NaN. Boosted trees accept them, other rankers do not.")
+        say(out, "Missing values are kept as NaN.")
+    if stored.categories:
+        names = counted(len(stored.categories), "feature has", "features have")
+        say(out, f"{names} categories. Boosted trees accept them, other rankers do not.")

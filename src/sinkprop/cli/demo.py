@@ -106,7 +106,7 @@ def train_folds(folds: Sequence[Fold], screen: Console, *, silent: bool = False)
     tested: list[Trained] = []
     with _Training.on(screen, len(folds), silent=silent) as training:
         for fold in folds:
-            tested.append(library.run_fold(fold, training.begin(fold.name, library.untrained())))
+            tested.append(library.run_fold(fold, training.begin(fold.name)))
             training.end(tested[-1])
     return tested
 
@@ -147,14 +147,12 @@ def _quiet_matplotlib() -> Iterator[None]:
 class _Training:
     """Display of training progress: one line per finished fold.
 
-    A terminal also shows a table of the current fold, see `_grid`, which is erased at the end.
+    A terminal also shows a table of the current fold, see `_table`, which is erased at the end.
     """
 
     def __init__(self, screen: Console, n_folds: int, *, silent: bool) -> None:
         self.screen, self.n_folds, self.silent = screen, n_folds, silent
         self.done, self.name = 0, ""
-        self.penalties: Sequence[float] = ()
-        self.sigmas: Sequence[float] = ()
         self.stages: list[Stage] = []
         self.live: Any = None
         self.notify: Callable[[int, int, str], None] = lambda done, total, what: None
@@ -172,21 +170,17 @@ class _Training:
         with Live(console=screen, transient=True, auto_refresh=False) as training.live:
             yield training
 
-    def begin(self, name: str, ranker: Any) -> Callable[[Stage], None]:
+    def begin(self, name: str) -> Callable[[Stage], None]:
         self.name, self.stages = name, []
-        self.penalties = sorted(ranker.penalty)
-        self.sigmas = (ranker.annealing or ranker.default_annealing).sigmas
         return self.seen
 
     def seen(self, stage: Stage) -> None:
+        from sinkprop.linear.annealed import PATH
+
         self.stages.append(stage)
-        per_fold = len(self.penalties) * len(self.sigmas)
-        done, where = self.done * per_fold, "least squares"
-        if stage.penalty in self.penalties:
-            row, column = self.penalties.index(stage.penalty), self.sigmas.index(stage.sigma)
-            done += row * len(self.sigmas) + column + 1
-            where = f"penalty {stage.penalty:g}, sigma {stage.sigma:g}"
-        text = f"Training {self.name}: {where}, expected NDCG {stage.expected_gain:.4f}"
+        per_fold = 1 + len(PATH)
+        done = self.done * per_fold + len(self.stages)
+        text = f"Training {self.name}: {_stage_name(stage)}, expected NDCG {stage.expected_gain:.4f}"
         self.notify(done, self.n_folds * per_fold, text)
         if self.live is not None:
             self.live.update(self._view(text, done / (self.n_folds * per_fold)), refresh=True)
@@ -212,7 +206,7 @@ class _Training:
 
         return Group(
             Text(f"\n{text}"),
-            _grid(self.stages, self.penalties, self.sigmas),
+            _table(self.stages),
             ProgressBar(total=1.0, completed=share, width=min(56, self.screen.width)),
         )
 
@@ -222,34 +216,29 @@ def _fold_line(name: str, values: Sequence[str], seconds: str) -> str:
     return f"{name:7}{bm25:>8}{regression:>16}{ours:>11}{seconds:>10}"
 
 
-def _grid(stages: Sequence[Stage], penalties: Sequence[float], sigmas: Sequence[float]) -> RenderableType:
-    """Return a table of validation NDCG by penalty (rows) and sigma (columns).
+def _table(stages: Sequence[Stage]) -> RenderableType:
+    """Return a table of the stages: validation NDCG, and the share of each stage in the model.
 
-    The value of the chosen model is marked, or the best value while none is chosen yet.
+    The best value is marked. During the fit the shares are not known.
     """
     from rich.table import Table
-    from rich.text import Text
 
-    trained = {(stage.penalty, stage.sigma): stage for stage in stages if stage.penalty in penalties}
-    start = next((stage.criterion for stage in stages if stage.penalty not in penalties), 0.0)
-    marked = [stage for stage in stages if stage.chosen]
-    if not marked and trained:
-        marked = [max(trained.values(), key=lambda stage: stage.criterion)]
-    table = Table.grid(padding=(0, 1))
-    table.add_column(justify="right", style="dim", no_wrap=True)
-    for _ in sigmas:
-        table.add_column(no_wrap=True)
-    table.add_row("sigma", *(f"{sigma:>5g}" for sigma in sigmas), style="dim")
-    for penalty in penalties:
-        cells = [Text()] * len(sigmas)
-        for j, sigma in enumerate(sigmas):
-            stage = trained.get((penalty, sigma))
-            if stage is not None:
-                number = f"{stage.criterion:.3f}".removeprefix("0").rjust(4) + ("*" if stage.chosen else "")
-                style = "bold green" if stage in marked else "" if stage.criterion > start else "dim"
-                cells[j] = Text(number, style)
-        table.add_row(f"{penalty:g}", *cells)
+    best = max(stages, key=lambda stage: stage.criterion)
+    shared = any(stage.share > 0 for stage in stages)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_row("", "NDCG", "share of the model" if shared else "", style="dim")
+    for stage in stages:
+        share = f"{stage.share:.0%}" if shared else ""
+        style = "bold green" if stage is best else "dim" if share == "0%" else ""
+        table.add_row(_stage_name(stage), f"{stage.criterion:.3f}", share, style=style)
     return table
+
+
+def _stage_name(stage: Stage) -> str:
+    return f"penalty {stage.penalty:.1g}" if math.isfinite(stage.penalty) else "ridge regression"
 
 
 def _queries_of(results: Results, tested: Sequence[Trained]) -> str:
@@ -277,11 +266,10 @@ def _print_results(screen: Console, results: Results, tested: Sequence[Trained])
     say(screen, f"\nTraining on {shown.fold.name}", "bold")
     say(
         screen,
-        "Validation NDCG, the mean of NDCG@1 to NDCG@10, by penalty (rows) and sigma (columns, from smooth "
-        f"to sharp). Every row starts from least squares, which has {shown.stages[0].criterion:.3f}.",
+        "Validation NDCG, the mean of NDCG@1 to NDCG@10. The fit starts from ridge regression and lowers the "
+        "penalty from stage to stage. The model is an average of the stages.",
     )
-    screen.print(_grid(shown.stages, shown.penalties, shown.sigmas))
-    say(screen, "* best value: this stage is the model", "dim")
+    screen.print(_table(shown.stages))
     say(screen, f"\nTest results: means over {_queries_of(results, tested)}", "bold")
     rows = [[method, *(f"{x[name]:.4f}" for name in _SHOWN)] for method, x in results.means.items()]
     print_columns(screen, ["", *(name.upper() for name in _SHOWN)], rows, last_style="bold green")
@@ -365,6 +353,7 @@ def _print_end(
         f"{program} evaluate {files}/test.txt --model my.model",
         f"{program} report {files}/test.txt --model my.model -o my-model.html",
         f"{program} compare pydocs",
+        f"{program} train {files}/train.txt --model best.model --method auto --time-budget 60",
     ):
         say(screen, f"  {line}")
 

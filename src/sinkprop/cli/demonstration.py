@@ -6,7 +6,6 @@ for training, one fifth for validation and one fifth for testing.
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -38,7 +37,6 @@ __all__ = [
     "comparison",
     "report",
     "run_fold",
-    "untrained",
 ]
 
 
@@ -77,15 +75,6 @@ class Trained:
     def stages(self) -> Sequence[Stage]:
         stages: Sequence[Stage] = self.ranker.fit_result_.stages
         return stages
-
-    @property
-    def penalties(self) -> list[float]:
-        return sorted({stage.penalty for stage in self.stages if math.isfinite(stage.penalty)})
-
-    @property
-    def sigmas(self) -> list[float]:
-        """Smoothing widths (sigma) of the stages of training, from the largest to the smallest."""
-        return sorted({stage.sigma for stage in self.stages if stage.sigma is not None}, reverse=True)
 
 
 @dataclass(frozen=True)
@@ -144,25 +133,15 @@ class Results:
     examples: tuple[Example, ...]
 
 
-def untrained(on_stage: Callable[[Stage], None] | None = None) -> SinkPropRanker:
-    """Return an unfitted SinkProp ranker that chooses its hyperparameters on validation queries.
-
-    The paper does the same. Cross-validation, which is the default for so few queries, would take six times
-    as long.
-    """
-    return SinkPropRanker(selection="validation", on_stage=on_stage, verbose=False)
-
-
 def run_fold(fold: Fold, watch: Callable[[Stage], None] | None = None) -> Trained:
     """Train the models of a fold, score its test queries, and return the models with the scores.
 
-    SinkProp's fit consists of stages, each of which trains with one penalty and one smoothing width sigma.
-    `watch` is called with each stage when it is finished. Raises KeyboardInterrupt if SinkProp's fit is
-    interrupted.
+    SinkProp's fit consists of stages, each of which trains with one penalty. `watch` is called with each
+    stage when it is finished. Raises KeyboardInterrupt if SinkProp's fit is interrupted.
     """
     began = time.perf_counter()
     data, vali = fold.train, fold.vali
-    ranker = untrained(watch)
+    ranker = SinkPropRanker(on_stage=watch, verbose=False)
     rankers = {
         BM25: FeatureRanker(bm25_column(fold.test) + 1),
         LEAST_SQUARES: RegressionRanker(),
@@ -266,7 +245,6 @@ def comparison(tested: Sequence[Trained]) -> Comparison:
                 )
             )
     n_queries = sum(one.fold.test.n_queries for one in tested)
-    rules = found.describe().rpartition("; mean over ")[0]
     over = f"{n_queries} queries" + (f" of {len(tested)} folds" if len(tested) > 1 else "")
     return Comparison(
         (NAME,),
@@ -275,7 +253,7 @@ def comparison(tested: Sequence[Trained]) -> Comparison:
         LEAST_SQUARES,
         found.convention.name,
         tuple(results),
-        {NAME: f"{rules}; mean over {over}."},
+        {NAME: f"{found.rules()}; mean over {over}."},
         DESCRIPTIONS,
         (SINKPROP,),
         {NAME: data},

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sinkprop.cli.demonstration import BM25, LEAST_SQUARES, METHODS, SINKPROP, Results, Trained
 
 __all__ = ["draw_demonstration"]
@@ -36,38 +34,26 @@ def draw_demonstration(shown: Trained, results: Results, path: Path, *, tested_o
 
 
 def _draw_training(axes: Any, shown: Trained) -> None:
-    import matplotlib
-
-    penalties, sigmas = shown.penalties, shown.sigmas
-    colors = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.88, len(penalties)))
-    start = shown.stages[0].criterion  # validation NDCG of least squares
-    axes.axhline(start, color=_VERMILION, linestyle="--", linewidth=1.4)
+    first, *stages = shown.stages
+    x, y = [s.penalty for s in stages], [s.criterion for s in stages]
+    axes.axhline(first.criterion, color=_VERMILION, linestyle="--", linewidth=1.4)
     axes.annotate(
-        LEAST_SQUARES,
-        (sigmas[0], start),
-        (0, -4),
+        "ridge regression",
+        (x[0], first.criterion),
+        (0, 4),
         textcoords="offset points",
         color=_VERMILION,
-        va="top",
+        va="bottom",
         fontsize=9,
     )
-    for penalty, color in zip(penalties, colors, strict=True):
-        points = [s for s in shown.stages if s.penalty == penalty]
-        x, y = [s.sigma for s in points], [s.criterion for s in points]
-        axes.plot(x, y, "-o", color=color, linewidth=1.6, markersize=4, label=f"{penalty:g}")
-        for s in points:
-            if s.chosen:
-                axes.plot(s.sigma, s.criterion, "o", color="black", markersize=9, fillstyle="none")
-    axes.plot([], [], "o", color="black", markersize=9, fillstyle="none", label="chosen model")
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(sigmas[0] * 1.25, sigmas[-1] / 1.25)
-    axes.set_xticks(sigmas, [f"{sigma:g}" for sigma in sigmas])
-    axes.set_xlabel("sigma, from smooth to sharp")
+    axes.plot(x, y, "-", color=_BLUE, linewidth=1.6)
+    sizes = [12 + 400 * stage.share for stage in stages]
+    axes.scatter(x, y, s=sizes, color=_BLUE, edgecolor="white", zorder=3)
+    axes.set_xscale("log")
+    axes.set_xlim(x[0] * 1.6, x[-1] / 1.6)
+    axes.set_xlabel("penalty, decreasing; area: share of the stage in the model")
     axes.set_ylabel("validation NDCG, mean of @1 to @10")
     axes.set_title(f"Training, {shown.fold.name}", loc="left", fontsize=12)
-    axes.legend(title="penalty", frameon=False, fontsize=9, loc="lower center", ncols=4)
-    low, high = axes.get_ylim()
-    axes.set_ylim(low - 0.3 * (high - low), high)  # room for the legend
 
 
 def _draw_test(axes: Any, results: Results, tested_on: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +39,7 @@ from sinkprop.cli.reading import (
     over_blocks,
     query_names,
     ranks_by_score,
+    read_bytes,
     read_data,
     read_model_file,
     with_features_of,
@@ -190,7 +190,7 @@ def evaluated(
     by: Mapping[str, Any],
     *,
     metrics: str = METRICS,
-    convention: str = "letor",
+    convention: str | None = None,
     **options: Any,
 ) -> Evaluated:
     """Evaluate a ranking of the documents in a file.
@@ -200,8 +200,9 @@ def evaluated(
     `sinkprop.evaluate`.
     """
     model, scores, run = by.get("model"), by.get("scores"), by.get("run")
+    convention = convention or "standard"
     ranker = None if model is None else read_model_file(model)
-    queries = read_data(data, reading)
+    queries = read_data(data, reading, rankers=[] if ranker is None else [ranker])
     name = file_name(data)
     if ranker is not None and model is not None:
         check_missing(ranker, queries)
@@ -214,7 +215,7 @@ def evaluated(
     else:
         feature = str(by["feature"])
         what = f"the feature {feature}"
-        score = _by_feature(_column(feature, queries, name, zero_based=reading.zero_based))
+        score = _by_feature(_column(feature, queries, name, zero_based=reading.zero_based), feature, name)
     if isinstance(queries, Queries):
         (ranked,) = over_blocks(queries, "evaluating", score)
         result = evaluate_ranking(queries.y, ranked, queries.qid, metrics, convention, **options)
@@ -235,10 +236,11 @@ def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[
 
     If the model does not rank by its scores (see `ranks_by_score`), the function returns negated ranks.
     """
+    said: set[str] = set()
 
     def score(queries: Queries) -> Floats:
         own = with_features_of(ranker, queries, model_name=model_name, data_name=data_name)
-        with notes_on_stderr():
+        with notes_on_stderr(said=said):
             return ranker.predict(own) if ranks_by_score(ranker) else -ranker.rank(own).astype(np.float64)
 
     return score
@@ -259,13 +261,23 @@ def _by_rows(values: Floats) -> Callable[[Queries], Floats]:
     return score
 
 
-def _by_feature(column: int) -> Callable[[Queries], Floats]:
-    return lambda queries: queries.X[:, column].astype(np.float64)
+def _by_feature(column: int, feature: str, data_name: str) -> Callable[[Queries], Floats]:
+    """Return a function that returns a feature of queries, or raises a ValueError if a value is missing."""
+
+    def score(queries: Queries) -> Floats:
+        values: Floats = queries.X[:, column].astype(np.float64)
+        if np.isnan(values).any():
+            raise ValueError(
+                f"--feature {feature!r}: some documents of {data_name} have no value (NaN) of the feature, "
+                "and cannot be ranked by it."
+            )
+        return values
+
+    return score
 
 
 def _read_lines(path: Path) -> list[str]:
-    data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-    return data.decode("utf-8", "surrogateescape").split("\n")
+    return read_bytes(path).decode("utf-8", "surrogateescape").split("\n")
 
 
 def _read_scores(path: Path, n: int, data_name: str) -> Floats:
@@ -342,6 +354,11 @@ def _read_run(path: Path, queries: Queries, data_name: str) -> Floats:
 
 def _column(feature: str, queries: Queries | StoredQueries, data_name: str, *, zero_based: bool) -> int:
     """Return the column index of a feature, given its name or its id in the file."""
+    if feature in queries.categories:
+        raise ValueError(
+            f"--feature {feature!r}: the feature has categories in {data_name}, by which documents cannot be "
+            "ranked."
+        )
     if queries.feature_names is not None and feature in queries.feature_names:
         return queries.feature_names.index(feature)
     first = 0 if zero_based else 1
@@ -360,7 +377,7 @@ def _record(found: Evaluated, *, per_query: bool) -> dict[str, Any]:
         "data": found.name,
         "ranked_by": found.by,
         "convention": result.convention.name,
-        "description": result.describe(),
+        "description": result.definition(),
         "queries": result.n_queries,
         "metrics": dict(result),
     }
@@ -397,5 +414,5 @@ def _print(found: Evaluated, *, per_query: bool, wrote: list[Path | None]) -> No
         print_columns(out, ["query", *result], rows, last_style="bold")
     else:
         print_columns(out, ["metric", "mean"], [[name, f"{mean:.4f}"] for name, mean in result.items()])
-    say(out, result.describe(), "dim")
+    say(out, result.definition(), "dim")
     say_written(out, *wrote)

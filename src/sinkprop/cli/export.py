@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from numpy.typing import NDArray
 
 from sinkprop.cli.options import check_options_of, data_options, data_path, keep_apart, output_option
 from sinkprop.cli.output import complain, counted, is_stdout, notes_on_stderr, working, write_output
@@ -20,6 +21,8 @@ from sinkprop.cli.reading import (
     with_features_of,
 )
 from sinkprop.common.packages import installed
+from sinkprop.data.categories import Categories, Recoding
+from sinkprop.data.queries import Queries
 
 if TYPE_CHECKING:
     from sinkprop.estimator.base import BaseRanker
@@ -187,11 +190,11 @@ def compare_scores(
     """
     from sinkprop.export.write import agreement
 
-    queries = read_queries(data, reading)
+    queries = read_queries(data, reading, rankers=[ranker])
     queries = with_features_of(ranker, queries, model_name=file_name(model), data_name=file_name(data))
     with working(f"scoring {len(queries):,} documents"), notes_on_stderr():
         found = agreement(
-            exported.scores(queries.X, queries.groups),
+            exported.scores(_coded(ranker, queries), queries.groups),
             ranker.predict(queries),
             queries.groups,
             up_to_constant=exported.format != "onnx",
@@ -211,6 +214,14 @@ def compare_scores(
     if not found.sound:
         return lines, f"the export does not agree with {file_name(model)} on {file_name(data)}."
     return lines, ""
+
+
+def _coded(ranker: BaseRanker, queries: Queries) -> NDArray[Any]:
+    """Features of queries, in which categories have the codes that they have in the ranker."""
+    names: Any = getattr(ranker, "feature_names_in_", ())
+    known = getattr(ranker, "categories_", {})
+    values = {i: list(known[name]) for i, name in enumerate(names) if name in known}
+    return Recoding(queries, Categories(values, ()), names, "X")(queries.X)
 
 
 def _order(found: Agreement) -> str:

@@ -154,13 +154,13 @@ def number_option(name: str, least: int = 1, most: int | None = None, **more: An
     return click.option(name, type=click.IntRange(least, most), metavar="N", **more)
 
 
-def convention_option(*, default: str | None = "letor") -> Decorator:
+def convention_option(*, default: str = "standard") -> Decorator:
+    """The option --convention; the command receives None if it is not given. `default` is for the help."""
     return click.option(
         "--convention",
         type=click.Choice(list(CONVENTIONS), case_sensitive=False),
-        default=default,
         metavar="NAME",
-        help=f"Definition of the metrics: {', '.join(CONVENTIONS)}.  [default: letor]",
+        help=f"Definition of the metrics: {', '.join(CONVENTIONS)}.  [default: {default}]",
     )
 
 
@@ -232,7 +232,7 @@ def data_options(command: F, *, tables: str = "Parquet") -> F:
             "--null",
             type=float,
             metavar="X",
-            help="LETOR text: number to use in place of NULL feature values, such as 0.",
+            help="LETOR text: number to use in place of the feature values NULL and nan, such as 0.",
         ),
         click.option("--zero-based", is_flag=True, help="LETOR text: feature ids start at 0 instead of 1."),
         *(
@@ -247,6 +247,18 @@ def data_options(command: F, *, tables: str = "Parquet") -> F:
             "--feature-columns",
             metavar="NAME,NAME,...",
             help=f"{tables}: columns with features.  [default: all other columns]",
+        ),
+        click.option(
+            "--split-queries",
+            type=click.Choice(["error", "join"]),
+            help="What to do if the rows of a query are not consecutive: stop with an error that names both "
+            "places, or read all rows with the same id as one query.  [default: error]",
+        ),
+        click.option(
+            "--categorical",
+            metavar="NAME,NAME,...",
+            help=f"{tables}: feature columns of text or numbers to read as categories, for boosted trees.  "
+            "[default: dictionary columns of Parquet, and the categorical features of the model]",
         ),
     )
     for option in reversed(options):
@@ -263,7 +275,9 @@ def check_options_of(option: str, chosen: str, owners: Mapping[str, Sequence[str
     for name, values in owners.items():
         given = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
         if given and chosen not in values:
-            raise click.UsageError(f"--{name} applies only to {option} {' or '.join(values)}.")
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} applies only to {option} {' or '.join(values)}."
+            )
 
 
 def keep_apart(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:

@@ -8,7 +8,7 @@ import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -42,7 +42,8 @@ _PIPED_WIDTH = 240  # wider than any table, so that piped output does not wrap
 def complain(message: str, status: int) -> int:
     """Print a message to stderr as one line, with unprintable characters escaped, and return `status`."""
     line = f"sinkprop: {' '.join(message.split())}"
-    print("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line), file=sys.stderr)
+    with suppress(OSError):  # if nobody reads stderr any more, the exit code has to say it all
+        print("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line), file=sys.stderr)
     return status
 
 
@@ -79,7 +80,7 @@ def write_output(path: Path | None, data: bytes | str) -> None:
 
     A file is replaced only when the new content is complete.
     """
-    from sinkprop.common.atomic import write_atomically
+    from sinkprop.common.atomic import naming, write_atomically
 
     content = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
     if path is None or is_stdout(path):
@@ -87,7 +88,7 @@ def write_output(path: Path | None, data: bytes | str) -> None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     elif is_special(path):
-        with open(path, "wb") as handle:
+        with naming(path), open(path, "wb") as handle:
             handle.write(content)
     else:
         write_atomically(path, content)
@@ -98,13 +99,14 @@ def write_texts(path: Path | None, texts: Iterable[str]) -> None:
 
     A file is written beside its destination and moved there when complete.
     """
-    from sinkprop.common.atomic import replacing
+    from sinkprop.common.atomic import naming, replacing
 
     with ExitStack() as stack:
         if path is None or is_stdout(path):
             sys.stdout.flush()
             stream: IO[bytes] = sys.stdout.buffer
         elif is_special(path):
+            stack.enter_context(naming(path))
             stream = stack.enter_context(open(path, "wb"))
         else:
             stream = stack.enter_context(open(stack.enter_context(replacing(path)), "wb"))
@@ -193,15 +195,22 @@ def working(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def notes_on_stderr(*, ignore: str = "") -> Iterator[None]:
+def notes_on_stderr(
+    worded: Callable[[str], str] = str, *, ignore: str = "", said: set[str] | None = None
+) -> Iterator[None]:
     """Print the warnings of a `with` block to stderr at its end, without duplicates.
 
-    Warnings whose text matches the regular expression `ignore` are not printed.
+    The function `worded` changes the text of a warning before it is printed. Warnings whose text matches the
+    regular expression `ignore`, or is in `said`, are not printed. The texts of printed warnings are added to
+    `said`.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if ignore:
             warnings.filterwarnings("ignore", message=ignore)
         yield
-    for text in dict.fromkeys(str(warning.message) for warning in caught):
-        complain(f"note: {text}", 0)
+    said = set() if said is None else said
+    for text in dict.fromkeys(worded(str(warning.message)) for warning in caught):
+        if text not in said:
+            said.add(text)
+            complain(f"note: {text}", 0)

@@ -99,13 +99,14 @@ def predictions(
     The model is read, and the file is read or the stored set is opened, before this function returns.
     """
     ranker = _model_before_data(model, data)
-    queries = read_data(data, reading, labeled=False)
+    queries = read_data(data, reading, labeled=False, rankers=[ranker])
     check_missing(ranker, queries)
     names = {"model_name": file_name(model), "data_name": file_name(data)}
+    said: set[str] = set()
 
     def text(block: Queries) -> str:
         own = with_features_of(ranker, block, **names)
-        with notes_on_stderr():
+        with notes_on_stderr(said=said):
             if form == "scores":
                 lines = [repr(score) for score in ranker.predict(own).tolist()]
             elif form == "ranks":

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 import numpy as np
 
-from sinkprop.cli.output import working
+from sinkprop.cli.output import complain, counted, notes_on_stderr, working
 from sinkprop.data.queries import Queries
 
 if TYPE_CHECKING:
@@ -31,9 +31,11 @@ __all__ = [
     "over_blocks",
     "query_names",
     "ranks_by_score",
+    "read_bytes",
     "read_data",
     "read_model_file",
     "read_queries",
+    "say_features",
     "with_features_of",
     "with_options",
 ]
@@ -45,8 +47,9 @@ Result = TypeVar("Result")
 class Reading:
     """Values of the options for reading files.
 
-    The options n_features, null, zero_based and group apply to LETOR text. The options whose names end in
-    column or columns apply to Parquet and CSV.
+    The options n_features, null, zero_based and group apply to LETOR text. The option categorical, and those
+    whose names end in column or columns, apply to Parquet and CSV. The option split_queries applies to all
+    files.
     """
 
     n_features: int | None = None
@@ -57,11 +60,18 @@ class Reading:
     label_column: str | None = None
     docid_column: str | None = None
     feature_columns: str | None = None
+    categorical: str | None = None
+    split_queries: str | None = None
 
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> Reading:
         """Remove the options for reading files from a command's options and return them."""
         return cls(**{field.name: options.pop(field.name) for field in fields(cls)})
+
+    @property
+    def of_files(self) -> dict[str, Any]:
+        """Keyword arguments for the readers of all kinds of files."""
+        return {} if self.split_queries is None else {"split_queries": self.split_queries}
 
     @property
     def of_text(self) -> dict[str, Any]:
@@ -76,13 +86,17 @@ class Reading:
     @property
     def of_columns(self) -> dict[str, Any]:
         """Keyword arguments for the readers of Parquet and CSV."""
-        listed = self.feature_columns
         return {
             "qid": self.qid_column,
             "label": self.label_column,
             "docid": self.docid_column,
-            "features": None if listed is None else [name.strip() for name in listed.split(",")],
+            "features": _listed(self.feature_columns),
+            "categorical": _listed(self.categorical),
         }
+
+
+def _listed(names: str | None) -> list[str] | None:
+    return None if names is None else [name.strip() for name in names.split(",")]
 
 
 def option_of(argument: str) -> str:
@@ -92,13 +106,16 @@ def option_of(argument: str) -> str:
     return f"--{argument.replace('_', '-')}" + ("-column" if argument in ("qid", "label", "docid") else "")
 
 
-def read_data(path: Path, reading: Reading, *, labeled: bool = True) -> Queries | StoredQueries:
+def read_data(
+    path: Path, reading: Reading, *, labeled: bool = True, rankers: Collection[BaseRanker] = ()
+) -> Queries | StoredQueries:
     """Read the queries of a file into memory, or open a stored set, whose rows stay on disk.
 
-    Raises a usage error if an option for reading files is given for a stored set.
+    `rankers` are the rankers that will use the queries; see `read_queries`. Raises a usage error if an option
+    for reading files is given for a stored set.
     """
     if not path.is_dir():
-        return read_queries(path, reading, labeled=labeled)
+        return read_queries(path, reading, labeled=labeled, rankers=rankers)
     from sinkprop.store import open_queries
 
     for field, value in vars(reading).items():
@@ -139,11 +156,14 @@ def over_blocks(
         yield result
 
 
-def read_queries(path: Path, reading: Reading, *, labeled: bool = True) -> Queries:
+def read_queries(
+    path: Path, reading: Reading, *, labeled: bool = True, rankers: Collection[BaseRanker] = ()
+) -> Queries:
     """Read queries into memory from a file, from stdin if the path is "-", or from a stored set.
 
-    If `labeled` is False, Parquet may have no column of labels; all labels are then 0. Error messages name
-    command-line options instead of Python arguments.
+    If `labeled` is False, Parquet may have no column of labels; all labels are then 0. Missing values are
+    kept if all `rankers` accept them, and columns in which a ranker has categories are read as categories.
+    Error messages name command-line options instead of Python arguments.
     """
     if path.is_dir():
         data = read_data(path, reading, labeled=labeled)
@@ -153,13 +173,14 @@ def read_queries(path: Path, reading: Reading, *, labeled: bool = True) -> Queri
     from sinkprop.data.letor import load_letor, load_queries
 
     size = f", {path.stat().st_size / 1e6:,.0f} MB" if path.is_file() else ""
-    options = _options(path, reading)
+    options = _options(path, reading, rankers)
     if not labeled and path.name.endswith(".parquet") and not {"label"} & {*options, *_columns(path)}:
         options["label"] = None
     try:
-        with working(f"reading {'stdin' if str(path) == '-' else path}{size}"):
+        with working(f"reading {'stdin' if str(path) == '-' else path}{size}"), notes_on_stderr(with_options):
             if str(path) == "-":
-                return load_letor(sys.stdin.buffer, **options)
+                with reading_stdin() as stdin:
+                    return load_letor(stdin, **options)
             return load_queries(path, **options)
     except ImportError as error:
         raise click.UsageError(f"{path}: {error}.") from None
@@ -169,7 +190,26 @@ def read_queries(path: Path, reading: Reading, *, labeled: bool = True) -> Queri
         raise MemoryError(f"{path}: not enough memory to read it. {error}") from None
 
 
-def _options(path: Path, reading: Reading) -> dict[str, Any]:
+def read_bytes(path: Path) -> bytes:
+    """Read a whole file, or stdin if the path is "-"."""
+    if str(path) != "-":
+        return path.read_bytes()
+    with reading_stdin() as stdin:
+        return stdin.read()
+
+
+@contextmanager
+def reading_stdin() -> Iterator[IO[bytes]]:
+    """Context manager: give stdin as a stream of bytes. An OSError of the system names it as its file."""
+    try:
+        yield sys.stdin.buffer
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, "stdin") from None
+
+
+def _options(path: Path, reading: Reading, rankers: Collection[BaseRanker]) -> dict[str, Any]:
     """Return the reader's arguments for this file. Raises a usage error for an option of another format."""
     parquet = path.name.endswith(".parquet")
     text, columns = reading.of_text, reading.of_columns
@@ -179,7 +219,20 @@ def _options(path: Path, reading: Reading) -> dict[str, Any]:
             raise click.UsageError(f"{option_of(name)} applies only to {kind.format(repr(str(path)))}.")
     if parquet and reading.docid_column is None and "docid" in _columns(path):
         columns["docid"] = "docid"
-    return {name: value for name, value in (columns if parquet else text).items() if value is not None}
+    if parquet:
+        there = set(_columns(path) if columns["features"] is None else columns["features"])
+        known = [name for ranker in rankers for name in _categories_in(ranker) if name in there]
+        columns["categorical"] = list(dict.fromkeys([*(columns["categorical"] or ()), *known])) or None
+    given = columns if parquet else text
+    found = reading.of_files | {name: value for name, value in given.items() if value is not None}
+    if "null" not in found and all(ranker.__sklearn_tags__().input_tags.allow_nan for ranker in rankers):
+        found["allow_nan"] = True
+    return found
+
+
+def _categories_in(ranker: BaseRanker) -> Collection[str]:
+    """Names of the features in which a fitted ranker has categories; none if it is not fitted."""
+    return getattr(ranker, "categories_", ()) if hasattr(ranker, "n_features_in_") else ()
 
 
 def _columns(path: Path) -> Sequence[str]:
@@ -191,12 +244,33 @@ def _columns(path: Path) -> Sequence[str]:
     return ()
 
 
+def say_features(names: Sequence[str] | None, reading: Reading) -> None:
+    """Say on stderr which columns of a table became features, unless the command names them."""
+    if names is not None and reading.feature_columns is None:
+        listed = ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
+        verb = counted(len(names), "column is a feature", "columns are features")
+        complain(f"note: {verb}: {listed}; to choose the features, give --feature-columns.", 0)
+
+
+_LISTED = 12  # number of features that a note lists
+_WORDS = {
+    "zero_based=True": "--zero-based",
+    "features=[...]": "--feature-columns",
+    "categorical=[...]": "--categorical",
+    "pass split_queries='join'": "give --split-queries join",
+    "raise join_bytes": "give a larger --join-bytes",
+    "pass allow_nan=True to keep missing values, for rankers that accept them, such as BoostedRanker": (
+        "use a model that accepts missing values, such as one of --method boosted"
+    ),
+}
+
+
 def with_options(message: str) -> str:
     """Replace the Python arguments in a reader's message with options, such as null=0 with --null 0."""
-    message = message.replace("zero_based=True", "--zero-based").replace(
-        "features=[...]", "--feature-columns"
-    )
+    for words, option in _WORDS.items():
+        message = message.replace(words, option)
     message = re.sub(r"^(.*\.parquet: )features: (?=')", r"\1--feature-columns ", message)
+    message = re.sub(r"\bcategorical: (?=')", "--categorical ", message)
     message = re.sub(
         r"\b(n_features|null|group)=(?=(\w?))",
         lambda found: option_of(found[1]) + (" " if found[2] else ""),

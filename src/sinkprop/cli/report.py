@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,14 @@ from sinkprop.cli.output import (
     working,
     write_output,
 )
-from sinkprop.cli.reading import Reading, file_name, read_model_file, read_queries, with_features_of
+from sinkprop.cli.reading import (
+    Reading,
+    file_name,
+    read_bytes,
+    read_model_file,
+    read_queries,
+    with_features_of,
+)
 from sinkprop.experiment import DEFAULT_METRICS
 
 if TYPE_CHECKING:
@@ -58,7 +64,7 @@ PAGE = Path("report.html")
 )
 @click.option("--title", metavar="TEXT", help="Heading of the page.")
 @metrics_option(DEFAULT_METRICS, default=False)
-@convention_option(default=None)
+@convention_option()
 @json_option("the data of the page")
 @data_options
 def report_command(
@@ -164,9 +170,8 @@ def report_on_comparison(source: Path, title: str | None = None) -> dict[str, An
 
 
 def _text(source: Path, name: str) -> str:
-    content = sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
     try:
-        return content.decode("utf-8-sig")
+        return read_bytes(source).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(
             f"{name}: not a comparison written by `sinkprop compare --json`. To report on data, give a "
@@ -186,7 +191,7 @@ def report_on_models(
     from sinkprop.report import models_report
 
     rankers: dict[str, BaseRanker] = {name: read_model_file(path) for name, path in named.items()}
-    queries = read_queries(source, reading)
+    queries = read_queries(source, reading, rankers=rankers.values())
     name = file_name(source)
     first: Any = None
     for method, ranker in rankers.items():

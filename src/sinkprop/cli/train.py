@@ -26,12 +26,13 @@ from sinkprop.cli.options import (
     selection_option,
 )
 from sinkprop.cli.output import as_json, complain, is_stdout, notes_on_stderr, working, write_output
-from sinkprop.cli.reading import Reading, check_missing, file_name, matched_columns, read_data
+from sinkprop.cli.reading import Reading, check_missing, file_name, matched_columns, read_data, say_features
 from sinkprop.cli.training_report import print_report, training_report
 from sinkprop.cluster.errors import ClusterLost
 from sinkprop.common.packages import installed
+from sinkprop.data.missing import MISSING
 from sinkprop.data.queries import Queries
-from sinkprop.gbdt.parameters import DEFAULTS
+from sinkprop.gbdt.parameters import DEFAULTS, EFFORTS
 from sinkprop.metrics.measures import parse_metric, parse_metrics
 from sinkprop.objective.gains import parse_gain
 
@@ -42,12 +43,15 @@ if TYPE_CHECKING:
 __all__ = ["new_ranker", "train_command", "train_on_files"]
 
 _RELAXATIONS = ("gaussian", "laplace", "logit-logistic", "probit", "beta")
-_METHODS = ("sinkprop", "boosted", "regression")
+_METHODS = ("sinkprop", "boosted", "regression", "auto")
 _OPTIONS_OF = {
-    **dict.fromkeys(("relaxation", "penalty", "selection", "resample", "checkpoint"), ("sinkprop",)),
-    **dict.fromkeys(("gain", "criterion", "seed", "threads", "cluster"), ("sinkprop", "boosted")),
-    **dict.fromkeys(("trees", "leaves", "rate"), ("boosted",)),
-    "normalization": ("sinkprop", "regression"),
+    **dict.fromkeys(("relaxation", "penalty", "resample", "checkpoint"), ("sinkprop",)),
+    **dict.fromkeys(("gain", "criterion", "seed", "threads"), ("sinkprop", "boosted", "auto")),
+    "selection": ("sinkprop", "auto"),
+    "cluster": ("sinkprop", "boosted"),
+    "time_budget": ("auto",),
+    **dict.fromkeys(("trees", "leaves", "rate", "effort"), ("boosted",)),
+    **dict.fromkeys(("normalization", "missing"), ("sinkprop", "regression")),
 }
 _INTERRUPTED = 130
 
@@ -87,14 +91,22 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     type=click.Choice(_METHODS),
     default="sinkprop",
     help="sinkprop: linear ranker that maximizes the expected metric; boosted: boosted trees that maximize "
-    "the expected metric; regression: least squares on the labels.  [default: sinkprop]",
+    "the expected metric; regression: least squares on the labels; auto: linear rankers, trees and networks, "
+    "tried within --time-budget and combined.  [default: sinkprop]",
+)
+@click.option(
+    "--time-budget",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    metavar="SECONDS",
+    help="Time for --method auto.  [default: 60]",
 )
 @click.option(
     "--gain",
     metavar="GAIN",
     callback=parsed_by(parse_gain),
-    help="Metric to maximize, such as ndcg, ndcg@10, p@5 or rbp@0.8.  [default: ndcg, or "
-    "ndcg(discount=log2) for boosted]",
+    help="Metric to maximize, such as ndcg, ndcg@10, p@5 or rbp@0.8.  Unless it states its discount, such "
+    "as ndcg(discount=log2), the discount is that of --convention.  [default: ndcg]",
 )
 @click.option(
     "--relaxation",
@@ -108,8 +120,8 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     "--penalty",
     metavar="X,X,...",
     callback=comma_separated(_penalty, "a penalty; give numbers of 0 or more, such as 1e-5,1e-3."),
-    help="Regularization strengths to try; each penalizes the distance from the least-squares weights.  "
-    "[default: 1e-6,1e-5,...,1e-1]",
+    help="Regularization strengths to try; each penalizes the distance from a ridge regression's weights.  "
+    "[default: nine from 3 down to 0.0003]",
 )
 @click.option(
     "--normalization",
@@ -117,9 +129,15 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     help="Feature scaling: over all rows, within each query, or none. Saved with the model.  "
     "[default: standard, or none for regression]",
 )
+@click.option(
+    "--missing",
+    type=click.Choice(MISSING),
+    help="Missing values: put the mean of the feature in their place and add an indicator column "
+    "(indicator), only put the mean there (mean), or refuse them (error).  [default: indicator]",
+)
 @selection_option(
-    "How to choose the penalty and the smoothing width; auto uses cross-validation for up to 500 queries and "
-    "validation for more.  [default: auto]",
+    "How to weigh the penalties; auto uses cross-validation, and from 10,000 queries the validation queries "
+    "only.  [default: auto]",
     default="auto",
 )
 @click.option(
@@ -136,13 +154,20 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     help="Train on N copies of each query instead of the query itself; the documents of a copy are drawn "
     "from the query with replacement. 0 trains on the queries themselves. The paper uses 20.  [default: 0]",
 )
-@number_option("--trees", help=f"Maximum number of boosted trees.  [default: {DEFAULTS.n_estimators}]")
+@number_option(
+    "--trees", help=f"Maximum number of boosted trees per booster.  [default: {DEFAULTS.n_estimators}]"
+)
 @number_option("--leaves", 2, help=f"Maximum number of leaves per tree.  [default: {DEFAULTS.num_leaves}]")
 @click.option(
     "--rate",
     type=click.FloatRange(0, min_open=True),
     metavar="X",
     help=f"Learning rate of boosted trees.  [default: {DEFAULTS.learning_rate}]",
+)
+@click.option(
+    "--effort",
+    type=click.Choice(list(EFFORTS)),
+    help="Time to spend on boosted trees; best takes four times as long as default.  [default: default]",
 )
 @click.option(
     "--metric",
@@ -194,15 +219,17 @@ def train_command(
     sinkprop train logs.queries --model m.model --cluster tcp://host:8786
     sinkprop train train.txt --model ls.model --method regression
     sinkprop train train.txt --vali vali.txt.gz --model t.model --method boosted
+    sinkprop train train.txt --model a.model --method auto --time-budget 60
     sinkprop train train.txt --model m.model --json - | jq .metrics
 
     TRAIN is LETOR or SVMlight text, plain or compressed (.gz, .xz, .bz2); Parquet, if its name ends in
     .parquet; - for stdin; or a stored set made by `sinkprop convert`, which may be larger than memory.
 
-    The linear ranker starts from least squares on the labels. It then maximizes the expected metric, a
-    smooth function of the scores, in stages; each stage smooths less than the one before. Boosted trees
-    are grown to maximize the expected metric. Ctrl-C stops the training, saves the best model so far,
-    and exits with code 130.
+    The linear ranker starts from ridge regression on the labels. It then maximizes the expected metric, a
+    smooth function of the scores, in stages of decreasing penalty, and averages the stages. Boosted trees
+    are grown to maximize the expected metric. With --method auto, linear rankers, trees and networks are
+    compared on queries that they were not trained on, and combined. Ctrl-C stops the training, saves the
+    best model so far, and exits with code 130.
     """  # noqa: D301
     if vali is None and vali_group is not None:
         raise click.UsageError("--vali-group requires --vali.")
@@ -229,6 +256,8 @@ def train_command(
         n, what = len(report["stages"]), "finished stages"
         if method == "boosted":
             n, what = report["boosting"]["n_rounds"], "finished rounds"
+        elif method == "auto":
+            n, what = sum(member["n_fits"] for member in report["auto"]["members"]), "finished fits"
         return complain(f"interrupted: {model} is the best model of {n} {what}.{resume}", _INTERRUPTED)
     return 0
 
@@ -237,14 +266,14 @@ def new_ranker(
     method: str,
     *,
     metric: str = "ndcg@10",
-    convention: str = "letor",
+    convention: str | None = None,
     normalization: str | None = None,
+    missing: str | None = None,
     **options: Any,
 ) -> BaseRanker:
     """Return an unfitted ranker for a value of --method, with the parameters from the command's options."""
-    shared: dict[str, Any] = {"metric": metric, "convention": convention}
-    if normalization is not None:
-        shared["normalization"] = normalization
+    common = {"metric": metric, "convention": convention, "normalization": normalization, "missing": missing}
+    shared: dict[str, Any] = {name: value for name, value in common.items() if value is not None}
     if method == "regression":
         from sinkprop.baselines import RegressionRanker
 
@@ -252,12 +281,27 @@ def new_ranker(
     of_the_fit = {
         "random_state": options["seed"], "n_threads": options["threads"], "cluster": options["cluster"]
     }  # fmt: skip
+    if method == "auto":
+        from sinkprop.auto import AutoRanker
+        from sinkprop.estimator.selection import Selection
+
+        del of_the_fit["cluster"]
+        return AutoRanker(
+            time_budget=options["time_budget"],
+            gain=options["gain"],
+            selection=Selection(options["selection"], criterion=options["criterion"]),
+            **of_the_fit,
+            **shared,
+        )
     if method == "boosted":
         if not installed("lightgbm"):
             raise click.UsageError('--method boosted needs lightgbm: pip install "sinkprop[lightgbm]".')
         from sinkprop.gbdt.ranker import BoostedRanker
 
-        names = {"gain": "gain", "trees": "n_estimators", "leaves": "num_leaves", "rate": "learning_rate"}
+        names = {
+            "gain": "gain", "trees": "n_estimators", "leaves": "num_leaves", "rate": "learning_rate",
+            "effort": "effort",
+        }  # fmt: skip
         given = {name: options[option] for option, name in names.items() if options[option] is not None}
         return BoostedRanker(criterion=options["criterion"], **given, **of_the_fit, **shared)
     from sinkprop.estimator.selection import Selection
@@ -289,11 +333,13 @@ def train_on_files(
     from sinkprop.gbdt.ranker import BoostedRanker
 
     began = time.perf_counter()
-    data = read_data(train, reading)
+    data = read_data(train, reading, rankers=[ranker])
+    if isinstance(data, Queries):
+        say_features(data.feature_names, reading)
     check_missing(ranker, data)
     validation = None
     if vali is not None:
-        validation = read_data(vali, dataclasses.replace(reading, group=vali_group))
+        validation = read_data(vali, dataclasses.replace(reading, group=vali_group), rankers=[ranker])
         check_missing(ranker, validation)
         validation = _like(data, validation, file_name(train), file_name(vali))
     read = time.perf_counter()

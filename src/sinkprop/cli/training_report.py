@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinkprop.cli.output import console, counted, say_written
-from sinkprop.common.console import plain, print_columns
+from sinkprop.common.console import plain, print_columns, say
 from sinkprop.data.queries import Queries
+from sinkprop.estimator.criteria import gain_under
+from sinkprop.metrics.conventions import as_convention
+from sinkprop.metrics.evaluation import short_queries
+from sinkprop.metrics.measures import parse_metrics
 
 if TYPE_CHECKING:
+    from sinkprop.auto.record import AutoFit
     from sinkprop.estimator.base import BaseRanker
     from sinkprop.gbdt.growing.loop import BoostingFit
-    from sinkprop.linear.records import FitResult, Stage
+    from sinkprop.linear.records import FitResult
     from sinkprop.store import StoredQueries
 
 __all__ = ["print_report", "training_report"]
@@ -37,17 +41,24 @@ def training_report(
     """Return the record of a fit (data, parameters, metrics, stages, times), to print or to write as JSON."""
     from sinkprop.linear.annealed import AnnealedRanker, least_squares_of
 
-    result, boosting = _result(ranker), _boosting(ranker)
+    result, boosting, auto = _result(ranker), _boosting(ranker), _auto(ranker)
     start = least_squares_of(ranker) if isinstance(ranker, AnnealedRanker) else ranker
-    # Boosted trees do not start from least squares, so their report has no row for it.
-    rankers = {"model": ranker} if boosting is not None else {"regression": start, "model": ranker}
+    # Only linear rankers start from least squares; the reports of others have no row for it.
+    alone = boosting is not None or auto is not None
+    rankers = {"model": ranker} if alone else {"regression": start, "model": ranker}
     metrics = {
         part: {label: one.score(queries) for label, one in rankers.items()}
         for part, queries in (("training", data), ("validation", validation))
         if queries is not None
     }
+    rules = as_convention(ranker.convention)
+    short = {
+        part: short_queries(parse_metrics([ranker.metric]), queries.groups.sizes, rules)
+        for part, queries in (("training", data), ("validation", validation))
+        if queries is not None
+    }
     stages = () if result is None else result.stages
-    record: Any = result or boosting
+    record: Any = result or boosting or auto
     return {
         "data": {
             part: None
@@ -62,25 +73,35 @@ def training_report(
         },
         "parameters": {
             name: vars(value) if dataclasses.is_dataclass(value) else value
-            for name, value in ranker.get_params(deep=False).items()
+            for name, value in _parameters(ranker).items()
             if name not in ("checkpoint", "verbose")
         },
         "metric": str(ranker.metric),
         "convention": str(ranker.convention),
         "metrics": metrics,
+        "short_queries": {part: text for part, text in short.items() if text},
         "criterion": (record.criterion or None) if record else None,
         "validated_on": (record.validated_on or None) if record else None,
         "stages": [dataclasses.asdict(stage) for stage in stages],
         "boosting": None if boosting is None else {**dataclasses.asdict(boosting), "trees": ranker.n_trees_},
+        "auto": None if auto is None else dataclasses.asdict(auto),
         "seconds": seconds,
     }
+
+
+def _parameters(ranker: BaseRanker) -> dict[str, Any]:
+    """Parameters of the ranker; a gain is in the form that it was trained with, which states its discount."""
+    given: dict[str, Any] = ranker.get_params(deep=False)
+    if isinstance(given.get("gain"), str):
+        given["gain"] = str(gain_under(given["gain"], ranker.convention))
+    return given
 
 
 def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | None) -> None:
     """Print the record of `training_report` as tables."""
     from rich.table import Table
 
-    out, result = console(), _result(ranker)
+    out, result, auto = console(), _result(ranker), _auto(ranker)
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
@@ -104,36 +125,47 @@ def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | N
             add("Chosen", f"round {boosting['best']} of {boosting['n_rounds']}")
             add("Chosen by", f"{boosting['criterion']}, {boosting['validated_on']}")
             add("Criterion", f"{boosting['values'][0]:.4f} after the first round, {best:.4f} after the best")
+    elif auto is not None:
+        chosen = " + ".join(f"{weight:.2f} {name}" for name, weight in auto.weights.items())
+        add("Model", chosen if len(auto.weights) > 1 else next(iter(auto.weights)))
+        add("Outcome", auto.message)
+        if auto.validated_on:
+            add("Chosen by", f"{auto.criterion}, {auto.validated_on}")
+        if len(auto.weights) > 1:
+            add("Combination", f"{auto.gain:+.4f} +- {auto.standard_error:.4f} to the best member")
+        add("Time budget", f"{auto.seconds:.1f} of {auto.time_budget:g} seconds used")
     elif result is None:
         add("Model", f"least squares on the labels, {features}")
     else:
         add("Model", f"expected {parameters['gain']}, {parameters['relaxation']}, {features}")
-        add("Chosen", _chosen(result.stages))
+        add("Chosen", result.choice)
         add("Chosen by", f"{result.criterion}, {result.validated_on}")
         first, best = result.stages[0].criterion, max(s.criterion for s in result.stages)
-        add("Criterion", f"{first:.4f} for least squares, {best:.4f} for the best stage")
+        add("Criterion", f"{first:.4f} for the regression at the start, {best:.4f} for the best stage")
     seconds = report["seconds"]
     add("Seconds", f"{seconds['reading']:.1f} reading, {seconds['training']:.1f} training")
     out.print(facts)
     out.print()
+    if auto is not None:
+        table = auto.rows()
+        print_columns(out, list(table[0])[:-1], [list(row.values())[:-1] for row in table])
+        for row in table:
+            if row["note"]:
+                say(out, f"{row['member']}: {row['note']}", "dim")
     rows = []
     if all("regression" in values for values in report["metrics"].values()):
         rows.append(
             ["least squares", *(f"{values['regression']:.4f}" for values in report["metrics"].values())]
         )
-    if result is not None or boosting is not None:
+    if result is not None or boosting is not None or auto is not None:
         rows.append([report["method"], *(f"{values['model']:.4f}" for values in report["metrics"].values())])
     print_columns(out, [f"{report['metric']}, {report['convention']}", *report["metrics"]], rows)
+    for part, text in report["short_queries"].items():
+        say(out, f"{part}: {text}", "dim")
+    if result is not None and "cross-validation" in result.validated_on and "validation" in report["metrics"]:
+        # the models of the folds, each trained on most of these queries, are averaged
+        say(out, "The model is trained on the validation queries, too; the criterion is of others.", "dim")
     say_written(out, report["model"], json_file)
-
-
-def _chosen(stages: tuple[Stage, ...]) -> str:
-    """Describe the stage of training whose weights became the model: its penalty and smoothing width."""
-    stage = next(stage for stage in stages if stage.chosen)
-    if not math.isfinite(stage.penalty):
-        return "least squares, because no later stage was better"
-    sigma = "" if stage.sigma is None else f", sigma {stage.sigma:g}"
-    return f"penalty {stage.penalty:g}{sigma}, out of {len(stages)} stages"
 
 
 def _result(ranker: BaseRanker) -> FitResult | None:
@@ -153,3 +185,11 @@ def _boosting(ranker: BaseRanker) -> BoostingFit | None:
 
     result = ranker.fit_result_
     return result if isinstance(result, BoostingFit) else None
+
+
+def _auto(ranker: BaseRanker) -> AutoFit | None:
+    """The record of an AutoRanker's fit; None for other rankers."""
+    from sinkprop.auto.record import AutoFit
+
+    result = ranker.fit_result_
+    return result if isinstance(result, AutoFit) else None

@@ -15,7 +15,7 @@ from sinkprop.objective.gains import NDCG
 SIGMA, N_ITER, EPSILON = 0.3, 5, 1e-6
 
 
-GAIN = NDCG()
+GAIN = NDCG(discount="letor")
 
 
 OURS = "sinkprop Gaussian"
