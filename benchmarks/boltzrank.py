@@ -61,7 +61,7 @@ def one_fold(job: tuple[str, int, str]) -> list[float]:
     given = dict(SETTINGS[name])
     if CHOSEN_BY in given:
         given["selection"] = Selection("validation", criterion=given.pop(CHOSEN_BY))
-    ranker = BoltzRankRanker(n_threads=1, verbose=False, **given)
+    ranker = BoltzRankRanker(n_threads=1, verbose=False, convention="letor", **given)
     ranker.fit(train.X, train.y, qid=train.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
     scores = ranker.predict(test.X, qid=test.qid)
     return list(evaluate(test.y, scores, test.qid, metrics=METRICS, convention="letor").values())

@@ -1,10 +1,11 @@
-"""Boosted trees on SinkProp's derivatives against LightGBM's and XGBoost's objectives, with equal budgets.
+"""Boosted trees on SinkProp's derivatives against LightGBM, XGBoost and CatBoost, with equal budgets.
 
     python benchmarks/boosting.py DATA                      all data sets in DATA, 1 trial and the best of 6
     python benchmarks/boosting.py DATA --cache fits.jsonl   the same, keeping each fit: a second run resumes
     python benchmarks/boosting.py --sets simulated,pydocs   data that needs no files
     python benchmarks/boosting.py --sets '' --letor MQ2008  another data set, in one of LETOR's layouts
     python benchmarks/boosting.py DATA --methods boosted,lambdarank --trials 1 --json table.json
+    python benchmarks/boosting.py DATA --budget 10          also the best that 10 s of processor time buy
 
 DATA is a folder with any of the following; the default is the environment variable SINKPROP_DATA.
 
@@ -19,18 +20,26 @@ its own folds.
 
 The methods:
 
-    boosted        BoostedRanker with its defaults, not tuned
+    boosted        BoostedRanker(effort="fast"), not tuned
     boosted-tuned  BoostedRanker, tuned; the first trial is `boosted`
     lambdarank     LightGBM's objective, tuned; the first trial is LightGBM's defaults
     rank_xendcg    LightGBM's objective, likewise
     xgboost-ndcg   XGBoost's rank:ndcg, likewise
+    catboost-yetirank, catboost-ndcg, catboost-queryrmse, catboost-stochasticrank
+                   CatBoost's YetiRank, YetiRank:mode=NDCG, QueryRMSE and StochasticRank:metric=NDCG, likewise
+    catboost-default
+                   CatBoost's YetiRank with its defaults, not tuned: 1,000 rounds, and the round that is
+                   best by its own metric on the validation queries
 
 From the second trial on, all methods use the same settings. Leaves, minimum documents per leaf and learning
 rate are drawn at random from one grid. XGBoost has no minimum number of documents; it gets a twentieth of
-that number as the minimum sum of curvatures (1, its default, for 20, LightGBM's default). All methods have
-the same number of rounds and the same early stopping, except `boosted` and the first trial of
-`boosted-tuned`, which use BoostedRanker's. The round and the trial are chosen on the validation queries, by
-the mean of NDCG@1, 3, 5 and 10. Nothing is chosen on the test queries.
+that number as the minimum sum of curvatures (1, its default, for 20, LightGBM's default). CatBoost's trees
+are symmetric: they get the depth of so many leaves, and an L2 penalty in place of the minimum (3, its default
+for QueryRMSE, for 20). All methods have the same number of rounds and the same early stopping, except
+`boosted`, the first trial of `boosted-tuned`, and `catboost-default`. The round and the trial are chosen on
+the validation queries, by the mean of NDCG@1, 3, 5 and 10. Nothing is chosen on the test queries. With
+`--budget`, each method also has a row for the best of as many of its trials as take so many seconds of
+processor time, and at least one.
 
 Differences are tested per query: the mean of the four metrics for `boosted`, minus that for each other row.
 """
@@ -67,12 +76,22 @@ METRICS = ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10")
 MEAN = "mean"
 OURS = "boosted"
 TUNED = "boosted-tuned"
-METHODS = (OURS, TUNED, "lambdarank", "rank_xendcg", "xgboost-ndcg")
+CATBOOST = {
+    "catboost-yetirank": "YetiRank",
+    "catboost-ndcg": "YetiRank:mode=NDCG",
+    "catboost-queryrmse": "QueryRMSE",
+    "catboost-stochasticrank": "StochasticRank:metric=NDCG",
+}
+THEIRS = "catboost-default"
+METHODS = (OURS, TUNED, "lambdarank", "rank_xendcg", "xgboost-ndcg", *CATBOOST, THEIRS)
+NOT_TUNED = (OURS, THEIRS)
 EMPTY = "skip"
 LEAVES = (4, 8, 15, 31, 63)
 LEAST = (5, 20, 50, 100)  # minimum documents per leaf
 # XGBoost has a minimum sum of curvatures instead: its default is 1, where LightGBM's is 20 documents
 CURVATURE_OF_A_DOCUMENT = 1 / 20
+# CatBoost's symmetric trees have an L2 penalty instead: its default is 3
+PENALTY_OF_A_DOCUMENT = 3 / 20
 RATES = (0.02, 0.05, 0.1, 0.2)
 GRID_SEED = 2026
 SIMULATED: dict[str, dict[str, Any]] = {
@@ -223,7 +242,7 @@ def version(method: str) -> str:
     """The version of the library that makes the fit."""
     import importlib.metadata
 
-    package = "xgboost" if method.startswith("xgboost") else "lightgbm"
+    package = next((name for name in ("xgboost", "catboost") if method.startswith(name)), "lightgbm")
     try:
         number = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:  # the distribution may be named xgboost-cpu
@@ -234,7 +253,7 @@ def version(method: str) -> str:
 def key_of(job: Job) -> str:
     """The key of a fit in the cache: everything that determines its result."""
     own = job.method if job.method != TUNED or job.trial else OURS  # the first trial is `boosted`
-    budget = [] if own == OURS else [job.rounds, job.patience]
+    budget = [] if own in NOT_TUNED else [job.rounds, job.patience]
     told = [fingerprint(job.source, job.fold), own, setting(job.trial), *budget, METRICS, EMPTY]
     return hashlib.sha256(json.dumps([*told, version(job.method)], sort_keys=True).encode()).hexdigest()[:24]
 
@@ -253,6 +272,8 @@ def fit(job: Job) -> tuple[Any, int]:
         return fit_ours(job, train, vali)
     if job.method == "xgboost-ndcg":
         return fit_xgboost(job, train, vali)
+    if job.method in CATBOOST or job.method == THEIRS:
+        return fit_catboost(job, train, vali)
     return fit_lightgbm(job, train, vali)
 
 
@@ -271,7 +292,7 @@ def fit_ours(job: Job, train: Queries, vali: Queries) -> tuple[Any, int]:
     if given:
         given |= {"n_estimators": job.rounds, "early_stopping_rounds": job.patience}
         given |= {"criterion": METRICS, "convention": "standard"}
-    ranker = BoostedRanker(n_threads=1, verbose=False, **given)
+    ranker = BoostedRanker(effort="fast", n_threads=1, verbose=False, **given)
     ranker.fit(train.X, train.y, qid=train.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
     return ranker.predict, int(ranker.booster_.num_trees())
 
@@ -338,6 +359,62 @@ def fit_xgboost(job: Job, train: Queries, vali: Queries) -> tuple[Any, int]:
     )
     best = int(booster.best_iteration) + 1
     return lambda X: booster.predict(xgboost.DMatrix(X, nthread=1), iteration_range=(0, best)), best
+
+
+class CriterionForCatBoost:
+    """The criterion on the validation queries, as a metric that CatBoost calls after every round."""
+
+    def __init__(self, vali: Queries) -> None:
+        self.vali = vali
+
+    def is_max_optimal(self) -> bool:
+        return True
+
+    def get_final_error(self, error: float, weight: float) -> float:
+        return error / weight
+
+    def evaluate(self, approxes: Any, target: Any, weight: Any) -> tuple[float, float]:
+        y = np.array(target)
+        if not np.array_equal(y, self.vali.y.astype(np.float32)):
+            return 0.0, 1.0  # CatBoost asks for the training queries, too
+        return criterion(self.vali.y, np.array(approxes[0]), self.vali.qid), 1.0
+
+
+def fit_catboost(job: Job, train: Queries, vali: Queries) -> tuple[Any, int]:
+    import warnings
+
+    import catboost
+
+    given: dict[str, Any] = {
+        "loss_function": CATBOOST.get(job.method, "YetiRank"),
+        "thread_count": 1,
+        "random_seed": 0,
+        "allow_writing_files": False,
+        "logging_level": "Silent",
+    }
+    if job.method != THEIRS:
+        given |= {
+            "iterations": job.rounds,
+            "early_stopping_rounds": job.patience,
+            "eval_metric": CriterionForCatBoost(vali),
+        }
+    if tried := setting(job.trial):
+        given |= {
+            "depth": round(np.log2(tried["num_leaves"] + 1)),
+            "l2_leaf_reg": tried["min_child_samples"] * PENALTY_OF_A_DOCUMENT,
+            "learning_rate": tried["learning_rate"],
+        }
+
+    def rows(queries: Queries) -> Any:
+        return catboost.Pool(
+            queries.X, queries.y, group_id=np.repeat(np.arange(queries.n_queries), sizes(queries))
+        )
+
+    booster = catboost.CatBoost(given)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Failed to import numba")
+        booster.fit(rows(train), eval_set=rows(vali), use_best_model=True)
+    return lambda X: booster.predict(X, thread_count=1), int(booster.tree_count_)
 
 
 def run(job: Job) -> dict[str, Any]:
@@ -422,34 +499,60 @@ def jobs_of(
 ) -> Iterator[Job]:
     names = [fold.name for fold in folds_of(source)]
     for trial, method, fold in itertools.product(range(n_trials), methods, names):
-        if trial == 0 or method != OURS:
+        if trial == 0 or method not in NOT_TUNED:
             yield Job(source, fold, method, trial, rounds, patience)
 
 
-def rows_of(methods: Sequence[str], trials: Sequence[int]) -> list[tuple[str, str, int]]:
-    """(name, method, number of trials) of each row. One trial of the tuned method would repeat `boosted`."""
-    rows = [(OURS, OURS, 1)] if OURS in methods else []
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: the best of a method's first trials.
+
+    n_trials  Largest number of trials.
+    seconds   Processor time of the trials together; the first trial counts even if it takes longer.
+    """
+
+    name: str
+    method: str
+    n_trials: int
+    seconds: float = np.inf
+
+    def first(self, tried: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        """The trials that the row may use."""
+        spent = np.cumsum([record["seconds"] for record in tried])
+        return tried[: max(1, int((spent <= self.seconds).sum()))]
+
+
+def rows_of(methods: Sequence[str], trials: Sequence[int], budget: float | None = None) -> list[Row]:
+    """The rows of the table. One trial of the tuned method would repeat `boosted`."""
+    rows = [Row(OURS, OURS, 1)] if OURS in methods else []
     for method in methods:
+        if method == THEIRS:
+            rows.append(Row(method, method, 1))
+        if method in NOT_TUNED:
+            continue
         rows += [
-            (f"{method}, {'1 trial' if n == 1 else f'best of {n}'}", method, n)
+            Row(f"{method}, {'1 trial' if n == 1 else f'best of {n}'}", method, n)
             for n in trials
-            if method != OURS and not (method == TUNED and n == 1 and OURS in methods)
+            if not (method == TUNED and n == 1 and OURS in methods)
         ]
+        if budget is not None:
+            rows.append(Row(f"{method}, {budget:g} s", method, max(trials), budget))
     return rows
 
 
 def comparison(
-    source: Source, rows: Sequence[tuple[str, str, int]], cache: Cache, rounds: int, patience: int
+    source: Source, rows: Sequence[Row], cache: Cache, rounds: int, patience: int
 ) -> tuple[Comparison, dict[str, list[dict[str, Any]]]]:
     """The results of each row, and the fits that were chosen for it."""
-    results, chosen = [], {}
-    for name, method, n_trials in rows:
-        chosen[name] = []
+    results: list[Result] = []
+    chosen: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        chosen[row.name] = []
         for fold in folds_of(source):
-            jobs = [Job(source, fold.name, method, t, rounds, patience) for t in range(n_trials)]
-            tried = [cache.found[key_of(job)] for job in jobs]
+            jobs = [Job(source, fold.name, row.method, t, rounds, patience) for t in range(row.n_trials)]
+            tried = row.first([cache.found[key_of(job)] for job in jobs])
             best = max(tried, key=lambda record: record["criterion"])  # the first of equals
-            chosen[name].append(best)
+            chosen[row.name].append(best)
             per_query = {k: np.array(v, dtype=np.float64) for k, v in best["per_query"].items()}
             per_query[MEAN] = np.mean([per_query[k] for k in METRICS], axis=0)
             # other seeds have other queries; other splits have the same queries
@@ -458,7 +561,7 @@ def comparison(
                 Result(
                     source.name,
                     fold.name,
-                    name,
+                    row.name,
                     tuple(f"{prefix}{q}" for q in best["queries"]),
                     per_query,
                     {k: float(np.nanmean(v)) for k, v in per_query.items()},
@@ -467,7 +570,7 @@ def comparison(
                     {"trial": best["trial"], "setting": best["setting"], "rounds": best["rounds"]},
                 )
             )
-    names = tuple(name for name, _, _ in rows)
+    names = tuple(row.name for row in rows)
     statement = CONVENTIONS["standard"].describe().replace("counts 0", "is left out")
     made = Comparison(
         (source.name,),
@@ -533,6 +636,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--trials", type=int, nargs="+", default=[1, 6], help="numbers of trials, one row for each"
     )
+    parser.add_argument(
+        "--budget", type=float, help="seconds of processor time per fold, for one more row of each method"
+    )
     parser.add_argument("--rounds", type=int, default=500, help="maximum number of rounds  [default: 500]")
     parser.add_argument(
         "--patience", type=int, default=50, help="rounds without improvement before early stopping"
@@ -578,7 +684,7 @@ def main() -> None:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    rows = rows_of(options.methods, sorted(set(options.trials)))
+    rows = rows_of(options.methods, sorted(set(options.trials)), options.budget)
     records = []
     for source in data_sets:
         found, chosen = comparison(source, rows, cache, *budget)

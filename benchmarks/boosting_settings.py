@@ -46,7 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "1 iteration": {"n_iter": 1},
     "5 iterations": {"n_iter": 5},
     "20 iterations": {"n_iter": 20},
-    "LETOR's discount": {"gain": "ndcg"},
+    "LETOR's discount": {"gain": "ndcg(discount=letor)"},
     "NDCG@10": {"gain": LOG2 + "@10"},
     "stop by NDCG@1-10": {"criterion": "ndcg@1-10", "convention": "standard"},
     "4 leaves": {"num_leaves": 4},
@@ -83,7 +83,7 @@ def measured(task: tuple[Source, int, str, int]) -> Any:
         own = {"objective": "lambdarank", "num_leaves": 8, "learning_rate": 0.05, "num_threads": 1}
         rows = lightgbm.Dataset(train.X, train.y, group=sizes(train))
         first = lightgbm.train({**own, "verbosity": -1, "deterministic": True}, rows, num_boost_round=trees)
-    ranker = BoostedRanker(**given, n_threads=1, verbose=False, random_state=repeat)
+    ranker = BoostedRanker(effort="fast", **given, n_threads=1, verbose=False, random_state=repeat)
     ranker.fit(
         train.X,
         train.y,
@@ -100,7 +100,7 @@ def baseline(objective: str, train: Queries, vali: Queries) -> Any:
     import lightgbm
 
     from sinkprop.gbdt import Derivatives, TreeLoss
-    from sinkprop.gbdt.parameters import DEFAULTS
+    from sinkprop.gbdt.parameters import DEFAULTS, EFFORTS
 
     validation = Derivatives(TreeLoss(), vali.y, vali.groups, n_threads=1)
     given = {
@@ -122,7 +122,7 @@ def baseline(objective: str, train: Queries, vali: Queries) -> Any:
         num_boost_round=DEFAULTS.n_estimators,
         valid_sets=[lightgbm.Dataset(vali.X, vali.y, group=sizes(vali), reference=rows)],
         feval=lambda scores, _: ("expected", validation.value(scores), True),
-        callbacks=[lightgbm.early_stopping(DEFAULTS.early_stopping_rounds, verbose=False)],
+        callbacks=[lightgbm.early_stopping(EFFORTS["fast"].early_stopping_rounds, verbose=False)],
     )
 
 

@@ -5,8 +5,6 @@
 
 Every fit chooses its penalty, sigma, epoch or number of trees on the validation queries. Nothing is chosen on
 the test queries. "±" is the standard error, over queries, of the difference of NDCG@10 from the first row.
-Settings are compared in LETOR's convention, rankers in the standard one, since simulated queries may be
-short.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "as it comes": {},
     "gain ndcg@10": {"gain": "ndcg@10"},
     "gain ndcg@5": {"gain": "ndcg@5"},
-    "gain ndcg(discount=log2)": {"gain": "ndcg(discount=log2)"},
+    "gain ndcg(discount=letor)": {"gain": "ndcg(discount=letor)"},
     "gain ndcg(gain=linear)": {"gain": "ndcg(gain=linear)"},
     "gain p@5": {"gain": "p@5"},
     "gain rbp@0.8": {"gain": "rbp@0.8"},
@@ -72,7 +70,7 @@ def front_ends() -> None:
         print(f"\n{task}\n\n{_head()}")
         first: np.ndarray | None = None
         for name, make in makers.items():
-            values, seconds = _tested(folds, make, "standard")
+            values, seconds = _tested(folds, make)
             first = values["ndcg@10"] if first is None else first
             print(_row(name, values, values["ndcg@10"] - first, seconds / len(folds)), flush=True)
 
@@ -91,9 +89,7 @@ def _simulated(n_train: int, nonlinearity: float) -> Fold:
     return Fold("simulated", train, vali, test)
 
 
-def _tested(
-    folds: Sequence[Fold], make: Callable[[], Any], convention: str = "letor"
-) -> tuple[dict[str, np.ndarray], float]:
+def _tested(folds: Sequence[Fold], make: Callable[[], Any]) -> tuple[dict[str, np.ndarray], float]:
     """The metric of every test query, and the seconds of the fits."""
     found: dict[str, list[np.ndarray]] = {metric: [] for metric in METRICS}
     seconds = 0.0
@@ -108,7 +104,7 @@ def _tested(
         )
         seconds += time.perf_counter() - began
         scores = ranker.predict(fold.test.X, **_queries(ranker, fold))
-        result = evaluate(fold.test.y, scores, fold.test.qid, METRICS, convention=convention)
+        result = evaluate(fold.test.y, scores, fold.test.qid, METRICS)
         for metric in METRICS:
             found[metric].append(result.per_query[metric])
     return {metric: np.concatenate(values) for metric, values in found.items()}, seconds

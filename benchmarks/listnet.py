@@ -79,7 +79,7 @@ def compare(folder):
             load_letor(folder / f"Fold{i}" / f"{part}.txt") for part in ("train", "vali", "test")
         )
         for name, (chosen, w) in models(train, vali).items():
-            found = evaluate(test.y, test.X @ w, test.qid, metrics=METRICS)
+            found = evaluate(test.y, test.X @ w, test.qid, METRICS, "letor")
             rows.setdefault(name, []).append((chosen, [found[metric] for metric in METRICS]))
     print(f"{'':44s}" + "".join(f"{metric:>9s}" for metric in METRICS) + "   chosen in each fold")
     for name, folds in rows.items():
@@ -101,7 +101,8 @@ def models(train, vali):
     for look in (64, 1024):
         found[f"descent at rate 0.1, {look} times"] = ("", steps[0.1, look])
     for criterion in CRITERIA:
-        ranker = ListNetRanker(selection=Selection("validation", criterion=criterion), normalization="none")
+        selection = Selection("validation", criterion=criterion)
+        ranker = ListNetRanker(selection=selection, normalization="none", convention="letor")
         ranker.fit(train.X, train.y, qid=train.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
         chosen = ranker.fit_result_.chosen.setting["penalty"]
         found[f"penalized, by {criterion}"] = (f"{chosen:g}", ranker.coef_)
@@ -128,7 +129,7 @@ def softmax(x):
 
 
 def criterion_of(queries, w, criterion):
-    found = evaluate(queries.y, queries.X @ w, queries.qid, metrics=criterion)
+    found = evaluate(queries.y, queries.X @ w, queries.qid, criterion, "letor")
     return np.mean(list(found.values()))
 
 

@@ -129,7 +129,7 @@ def a_ranker(job: dict[str, Any]) -> Any:
         from sinkprop.experiment.methods import METHODS
 
         ranker = METHODS[job["method"].removeprefix("linear ")].make()
-        given = {"n_threads": 1, "verbose": False}
+        given = {"n_threads": 1, "verbose": False, "convention": "letor"}
         return ranker.set_params(**{k: v for k, v in given.items() if k in ranker.get_params()})
     from sinkprop.torch import MLP, Adam, NeuralRanker
     from sinkprop.torch.losses.baselines import LOSSES as BASELINES
@@ -141,7 +141,8 @@ def a_ranker(job: dict[str, Any]) -> Any:
     of_the_loss = {name: settings.pop(name) for name in ("alpha", "scheme") if name in settings}
     if of_the_loss:
         settings["loss"] = partial(BASELINES[settings["loss"]], **of_the_loss)
-    return NeuralRanker(criterion=CRITERION, random_state=job["seed"], n_threads=1, verbose=False, **settings)
+    shared = {"criterion": CRITERION, "convention": "letor", "n_threads": 1, "verbose": False}
+    return NeuralRanker(random_state=job["seed"], **shared, **settings)
 
 
 def summary(found: list[dict[str, Any]], seeds: int) -> list[dict[str, Any]]:

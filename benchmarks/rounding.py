@@ -42,7 +42,7 @@ def main():
             Fold(name, *(replace(p, X=p.X * factor) for p in (own.train, own.vali, own.test)))
             for name, own in parts
         ]
-        means = compare(folds, options.methods, metrics=METRICS).means("data")
+        means = compare(folds, options.methods, metrics=METRICS, convention="letor").means("data")
         found.append([[means[method][metric] for metric in METRICS] for method in means])
         for method, values in means.items():
             row = "  ".join(f"{values[m]:.4f}" for m in METRICS)

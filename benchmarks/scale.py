@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from cluster_speed import objective
+from cluster_speed import evaluate, objective
 from larger_than_memory import DOCUMENTS, N_FEATURES, make
 
 SIZES = (0.1, 0.4, 1.0)  # gigabytes of features
@@ -100,7 +100,7 @@ def measured(folder: Path, size: float, count: int, repeats: int, *, threads: in
         times = []
         for i in range(repeats + 1):  # the first opens the files
             began = time.perf_counter()
-            f.value(f.start * (1 + 0.01 * i), relaxation)
+            evaluate(f, f.start * (1 + 0.01 * i), relaxation)
             times.append(time.perf_counter() - began)
         return source.n_rows, statistics.median(times[1:])
 
@@ -111,14 +111,14 @@ def sizes(folder: Path) -> None:
 
     from sinkprop import NDCG, SmoothedIndicator, open_queries
     from sinkprop.data.blocks import StoredSource
-    from sinkprop.linear.tasks import Evaluate, Linear
+    from sinkprop.linear.tasks import Evaluate, Linear, Point
     from sinkprop.objective.native_terms import native_settings
 
     stored = open_queries(stored_set(folder, 0.0005))
     scorer = Linear(np.ones((1, N_FEATURES)), np.zeros(1))
     at = np.full(N_FEATURES, 12)
     settings = native_settings(SmoothedIndicator(1.0), 5, 1e-6)
-    task = Evaluate(0, scorer, NDCG(), settings, 9, None, at, 10, 12)
+    task = Evaluate((Point(0, scorer, 9, None, at, 10, 12),), NDCG(), settings)
     answer = StoredSource(stored, 1).run(task)
     print(f"\nto a worker {len(dumps(task)):,} bytes, back {len(dumps(answer)):,} bytes")
     print(
@@ -129,13 +129,13 @@ def sizes(folder: Path) -> None:
 def products(folder: Path) -> None:
     """Print the time of the products of all columns, which a fit computes once, and of an evaluation."""
     from sinkprop.cluster import connected
-    from sinkprop.linear.ascent import moments_of, starts
+    from sinkprop.linear.ascent import moments_of, regressions
 
     with connected(2) as client, objective(client, stored_set(folder, SIZES[-1])) as (f, relaxation, source):
         times, moments = [], moments_of(source)
         for run in (
-            lambda: f.value(f.start, relaxation),
-            lambda: starts([f.path], moments, f.scaling),
+            lambda: evaluate(f, f.start, relaxation),
+            lambda: regressions([f.path], moments, f.scaling, [0.0]),
         ) * 3:
             began = time.perf_counter()
             run()

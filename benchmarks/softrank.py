@@ -127,7 +127,7 @@ def one_fold(job: tuple[str, int, str]) -> list[float]:
     selection = Selection("validation", criterion=given.pop("criterion", None))
     start = given.pop("fixed", None)
     kind = SoftRankRanker if start is None else fixed_sigma(start)
-    ranker = kind(selection=selection, n_threads=1, verbose=False, **given)
+    ranker = kind(selection=selection, n_threads=1, verbose=False, convention="letor", **given)
     ranker.fit(train.X, train.y, qid=train.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
     found = evaluate(test.y, ranker.predict(test.X), test.qid, metrics=METRICS, convention="letor")
     return list(found.values())

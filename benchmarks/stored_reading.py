@@ -7,6 +7,13 @@ block, and those of the blocks from `StoredQueries.blocks()`, and reads the file
 using them. The rounds alternate, and the best of each counts. "warm" has the files in the system's file
 cache, "cold" has removed them from it. "resident" is the peak memory of the process during a pass over the
 blocks minus that before it, including mapped pages.
+
+    python benchmarks/stored_reading.py --validation [--gigabytes 1]
+
+Measures instead what it costs to validate a set: the time to open it and pass over it once, as it is and with
+all checks of its blocks left out, in alternating rounds. The passes sum the features, predict and score with
+a linear model, compute the gradient of the expected NDCG, and load the set. A ratio is that of the best
+times; CPU seconds are those of all threads.
 """
 
 from __future__ import annotations
@@ -16,15 +23,19 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from sinkprop import Queries
-from sinkprop.store import StoredQueries, save_queries
+from sinkprop import Queries, expected_gain
+from sinkprop.baselines import RegressionRanker
+from sinkprop.store import StoredQueries, open_queries, save_queries
+from sinkprop.store.mapped import MappedPart
 
 N_FEATURES, DOCUMENTS, AT_ONCE = 136, 120, 100
+CACHES, WAYS = ("warm", "cold"), ("checked", "unchecked")
 
 
 def made(n_queries: int) -> Iterator[Queries]:
@@ -60,10 +71,63 @@ def pass_over_blocks(stored: StoredQueries) -> None:
         block.X.sum()
 
 
+def gradient_pass(stored: StoredQueries) -> None:
+    """Pass over the blocks as a linear fit does: scores, expected NDCG, and its gradient in the weights."""
+    weights = np.linspace(-1, 1, stored.n_features, dtype=np.float32)
+    for block in stored.blocks():
+        found = expected_gain(block.X @ weights, block.y, block.qid)
+        found.gradient.astype(np.float32) @ block.X
+
+
 def seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Leave out all checks of blocks."""
+    names = ("_batch", "_check_tail", "_check_sums", "_check_content", "is_checked")
+    own = {name: getattr(MappedPart, name) for name in names}
+    for name in names[1:]:
+        setattr(MappedPart, name, lambda *_, **__: True)
+    MappedPart._batch = lambda self, local: self._reader.get_batch(local)
+    try:
+        yield
+    finally:
+        for name, method in own.items():
+            setattr(MappedPart, name, method)
+
+
+def validation(stored: StoredQueries, rounds: int) -> None:
+    block = stored.block(0)
+    ranker = RegressionRanker().fit(block.X, block.y, qid=block.qid)
+    passes: dict[str, Callable[[StoredQueries], object]] = {
+        "open only": lambda opened: opened,
+        "sum": pass_over_blocks,
+        "predict": ranker.predict,
+        "score": ranker.score,
+        "gradient": gradient_pass,
+        "load": StoredQueries.load,
+    }
+    best = {(name, cache, way): (float("inf"),) * 2 for name in passes for cache in CACHES for way in WAYS}
+    for _ in range(rounds):
+        for (name, cache, way), least in best.items():
+            if cache == "cold":
+                forget(stored)
+            with nullcontext() if way == "checked" else unchecked():
+                cpu = time.process_time()
+                wall = seconds(lambda name=name: passes[name](open_queries(stored.path)))
+                found = wall, time.process_time() - cpu
+            best[name, cache, way] = tuple(map(min, least, found))
+    print("pass       cache  checked  unchecked  ratio   CPU: checked  unchecked")
+    for name in passes:
+        for cache in CACHES:
+            (a, cpu_a), (b, cpu_b) = (best[name, cache, way] for way in WAYS)
+            print(
+                f"{name:10} {cache}   {a:6.3f} s   {b:6.3f} s  {a / b:5.3f}   {cpu_a:10.3f} s   {cpu_b:.3f} s"
+            )
 
 
 def main() -> None:
@@ -72,6 +136,7 @@ def main() -> None:
     )
     parser.add_argument("--gigabytes", type=float, default=1.5, help="size of the features  [default: 1.5]")
     parser.add_argument("--rounds", type=int, default=7, help="number of rounds  [default: 7]")
+    parser.add_argument("--validation", action="store_true", help="measure the cost of validation")
     parser.add_argument(
         "--folder", type=Path, help="working folder  [default: the system's temporary folder]"
     )
@@ -80,6 +145,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         stored = save_queries(Path(folder, "set.queries"), made(n_queries))
         size = 4 * stored.n_rows * N_FEATURES / 1e9
+        if given.validation:
+            print(f"{size:.2f} GB of features in {stored.n_blocks} blocks, best of {given.rounds} rounds")
+            validation(stored, given.rounds)
+            return
         next(stored.blocks()).X.sum()
         before, most = resident(), 0
         for block in stored.blocks():

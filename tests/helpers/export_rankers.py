@@ -6,10 +6,11 @@ from functools import cache
 
 import numpy as np
 
-from sinkprop import Queries, SinkPropRanker, datasets
+from sinkprop import AutoRanker, Queries, SinkPropRanker, datasets
 from sinkprop.baselines import (
     AdaRankRanker,
     BoltzRankRanker,
+    CatBoostRanker,
     FeatureRanker,
     LightGBMRanker,
     ListNetRanker,
@@ -46,9 +47,13 @@ PARTITIONED = {
 }
 TREES = {
     "boosted": lambda: BoostedRanker(n_estimators=40, verbose=False),
+    "boosted, mean of three": lambda: BoostedRanker(n_estimators=20, n_boosters=3, verbose=False),
     "lightgbm": lambda: LightGBMRanker(n_estimators=20, num_leaves=10, verbose=False),
     "xgboost": lambda: XGBoostRanker(
         n_estimators=20, num_leaves=10, min_child_weight=1.0, learning_rate=0.3, verbose=False
+    ),
+    "catboost": lambda: CatBoostRanker(
+        n_estimators=20, depth=4, l2_leaf_reg=None, learning_rate=0.3, verbose=False
     ),
 }
 NETWORKS = {  # that Solr can hold
@@ -80,7 +85,8 @@ BY_QUERY = {
     ),
     "network, query": lambda: NeuralRanker(normalization="query", **_NETWORK),
 }
-ALL = {**LINEAR, **PARTITIONED, **TREES, **NETWORKS, **MORE_NETWORKS, **BY_QUERY}
+NOT_EXPORTED = {"auto": lambda: AutoRanker(methods="ridge,trees", time_budget=1e6, verbose=False)}
+ALL = {**NOT_EXPORTED, **LINEAR, **PARTITIONED, **TREES, **NETWORKS, **MORE_NETWORKS, **BY_QUERY}
 
 
 @cache

@@ -33,12 +33,16 @@ def folds() -> tuple[Fold, ...]:
 
 
 def five_fold_means(make) -> np.ndarray:
-    """Test NDCG@3, @5 and @10, the means of the folds, of rankers that choose by the validation queries."""
+    """Test NDCG@3, @5 and @10, the means of the folds, of rankers that choose by the validation queries.
+
+    All metrics are in LETOR's convention, as published.
+    """
     found = []
     for fold in folds():
         train, vali, test = fold.train, fold.vali, fold.test
-        ranker = make().fit(train.X, train.y, qid=train.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
-        result = evaluate(test.y, ranker.predict(test.X, qid=test.qid), test.qid, metrics=METRICS)
+        ranker = make().set_params(convention="letor")
+        ranker.fit(train.X, train.y, qid=train.qid, eval_set=[(vali.X, vali.y)], eval_qid=[vali.qid])
+        result = evaluate(test.y, ranker.predict(test.X, qid=test.qid), test.qid, METRICS, "letor")
         found.append([result[metric] for metric in METRICS])
     return np.mean(found, axis=0)
 

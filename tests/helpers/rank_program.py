@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 import sinkprop
-from sinkprop.torch import LBFGS, MLP, Adam
+from sinkprop.torch import LBFGS, MLP, Adam, ListTransformer
 from sinkprop.torch.neural import checkpoints, feeds
 from sinkprop.torch.neural import training as fitting
 from sinkprop.torch.neural.processes import Processes
@@ -55,6 +55,8 @@ SHARED = {
     "adam": {},
     "query": {"normalization": "query", "optimizer": replace(ADAM, schedule="cosine"), "n_threads": 2},
     "stopped early": {"max_epochs": 40, "patience": 1},
+    "attention": {"network": ListTransformer(8)},
+    "two networks": {"n_networks": 2, "input_noise": 0.3},
     "lbfgs": {"optimizer": LBFGS(3, weight_decay=1e-3), "max_epochs": 2},
     "small minibatches": {"optimizer": replace(ADAM, batch_documents=20), "validation_fraction": 0},
     "torch's dropout": {
@@ -197,7 +199,7 @@ def main():
     run("resumed", quick(distributed="shared", checkpoint=folder / "by-one.checkpoint"), data)
 
     bad = X.copy()
-    bad[11, 3] = np.nan
+    bad[11, 3] = np.inf
     run("bad data", quick(distributed="shared"), (bad if rank == 1 else X, y, qid))
     run("bad parameter", quick(distributed="shared", max_epochs=0 if rank == 1 else 4))
     run("other parameters", quick(distributed="shared", patience=3 + rank))

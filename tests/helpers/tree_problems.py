@@ -1,8 +1,5 @@
 """Data sets for the tests of tree libraries, and what the definitions give for them, one query at a time."""
 
-import subprocess
-import sys
-
 import numpy as np
 
 from sinkprop.data import group_rows
@@ -52,39 +49,6 @@ def ranking_data(n_queries=20, seed=0, n_features=4):
 def evaluation(validation):
     """Arguments of `fit` for validation queries, from their features, labels and qid."""
     return {"eval_set": [validation[:2]], "eval_qid": [validation[2]]}
-
-
-def exit_of_a_fork(kind, **parameters):
-    """How a forked process ends that fits and predicts after its parent did: 0 with the parent's scores.
-
-    OpenMP's threads do not go along, and a library that counts on them waits for ever.
-    """
-    code = f"""
-import multiprocessing, sys
-import numpy as np
-from {kind.__module__} import {kind.__name__} as Ranker
-
-rng = np.random.default_rng(0)
-X, qid = rng.normal(size=(6000, 4)), np.repeat(np.arange(60), 100)
-y = (X[:, 0] > 0.5).astype(float)
-ranker = Ranker(**{parameters!r}, n_threads=2).fit(X, y, qid=qid)
-scores = ranker.predict(X)
-
-def child():
-    again = Ranker(**{parameters!r}, n_threads=2).fit(X, y, qid=qid)
-    same = (again.predict(X) == scores).all() and (ranker.predict(X) == scores).all()
-    sys.exit(0 if same else 3)
-
-process = multiprocessing.get_context("fork").Process(target=child)
-process.start()
-process.join(60)
-print(process.exitcode)
-process.kill()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
-    )
-    return done.stdout.strip() or done.stderr
 
 
 def qid_of(sizes):
