@@ -10,13 +10,23 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# In the background of a shell interrupts are ignored, and so they would be by what is tested here.
+# In the background of a shell interrupts are ignored, and under nohup the end of the terminal. So they would
+# be by what is tested here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-settings.register_profile("shared machine", deadline=None)  # a machine may be busy with other work
+# A machine may be busy with other work, or stop for seconds: time says nothing about an example. In CI the examples are
+# the same in every run, elsewhere they are drawn anew.
+settings.register_profile(
+    "shared machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+)
 settings.load_profile("shared machine")
 
 
