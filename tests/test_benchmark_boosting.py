@@ -67,10 +67,44 @@ def test_pooled_files_keep_their_queries_apart(boosting):
 
 def test_every_row_but_ours_has_as_many_trials(boosting):
     rows = boosting.rows_of(boosting.METHODS, [1, 6])
-    assert rows[0] == ("boosted", "boosted", 1)
-    assert ("boosted-tuned, best of 6", "boosted-tuned", 6) in rows
-    for method in ("lambdarank", "rank_xendcg", "xgboost-ndcg"):
-        assert [n for _, own, n in rows if own == method] == [1, 6]
+    assert rows[0] == boosting.Row("boosted", "boosted", 1)
+    assert boosting.Row("boosted-tuned, best of 6", "boosted-tuned", 6) in rows
+    for method in ("lambdarank", "rank_xendcg", "xgboost-ndcg", *boosting.CATBOOST):
+        assert [row.n_trials for row in rows if row.method == method] == [1, 6]
+    assert [row.n_trials for row in rows if row.method == "catboost-default"] == [1]
+
+
+def test_a_budget_of_time_takes_the_first_trials_that_fit(boosting):
+    (*_, row) = boosting.rows_of(["lambdarank"], [1, 3], budget=2.5)
+    assert row == boosting.Row("lambdarank, 2.5 s", "lambdarank", 3, 2.5)
+    tried = [{"seconds": 1.0}, {"seconds": 1.4}, {"seconds": 0.2}]
+    assert row.first(tried) == tried[:2]
+    assert row.first([{"seconds": 9.0}, *tried]) == [{"seconds": 9.0}]  # the first trial always counts
+    assert boosting.Row("a", "a", 3).first(tried) == tried
+
+
+def test_catboost_chooses_the_round_by_the_criterion_and_by_default_by_its_own_metric(boosting):
+    pytest.importorskip("catboost", reason="catboost is not installed: it is in the extra catboost")
+    source = boosting.Source("simulated", "simulated", n_queries=40)
+    fold = boosting.folds_of(source)[0]
+    job = boosting.Job(source, fold.name, "catboost-queryrmse", 1, 12, 12)
+    scores_of, rounds = boosting.fit(job)
+    import catboost
+
+    vali = boosting.by_query(fold.vali)
+    assert boosting.setting(1) == {"num_leaves": 15, "min_child_samples": 100, "learning_rate": 0.2}
+    plain = catboost.CatBoost(
+        {"loss_function": "QueryRMSE", "iterations": 12, "depth": 4, "l2_leaf_reg": 15.0,
+         "learning_rate": 0.2, "random_seed": 0, "thread_count": 1, "allow_writing_files": False,
+         "verbose": False}
+    ).fit(catboost.Pool(fold.train.X, fold.train.y, group_id=fold.train.groups.codes))  # fmt: skip
+    values = [boosting.criterion(vali.y, scores, vali.qid) for scores in plain.staged_predict(vali.X)]
+    assert rounds == int(np.argmax(values)) + 1
+    np.testing.assert_allclose(scores_of(vali.X), plain.predict(vali.X, ntree_end=rounds))
+    own = boosting.Job(source, fold.name, "catboost-default", 0, 12, 12)
+    assert boosting.key_of(own) == boosting.key_of(
+        boosting.Job(source, fold.name, "catboost-default", 0, 500, 50)
+    )
 
 
 def test_the_first_trial_of_the_tuned_trees_is_the_fit_without_trials(boosting):

@@ -24,6 +24,7 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *(ROOT / "src").rglob("*.md"),
         ROOT / "benchmarks/README.md",
+        ROOT / "fuzz/README.md",
         *DOCS.rglob("*.md"),
     )
     if not {"_build", "_static"} & set(path.parts)

@@ -60,6 +60,7 @@ def test_the_expected_gain_loads_numpy_only() -> None:
 def test_dir_lists_public_names_only() -> None:
     listed = dir(sinkprop)
     packages = [
+        "auto",
         "cluster",
         "experiment",
         "export",
