@@ -19,8 +19,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# A machine may be busy with other work, or stop for seconds: time says nothing about an example. In CI the examples are
-# the same in every run, elsewhere they are drawn anew.
+# A machine may be busy with other work, or stop for seconds: time says nothing about an example. In CI the
+# examples are the same in every run, elsewhere they are drawn anew.
 settings.register_profile(
     "shared machine",
     deadline=None,
