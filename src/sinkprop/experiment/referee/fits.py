@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sinkprop.data.queries import Fold, Queries
-from sinkprop.experiment.folds import FoldFiles
+from sinkprop.experiment.folds.files import FoldFiles
 from sinkprop.experiment.methods import METHODS, parse_methods
 from sinkprop.experiment.results import plain_id
 from sinkprop.experiment.run import MethodError, compare

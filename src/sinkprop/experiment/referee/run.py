@@ -10,7 +10,7 @@ from pathlib import Path
 from sinkprop.common.arguments import number
 from sinkprop.common.progress import Notify, silent
 from sinkprop.data.queries import Fold
-from sinkprop.experiment.folds import FoldFiles
+from sinkprop.experiment.folds.files import FoldFiles
 from sinkprop.experiment.methods import parse_methods
 from sinkprop.experiment.referee.fits import FitJob, KeptFits, key_of, run_fit, takes_budget
 from sinkprop.experiment.referee.standings import Standings
