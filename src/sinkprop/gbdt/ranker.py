@@ -39,7 +39,6 @@ from sinkprop.gbdt.parameters import (
     resolved,
 )
 from sinkprop.gbdt.threads import watching_time
-from sinkprop.metrics.evaluation import check_metric
 from sinkprop.objective.gains import Gain, RankLinear
 
 __all__ = ["BoostedRanker"]
@@ -350,7 +349,7 @@ class BoostedRanker(FittedTrees):
             The fitted ranker itself.
         """
         refuse(type(self), unknown, method="fit")
-        check_metric(self.metric, self.convention)
+        self._check_parameters()
         if self.cluster is not None:
             weights = {"sample_weight": sample_weight, "query_weight": query_weight}
             evaluation = (eval_set, eval_qid, eval_group)
