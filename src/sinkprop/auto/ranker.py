@@ -175,7 +175,7 @@ class AutoRanker(CategoricalInputs, BaseRanker):
     def _to_try(self) -> tuple[list[str], dict[str, str]]:
         """Members to try, and the reasons why others are left out."""
         names, left_out = named_methods(self.methods), {}
-        for name in list(names):
+        for name in names:
             kind = KINDS[name]
             if kind.needs is not None and not installed(kind.needs):
                 left_out[name] = f'needs {kind.needs}: pip install "sinkprop[{kind.needs}]"'
@@ -232,7 +232,7 @@ class AutoRanker(CategoricalInputs, BaseRanker):
         self.fit_result_ = AutoFit(
             status,
             criterion,
-            _held_out(division, common, division.validated_on),
+            _held_out(division),
             _records(found.fits, tried, stack, division.weight, left_out),
             stack.gain,
             stack.error,
@@ -342,8 +342,6 @@ def _records(
     """Records of all members, in the order of `KINDS`."""
     means = np.array([mean_over_queries(values, weight) for values in stack.values])
     best = stack.values[int(np.argmax(means))]
-    shares = np.ones(stack.values.shape[1]) if weight is None else weight
-    shares = np.where(np.isnan(stack.values).any(axis=0), 0.0, shares)
     found = {name: MemberRecord(name, 0, 0.0, note=note) for name, note in left_out.items()}
     for fit in fits:
         found[fit.name] = MemberRecord(fit.name, 0, 0.0, seconds=fit.lost, note=fit.ended)
@@ -354,17 +352,17 @@ def _records(
             float(own),
             float(mean),
             float(mean - means.max()),
-            paired_error(np.nan_to_num(values - best), shares),
+            paired_error(np.nan_to_num(values - best), stack.shares),
             sum(fit.seconds) + fit.lost,
             fit.ended,
         )
     return tuple(found[name] for name in KINDS if name in found)
 
 
-def _held_out(division: Division, common: int, in_words: str) -> str:
+def _held_out(division: Division) -> str:
     """Held-out queries in words; with fewer folds than planned if the time did not allow all of them."""
-    planned_folds = max(len(division.parts) - 1, 1)
-    if common == planned_folds:
-        return in_words
+    common, n_folds = len(division.validation), max(len(division.parts) - 1, 1)
+    if common == n_folds:
+        return division.validated_on
     n = sum(part.n_queries for _, part in division.validation)
-    return f"{common} of the folds of {in_words} ({n} queries)"
+    return f"{common} of the folds of {division.validated_on} ({n} queries)"
