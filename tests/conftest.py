@@ -19,8 +19,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# A machine may be busy with other work, or stop for seconds: time says nothing about an example. In CI the examples are
-# the same in every run, elsewhere they are drawn anew.
+# A machine may be busy with other work, or stop for seconds: time says nothing about an example. In CI the
+# examples are the same in every run, elsewhere they are drawn anew.
 settings.register_profile(
     "shared machine",
     deadline=None,
@@ -28,6 +28,20 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.load_profile("shared machine")
+
+
+@pytest.fixture
+def run(capfd: Any) -> Any:
+    """Function that runs the program in this process, and returns its status, output and errors."""
+    from sinkprop import cli
+
+    def call(*arguments: Any) -> tuple[Any, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            cli.main([str(a) for a in arguments])
+        return exit_.value.code, *capfd.readouterr()
+
+    return call
 
 
 @pytest.fixture(scope="session")
