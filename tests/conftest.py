@@ -30,6 +30,20 @@ settings.register_profile(
 settings.load_profile("shared machine")
 
 
+@pytest.fixture
+def run(capfd: Any) -> Any:
+    """Function that runs the program in this process, and returns its status, output and errors."""
+    from sinkprop import cli
+
+    def call(*arguments: Any) -> tuple[Any, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            cli.main([str(a) for a in arguments])
+        return exit_.value.code, *capfd.readouterr()
+
+    return call
+
+
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Any]:
     """Processes that have loaded scikit-learn and the program; see warm.py."""

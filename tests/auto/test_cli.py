@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import sinkprop
-from sinkprop import cli
 from sinkprop.experiment.methods import METHODS, is_ours
 
 
@@ -19,17 +18,6 @@ def train(tmp_path_factory):
     path = tmp_path_factory.mktemp("auto") / "train.txt"
     sinkprop.save_letor(path, sinkprop.Queries(X, y, qid))
     return path
-
-
-@pytest.fixture
-def run(capfd):
-    def call(*arguments):
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            cli.main([str(a) for a in arguments])
-        return exit_.value.code, *capfd.readouterr()
-
-    return call
 
 
 @pytest.fixture

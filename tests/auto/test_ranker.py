@@ -255,8 +255,9 @@ def test_a_time_budget_that_is_no_time_is_an_error(budget):
 
 def test_one_query_gives_ridge_and_a_warning():
     X, y, _ = problem(1, size=30)
-    with pytest.warns(UserWarning, match="only one query, so none can be held out"):
+    with pytest.warns(UserWarning, match="only one query, so none can be held out") as caught:
         ranker = AutoRanker(**QUICK).fit(X, y, qid=np.zeros(30))
+    assert caught[0].filename == __file__  # the line that called fit
     assert ranker.weights_ == {"ridge": 1.0}
 
 

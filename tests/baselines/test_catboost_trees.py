@@ -1,22 +1,16 @@
 """CatBoostRanker, against CatBoost itself."""
 
-import multiprocessing
 import pickle
-import sys
 
 import numpy as np
 import pytest
-from forking import ALL_STEPS, steps_of_a_fork
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from tree_problems import AWKWARD, evaluation, ranking_data
 
 import sinkprop
-from sinkprop import Selection, evaluate
+from sinkprop import evaluate
 from sinkprop.baselines import CatBoostRanker, LightGBMRanker
 from sinkprop.experiment import METHODS, compare, parse_methods
-from sinkprop.model_files import ModelFileError, read_model, write_model
 
 catboost = pytest.importorskip(
     "catboost", reason="catboost is not installed: it comes with the extra catboost"
@@ -136,12 +130,6 @@ def test_without_a_step_catboost_takes_the_number_of_trees_by_its_own_metric(dat
         CatBoostRanker(step=None).fit(X, y, qid=qid)
 
 
-def test_cross_validation(data):
-    X, y, qid = data
-    model = CatBoostRanker(**FEW, selection=Selection("cross-validation", n_splits=3)).fit(X, y, qid=qid)
-    assert model.fit_result_.validated_on == "3-fold cross-validation over 20 queries"
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_it_learns_what_no_linear_ranker_can(objective):
     train, test = ranking_data(60, 5), ranking_data(100, 6)
@@ -149,28 +137,6 @@ def test_it_learns_what_no_linear_ranker_can(objective):
     settings = {**ONE, "depth": 5, "n_estimators": 150, "step": 150}
     trees = CatBoostRanker(objective, **settings).fit(*train[:2], qid=train[2])
     assert trees.score(*test[:2], qid=test[2]) > linear.score(*test[:2], qid=test[2]) + 0.15
-
-
-def test_rows_in_any_order_and_ids_of_any_kind(data):
-    X, y, qid = data
-    model = CatBoostRanker(**ONE).fit(X, y, qid=qid)
-    place = np.arange(len(y)) - np.append(0, np.cumsum(np.bincount(qid)))[qid]
-    order = np.lexsort((qid, place))
-    names = np.array([f"q{q:02}" for q in qid])
-    mixed = CatBoostRanker(**ONE).fit(X[order], y[order], qid=names[order].tolist())
-    assert_array_equal(mixed.predict(X), model.predict(X))
-    assert_array_equal(model.rank(X[order], qid=names[order]), model.rank(X, qid=qid)[order])
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_model_does_not_depend_on_the_number_of_threads(tmp_path, objective):
-    X, y, qid = ranking_data(300, 2)
-    files = []
-    for n_threads in (1, 2, 3):
-        model = CatBoostRanker(objective, **{**ONE, "n_estimators": 5, "step": 5}, n_threads=n_threads)
-        model.fit(X, y, qid=qid).save(tmp_path / f"{n_threads}.model")
-        files.append((tmp_path / f"{n_threads}.model").read_bytes())
-    assert files[0] == files[1] == files[2]
 
 
 def test_labels_of_any_size(data):
@@ -237,61 +203,6 @@ def test_where_there_is_nothing_to_learn_there_are_no_trees(tmp_path, data):
         assert_array_equal(sinkprop.load_model(tmp_path / "m.model").predict(X), np.zeros(len(X)))
 
 
-def test_weights(data):
-    X, y, qid = data
-    few = CatBoostRanker(**ONE).fit(X[qid > 4], y[qid > 4], qid=qid[qid > 4])
-    weight = {q: float(q > 4) for q in range(20)}
-    assert_array_equal(
-        CatBoostRanker(**ONE).fit(X, y, qid=qid, query_weight=weight).predict(X), few.predict(X)
-    )
-    with pytest.raises(ValueError, match="takes no sample_weight except equal weights: CatBoost"):
-        CatBoostRanker(**ONE).fit(X, y, qid=qid, sample_weight=np.arange(len(y)))
-    with pytest.raises(ValueError, match="query_weight must have a finite sum above 0"):
-        CatBoostRanker(**ONE).fit(X, y, qid=qid, query_weight=np.zeros(20))
-
-
-def test_a_saved_model_is_the_same_model(tmp_path, data):
-    X, y, qid = data
-    model = CatBoostRanker(**FEW).fit(X, y, qid=qid)
-    path = tmp_path / "m.model"
-    model.save(path)
-    for loaded in (CatBoostRanker.load(path), sinkprop.load_model(path), pickle.loads(pickle.dumps(model))):
-        assert type(loaded) is CatBoostRanker
-        assert_array_equal(loaded.predict(X), model.predict(X))
-        assert loaded.fit_result_.trials == model.fit_result_.trials
-        assert loaded.n_trees_ == model.n_trees_
-        assert loaded.trees_ == model.trees_
-        loaded.save(tmp_path / "again.model")
-        assert (tmp_path / "again.model").read_bytes() == path.read_bytes()
-        assert_array_equal(clone(loaded).fit(X, y, qid=qid).predict(X), model.predict(X))
-
-
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
-def test_it_survives_a_fork():
-    assert steps_of_a_fork(CatBoostRanker, **ONE) == ALL_STEPS
-
-
-def test_files_that_are_not_such_a_model(tmp_path, data):
-    X, y, qid = data
-    path = tmp_path / "m.model"
-    CatBoostRanker(**ONE).fit(X, y, qid=qid).save(path)
-    state = read_model(path).state
-    whole = state["fitted"]["model"]["catboost"]
-    write_model(path, "CatBoostRanker", {**state, "n_features": 3})
-    with pytest.raises(ModelFileError, match="must be an array of numbers of shape"):
-        CatBoostRanker.load(path)
-    state["fitted"]["model"]["catboost"] = whole[: len(whole) // 2]
-    write_model(path, "CatBoostRanker", state)
-    with pytest.raises(ModelFileError, match="not trees of CatBoost"):
-        CatBoostRanker.load(path)
-    del state["fitted"]["model"]["catboost"]
-    write_model(path, "CatBoostRanker", state)
-    with pytest.raises(ModelFileError, match="not a CatBoostRanker"):
-        CatBoostRanker.load(path)
-    with pytest.raises(NotFittedError):
-        CatBoostRanker().predict(X)
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -340,18 +251,3 @@ def test_the_methods_of_compare():
     for name in names:
         assert 0 < found.mean("data", name, "ndcg@5") <= 1
     assert set(names) <= set(parse_methods("trees"))
-
-
-def test_where_catboost_is_missing(monkeypatch, data, tmp_path):
-    X, y, qid = data
-    path = tmp_path / "m.model"
-    CatBoostRanker(**ONE).fit(X, y, qid=qid).save(path)
-    monkeypatch.setitem(sys.modules, "catboost", None)
-    how = r'needs catboost: pip install "sinkprop\[catboost\]"'
-    with pytest.raises(ImportError, match=f"CatBoostRanker {how}"):
-        CatBoostRanker().fit(X, y, qid=qid)
-    with pytest.raises(ImportError, match=f"CatBoostRanker {how}"):
-        CatBoostRanker.load(path)
-    with pytest.raises(ImportError, match=f"method 'catboost-ndcg' {how}"):
-        parse_methods("regression,catboost-ndcg")
-    assert "catboost-ndcg" not in parse_methods("trees,regression")

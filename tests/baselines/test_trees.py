@@ -1,29 +1,24 @@
 """LightGBMRanker, against LightGBM itself; the loss of pairs has its own tests."""
 
 import io
-import multiprocessing
-import pickle
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from forking import ALL_STEPS, steps_of_a_fork
 from numpy.testing import assert_allclose, assert_array_equal
 from rich.console import Console
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from tree_problems import AWKWARD, evaluation, ranking_data
 
 import sinkprop
-from sinkprop import Selection, evaluate
+from sinkprop import evaluate
 from sinkprop.baselines import LightGBMRanker, XGBoostRanker
 from sinkprop.baselines.pairwise_loss import PairwiseLogistic
 from sinkprop.data import group_rows
-from sinkprop.experiment import METHODS, compare, parse_methods
+from sinkprop.experiment import METHODS, compare
 from sinkprop.experiment.tables import print_comparison
 from sinkprop.gbdt import BoostedRanker, Derivatives, TreeLoss
-from sinkprop.model_files import ModelFileError, read_model, write_model
 
 lightgbm = pytest.importorskip(
     "lightgbm", reason="lightgbm is not installed: it comes with the extra lightgbm"
@@ -196,48 +191,12 @@ def test_the_best_candidate_on_the_validation_queries_is_taken(data, validation,
     assert result.chosen.criterion == max(t.criterion for t in result.trials)
 
 
-def test_cross_validation(data):
-    X, y, qid = data
-    model = LightGBMRanker(**FEW, selection=Selection("cross-validation", n_splits=3)).fit(X, y, qid=qid)
-    assert model.fit_result_.validated_on == "3-fold cross-validation over 20 queries"
-    setting = dict(model.fit_result_.chosen.setting)
-    trees = setting.pop("trees")
-    alone = LightGBMRanker(**setting, n_estimators=trees, step=trees).fit(X, y, qid=qid)
-    assert_array_equal(alone.predict(X), model.predict(X))
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_it_learns_what_no_linear_ranker_can(objective):
     train, test = ranking_data(60, 5), ranking_data(100, 6)
     linear = sinkprop.baselines.RegressionRanker().fit(*train[:2], qid=train[2])
     trees = LightGBMRanker(objective, **{**ONE, "n_estimators": 60, "step": 60}).fit(*train[:2], qid=train[2])
     assert trees.score(*test[:2], qid=test[2]) > linear.score(*test[:2], qid=test[2]) + 0.2
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_rows_in_any_order_and_ids_of_any_kind(data, objective):
-    X, y, qid = data
-    model = LightGBMRanker(objective, **ONE).fit(X, y, qid=qid)
-    # the first rows of all queries, the second, ...: in a query their order matters where scores are tied
-    place = np.arange(len(y)) - np.append(0, np.cumsum(np.bincount(qid)))[qid]
-    order = np.lexsort((qid, place))
-    names = np.array([f"q{q}" for q in qid])
-    mixed = LightGBMRanker(objective, **ONE).fit(X[order], y[order], qid=names[order].tolist())
-    assert_array_equal(mixed.predict(X), model.predict(X))
-    assert_array_equal(model.rank(X[order], qid=names[order]), model.rank(X, qid=qid)[order])
-    grouped = LightGBMRanker(objective, **ONE).fit(X, y, group=np.bincount(qid))
-    assert_array_equal(grouped.predict(X), model.predict(X))
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_model_does_not_depend_on_the_number_of_threads(tmp_path, objective):
-    X, y, qid = ranking_data(150, 2)
-    files = []
-    for n_threads in (1, 2, 3):
-        model = LightGBMRanker(objective, **ONE, n_threads=n_threads).fit(X, y, qid=qid)
-        model.save(tmp_path / f"{n_threads}.model")
-        files.append((tmp_path / f"{n_threads}.model").read_bytes())
-    assert files[0] == files[1] == files[2]
 
 
 def test_the_seed_is_that_of_what_is_drawn(data):
@@ -341,32 +300,6 @@ def test_awkward_data_gives_a_finite_model(capfd, name, objective, weights):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_query_of_weight_zero_is_as_if_it_were_not_there(data, objective):
-    X, y, qid = data
-    few = LightGBMRanker(objective, **ONE).fit(X[qid > 4], y[qid > 4], qid=qid[qid > 4])
-    weight = {q: float(q > 4) for q in range(20)}
-    all_of_them = LightGBMRanker(objective, **ONE).fit(X, y, qid=qid, query_weight=weight)
-    assert_array_equal(all_of_them.predict(X), few.predict(X))
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_saved_model_is_the_same_model(tmp_path, data, objective):
-    X, y, qid = data
-    model = LightGBMRanker(objective, **FEW).fit(X, y, qid=qid)
-    path = tmp_path / "m.model"
-    model.save(path)
-    for loaded in (LightGBMRanker.load(path), sinkprop.load_model(path), pickle.loads(pickle.dumps(model))):
-        assert type(loaded) is LightGBMRanker
-        assert_array_equal(loaded.predict(X), model.predict(X))
-        assert_array_equal(loaded.rank(X, qid=qid), model.rank(X, qid=qid))
-        assert loaded.fit_result_.trials == model.fit_result_.trials
-        assert loaded.n_trees_ == model.n_trees_
-        loaded.save(tmp_path / "again.model")
-        assert (tmp_path / "again.model").read_bytes() == path.read_bytes()
-        assert_array_equal(clone(loaded).fit(X, y, qid=qid).predict(X), model.predict(X))
-
-
 def test_the_trees_before_saving_are_those_that_were_trained(data):
     X, y, qid = data
     model = LightGBMRanker(**ONE)
@@ -380,27 +313,6 @@ def test_the_trees_before_saving_are_those_that_were_trained(data):
     model._set_model = kept
     model.fit(X, y, qid=qid)
     assert_array_equal(model.predict(X), found[0])
-
-
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
-def test_it_survives_a_fork():
-    assert steps_of_a_fork(LightGBMRanker, **ONE) == ALL_STEPS
-
-
-def test_files_that_are_not_such_a_model(tmp_path, data):
-    X, y, qid = data
-    path = tmp_path / "m.model"
-    LightGBMRanker(**ONE).fit(X, y, qid=qid).save(path)
-    state = read_model(path).state
-    write_model(path, "LightGBMRanker", {**state, "n_features": 3})
-    with pytest.raises(ModelFileError, match="must be an array of numbers of shape"):
-        LightGBMRanker.load(path)
-    del state["fitted"]["model"]["lightgbm"]
-    write_model(path, "LightGBMRanker", state)
-    with pytest.raises(ModelFileError, match="not a LightGBMRanker"):
-        LightGBMRanker.load(path)
-    with pytest.raises(NotFittedError):
-        LightGBMRanker().predict(X)
 
 
 @pytest.mark.parametrize(
@@ -529,24 +441,6 @@ def test_every_method_of_compare_has_the_same_budget():
         for setting in ours._grid()
     ]
     assert ours._checked() == rankers["lambdamart"]._checked() == 180
-
-
-def test_where_lightgbm_is_missing(monkeypatch, data, tmp_path):
-    X, y, qid = data
-    path = tmp_path / "m.model"
-    LightGBMRanker(**ONE).fit(X, y, qid=qid).save(path)
-    monkeypatch.setitem(sys.modules, "lightgbm", None)
-    how = r'needs lightgbm: pip install "sinkprop\[lightgbm\]"'
-    with pytest.raises(ImportError, match=f"LightGBMRanker {how}"):
-        LightGBMRanker().fit(X, y, qid=qid)
-    with pytest.raises(ImportError, match=f"LightGBMRanker {how}"):
-        LightGBMRanker.load(path)
-    with pytest.raises(ImportError, match=f"method 'lambdamart' {how}"):
-        parse_methods("regression,lambdamart")
-    with pytest.raises(ImportError, match=f"method 'ranknet-trees' {how}"):
-        parse_methods({"mine": "ranknet-trees"})
-    assert "smoothrank" in parse_methods("all")
-    assert "lambdamart" not in parse_methods("all")
 
 
 def test_the_command_line_where_lightgbm_is_missing(tmp_path):

@@ -1,22 +1,14 @@
 """XGBoostRanker, against XGBoost itself."""
 
-import multiprocessing
-import pickle
-import sys
-
 import numpy as np
 import pytest
-from forking import ALL_STEPS, steps_of_a_fork
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from tree_problems import AWKWARD, evaluation, ranking_data
 
 import sinkprop
-from sinkprop import Selection, evaluate
+from sinkprop import evaluate
 from sinkprop.baselines import XGBoostRanker
-from sinkprop.experiment import METHODS, compare, parse_methods
-from sinkprop.model_files import ModelFileError, read_model, write_model
+from sinkprop.experiment import METHODS, compare
 
 xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed: it comes with the extra xgboost")
 
@@ -88,37 +80,11 @@ def test_the_best_candidate_on_the_validation_queries_is_taken(data, validation)
     assert result.chosen.criterion == max(t.criterion for t in result.trials)
 
 
-def test_cross_validation(data):
-    X, y, qid = data
-    model = XGBoostRanker(**FEW, selection=Selection("cross-validation", n_splits=3)).fit(X, y, qid=qid)
-    assert model.fit_result_.validated_on == "3-fold cross-validation over 20 queries"
-
-
 def test_it_learns_what_no_linear_ranker_can():
     train, test = ranking_data(60, 5), ranking_data(100, 6)
     linear = sinkprop.baselines.RegressionRanker().fit(*train[:2], qid=train[2])
     trees = XGBoostRanker(**{**ONE, "n_estimators": 60, "step": 60}).fit(*train[:2], qid=train[2])
     assert trees.score(*test[:2], qid=test[2]) > linear.score(*test[:2], qid=test[2]) + 0.15
-
-
-def test_rows_in_any_order_and_ids_of_any_kind(data):
-    X, y, qid = data
-    model = XGBoostRanker(**ONE).fit(X, y, qid=qid)
-    place = np.arange(len(y)) - np.append(0, np.cumsum(np.bincount(qid)))[qid]
-    order = np.lexsort((qid, place))
-    names = np.array([f"q{q}" for q in qid])
-    mixed = XGBoostRanker(**ONE).fit(X[order], y[order], qid=names[order].tolist())
-    assert_array_equal(mixed.predict(X), model.predict(X))
-    assert_array_equal(model.rank(X[order], qid=names[order]), model.rank(X, qid=qid)[order])
-
-
-def test_the_model_does_not_depend_on_the_number_of_threads(tmp_path):
-    X, y, qid = ranking_data(400, 2)
-    files = []
-    for n_threads in (1, 2, 3):
-        XGBoostRanker(**ONE, n_threads=n_threads).fit(X, y, qid=qid).save(tmp_path / f"{n_threads}.model")
-        files.append((tmp_path / f"{n_threads}.model").read_bytes())
-    assert files[0] == files[1] == files[2]
 
 
 def test_labels_that_xgboost_does_not_take_become_gains(data):
@@ -168,60 +134,6 @@ def test_awkward_data_gives_a_finite_model(capfd, name):
     assert capfd.readouterr() == ("", "")
 
 
-def test_weights(data):
-    X, y, qid = data
-    few = XGBoostRanker(**ONE).fit(X[qid > 4], y[qid > 4], qid=qid[qid > 4])
-    weight = {q: float(q > 4) for q in range(20)}
-    assert_array_equal(
-        XGBoostRanker(**ONE).fit(X, y, qid=qid, query_weight=weight).predict(X), few.predict(X)
-    )
-    with pytest.raises(ValueError, match="takes no sample_weight except equal weights: XGBoost"):
-        XGBoostRanker(**ONE).fit(X, y, qid=qid, sample_weight=np.arange(len(y)))
-    with pytest.raises(ValueError, match="query_weight must have a finite sum above 0"):
-        XGBoostRanker(**ONE).fit(X, y, qid=qid, query_weight=np.zeros(20))
-
-
-def test_a_saved_model_is_the_same_model(tmp_path, data):
-    X, y, qid = data
-    model = XGBoostRanker(**FEW).fit(X, y, qid=qid)
-    path = tmp_path / "m.model"
-    model.save(path)
-    for loaded in (XGBoostRanker.load(path), sinkprop.load_model(path), pickle.loads(pickle.dumps(model))):
-        assert type(loaded) is XGBoostRanker
-        assert_array_equal(loaded.predict(X), model.predict(X))
-        assert loaded.fit_result_.trials == model.fit_result_.trials
-        assert loaded.n_trees_ == model.n_trees_
-        loaded.save(tmp_path / "again.model")
-        assert (tmp_path / "again.model").read_bytes() == path.read_bytes()
-        assert_array_equal(clone(loaded).fit(X, y, qid=qid).predict(X), model.predict(X))
-
-
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
-def test_it_survives_a_fork():
-    assert steps_of_a_fork(XGBoostRanker, **ONE) == ALL_STEPS
-
-
-def test_files_that_are_not_such_a_model(tmp_path, data):
-    X, y, qid = data
-    path = tmp_path / "m.model"
-    XGBoostRanker(**ONE).fit(X, y, qid=qid).save(path)
-    state = read_model(path).state
-    whole = state["fitted"]["model"]["xgboost"]
-    write_model(path, "XGBoostRanker", {**state, "n_features": 3})
-    with pytest.raises(ModelFileError, match="must be an array of numbers of shape"):
-        XGBoostRanker.load(path)
-    state["fitted"]["model"]["xgboost"] = whole[: len(whole) // 2]
-    write_model(path, "XGBoostRanker", state)
-    with pytest.raises(ModelFileError, match="not trees that XGBoost wrote"):
-        XGBoostRanker.load(path)
-    del state["fitted"]["model"]["xgboost"]
-    write_model(path, "XGBoostRanker", state)
-    with pytest.raises(ModelFileError, match="not a XGBoostRanker"):
-        XGBoostRanker.load(path)
-    with pytest.raises(NotFittedError):
-        XGBoostRanker().predict(X)
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -249,18 +161,3 @@ def test_the_method_of_compare():
     ranker = METHODS["xgboost-ndcg"].make()
     found = compare([fold], {"xgboost-ndcg": ranker.set_params(**FEW)}, metrics="ndcg@5", n_jobs=1)
     assert 0 < found.mean("data", "xgboost-ndcg", "ndcg@5") <= 1
-
-
-def test_where_xgboost_is_missing(monkeypatch, data, tmp_path):
-    X, y, qid = data
-    path = tmp_path / "m.model"
-    XGBoostRanker(**ONE).fit(X, y, qid=qid).save(path)
-    monkeypatch.setitem(sys.modules, "xgboost", None)
-    how = r'needs xgboost: pip install "sinkprop\[xgboost\]"'
-    with pytest.raises(ImportError, match=f"XGBoostRanker {how}"):
-        XGBoostRanker().fit(X, y, qid=qid)
-    with pytest.raises(ImportError, match=f"XGBoostRanker {how}"):
-        XGBoostRanker.load(path)
-    with pytest.raises(ImportError, match=f"method 'xgboost-ndcg' {how}"):
-        parse_methods("regression,xgboost-ndcg")
-    assert "xgboost-ndcg" not in parse_methods("trees,regression")

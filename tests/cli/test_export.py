@@ -8,7 +8,7 @@ import pytest
 from engine_scorers import Elasticsearch, Solr, same_order, scores
 from export_rankers import fitted, real_queries, training
 
-from sinkprop import cli, load_letor, save_letor
+from sinkprop import load_letor, save_letor
 from sinkprop.data import group_rows
 from sinkprop.export import write_export
 from sinkprop.export.write import agreement
@@ -28,17 +28,6 @@ def folder(tmp_path_factory):
     save_letor(folder / "test.txt", test.select(np.unique(test.qid)[:5]))
     (folder / "names.txt").write_text("\n".join(training().feature_names) + "\n", "utf-8")
     return folder
-
-
-@pytest.fixture
-def run(capfd):
-    def call(*arguments):
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            cli.main([str(a) for a in arguments])
-        return exit_.value.code, *capfd.readouterr()
-
-    return call
 
 
 @pytest.mark.parametrize(

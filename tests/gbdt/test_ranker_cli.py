@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import sinkprop
-from sinkprop import cli
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: it comes with the extra lightgbm")
 
@@ -42,17 +41,6 @@ def files(tmp_path_factory):
     for seed, name in enumerate(("train", "vali", "test")):
         (folder / f"{name}.txt").write_text(letor(*problem(seed)), "utf-8")
     return folder
-
-
-@pytest.fixture
-def run(capfd):
-    def call(*arguments):
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            cli.main([str(a) for a in arguments])
-        return exit_.value.code, *capfd.readouterr()
-
-    return call
 
 
 def test_it_saves_the_model_that_python_would(files, tmp_path, run):

@@ -15,7 +15,7 @@ from sinkprop.linear.ascent import Evaluation, Objective, moments_of, regression
 from sinkprop.linear.paths import arrange
 from sinkprop.linear.problem import linear_scores, spread
 from sinkprop.linear.products import products
-from sinkprop.linear.tasks import resampled
+from sinkprop.linear.resampling import resampled
 
 RELAXATIONS = [
     SmoothedIndicator(0.7, accuracy="exact"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sinkprop.auto.clock import Clock
@@ -27,7 +27,6 @@ from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.base import OF_THE_RUN, BaseRanker, seed_of
 from sinkprop.estimator.categorical_inputs import CategoricalInputs
 from sinkprop.estimator.criteria import Criterion, gain_criterion
-from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.selection import (
     Selection,
     as_selection,
@@ -95,8 +94,8 @@ class AutoRanker(CategoricalInputs, BaseRanker):
     within held-out queries. So `predict` needs qid only if a member does.
 
     If the time budget is too small for any member, or there is only one query, the model is ridge regression
-    on all queries, and `fit` warns. Categorical features are accepted by trees only; with such features, the
-    other members are left out.
+    on all queries, and `fit` warns. NaN is a missing value. Categorical features are accepted by trees only;
+    with such features, the other members are left out. A stored set is loaded into memory.
 
     The same seed gives the same model if the time budget does not end the fit. If it does, the model depends
     on the speed of the machine.
@@ -137,67 +136,10 @@ class AutoRanker(CategoricalInputs, BaseRanker):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        qid: Ids | None = None,
-        group: ArrayLike | None = None,
-        eval_set: Any = None,
-        eval_qid: Sequence[Ids] | None = None,
-        eval_group: Sequence[ArrayLike] | None = None,
-        sample_weight: ArrayLike | None = None,
-        query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
-        **unknown: NoReturn,
-    ) -> AutoRanker:
-        """Fit the members to labeled documents, and choose their weights.
-
-        Parameters
-        ----------
-        X : array of shape (N, D), DataFrame, Queries, StoredQueries, path or list of paths
-            Documents. An array or a frame comes with `y` and `qid`. `Queries`, a stored set and a list of
-            LETOR files hold their own labels and query ids; the latter two are loaded into memory. NaN is a
-            missing value.
-        y : array of shape (N,), optional
-            Labels: the relevance of each document, 0 or more.
-        qid : array of shape (N,), optional
-            Query id of each row: any hashable values, in any order.
-        group : array of shape (Q,), optional
-            Sizes of consecutive queries, in place of `qid`.
-        eval_set : Queries, StoredQueries, path or list of (X, y) pairs, optional
-            Validation queries. With cross-validation they are training queries like all others. With more
-            than 500 queries in all, or `selection="validation"`, they choose the model but do not train it.
-        eval_qid : sequence of arrays, optional
-            Query ids of each (X, y) pair of `eval_set`.
-        eval_group : sequence of arrays, optional
-            Sizes of consecutive queries for each (X, y) pair of `eval_set`, in place of `eval_qid`.
-        sample_weight : array of shape (N,), optional
-            Row weights.
-        query_weight : array of shape (Q,) or (N,), or mapping, optional
-            Query weights: one per query in order of first appearance, one per row, or {id: weight}.
-        **unknown
-            Not accepted: any other keyword raises a TypeError that says what to write instead.
-
-        Returns
-        -------
-        AutoRanker
-            The fitted ranker itself.
-        """
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
         named_methods(self.methods)
         number("time_budget", self.time_budget, above=True)
-        return super().fit(
-            X,
-            y,
-            qid=qid,
-            group=group,
-            eval_set=eval_set,
-            eval_qid=eval_qid,
-            eval_group=eval_group,
-            sample_weight=sample_weight,
-            query_weight=query_weight,
-            **unknown,
-        )
 
     def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
         clock = Clock(number("time_budget", self.time_budget, above=True))
@@ -233,7 +175,7 @@ class AutoRanker(CategoricalInputs, BaseRanker):
     def _to_try(self) -> tuple[list[str], dict[str, str]]:
         """Members to try, and the reasons why others are left out."""
         names, left_out = named_methods(self.methods), {}
-        for name in list(names):
+        for name in names:
             kind = KINDS[name]
             if kind.needs is not None and not installed(kind.needs):
                 left_out[name] = f'needs {kind.needs}: pip install "sinkprop[{kind.needs}]"'
@@ -251,7 +193,7 @@ class AutoRanker(CategoricalInputs, BaseRanker):
         """Fit the simplest member to all training queries, without a time limit, and warn."""
         name = "trees" if self._categories.values else "ridge"
         what = KINDS[name].in_words
-        warnings.warn(f"AutoRanker: {reason}. The model is {what} on all queries.", UserWarning, stacklevel=5)
+        warnings.warn(f"AutoRanker: {reason}. The model is {what} on all queries.", UserWarning, stacklevel=4)
         endless = Clock(float("inf"))
         model = fitted_member(name, settings, data, None, endless)
         self._set_members({name: (model,)}, {name: (1.0,)}, {name: 1.0})
@@ -290,7 +232,7 @@ class AutoRanker(CategoricalInputs, BaseRanker):
         self.fit_result_ = AutoFit(
             status,
             criterion,
-            _held_out(division, common, division.validated_on),
+            _held_out(division),
             _records(found.fits, tried, stack, division.weight, left_out),
             stack.gain,
             stack.error,
@@ -298,7 +240,7 @@ class AutoRanker(CategoricalInputs, BaseRanker):
             clock.seconds,
         )
         if found.stopped:
-            warnings.warn(f"AutoRanker: {self.fit_result_.message}", RuntimeWarning, stacklevel=6)
+            warnings.warn(f"AutoRanker: {self.fit_result_.message}", RuntimeWarning, stacklevel=4)
 
     def _set_members(
         self,
@@ -400,8 +342,6 @@ def _records(
     """Records of all members, in the order of `KINDS`."""
     means = np.array([mean_over_queries(values, weight) for values in stack.values])
     best = stack.values[int(np.argmax(means))]
-    shares = np.ones(stack.values.shape[1]) if weight is None else weight
-    shares = np.where(np.isnan(stack.values).any(axis=0), 0.0, shares)
     found = {name: MemberRecord(name, 0, 0.0, note=note) for name, note in left_out.items()}
     for fit in fits:
         found[fit.name] = MemberRecord(fit.name, 0, 0.0, seconds=fit.lost, note=fit.ended)
@@ -412,17 +352,17 @@ def _records(
             float(own),
             float(mean),
             float(mean - means.max()),
-            paired_error(np.nan_to_num(values - best), shares),
+            paired_error(np.nan_to_num(values - best), stack.shares),
             sum(fit.seconds) + fit.lost,
             fit.ended,
         )
     return tuple(found[name] for name in KINDS if name in found)
 
 
-def _held_out(division: Division, common: int, in_words: str) -> str:
+def _held_out(division: Division) -> str:
     """Held-out queries in words; with fewer folds than planned if the time did not allow all of them."""
-    planned_folds = max(len(division.parts) - 1, 1)
-    if common == planned_folds:
-        return in_words
+    common, n_folds = len(division.validation), max(len(division.parts) - 1, 1)
+    if common == n_folds:
+        return division.validated_on
     n = sum(part.n_queries for _, part in division.validation)
-    return f"{common} of the folds of {in_words} ({n} queries)"
+    return f"{common} of the folds of {division.validated_on} ({n} queries)"

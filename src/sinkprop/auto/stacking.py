@@ -31,6 +31,7 @@ class Stack:
 
     weights  (M,) weights of the members: not below 0, with sum 1.
     values   (M, Q) criterion of each member on each query.
+    shares   (Q,) weight of each query in means; 0 if the criterion does not count it.
     gain     Mean difference in the criterion between combination and best member, cross-validated: for the
              queries of each fold, the other folds choose both.
     error    Standard error of this difference.
@@ -38,6 +39,7 @@ class Stack:
 
     weights: Floats
     values: Floats
+    shares: Floats
     gain: float
     error: float
 
@@ -74,7 +76,7 @@ def stacked(
     shares = _shares(grid.values, weight)
     weights = grid.weights(shares, rng)
     gain, error = _validated(value, grid, folds, shares, rng)
-    return Stack(weights, grid.members, gain, error)
+    return Stack(weights, grid.members, shares, gain, error)
 
 
 @dataclass(frozen=True, eq=False)

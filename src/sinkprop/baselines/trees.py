@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sinkprop.baselines.base import TunedRanker
 from sinkprop.baselines.pairwise_loss import PairwiseLogistic
-from sinkprop.common.arguments import threads, whole
+from sinkprop.common.arguments import one_of, threads, whole
 from sinkprop.common.plain_data import plain_data
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
@@ -66,6 +66,26 @@ class TreeRanker(CategoricalInputs, TunedRanker):
         """Numbers of trees of the candidates: the multiples of `step`, and `n_estimators`."""
         most, every = whole("n_estimators", self.n_estimators, 1), whole("step", self.step, 1)
         return [*range(every, most, every), most]
+
+    def _grid(self) -> list[dict[str, Any]]:
+        """Combinations of hyperparameters, simplest trees first."""
+        raise NotImplementedError
+
+    def _checked(self) -> int:
+        if self.normalization not in ("none", "query"):
+            raise ValueError(
+                "normalization must be 'none' or 'query': trees split by the order of values, which others "
+                f"do not change; got {self.normalization!r}."
+            )
+        return len(self._grid()) * len(self._sizes())
+
+    def _candidate(
+        self, setting: dict[str, Any], model: Any, data: TrainingSet, position: tuple[int, int]
+    ) -> Candidate:
+        """The candidate of a model, whose value is the NDCG of the training queries."""
+        scores = self._scores_of(model, data.X, None)
+        at = evaluate(data.y, scores, data.codes, metrics=["ndcg"], query_weight=data.query_weight)
+        return Candidate(setting, model, at["ndcg"], position, scores)
 
     def _model(self) -> Any:
         return self.booster_, self.n_trees_
@@ -210,11 +230,7 @@ class LightGBMRanker(TreeRanker):
 
     def _checked(self) -> int:
         lightgbm_module("LightGBMRanker")
-        if self.objective not in OBJECTIVES:
-            raise ValueError(
-                f"objective must be {' or '.join(map(repr, OBJECTIVES))}; got {self.objective!r}."
-            )
-        check_normalization(self.normalization)
+        one_of("objective", self.objective, OBJECTIVES)
         whole("truncation_level", self.truncation_level, 1)
         if self.loss is not None and self.objective != "sinkprop":
             raise ValueError(
@@ -222,7 +238,7 @@ class LightGBMRanker(TreeRanker):
             )
         self._tree_loss(0)
         self._further()
-        return len(self._grid()) * len(self._sizes())
+        return super()._checked()
 
     def _grid(self) -> list[dict[str, Any]]:
         """Combinations of hyperparameters, simplest trees first: few leaves, with many documents per leaf."""
@@ -448,15 +464,6 @@ def _keeping(
     return kept
 
 
-def check_normalization(name: str) -> None:
-    """Raise a ValueError for a normalization that has no effect on trees."""
-    if name not in ("none", "query"):
-        raise ValueError(
-            "normalization must be 'none' or 'query': trees split by the order of values, which others do "
-            f"not change; got {name!r}."
-        )
-
-
 def grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
     """Every combination of the values, as {name: value}. The values of the last name change fastest."""
     return [
@@ -469,7 +476,7 @@ def one_or_more(name: str, given: Any, check: Callable[[Any], Any]) -> list[Any]
 
     `check` checks and returns a single value. Raises a ValueError if there are no values.
     """
-    found = sorted({check(value) for value in _several(given)})
+    found = sorted({check(value) for value in several(given)})
     if not found:
         raise ValueError(f"{name} must be a number, or several; got none.")
     return found
@@ -500,7 +507,8 @@ def _hint(name: Any, known: Sequence[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def _several(values: Any) -> list[Any]:
+def several(values: Any) -> list[Any]:
+    """Return the value or values of a parameter as a list."""
     return (
         list(values)
         if isinstance(values, Sequence | np.ndarray) and not isinstance(values, str)

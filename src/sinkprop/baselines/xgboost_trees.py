@@ -8,17 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.baselines.trees import (
-    TreeRanker,
-    check_normalization,
-    grid,
-    leaves,
-    one_or_more,
-    positive,
-    rates,
-)
+from sinkprop.baselines.trees import TreeRanker, grid, leaves, one_or_more, positive, rates
 from sinkprop.baselines.xgboost_json import checked_json
-from sinkprop.common.forks import guard_forked_process
+from sinkprop.common.forks import guarded_import
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
@@ -27,7 +19,6 @@ from sinkprop.estimator.tuning import Candidate
 from sinkprop.gbdt.growing.validation import counting
 from sinkprop.gbdt.threads import openmp_threads
 from sinkprop.linear.problem import LinearProblem
-from sinkprop.metrics.evaluation import evaluate
 from sinkprop.objective.gains import NDCG
 
 __all__ = ["XGBoostRanker"]
@@ -129,8 +120,7 @@ class XGBoostRanker(TreeRanker):
 
     def _checked(self) -> int:
         _xgboost()
-        check_normalization(self.normalization)
-        return len(self._grid()) * len(self._sizes())
+        return super()._checked()
 
     def _grid(self) -> list[dict[str, Any]]:
         """Combinations of hyperparameters, from few to many leaves, then by decreasing `min_child_weight`."""
@@ -179,10 +169,7 @@ class XGBoostRanker(TreeRanker):
                 for tree in range(grown, size):
                     booster.update(rows, tree)
                 grown = size
-                model = booster, size
-                scores = self._scores_of(model, data.X, None)
-                at = evaluate(data.y, scores, data.codes, metrics=["ndcg"], query_weight=data.query_weight)
-                yield Candidate({**setting, "trees": size}, model, at["ndcg"], (2 * number, i), scores)
+                yield self._candidate({**setting, "trees": size}, (booster, size), data, (2 * number, i))
 
     def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
         booster, n_trees = model
@@ -246,10 +233,4 @@ def _booster(text: str) -> Any:
 
 
 def _xgboost() -> Any:
-    """Import XGBoost for use in this process; see `guard_forked_process`."""
-    try:
-        import xgboost
-    except ImportError as error:
-        raise ImportError('XGBoostRanker needs xgboost: pip install "sinkprop[xgboost]"') from error
-    guard_forked_process()
-    return xgboost
+    return guarded_import("xgboost", "XGBoostRanker")

@@ -12,7 +12,7 @@ import numpy as np
 
 from sinkprop.common.processors import usable_processors
 
-__all__ = ["half_steps", "number", "numbers", "one_of", "threads", "whole"]
+__all__ = ["half_steps", "number", "numbers", "one_of", "threads", "true_or_false", "whole"]
 
 
 def whole(name: str, value: int, least: int) -> int:
@@ -36,6 +36,12 @@ def one_of(what: str, value: object, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{what} must be {' or '.join(map(repr, choices))}; got {value!r}.")
 
 
+def true_or_false(name: str, value: object) -> None:
+    """Raise a ValueError unless the value is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False; got {value!r}.")
+
+
 def half_steps(n_iter: float) -> int:
     """Return 2 * n_iter, the number of normalizations: one iteration normalizes columns, then rows.
 
@@ -53,8 +59,8 @@ def half_steps(n_iter: float) -> int:
     return int(2 * n_iter)
 
 
-def number(name: str, value: float, *, above: bool = False) -> float:
-    """Return the value as float; raise a ValueError unless it is finite and at least 0.
+def number(name: str, value: float, *, above: bool = False, below: float = math.inf) -> float:
+    """Return the value as float; raise a ValueError unless it is finite, at least 0 and below `below`.
 
     With `above`, it must be greater than 0. The error message calls it `name`.
     """
@@ -63,6 +69,8 @@ def number(name: str, value: float, *, above: bool = False) -> float:
         raise ValueError(
             f"{name} must be a finite number, {'above' if above else 'not below'} 0; got {value!r}."
         )
+    if value >= below:
+        raise ValueError(f"{name} must be below {below:g}; got {value!r}.")
     return float(value)
 
 

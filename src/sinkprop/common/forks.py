@@ -7,11 +7,12 @@ waits for them forever. So every use of these libraries first calls `guard_forke
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import Any
 
-__all__ = ["guard_forked_process", "in_forked_process"]
+__all__ = ["guard_forked_process", "guarded_import", "in_forked_process"]
 
 
 class _Process:
@@ -58,3 +59,16 @@ def guard_forked_process() -> None:
         sys.modules["lightgbm"].basic._LIB.LGBM_SetMaxThreads(1)
     if "torch" in loaded:
         sys.modules["torch"].set_num_threads(1)
+
+
+def guarded_import(name: str, needed_by: str) -> Any:
+    """Import a library of trees for use in this process; see `guard_forked_process`.
+
+    If it is missing, raise an ImportError that says what needs it.
+    """
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f'{needed_by} needs {name}: pip install "sinkprop[{name}]"') from error
+    guard_forked_process()
+    return module

@@ -125,8 +125,7 @@ class BaseRanker(RankerInputs):
             The fitted ranker.
         """
         refuse(type(self), unknown, method="fit")
-        check_metric(self.metric, self.convention)
-        self._check_missing()
+        self._check_parameters()
         weights, evaluation = (sample_weight, query_weight), (eval_set, eval_qid, eval_group)
         if self._fit_elsewhere(X, y, qid, group, evaluation, weights):
             return self
@@ -146,8 +145,9 @@ class BaseRanker(RankerInputs):
         """
         return False
 
-    def _check_missing(self) -> None:
-        """Raise a ValueError if the ranker has a parameter `missing` with an unknown value."""
+    def _check_parameters(self) -> None:
+        """Raise a ValueError for a wrong parameter, before the data are read; subclasses check their own."""
+        check_metric(self.metric, self.convention)
         if hasattr(self, "missing"):
             one_of("missing", self.missing, MISSING)
 

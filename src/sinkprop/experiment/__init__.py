@@ -9,7 +9,9 @@ and paired tests.
 ['regression', 'sinkprop']
 """
 
-from sinkprop.experiment.folds import DataSet, FoldFiles, Parts, data_set_name, find_data_sets, load_known
+from sinkprop.experiment.folds.files import DataSet, FoldFiles, Parts
+from sinkprop.experiment.folds.known import load_known
+from sinkprop.experiment.folds.layout import data_set_name, find_data_sets
 from sinkprop.experiment.methods import METHODS, Method, parse_methods
 from sinkprop.experiment.published import PublishedRow, published_rows
 from sinkprop.experiment.results import Comparison, PairedTest, Result

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sinkprop.common.types import Integers
 from sinkprop.data.queries import Queries
-from sinkprop.experiment.folds import AnyQueries
+from sinkprop.experiment.folds.files import AnyQueries
 from sinkprop.experiment.rounding import rounded_scores, significant, whole_number
 from sinkprop.experiment.scoring import predicted, ranked, taken_queries
 from sinkprop.experiment.trace import training_of

@@ -24,7 +24,7 @@ from sinkprop.common.progress import Notify, silent
 from sinkprop.data.queries import Fold, Queries
 from sinkprop.estimator.selection import Selection, as_selection
 from sinkprop.experiment.details import Budget, FoldData, details_of, fold_data
-from sinkprop.experiment.folds import AnyQueries, FoldFiles, Parts
+from sinkprop.experiment.folds.files import AnyQueries, FoldFiles, Parts
 from sinkprop.experiment.methods import Method, is_ours, parse_methods
 from sinkprop.experiment.published import published_rows
 from sinkprop.experiment.results import Comparison, Result

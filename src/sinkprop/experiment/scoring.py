@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.missing import MissingValues
 from sinkprop.data.queries import Queries
-from sinkprop.experiment.folds import AnyQueries
+from sinkprop.experiment.folds.files import AnyQueries
 from sinkprop.metrics.conventions import Convention
 from sinkprop.metrics.evaluation import Evaluation, evaluate, evaluate_blocks
 from sinkprop.metrics.measures import Metric

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.common.types import Floats
-from sinkprop.experiment.folds import AnyQueries
+from sinkprop.experiment.folds.files import AnyQueries
 from sinkprop.experiment.rounding import significant
 from sinkprop.experiment.scoring import predicted, spread, taken_queries
 from sinkprop.metrics.evaluation import evaluate

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from sinkprop.common.forks import guard_forked_process
+from sinkprop.common.forks import guard_forked_process, guarded_import
 from sinkprop.gbdt.tree_text import check_model_text
 
 __all__ = [
@@ -23,16 +23,8 @@ _ALONE = {"num_threads": "0", "num_machines": "1", "tree_learner": "serial"}
 
 
 def lightgbm_module(needed_by: str = "BoostedRanker") -> Any:
-    """Import LightGBM for use in this process; see `guard_forked_process`.
-
-    If it is missing, raise an ImportError that says which name needs it.
-    """
-    try:
-        import lightgbm
-    except ImportError as error:
-        raise ImportError(f'{needed_by} needs lightgbm: pip install "sinkprop[lightgbm]"') from error
-    guard_forked_process()
-    return lightgbm
+    """Import LightGBM, see `guarded_import`."""
+    return guarded_import("lightgbm", needed_by)
 
 
 def booster_text(booster: Any, n_trees: int = -1) -> str:

@@ -75,6 +75,17 @@ OWN = {
     "seed": "random_state",
 }
 
+# Their defaults in that signature; the effort decides those that are None or "auto", except `n_threads`.
+_UNSET: dict[str, Any] = {
+    "n_estimators": None,
+    "learning_rate": None,
+    "num_leaves": DEFAULTS.num_leaves,
+    "min_child_samples": DEFAULTS.min_child_samples,
+    "early_stopping_rounds": "auto",
+    "n_threads": None,
+    "random_state": 0,
+}
+
 _GAIN = "the trees are grown on the derivatives of an expected gain: set gain="
 _OTHER = f"it belongs to another objective; {_GAIN}"
 _COMMAND = "it is for LightGBM's command line, which reads and writes files"
@@ -183,20 +194,41 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
             )
 
 
-def resolved(
-    given: Mapping[str, Any], own: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Resolve the aliases of LightGBM's parameters.
+def resolved(parameters: Mapping[str, Any], others: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Resolve the aliases of LightGBM's parameters, and take from the effort what the user has not set.
 
     Returns two dictionaries: the ranker's own parameters, and all other parameters by LightGBM's main names.
+    The former also have the key "default_boosters": the number of boosters if `n_boosters` is None.
+
+    parameters  All parameters of the ranker.
+    others      Names of those that are not in its signature.
+    """
+    if parameters["effort"] not in EFFORTS:
+        names = ", ".join(map(repr, EFFORTS))
+        raise ValueError(f"effort must be one of {names}; got {parameters['effort']!r}.")
+    effort = EFFORTS[parameters["effort"]]
+    own, rest = _by_main_names(
+        {name: parameters[name] for name in others}, {name: parameters[name] for name in _UNSET}
+    )
+    counted = own["n_estimators"] is not None and parameters["effort"] != "best"
+    own["default_boosters"] = 1 if counted else effort.n_boosters
+    for name in ("n_estimators", "learning_rate"):
+        own[name] = getattr(effort, name) if own[name] is None else own[name]
+    if own["early_stopping_rounds"] == "auto":
+        own["early_stopping_rounds"] = effort.early_stopping_rounds
+    return own, rest
+
+
+def _by_main_names(given: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the ranker's own parameters, and all other parameters by LightGBM's main names.
+
     Raises a ValueError for a parameter that `BoostedRanker` does not take, or for two different values of one
     parameter.
 
-    given     Parameters for LightGBM, by any of their names. A value of None keeps LightGBM's default.
-    own       The ranker's own parameters, by the ranker's names. If `given` also has one of them, under
-              another name, the value in `given` is used; the value in `own` must then be the default, or
-              equal to the value in `given`.
-    defaults  Defaults of `own`.
+    given  Parameters for LightGBM, by any of their names. A value of None keeps LightGBM's default.
+    own    The ranker's own parameters, by the ranker's names. If `given` also has one of them, under another
+           name, the value in `given` is used; the value in `own` must then be the default, or equal to the
+           value in `given`.
     """
     mine, others = dict(own), {}
     said: dict[str, str] = {}
@@ -222,7 +254,7 @@ def resolved(
             continue
         attribute = OWN[first]
         mine[attribute] = _processors(value) if attribute == "n_threads" else value
-        if own[attribute] not in (defaults[attribute], mine[attribute]):
+        if own[attribute] not in (_UNSET[attribute], mine[attribute]):
             raise ValueError(f"{attribute} and {name} are names of the same parameter; give one of them.")
     return mine, others
 

@@ -2,84 +2,51 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import reduce
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from numpy.typing import ArrayLike
 
-from sinkprop.common.arguments import number, whole
 from sinkprop.common.plain_data import plain_data
-from sinkprop.common.progress import progress_line
-from sinkprop.common.types import Floats
-from sinkprop.data.categories import NO_CATEGORIES, Categories
+from sinkprop.common.progress import Notify, progress_line
+from sinkprop.data.categories import Categories
 from sinkprop.data.feature_scaling import fit_scaling
-from sinkprop.data.kinds import is_elsewhere, is_stored_set
-from sinkprop.data.queries import Groups
+from sinkprop.data.kinds import is_elsewhere
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import OF_THE_RUN, BaseRanker, seed_of
-from sinkprop.estimator.categorical_inputs import CategoricalInputs
-from sinkprop.estimator.cluster_parameter import cloned, portable
-from sinkprop.estimator.criteria import gain_under
+from sinkprop.estimator.base import OF_THE_RUN
+from sinkprop.estimator.cluster_parameter import cloned
 from sinkprop.estimator.external_queries import as_stored, no_arrays
-from sinkprop.estimator.fit_arguments import evaluation_items
 from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.keyword_habits import refuse
-from sinkprop.gbdt.boosters import (
-    as_booster,
-    booster_names,
-    booster_of,
-    booster_text,
-    checked_booster,
-    lightgbm_module,
-)
-from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
-from sinkprop.gbdt.growing.bagging import QueryBagging, WithoutQueries, query_bagging
-from sinkprop.gbdt.growing.ensemble import grow_together, queries_left_out, query_parts
-from sinkprop.gbdt.growing.loop import Boosting, BoostingFit, grow
-from sinkprop.gbdt.growing.rows import (
-    SparseRows,
-    StreamedRows,
-    categorical_columns,
-    joined_rows,
-    plain_rows,
-    streamed_training_set,
-)
-from sinkprop.gbdt.growing.validation import (
-    Validation,
-    check_row_weight,
-    checked_criterion,
-    counting,
-    cross_validation,
-    divided,
-)
+from sinkprop.gbdt.boosters import as_booster, booster_names, booster_of
+from sinkprop.gbdt.derivatives import GAIN, TreeLoss
+from sinkprop.gbdt.fitted import FittedTrees
+from sinkprop.gbdt.growing.fit import fit_boosters
+from sinkprop.gbdt.growing.loop import BoostingFit
+from sinkprop.gbdt.growing.rows import categorical_columns, joined_rows, streamed_training_set
+from sinkprop.gbdt.growing.settings import FitSettings
+from sinkprop.gbdt.growing.validation import check_row_weight
 from sinkprop.gbdt.parameters import (
     DEFAULTS,
-    EFFORTS,
-    Effort,
-    booster_parameters,
     canonical,
     check_names,
     check_no_files,
     names_a_file,
     resolved,
 )
-from sinkprop.gbdt.threads import adapting_threads, most_threads, openmp_threads, watching_time
-from sinkprop.metrics.evaluation import check_metric
+from sinkprop.gbdt.threads import watching_time
 from sinkprop.objective.gains import Gain, RankLinear
 
 __all__ = ["BoostedRanker"]
 
-
 _MANY_TREES = 100  # a smaller number of trees is taken to be deliberate
 
 
-class BoostedRanker(CategoricalInputs, BaseRanker):
+class BoostedRanker(FittedTrees):
     """Boosted trees grown by LightGBM to maximize an expected metric.
 
     Takes the parameters of `lightgbm.LGBMRanker`, except those of its objective, and adds its own. Needs
@@ -283,17 +250,6 @@ class BoostedRanker(CategoricalInputs, BaseRanker):
     def __sklearn_clone__(self) -> Any:
         return cloned(self, super().__sklearn_clone__.__func__)
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(portable(super().__getstate__()))
-        if "booster_" in state:  # as text: a pickled booster would not guard against forks
-            state["booster_"] = booster_text(self.booster_)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if hasattr(self, "booster_"):
-            self._set_booster(booster_of(state["booster_"]))
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters of the ranker, including the LightGBM parameters that were given.
 
@@ -330,11 +286,6 @@ class BoostedRanker(CategoricalInputs, BaseRanker):
             raise ValueError(f"Invalid parameter for estimator {type(self).__name__}: {error}") from None
         super().set_params(**{name: value for name, value in parameters.items() if name not in others})
         return self
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     def fit(
         self,
@@ -398,12 +349,12 @@ class BoostedRanker(CategoricalInputs, BaseRanker):
             The fitted ranker itself.
         """
         refuse(type(self), unknown, method="fit")
-        check_metric(self.metric, self.convention)
+        self._check_parameters()
         if self.cluster is not None:
             weights = {"sample_weight": sample_weight, "query_weight": query_weight}
             evaluation = (eval_set, eval_qid, eval_group)
             more = {"callbacks": callbacks, "categorical_feature": categorical_feature}
-            self._fit_on_cluster(X, y, qid, group, evaluation, init_model=init_model, **weights, **more)
+            self._fit_on_cluster(X, y, qid, group, evaluation, init_model=init_model, weights=weights, **more)
             return self
         if (stored := as_stored(X)) is not None:
             no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)
@@ -416,7 +367,7 @@ class BoostedRanker(CategoricalInputs, BaseRanker):
             )
         sets = self._evaluation_sets(eval_set, eval_qid, eval_group)
         names, found = getattr(self, "feature_names_in_", ()), self._categories
-        self._grow(
+        self._fit(
             data,
             reduce(joined_rows, sets) if sets else None,
             names=booster_names(names),
@@ -435,66 +386,45 @@ class BoostedRanker(CategoricalInputs, BaseRanker):
         group: Any,
         evaluation: tuple[Any, Any, Any],
         *,
-        sample_weight: Any,
-        query_weight: Any,
+        weights: dict[str, Any],
         categorical_feature: Any,
         init_model: Any,
         callbacks: Any,
     ) -> None:
-        """Fit on the cluster, as `fit` does; `evaluation` is (eval_set, eval_qid, eval_group)."""
-        from sinkprop.gbdt.cluster.driver import divided_codes, grow_on_cluster
-        from sinkprop.gbdt.cluster.fit import check_features, cluster_data
-        from sinkprop.gbdt.cluster.messages import Settings
+        """Fit on the cluster, as `fit` does.
 
-        own, others = self._settings()
-        self._count(own, others, n_queries=1)
-        for name, given in (("callbacks", callbacks), ("linear_tree", others.get("linear_tree"))):
-            if given:
-                raise ValueError(f"{name} cannot be given with cluster=: it works only in one process.")
-        seed, criterion = seed_of(own["random_state"]), self.criterion
-        checked_criterion(criterion, self.convention, self.validation_fraction)
+        evaluation  Arguments eval_set, eval_qid and eval_group of `fit`.
+        weights     Arguments sample_weight and query_weight of `fit`, by name.
+        """
+        from sinkprop.gbdt.cluster.fit import check_evaluation, check_settings, cluster_data
+
+        settings = self._fit_settings()
+        check_settings(settings, callbacks)
         with cluster_data(self.cluster) as cluster:
             if is_elsewhere(X):
-                no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight, cluster=True)
-                data = cluster.queries(X, y, qid, query_weight=query_weight)
+                no_arrays(X, y=y, qid=qid, group=group, sample_weight=weights["sample_weight"], cluster=True)
+                data = cluster.queries(X, y, qid, query_weight=weights["query_weight"])
                 self._know_features(data.plan.n_features, data.plan.feature_names)
                 if (stored := as_stored(X)) is not None:
                     self._categories = Categories.of(stored)
             else:
-                weights = {"sample_weight": sample_weight, "query_weight": query_weight}
                 rows = self._training_set(X, y, qid, group, **weights)
                 check_row_weight(rows)
                 data = cluster.queries(rows)
             eval_sets = cluster.evaluation_sets(*evaluation, self._evaluation_sets)
-            names = getattr(self, "feature_names_in_", ())
-            check_features(eval_sets, self.n_features_in_, names)
-            for stored in filter(is_stored_set, evaluation_items(evaluation[0] or [])):
-                if Categories.of(as_stored(stored)) != self._categories:
-                    raise ValueError(
-                        f"eval_set: the categories of {stored} must be those of X, in the same order, for a "
-                        "fit on a cluster."
-                    )
-            first = self._first_trees(init_model)
-            codes, validated_on = divided_codes(data, eval_sets, fraction=self.validation_fraction, seed=seed)
-            categorical = categorical_columns(
-                categorical_feature, self._categories, names, self.n_features_in_
-            )
-            plan, drawing = self._plan(seed, 1, names=booster_names(names), categorical=categorical)
-            settings = Settings(
-                self._loss(seed),
-                plan,
-                first=None if first is None else booster_text(first),
-                drawing=drawing,
-                criterion=criterion if criterion is None or isinstance(criterion, str) else tuple(criterion),
-                convention=self.convention,
-                validated_on=validated_on,
-                n_threads=own["n_threads"],
-            )
-            with progress_line(bool(self.verbose) and self.verbose > 0) as notify:
-                text, result, self.cluster_record_ = grow_on_cluster(
-                    cluster.client, data, eval_sets, codes, settings, notify=notify
+            names, found = getattr(self, "feature_names_in_", ()), self._categories
+            check_evaluation(eval_sets, evaluation[0], self.n_features_in_, names, found)
+            with self._progress() as notify:
+                text, result, self.cluster_record_ = cluster.grow(
+                    data,
+                    eval_sets,
+                    settings,
+                    first=self._first_trees(init_model),
+                    notify=notify,
+                    names=booster_names(names),
+                    categorical=categorical_columns(categorical_feature, found, names, self.n_features_in_),
                 )
-        self._finish(text, result, self.n_features_in_)
+        self._finish(text, result, self.n_features_in_, 1)
         self.n_rows_, self.n_queries_ = data.plan.n_rows, data.plan.n_queries
 
     def _stored_eval_set(self, item: Any) -> TrainingSet:
@@ -510,90 +440,24 @@ class BoostedRanker(CategoricalInputs, BaseRanker):
             stored, taken=coded if columns is None else lambda X: coded(X)[:, columns], name="eval_set "
         )
 
-    def _fit(self, data: TrainingSet, validation: TrainingSet | None) -> None:
-        self._grow(data, validation)
-
-    def _grow(self, data: TrainingSet, eval_set: TrainingSet | None, **plan: Any) -> None:
-        check_row_weight(data)
-        own, others = self._settings()
-        if isinstance(data.X, StreamedRows) and others.get("linear_tree"):
-            raise ValueError(
-                "linear_tree needs the features in memory: fit to the result of the stored set's load()."
+    def _fit(self, data: TrainingSet, validation: TrainingSet | None, **plan: Any) -> None:
+        """Fit in this process; `plan` are fields of `Boosting` that are not parameters of the ranker."""
+        with watching_time(type(self).__name__), self._progress() as notify:
+            text, result, n_boosters = fit_boosters(
+                data, validation, self._fit_settings(), notify=notify, **plan
             )
-        seed = seed_of(own["random_state"])
-        part, validation = divided(
-            counting(data),
-            eval_set,
-            loss=self._loss(seed),
-            criterion=self.criterion,
-            convention=self.convention,
-            fraction=self.validation_fraction,
-            seed=seed,
-            n_threads=own["n_threads"],
-        )
-        most = most_threads(own["n_threads"], len(part.y))
-        settings, drawing = self._plan(seed, most, **plan)
-        n_boosters = self._count(own, others, n_queries=part.n_queries, **plan)
-        derivatives = [
-            Derivatives(
-                self._loss(seed + number),
-                part.y,
-                part.groups,
-                sample_weight=part.sample_weight,
-                query_weight=part.query_weight,
-                n_threads=own["n_threads"],
-            )
-            for number in range(n_boosters)
-        ]
-        functions: list[Any] = list(derivatives)
-        if drawing is not None:
-            functions = [
-                QueryBagging(each, part.groups, **{**drawing, "seed": drawing["seed"] + number})
-                for number, each in enumerate(derivatives)
-            ]
-        try:
-            with (
-                watching_time(type(self).__name__),
-                adapting_threads(own["n_threads"], most) as adapt,
-                progress_line(bool(self.verbose) and self.verbose > 0) as notify,
-            ):
-                watched: dict[str, Any] = {"value": derivatives[0].value, "notify": notify, "adapt": adapt}
-                if n_boosters == 1:
-                    text, result = grow(part.X, functions[0], settings, validation, **watched)
-                else:
-                    text, result = self._grow_together(part, functions, settings, validation, seed, **watched)
-        except lightgbm_module().basic.LightGBMError as error:
-            raise ValueError(f"LightGBM refuses this: {' '.join(str(error).split())}") from error
-        self._finish(text, result, part.X.shape[1], n_boosters)
+        self._finish(text, result, data.X.shape[1], n_boosters)
 
-    def _grow_together(
-        self,
-        part: TrainingSet,
-        functions: list[Any],
-        settings: Boosting,
-        validation: Validation | None,
-        seed: int,
-        **watched: Any,
-    ) -> tuple[str, BoostingFit]:
-        """Grow several boosters, each on some of the queries."""
-        count, sizes, parts = len(functions), part.groups.sizes, None
-        if validation is None:
-            split = query_parts(part.n_queries, count, seed)
-            out, parts = split == np.arange(count)[:, None], np.repeat(split, sizes)
-            validation = cross_validation(
-                part,
-                count,
-                loss=self._loss(seed),
-                criterion=self.criterion,
-                convention=self.convention,
-                n_threads=self._settings()[0]["n_threads"],
-            )
-        else:
-            out = queries_left_out(part.n_queries, count, seed)
-        functions = [WithoutQueries(f, np.repeat(o, sizes)) for f, o in zip(functions, out, strict=True)]
-        return grow_together(part.X, functions, settings, validation, parts=parts, **watched)
+    def _fit_settings(self) -> FitSettings:
+        return FitSettings.of(self.get_params(deep=False), self._others)
 
-    def _finish(self, text: str, result: BoostingFit, n_features: int, n_boosters: int = 1) -> None:
+    def _resolved(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return resolved(self.get_params(deep=False), self._others)
+
+    def _progress(self) -> AbstractContextManager[Notify]:
+        return progress_line(bool(self.verbose) and self.verbose > 0)
+
+    def _finish(self, text: str, result: BoostingFit, n_features: int, n_boosters: int) -> None:
         if result.status == "interrupted":
             warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=4)
         if result.still_rising and result.n_rounds >= _MANY_TREES:
@@ -606,26 +470,6 @@ class BoostedRanker(CategoricalInputs, BaseRanker):
         self.scaling_ = fit_scaling("none", np.empty((0, n_features)))
         self._set_fitted(booster_of(text), result, n_boosters)
 
-    def _plan(self, seed: int, n_threads: int, **plan: Any) -> tuple[Boosting, dict[str, Any] | None]:
-        """Check the ranker's parameters, and make the settings of the boosting loop from them.
-
-        Returns the settings, and the arguments of `QueryBagging` (None without bagging by query).
-
-        plan  Fields of `Boosting` that are not parameters of the ranker, such as `names`.
-        """
-        own, others = self._settings()
-        patience = own["early_stopping_rounds"]
-        min_delta = number("early_stopping_min_delta", others.pop("early_stopping_min_delta", 0.0))
-        drawing, others = query_bagging(others, seed)
-        settings = Boosting(
-            booster_parameters(own, others, seed=seed, n_threads=n_threads),
-            n_rounds=whole("n_estimators", own["n_estimators"], 1),
-            patience=whole("early_stopping_rounds", patience, 1) if patience else None,
-            min_delta=min_delta,
-            **plan,
-        )
-        return settings, drawing
-
     def _first_trees(self, model: Any) -> Any:
         """Booster of `init_model`; raises a ValueError if its categories are not those of X."""
         booster = as_booster(model)
@@ -633,200 +477,6 @@ class BoostedRanker(CategoricalInputs, BaseRanker):
         if booster is not None and (booster.pandas_categorical or []) != ours:
             raise ValueError("init_model must have been fitted to the same categories as X has.")
         return booster
-
-    def _set_fitted(self, booster: Any, result: BoostingFit, n_boosters: int) -> None:
-        self._set_booster(booster)
-        self.n_boosters_ = n_boosters
-        self.fit_result_ = result
-        self.n_trees_, self.best_iteration_ = self.booster_.num_trees(), result.best
-
-    def _set_booster(self, booster: Any) -> None:
-        self.booster_ = booster
-        if self._categories.values:
-            # with its categories set, the booster's own `predict` accepts data frames, too
-            self.booster_.pandas_categorical = list(self._categories.values.values())
-
-    def _settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the ranker's own parameters and all other LightGBM parameters, see `resolved`."""
-        effort = self._effort()
-        defaults = {
-            **dataclasses.asdict(DEFAULTS),
-            "n_estimators": None,
-            "learning_rate": None,
-            "early_stopping_rounds": "auto",
-            "n_threads": None,
-            "random_state": 0,
-        }
-        own = {name: getattr(self, name) for name in defaults}
-        own, others = resolved({name: getattr(self, name) for name in self._others}, own, defaults)
-        own["counted"] = own["n_estimators"] is not None and self.effort != "best"
-        for name in ("n_estimators", "learning_rate"):
-            own[name] = getattr(effort, name) if own[name] is None else own[name]
-        if own["early_stopping_rounds"] == "auto":
-            own["early_stopping_rounds"] = effort.early_stopping_rounds
-        return own, others
-
-    def _effort(self) -> Effort:
-        if self.effort not in EFFORTS:
-            raise ValueError(f"effort must be one of {', '.join(map(repr, EFFORTS))}; got {self.effort!r}.")
-        return EFFORTS[self.effort]
-
-    def _count(
-        self,
-        own: Mapping[str, Any],
-        others: Mapping[str, Any],
-        *,
-        n_queries: int,
-        **plan: Any,
-    ) -> int:
-        """Return the number of boosters.
-
-        plan  Fields of `Boosting` that are not parameters of the ranker.
-        """
-        dart = str(others.get("boosting", "")).lower() == "dart"
-        alone = [
-            name
-            for name, given in (
-                ("cluster", self.cluster is not None),
-                ("init_model", plan.get("init_model") is not None),
-                ("callbacks", bool(plan.get("callbacks"))),
-                ("boosting_type='dart'", dart),
-            )
-            if given
-        ]
-        if self.n_boosters is not None:
-            count = whole("n_boosters", self.n_boosters, 1)
-            if count > 1 and alone:
-                raise ValueError(f"n_boosters must be 1 with {alone[0]}; got {count}.")
-        elif alone or own["counted"]:
-            count = 1
-        else:
-            count = self._effort().n_boosters
-        return min(count, n_queries)
-
-    def _loss(self, seed: int) -> TreeLoss:
-        names = [f.name for f in dataclasses.fields(TreeLoss) if f.name not in ("gain", "seed")]
-        gain = gain_under(self.gain, self.convention)
-        return TreeLoss(gain, **{name: getattr(self, name) for name in names}, seed=seed)
-
-    def _features(self, X: Any, *, reset: bool = False, name: str = "X") -> Any:
-        if not hasattr(X, "tocsr"):
-            return super()._features(X, reset=reset, name=name)
-        if reset:
-            self._categories = NO_CATEGORIES
-        else:
-            check_is_fitted(self, "n_features_in_")
-        from scipy.sparse import csr_matrix
-
-        matrix = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=(np.float64, np.float32),
-            ensure_all_finite=False,
-        )
-        rows = SparseRows(csr_matrix(matrix))  # LightGBM accepts sparse matrices, not sparse arrays
-        rows.check_finite(name)
-        return rows
-
-    def predict(
-        self,
-        X: Any,
-        *,
-        qid: Ids | None = None,
-        group: ArrayLike | None = None,
-        num_iteration: int | None = None,
-        pred_contrib: bool = False,
-    ) -> Floats:
-        """Score documents, or explain their scores.
-
-        Scores are comparable only between documents of the same query.
-
-        Parameters
-        ----------
-        X : array of shape (N, D), sparse matrix, DataFrame, Queries, StoredQueries or path
-            Documents. A stored set is read one block at a time.
-        qid : array of shape (N,), optional
-            Query id of each row. Has no effect on the scores. Not allowed with `Queries` or a stored set.
-        group : array of shape (Q,), optional
-            Sizes of consecutive queries, in place of `qid`.
-        num_iteration : int, optional
-            Use only this many trees, from the first. By default all trees of the model.
-        pred_contrib : bool, default False
-            Whether to return the contribution of each feature to the score (its SHAP value) in place of the
-            score.
-
-        Returns
-        -------
-        array of shape (N,) or (N, D + 1)
-            Scores; larger ranks higher. With `pred_contrib`, one column for each feature, and a last column
-            with the mean score of the training documents; the sum of a row is the score.
-
-        Examples
-        --------
-        >>> from sinkprop.gbdt import BoostedRanker
-        >>> import numpy as np
-        >>> X, y, qid = np.arange(40.0)[:, None], np.arange(40) % 20 // 10, np.repeat([1, 2], 20)
-        >>> ranker = BoostedRanker(n_estimators=5, min_child_samples=5).fit(X, y, qid=qid)
-        >>> ranker.predict(X, num_iteration=2).shape
-        (40,)
-        >>> parts = ranker.predict(X, pred_contrib=True)
-        >>> parts.shape, np.allclose(parts.sum(axis=1), ranker.predict(X))
-        ((40, 2), True)
-        """
-        if num_iteration is None and not pred_contrib:
-            return super().predict(X, qid=qid, group=group)
-        options: dict[str, Any] = {"pred_contrib": bool(pred_contrib)}
-        if num_iteration is not None:
-            options["num_iteration"] = min(whole("num_iteration", num_iteration, 1), self.n_trees_)
-        stored = self._given_stored(X, qid=qid, group=group)
-        if stored is None:
-            rows, _ = self._rows(X, qid, group)
-            return self._booster_output(rows, **options)
-        width = (self.n_features_in_ + 1,) if pred_contrib else ()
-        out = np.empty((len(stored), *width))
-        self._fill(out, stored, lambda rows, _: self._booster_output(rows, **options))
-        return out
-
-    def _score_rows(self, X: Any, groups: Groups | None) -> Floats:
-        return self._booster_output(X)
-
-    def _booster_output(self, X: Any, **options: Any) -> Floats:
-        check_is_fitted(self, "booster_")
-        own, _ = self._settings()
-        found = self.booster_.predict(
-            plain_rows(X),
-            raw_score=not options.get("pred_contrib"),
-            num_threads=openmp_threads(own["n_threads"], len(X)),
-            **options,
-        )
-        # LightGBM explains sparse rows by a sparse matrix
-        return np.asarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float64)
-
-    @property
-    def history_(self) -> dict[str, list[float]]:
-        """Dictionary {criterion: list of its values after each round}; empty without validation queries."""
-        check_is_fitted(self, "booster_")
-        record = self.fit_result_
-        return {record.criterion: list(record.values)} if record.values else {}
-
-    @property
-    def evals_result_(self) -> dict[str, dict[str, list[float]]]:
-        """Dictionary {"validation": `history_`}, as LightGBM's estimators have it.
-
-        Empty without validation queries.
-        """
-        return {"validation": self.history_} if self.history_ else {}
-
-    @property
-    def feature_importances_(self) -> NDArray[Any]:
-        """Importance of each feature, shape (D,): see `importance_type`."""
-        check_is_fitted(self, "booster_")
-        if self.importance_type not in ("split", "gain"):
-            raise ValueError(f"importance_type must be 'split' or 'gain'; got {self.importance_type!r}.")
-        found: NDArray[Any] = self.booster_.feature_importance(importance_type=self.importance_type)
-        return found
 
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = {
@@ -845,20 +495,3 @@ class BoostedRanker(CategoricalInputs, BaseRanker):
         check_no_files(saved)
         # a user-defined gain cannot be saved; predictions do not need it
         return {**saved, "gain": GAIN if saved["gain"] is None else saved["gain"]}
-
-    def _fitted_state(self) -> dict[str, Any]:
-        return {
-            **dataclasses.asdict(self.fit_result_),
-            **self._category_state(),
-            "n_boosters": self.n_boosters_,
-            "lightgbm": booster_text(self.booster_).split("\n"),
-        }
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        fields = {field.name: state[field.name] for field in dataclasses.fields(BoostingFit)[:-1]}
-        # optional: a model file may lack the expected gains of the training queries
-        fields["training"] = tuple((int(number), float(x)) for number, x in state.get("training", ()))
-        self._restore_categories(state)
-        booster = checked_booster("\n".join(state["lightgbm"]), self.n_features_in_)
-        n_boosters = whole("n_boosters", state.get("n_boosters", 1), 1)
-        self._set_fitted(booster, BoostingFit(**fields), n_boosters)

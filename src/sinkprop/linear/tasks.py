@@ -27,6 +27,7 @@ from sinkprop.estimator.criteria import Criterion
 from sinkprop.estimator.splits import NO_PATH
 from sinkprop.linear.exact_sums import ExactSum, add_products, add_rows
 from sinkprop.linear.problem import row_scores
+from sinkprop.linear.resampling import gathered, resampled
 from sinkprop.objective.expected_gain import grouped_gain, scale_queries
 from sinkprop.objective.gains import Gain
 from sinkprop.objective.native_terms import NativeSettings
@@ -44,8 +45,6 @@ __all__ = [
     "Spread",
     "Squares",
     "Sums",
-    "gathered",
-    "resampled",
 ]
 
 
@@ -503,57 +502,3 @@ def _of_queries(block: Block, path: int) -> Floats:
     """(q,) weights of those queries of the block that are training queries of path number `path`."""
     numbers, weight = _numbers(block, path), block.data.query_weight
     return np.ones(len(numbers)) if weight is None else weight[numbers]
-
-
-_RESAMPLED_SIZE = 200  # the paper's bound on the number of documents of a resampled query
-
-
-def resampled(groups: Groups, numbers: Integers, times: int, seed: Sequence[int]) -> tuple[Integers, Groups]:
-    """Make `times` random copies of each query, with documents drawn from the query with replacement.
-
-    Returns the row of each drawn document, and the copies as `Groups`.
-
-    The size of a copy is Poisson-distributed with the original's size as mean, limited to 1 ... 200. The
-    draws for a query depend only on the seed, the query's size and the query's index in the whole set, which
-    `numbers` holds.
-    """
-    from scipy.special import pdtr, pdtrik
-
-    sizes, starts = np.tile(groups.sizes, times), np.tile(groups.offsets[:-1], times)
-    keys = np.repeat(np.arange(times, dtype=np.uint64), len(numbers))
-    for part in (*(np.full(1, each) for each in seed), np.tile(numbers, times)):
-        keys = _mixed(keys ^ _mixed(part.astype(np.uint64)))
-    u, mean = _uniform(keys), sizes.astype(np.float64)
-    drawn = np.ceil(pdtrik(u, mean))
-    fewer = (drawn - 1).clip(0)
-    drawn = np.where(pdtr(fewer, mean) >= u, fewer, drawn).clip(1, _RESAMPLED_SIZE).astype(np.int64)
-    copies = Groups.of_sizes(drawn)
-    of = np.repeat(np.arange(len(drawn)), drawn)
-    place = (np.arange(len(of)) - copies.offsets[:-1][of] + 1).astype(np.uint64)
-    rows = starts[of] + np.floor(_uniform(_mixed(keys[of] + place * _GOLDEN)) * sizes[of]).astype(np.int64)
-    if groups.rows is not None:
-        rows = groups.rows[rows]
-    return rows, copies
-
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
-def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash of integers by SplitMix64's mixing function, used as a source of random bits."""
-    z = z + _GOLDEN
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-def _uniform(bits: NDArray[np.uint64]) -> Floats:
-    """Uniform random numbers in (0, 1) from random bits."""
-    return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-
-
-def gathered(gradient: Floats, rows: Integers, n: int) -> Floats:
-    """Sum of the gradient over the copies of each of n rows; `rows` is the original row of each copy."""
-    if gradient.ndim == 1:
-        return np.asarray(np.bincount(rows, weights=gradient, minlength=n), dtype=np.float64)
-    return np.stack([np.bincount(rows, weights=column, minlength=n) for column in gradient.T], axis=1)

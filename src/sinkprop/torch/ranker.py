@@ -24,7 +24,6 @@ from sinkprop.estimator.external_queries import as_stored, no_arrays
 from sinkprop.estimator.fit_record import timeless
 from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.keyword_habits import refuse
-from sinkprop.metrics.evaluation import check_metric
 from sinkprop.model_files import START, ModelFileError
 from sinkprop.objective.gains import Gain, RankLinear
 from sinkprop.objective.relaxations import (
@@ -284,8 +283,7 @@ class NeuralRanker(BaseRanker):
         """
         refuse(type(self), unknown, method="fit")
         with processes_of(self.distributed) as processes:
-            check_metric(self.metric, self.convention)
-            self._check_missing()
+            self._check_parameters()
             data: Data
             if (stored := as_stored(X)) is not None:
                 no_arrays(X, y=y, qid=qid, group=group, sample_weight=sample_weight)

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.baselines.catboost.oblivious import Trees, booster_of, checked_trees, text_of, trees_of
-from sinkprop.baselines.trees import TreeRanker, check_normalization, grid, one_or_more, positive
+from sinkprop.baselines.trees import TreeRanker, grid, one_or_more, positive, several
 from sinkprop.common.arguments import one_of, whole
-from sinkprop.common.forks import guard_forked_process
+from sinkprop.common.forks import guard_forked_process, guarded_import
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
@@ -24,7 +24,6 @@ from sinkprop.estimator.tuning import Candidate
 from sinkprop.gbdt.growing.validation import counting
 from sinkprop.gbdt.threads import openmp_threads
 from sinkprop.linear.problem import LinearProblem
-from sinkprop.metrics.evaluation import evaluate
 
 __all__ = ["CatBoostRanker"]
 
@@ -162,14 +161,13 @@ class CatBoostRanker(TreeRanker):
     def _checked(self) -> int:
         _catboost()
         one_of("objective", self.objective, tuple(OBJECTIVES))
-        check_normalization(self.normalization)
         n_settings = len(self._grid())
         if self.step is None and n_settings > 1:
             raise ValueError(
                 f"step=None takes one combination of depth, l2_leaf_reg and learning_rate; got {n_settings}. "
                 "Give one value of each, or a step."
             )
-        return n_settings * len(self._sizes())
+        return super()._checked()
 
     def _sizes(self) -> list[int]:
         return [whole("n_estimators", self.n_estimators, 1)] if self.step is None else super()._sizes()
@@ -212,12 +210,9 @@ class CatBoostRanker(TreeRanker):
             booster = self._grown(data, setting, seed)
             for i, size in enumerate(self._sizes()):
                 grown = 0 if booster is None else min(size, int(booster.tree_count_))
-                model = booster, grown
-                scores = self._scores_of(model, data.X, None)
-                at = evaluate(data.y, scores, data.codes, metrics=["ndcg"], query_weight=data.query_weight)
                 named = {name: "default" if value is None else value for name, value in setting.items()}
-                trees = size if self.step is not None else grown
-                yield Candidate({**named, "trees": trees}, model, at["ndcg"], (2 * number, i), scores)
+                named["trees"] = size if self.step is not None else grown
+                yield self._candidate(named, (booster, grown), data, (2 * number, i))
 
     def _grown(self, data: TrainingSet, setting: dict[str, Any], seed: int) -> Any:
         """Return a fitted `catboost.CatBoost`, or None if there is nothing to learn."""
@@ -337,8 +332,7 @@ def _depth(value: Any) -> int:
 
 def _some(name: str, given: Any) -> list[float | None]:
     """Return the given value or values, CatBoost's own default (None) first and then in increasing order."""
-    several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
-    values = list(given) if several else [given]
+    values = several(given)
     numbers = [value for value in values if value is not None]
     if values and not numbers:
         return [None]
@@ -347,10 +341,4 @@ def _some(name: str, given: Any) -> list[float | None]:
 
 
 def _catboost() -> Any:
-    """Import CatBoost for use in this process; see `guard_forked_process`."""
-    try:
-        import catboost
-    except ImportError as error:
-        raise ImportError('CatBoostRanker needs catboost: pip install "sinkprop[catboost]"') from error
-    guard_forked_process()
-    return catboost
+    return guarded_import("catboost", "CatBoostRanker")

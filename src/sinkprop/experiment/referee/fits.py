@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from sinkprop.common.plain_data import plain_data
 from sinkprop.data.queries import Fold, Queries
-from sinkprop.experiment.folds import FoldFiles
+from sinkprop.experiment.folds.files import FoldFiles
 from sinkprop.experiment.methods import METHODS, parse_methods
 from sinkprop.experiment.results import plain_id
 from sinkprop.experiment.run import MethodError, compare
@@ -116,15 +117,11 @@ def run_fit(job: FitJob) -> Fit:
         key_of(job),
         *where,
         tuple(plain_id(query) for query in result.queries),
-        {name: tuple(_plain(x) for x in values) for name, values in result.per_query.items()},
+        {name: tuple(plain_data(values, finite=True)) for name, values in result.per_query.items()},
         round(result.fit_seconds, 4),
         round(result.processor_seconds, 4),
         None,
     )
-
-
-def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
 
 
 def key_of(job: FitJob) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from sinkprop.common.arguments import number
 from sinkprop.common.progress import Notify, silent
 from sinkprop.data.queries import Fold
-from sinkprop.experiment.folds import FoldFiles
+from sinkprop.experiment.folds.files import FoldFiles
 from sinkprop.experiment.methods import parse_methods
 from sinkprop.experiment.referee.fits import FitJob, KeptFits, key_of, run_fit, takes_budget
 from sinkprop.experiment.referee.standings import Standings
@@ -44,8 +44,8 @@ def referee(
     sets : mapping
         {name of a data set: its folds}; see `named_sets`.
     methods : str or iterable of str, default "everything"
-        Names of methods in `METHODS` or of groups of methods. "everything" are all methods whose package is
-        installed.
+        Names of methods in `METHODS` or of groups of methods. "everything" means all methods whose
+        package is installed.
     metrics : str or iterable of str, default "ndcg@1,ndcg@3,ndcg@5,ndcg@10"
         Metrics; the standings are by their mean.
     convention : str, default "standard"
@@ -54,7 +54,7 @@ def referee(
         How methods that train several candidates select one; None keeps each method's own selection.
     budget : float, optional
         Seconds that a fit may take, for rankers with the parameter `time_budget`. The others run as long as
-        they do; the standings have the processor time of all.
+        they need; the standings have the processor time of all.
     keep : path, optional
         File that keeps each fit. A later run with this file makes only the fits that it does not hold. A
         fit is made again if its data, its settings or the source code of sinkprop changed.

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from sinkprop.data.queries import Fold, Queries
-from sinkprop.experiment.folds import FoldFiles, data_set_name, find_data_sets
+from sinkprop.experiment.folds.files import FoldFiles
+from sinkprop.experiment.folds.layout import data_set_name, find_data_sets
 
 __all__ = ["BUILT_IN", "five_folds", "named_sets"]
 

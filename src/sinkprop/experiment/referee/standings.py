@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sinkprop.common.plain_data import plain_data
 from sinkprop.common.types import Floats
 from sinkprop.experiment.referee.fits import Fit
 from sinkprop.experiment.results import Comparison, PairedTest, Result
@@ -246,18 +247,18 @@ class Standings:
         str
             The text: means, intervals of the differences from the best, ranks, times and failures.
         """
-        return json.dumps(self._record(), indent=1, allow_nan=False) + "\n"
+        return json.dumps(plain_data(self._record(), finite=True), indent=1, allow_nan=False) + "\n"
 
     def _record(self) -> dict[str, Any]:
         return {
-            "metrics": list(self.metrics),
+            "metrics": self.metrics,
             "convention": self.convention,
             "budget": self.budget,
             "methods": [
                 {
                     "method": method,
                     "average_rank": self.average_rank(method),
-                    "processor_seconds": _finite(self.processor_seconds(method)),
+                    "processor_seconds": self.processor_seconds(method),
                     "datasets": {dataset: self._result(dataset, method) for dataset in self.datasets},
                 }
                 for method in sorted(self.methods, key=self.average_rank)
@@ -267,11 +268,11 @@ class Standings:
     def _result(self, dataset: str, method: str) -> dict[str, Any]:
         test = self.tests(dataset).get(method)
         return {
-            "mean": _finite(self.mean(dataset, method)),
+            "mean": self.mean(dataset, method),
             "rank": self.rank(dataset, method),
             "difference": None if test is None else test.difference,
-            "interval": None if test is None else [_finite(x) for x in test.interval],
-            "p": None if test is None else _finite(test.randomization_holm),
+            "interval": None if test is None else test.interval,
+            "p": None if test is None else test.randomization_holm,
             "failure": self.failure(dataset, method),
         }
 
@@ -325,10 +326,6 @@ def _short(value: float, *, sign: bool = False) -> str:
     """A number with four decimals and without the zero before the point, as on the page of results."""
     text = f"{value:+.4f}" if sign else f"{value:.4f}"
     return text.replace("0.", ".", 1) if abs(value) < 1 else text
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _count(number: int, what: str, several: str | None = None) -> str:

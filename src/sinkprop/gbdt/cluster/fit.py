@@ -1,4 +1,4 @@
-"""Queries of a fit of boosted trees on a Dask cluster, made from the arguments of `fit`."""
+"""A fit of boosted trees on a Dask cluster: its queries, made from the arguments of `fit`, and its checks."""
 
 from __future__ import annotations
 
@@ -7,23 +7,37 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sinkprop.cluster.connecting import check_workers, connected
-from sinkprop.data.kinds import is_elsewhere, is_frame_of_cluster
+from sinkprop.common.progress import Notify
+from sinkprop.data.categories import Categories
+from sinkprop.data.kinds import is_elsewhere, is_frame_of_cluster, is_stored_set
 from sinkprop.data.training_set import TrainingSet
+from sinkprop.estimator.external_queries import as_stored
 from sinkprop.estimator.fit_arguments import evaluation_items
-from sinkprop.gbdt.cluster.driver import ClusterQueries, check_lightgbm, queries_on
+from sinkprop.gbdt.boosters import booster_text
+from sinkprop.gbdt.cluster.driver import (
+    ClusterQueries,
+    check_lightgbm,
+    divided_codes,
+    grow_on_cluster,
+    queries_on,
+)
+from sinkprop.gbdt.cluster.messages import ClusterRecord, Settings
+from sinkprop.gbdt.growing.loop import BoostingFit
 from sinkprop.gbdt.growing.rows import SparseRows
+from sinkprop.gbdt.growing.settings import FitSettings
+from sinkprop.gbdt.growing.validation import checked_criterion
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["ClusterData", "check_features", "cluster_data"]
+__all__ = ["ClusterData", "check_evaluation", "check_settings", "cluster_data"]
 
 
 class ClusterData:
     """Connection to a cluster that keeps the data of one fit on the workers until the fit ends."""
 
     def __init__(self, client: Client, stack: ExitStack) -> None:
-        self.client, self._stack = client, stack
+        self._client, self._stack = client, stack
 
     def queries(self, X: Any, *columns: Any, **options: Any) -> ClusterQueries:
         """Check queries, divide them into partitions for the workers, and return them.
@@ -36,7 +50,7 @@ class ClusterData:
             raise ValueError(
                 "a sparse matrix cannot be sent to a cluster: give X.toarray(), or a stored set."
             )
-        return self._stack.enter_context(queries_on(self.client, X, *columns, **options))
+        return self._stack.enter_context(queries_on(self._client, X, *columns, **options))
 
     def evaluation_sets(
         self, eval_set: Any, eval_qid: Any, eval_group: Any, checked: Callable[..., list[TrainingSet]]
@@ -49,6 +63,36 @@ class ClusterData:
             self.queries(*item, name="eval_set ") for item in _items(eval_set, eval_qid, eval_group, checked)
         ]
 
+    def grow(
+        self,
+        data: ClusterQueries,
+        eval_sets: Sequence[ClusterQueries],
+        fit: FitSettings,
+        *,
+        first: Any,
+        notify: Notify,
+        **plan: Any,
+    ) -> tuple[str, BoostingFit, ClusterRecord]:
+        """Grow the trees of a model on the workers, see `grow_on_cluster`.
+
+        first  Booster whose trees come first, or None.
+        plan   Fields of `Boosting` that are not parameters of the ranker, such as `names`.
+        """
+        codes, validated_on = divided_codes(data, eval_sets, fraction=fit.validation_fraction, seed=fit.seed)
+        boosting, drawing = fit.boosting(1, **plan)
+        criterion = fit.criterion
+        settings = Settings(
+            fit.loss,
+            boosting,
+            first=None if first is None else booster_text(first),
+            drawing=drawing,
+            criterion=criterion if criterion is None or isinstance(criterion, str) else tuple(criterion),
+            convention=fit.convention,
+            validated_on=validated_on,
+            n_threads=fit.n_threads,
+        )
+        return grow_on_cluster(self._client, data, eval_sets, codes, settings, notify=notify)
+
 
 @contextmanager
 def cluster_data(cluster: Any) -> Iterator[ClusterData]:
@@ -59,8 +103,30 @@ def cluster_data(cluster: Any) -> Iterator[ClusterData]:
         yield ClusterData(client, stack)
 
 
-def check_features(sets: Sequence[ClusterQueries], n_features: int, names: Sequence[str]) -> None:
-    """Raise a ValueError if the number or names of an evaluation set's features differ from those of X."""
+def check_settings(settings: FitSettings, callbacks: Any) -> None:
+    """Raise a ValueError if the ranker has parameters that do not work on a cluster.
+
+    callbacks  Argument of `fit`.
+    """
+    settings.check_one_booster("cluster")
+    for name, given in (("callbacks", callbacks), ("linear_tree", settings.others.get("linear_tree"))):
+        if given:
+            raise ValueError(f"{name} cannot be given with cluster=: it works only in one process.")
+    checked_criterion(settings.criterion, settings.convention, settings.validation_fraction)
+
+
+def check_evaluation(
+    sets: Sequence[ClusterQueries],
+    eval_set: Any,
+    n_features: int,
+    names: Sequence[str],
+    categories: Categories,
+) -> None:
+    """Raise a ValueError if the features or categories of an evaluation set differ from those of X.
+
+    eval_set    Argument of `fit` from which `sets` were made.
+    n_features  Number of features of X, whose names and categories are `names` and `categories`.
+    """
     for plan in (part.plan for part in sets):
         if plan.n_features != n_features:
             raise ValueError(f"eval_set has {plan.n_features} features, but X has {n_features}.")
@@ -69,6 +135,12 @@ def check_features(sets: Sequence[ClusterQueries], n_features: int, names: Seque
                 raise ValueError(
                     f"eval_set has other features: its column {at} is {other!r}, but that of X is {own!r}."
                 )
+    for stored in filter(is_stored_set, evaluation_items(eval_set or [])):
+        if Categories.of(as_stored(stored)) != categories:
+            raise ValueError(
+                f"eval_set: the categories of {stored} must be those of X, in the same order, for a fit on a "
+                "cluster."
+            )
 
 
 def _items(

@@ -68,8 +68,8 @@ def checked_criterion(
     Returns None if the criterion is the expected gain. Otherwise returns two values: the function that
     computes the criterion of each query, and the criterion's name.
     """
-    if fraction is not None and number("validation_fraction", fraction) >= 1:
-        raise ValueError(f"validation_fraction must be below 1; got {fraction!r}.")
+    if fraction is not None:
+        number("validation_fraction", fraction, below=1)
     if criterion is None:
         return None
     return metric_criterion(criterion if isinstance(criterion, str) else tuple(criterion), convention)

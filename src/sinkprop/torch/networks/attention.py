@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from sinkprop.common.arguments import number, one_of, whole
+from sinkprop.common.arguments import number, one_of, true_or_false, whole
 from sinkprop.torch.networks.layers import ACTIVATIONS, Dropout
 
 __all__ = ["AttentionNetwork", "ListTransformer", "padded_groups"]
@@ -192,14 +192,9 @@ class ListTransformer:
                 f"ListTransformer: width must be a multiple of heads; got {self.width} and {self.heads}."
             )
         one_of("ListTransformer: activation", self.activation, tuple(ACTIVATIONS))
-        object.__setattr__(self, "dropout", number("ListTransformer: dropout", self.dropout))
-        if self.dropout >= 1:
-            raise ValueError(f"ListTransformer: dropout must be below 1; got {self.dropout!r}.")
+        object.__setattr__(self, "dropout", number("ListTransformer: dropout", self.dropout, below=1))
         for name in ("relative", "linear"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(
-                    f"ListTransformer: {name} must be True or False; got {getattr(self, name)!r}."
-                )
+            true_or_false(f"ListTransformer: {name}", getattr(self, name))
 
     def __call__(self, n_features: int, n_outputs: int = 1) -> AttentionNetwork:
         """Create the module for a number of features.

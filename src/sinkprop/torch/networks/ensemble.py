@@ -49,7 +49,7 @@ def ensemble_of(networks: Sequence[nn.Module], spreads: Sequence[float], *, list
     Thus networks whose scores are further apart count no more than the others. A network whose spread is 0
     does not tell documents apart, and its output is not divided.
 
-    spreads   (K,) standard deviation of each network's outputs within a query
+    spreads   (K,) standard deviation of each network's outputs within a query.
     listwise  Whether the networks take `offsets`.
     """
     unit = spreads[0] if spreads[0] > 0 else 1.0

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from sinkprop.common.arguments import number, one_of, whole
+from sinkprop.common.arguments import number, one_of, true_or_false, whole
 from sinkprop.torch.networks.layers import ACTIVATIONS, NORMALIZATIONS, Dropout
 
 __all__ = ["MLP", "Perceptron"]
@@ -89,11 +89,8 @@ class MLP:
                 "MLP: layer_normalization must be 'batch' or 'layer' or None; got "
                 f"{self.layer_normalization!r}."
             )
-        object.__setattr__(self, "dropout", number("MLP: dropout", self.dropout))
-        if self.dropout >= 1:
-            raise ValueError(f"MLP: dropout must be below 1; got {self.dropout!r}.")
-        if not isinstance(self.linear, bool):
-            raise ValueError(f"MLP: linear must be True or False; got {self.linear!r}.")
+        object.__setattr__(self, "dropout", number("MLP: dropout", self.dropout, below=1))
+        true_or_false("MLP: linear", self.linear)
 
     def __call__(self, n_features: int, n_outputs: int = 1) -> Perceptron:
         """Create the module for a number of features.

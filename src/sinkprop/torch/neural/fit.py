@@ -252,8 +252,7 @@ def _agreed(ranker: NeuralRanker, data: Data, validation: Sequence[Data], proces
     with processes.together():
         if data.sample_weight is not None and not data.sample_weight.sum() > 0:
             raise ValueError("sample_weight must have a sum above 0; every weight is zero.")
-        if number("validation_fraction", ranker.validation_fraction) >= 1:
-            raise ValueError(f"validation_fraction must be below 1; got {ranker.validation_fraction!r}.")
+        number("validation_fraction", ranker.validation_fraction, below=1)
         n_threads = threads(ranker.n_threads, int(sizes_of(data).sum()))
         # By default, divide the CPU cores among the processes that run on this machine.
         if ranker.n_threads is None and processes.size > 1:

@@ -1,4 +1,4 @@
-"""Data sets on disk: folders and file names of the folds of LETOR and similar data sets.
+"""The layout of data sets on disk: folders and file names of the folds of LETOR and similar data sets.
 
 The layouts of the unpacked archives:
 
@@ -21,20 +21,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, get_args
+from typing import get_args
 
-from sinkprop.common.arguments import one_of, whole
-from sinkprop.data.queries import Queries
-from sinkprop.datasets.known import Check, KnownSet, check_counts, known_set
+from sinkprop.common.arguments import one_of
+from sinkprop.datasets.known import Check
+from sinkprop.experiment.folds.files import DataSet, FoldFiles, with_counts
 from sinkprop.metrics.conventions import listed
 
-if TYPE_CHECKING:
-    from sinkprop.store import StoredQueries
-
-__all__ = ["AnyQueries", "DataSet", "FoldFiles", "Parts", "data_set_name", "find_data_sets", "load_known"]
+__all__ = ["UNDIVIDED", "data_set_name", "find_data_sets"]
 
 StrPath = str | os.PathLike[str]
-AnyQueries: TypeAlias = "Queries | StoredQueries"
 
 _STEMS = {
     "train": ("train", "trainingset"),
@@ -44,7 +40,7 @@ _STEMS = {
 _PACKED = ("", ".gz", ".xz", ".bz2")
 _FOLD = re.compile(r"fold[-_ ]?(\d+)", re.IGNORECASE)
 _PREFIXED = re.compile(r"(set\d+)\.train\.(txt(\.gz|\.xz|\.bz2)?|queries)", re.IGNORECASE)
-_UNDIVIDED = "all"  # name of the single fold of data without folds
+UNDIVIDED = "all"  # name of the single fold of data without folds
 _DEEPEST = 6  # how many levels of subfolders to search; the archives of the data sets have three
 
 # Names of folders that tell the version of a data set and not its name.
@@ -63,136 +59,6 @@ _KNOWN = {
         "MSLR-WEB10K", "MSLR-WEB30K",
     )
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Training, validation and test queries of one fold.
-
-    Parameters
-    ----------
-    train : Queries or StoredQueries
-        Training queries.
-    vali : Queries, StoredQueries or None
-        Validation queries; None without a validation set.
-    test : Queries or StoredQueries
-        Test queries.
-    """
-
-    train: AnyQueries
-    vali: AnyQueries | None
-    test: AnyQueries
-
-
-@dataclass(frozen=True)
-class FoldFiles:
-    """Files of one fold.
-
-    Parameters
-    ----------
-    name : str
-        Name of the fold.
-    train : Path
-        Training queries: a file of LETOR text or a stored set.
-    vali : Path or None
-        Validation queries; None for data without a validation set, such as Istella.
-    test : Path
-        Test queries.
-    n_features : int, optional
-        Number of features. Needed if some file of LETOR text never mentions the last features. None takes
-        the largest feature id of each file, which must then be the same in all files.
-    known : KnownSet, optional
-        Published counts, with which `read` compares the queries.
-    check : {"error", "warn", "none"}, default "error"
-        What `read` does if the counts differ: raise a ValueError, warn, or nothing.
-    """
-
-    name: str
-    train: Path
-    vali: Path | None
-    test: Path
-    n_features: int | None = None
-    known: KnownSet | None = None
-    check: Check = "error"
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """Paths of the fold's files, in the order training, validation, test."""
-        return tuple(path for path in (self.train, self.vali, self.test) if path is not None)
-
-    @property
-    def stored(self) -> tuple[Path, ...]:
-        """Paths of the files that are stored sets."""
-        return tuple(path for path in self.paths if path.is_dir())
-
-    def read(self, *, n_threads: int | None = None) -> Parts:
-        """Read the queries of the fold, in which the values NULL and nan are missing values.
-
-        A stored set is opened, but its rows are not read.
-
-        Parameters
-        ----------
-        n_threads : int, optional
-            Number of threads that parse LETOR text.
-
-        Returns
-        -------
-        Parts
-            Queries for training, validation and testing, in the attributes `train`, `vali` and `test`.
-
-        Raises
-        ------
-        ValueError
-            If a file is invalid, the files have different numbers of features, or the counts are not those
-            of `known`.
-        """
-        from sinkprop.data.letor import load_letor
-        from sinkprop.store import open_queries
-
-        n_features = self.n_features
-        if n_features is None and self.known is not None and self.known.sparse:
-            n_features = self.known.features
-        read: list[AnyQueries] = [
-            open_queries(path)
-            if path.is_dir()
-            else load_letor(path, n_features=n_features, allow_nan=True, n_threads=n_threads)
-            for path in self.paths
-        ]
-        widths = [queries.n_features for queries in read]
-        for path, width in zip(self.paths, widths, strict=True):
-            if width != widths[0]:
-                raise ValueError(
-                    f"{path} has {width} features, but {self.train.name} beside it has {widths[0]}. If files "
-                    f"leave out features that are 0, say how many there are: {max(widths)} or more "
-                    "(--n-features, n_features=)."
-                )
-        if self.known is not None:
-            names = ("train", "test") if self.vali is None else ("train", "vali", "test")
-            where = f"{self.name} of {self.train.parent}"
-            check_counts(self.known, dict(zip(names, read, strict=True)), where, check=self.check)
-        return Parts(read[0], read[1] if self.vali is not None else None, read[-1])
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """Data set found on disk.
-
-    Parameters
-    ----------
-    name : str
-        Name of the data set.
-    path : Path
-        Folder of the data set.
-    folds : tuple of FoldFiles
-        Folds of the data set.
-    left_out : tuple of Path, default ()
-        Folders of other versions of the data set, which are not used.
-    """
-
-    name: str
-    path: Path
-    folds: tuple[FoldFiles, ...]
-    left_out: tuple[Path, ...] = ()
 
 
 def find_data_sets(
@@ -255,98 +121,8 @@ def find_data_sets(
         sets = [replace(sets[0], name=name)]
     one_of("check", check, get_args(Check))
     if check != "none":
-        sets = [_with_counts(data, check) for data in sets]
+        sets = [with_counts(data, check) for data in sets]
     return tuple(sets if name is not None else _told_apart(sets))
-
-
-def _with_counts(data: DataSet, check: Check) -> DataSet:
-    """Return the data set with its published counts in every fold; without change if there are none."""
-    try:
-        known = known_set(data.name)
-    except ValueError as error:
-        if check == "error":
-            raise ValueError(f"{data.path}: {error}") from None
-        return data
-    return replace(data, folds=tuple(replace(fold, known=known, check=check) for fold in data.folds))
-
-
-def load_known(
-    name: str | KnownSet,
-    folder: StrPath,
-    *,
-    fold: int = 1,
-    check: Check = "error",
-    n_threads: int | None = None,
-) -> Parts:
-    """Read one fold of a well-known data set, and compare it with the published counts.
-
-    The folder is the unpacked archive, or a folder in it. Files are found by the names that they have in the
-    archive; they may be compressed, or converted to stored sets. The values NULL and nan are missing values.
-
-    Parameters
-    ----------
-    name : str or KnownSet
-        Name of the data set in `sinkprop.datasets.KNOWN_SETS`, such as "mslr-web10k", "yahoo-set1",
-        "istella-s" or "mq2007-agg"; or its counts.
-    folder : path
-        Folder to search for the files.
-    fold : int, default 1
-        Number of the fold; 1 for data sets with a single split (Yahoo and Istella).
-    check : {"error", "warn", "none"}, default "error"
-        What to do if the number of queries, documents or features differs: raise a ValueError, warn (for a
-        part of the data set), or nothing.
-    n_threads : int, optional
-        Number of threads that parse LETOR text.
-
-    Returns
-    -------
-    Parts
-        Queries for training, validation and testing, in the attributes `train`, `vali` and `test`. `vali` is
-        None for Istella, which has no validation queries.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the folder does not hold the data set, or a file of the fold is missing.
-    ValueError
-        If there is no such data set or fold, a file is invalid, or the counts differ.
-
-    Examples
-    --------
-    >>> import tempfile, sinkprop
-    >>> from sinkprop.datasets import Counts, KnownSet, write_pydocs
-    >>> from sinkprop.experiment import load_known
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = write_pydocs(folder)
-    ...     parts = load_known(KnownSet("pydocs", Counts(160), features=50), folder, fold=2)
-    >>> parts.train.n_queries, parts.vali.n_queries, parts.test.n_queries
-    (96, 32, 32)
-    """
-    known = known_set(name) if isinstance(name, str) else name
-    whole("fold", fold, 1)
-    if fold > known.n_folds:
-        raise ValueError(f"fold must be from 1 to {known.n_folds} for {known.name}; got {fold}.")
-    found = find_data_sets(folder)
-    if len(found) > 1:
-        own = [data for data in found if _is_named(data.name, known)]
-        if len(own) != 1:
-            names = listed(data.name for data in found)
-            raise ValueError(f"{folder}: expected the folder of {known.name}; there are {names}.")
-        found = tuple(own)
-    wanted = _UNDIVIDED if known.n_folds == 1 else f"Fold{fold}"
-    for files in found[0].folds:
-        if files.name == wanted:
-            return replace(files, known=known, check=check).read(n_threads=n_threads)
-    there = listed(files.name for files in found[0].folds)
-    expected = "train.txt and test.txt" if known.n_folds == 1 else f"a folder {wanted}"
-    raise FileNotFoundError(f"{found[0].path}: expected {expected} of {known.name}; there is {there}.")
-
-
-def _is_named(name: str, known: KnownSet) -> bool:
-    try:
-        return known_set(name) == known
-    except ValueError:
-        return False
 
 
 def data_set_name(path: StrPath) -> str:
@@ -430,10 +206,10 @@ def _search(folder: Path, depth: int) -> list[_Found]:
             raise ValueError(f"{folder}: two folders are for one fold; there are {names}.")
         return [_Found(name, folder, folds)]
     if _file(folder, "train") is not None or (depth == 0 and _holds_data(folder)):
-        return [_Found(name, folder, {_UNDIVIDED: folder}, needs_vali=False)]
+        return [_Found(name, folder, {UNDIVIDED: folder}, needs_vali=False)]
     prefixes = sorted({m[1].lower() for child in folder.iterdir() if (m := _PREFIXED.fullmatch(child.name))})
     if prefixes:
-        one = {_UNDIVIDED: folder}
+        one = {UNDIVIDED: folder}
         return [_Found(f"{name}/{p}", folder, one, prefix=f"{p}.", needs_vali=False) for p in prefixes]
     if depth == _DEEPEST:
         return []
@@ -461,7 +237,7 @@ def _read_names(data: _Found, numbers: Sequence[int] | None, n_features: int | N
         missing = [name for name in wanted if name not in data.folds]
         if missing:
             there = sorted(data.folds, key=_fold_number)
-            only = "a single split" if there == [_UNDIVIDED] else f"only {listed(there)}"
+            only = "a single split" if there == [UNDIVIDED] else f"only {listed(there)}"
             raise ValueError(f"{data.name} has no {missing[0]}; there is {only}.")
     folds = tuple(
         replace(

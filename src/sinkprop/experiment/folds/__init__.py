@@ -1,0 +1,1 @@
+"""Data sets on disk, as files of folds: their layout, their queries, and checks of published counts."""
