@@ -67,11 +67,15 @@ void sort_descending(const double* scores, std::size_t n, std::size_t* order, do
 void expected_gain(const Batch& batch, const Settings& settings, bool normalize, double factor, int n_threads,
                    double* per_query, double* gradient) {
     const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
+    const Norms norms(batch.terms, batch.n_terms, batch.n_terms ? longest(batch) : 0);
     const std::size_t width = settings.width();
     each_query(
         batch, settings, n_threads,
         [&](std::size_t q, Query& query, const Settings& s, const Plan& plan, double* scratch, const Kernels& kernels) {
-            if (normalize) query.ideal = ideal(query.gains, query.n);
+            if (query.n_terms)
+                query.ideal = norms(query, workspace().terms.data());
+            else if (normalize)
+                query.ideal = ideal(query.gains, query.n);
             if (query.ideal == 0) {
                 per_query[q] = 0;
                 for (std::size_t i = 0; i < query.n; ++i)

@@ -20,13 +20,19 @@ struct Batch {
     // (N,) row of each document in the caller's arrays; null if the i-th of all N documents is in row i
     const std::int64_t* rows;
     std::size_t n_queries;  // Q, the number of queries
-    const double* gains;    // (N,) gain of each document, or its label if `exponential`; null if no gains are needed
-    bool exponential;       // whether `gains` holds labels r, which have the gains 2^r - 1
+    // (N,) gain of each document, or its label if `exponential`; null if no gains are needed. If the gain has terms,
+    // (n_attributes, N) attributes of each document.
+    const double* gains;
+    bool exponential;  // whether `gains` holds labels r, which have the gains 2^r - 1
     // (N,) class c of each document, which selects its weights D[c, k] of the ranks. It is null if there is only one
     // class, and always null for project().
     const std::int32_t* classes;
     const double* D;  // (n_classes, stride) D[c, k]: weight of rank k for documents of class c
     std::size_t n_classes, stride;
+    // (n_terms,) terms of the gain, without `factor`. If n_terms is 0, the gain is rank-linear, and the members above
+    // define it.
+    const Term* terms;
+    std::size_t n_terms, n_attributes, n_documents;  // n_documents: N, the distance of two attributes in `gains`
 
     // The row of the i-th document of query q
     std::size_t row(std::size_t q, std::size_t i) const {
@@ -35,7 +41,8 @@ struct Batch {
     }
 };
 
-// per_query (Q,): expected gain of each query, divided by the query's ideal gain if `normalize`.
+// per_query (Q,): expected gain of each query, divided by the query's ideal gain if `normalize`. A gain with terms has
+// the norms of its terms instead.
 // gradient (N, width): gradient of `factor` times the sum of these values with respect to the scores.
 void expected_gain(const Batch&, const Settings&, bool normalize, double factor, int n_threads, double* per_query,
                    double* gradient);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <new>
 #include <vector>
 
 #include "batch.hpp"
@@ -20,6 +22,7 @@ struct Workspace {
     // the query. local[c]: index of class c in `present`, or -1 if no document of class c was found yet; used only
     // while `arrange` runs.
     std::vector<std::int32_t> classes, local;
+    std::vector<Term> terms;
     void shrink() {
         for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &ties}) b->shrink();
     }
@@ -66,8 +69,15 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
     } else {
         sort_rows(n, [&](std::size_t i) { return batch.scores[row(i)] + noise(i); }, row, w.sorting, scores, rows);
     }
-    double* gains = w.gains.doubles(n);
-    if (batch.gains)
+    if (batch.n_attributes && n > SIZE_MAX / sizeof(double) / batch.n_attributes) throw std::bad_alloc();
+    double* gains = w.gains.doubles(n * (batch.n_terms ? batch.n_attributes : 1));
+    w.terms.assign(batch.terms, batch.terms + batch.n_terms);
+    std::size_t products = 0;
+    for (const Term& term : w.terms) products += term.products();
+    if (batch.n_terms)
+        for (std::size_t c = 0; c < batch.n_attributes; ++c)
+            for (std::size_t i = 0; i < n; ++i) gains[c * n + i] = batch.gains[c * batch.n_documents + rows[i]];
+    else if (batch.gains)
         for (std::size_t i = 0; i < n; ++i) {
             prefetch(batch.gains, rows, i + 16, n);
             gains[i] = batch.exponential ? exponential_gain(batch.gains[rows[i]]) : batch.gains[rows[i]];
@@ -90,7 +100,19 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
     } else {
         for (std::size_t c = 0; c < batch.n_classes; ++c) w.present.push_back(c);
     }
-    return {n, scores, rows, gains, 1, w.classes.data(), batch.D, w.present.data(), w.present.size(), batch.stride};
+    return {n,
+            scores,
+            rows,
+            gains,
+            1,
+            w.classes.data(),
+            batch.D,
+            w.present.data(),
+            w.present.size(),
+            batch.stride,
+            w.terms.data(),
+            batch.n_terms,
+            products};
 }
 
 // Calls work(q, query, workspace) for every query q of the batch. noise_of(q)(i) is added to the score of the i-th

@@ -58,7 +58,8 @@ class Noise {
 // gain with respect to the documents' scores. Within a tie, the derivative of a document is a linear function of the
 // document's gain, one function per class of documents.
 //   total  (n,)            sum of the derivatives of each tie's documents
-//   own    (n_classes, n)  slope of the linear function, for each class and tie
+//   own    (n_classes, n)  slope of the linear function, for each class and tie; for a gain with terms, which has a
+//                          linear function for each statistic, (query.n,): their sum for each document
 //   slope  (query.n,)      derivative of each document of the query
 struct TieSpace {
     Ties ties;
@@ -66,22 +67,28 @@ struct TieSpace {
 };
 
 TieSpace find_ties(const Query& query, Workspace& w) {
-    const std::size_t n = query.n, C = query.n_classes;
-    if (n > SIZE_MAX / (4 * (C + 1)) / sizeof(double)) throw std::bad_alloc();
-    double *scores = w.ties.doubles(n * (4 + 4 * C)), *count = scores + n, *total = count + n, *slope = total + n;
+    static_assert(sizeof(std::size_t) == sizeof(double), "indices are in a buffer of doubles");
+    const std::size_t n = query.n, C = query.n_terms ? 0 : query.n_classes;
+    if (n > SIZE_MAX / (4 * (C + 2)) / sizeof(double)) throw std::bad_alloc();
+    double *scores = w.ties.doubles(n * (6 + 4 * C) + 1), *count = scores + n, *total = count + n, *slope = total + n;
+    std::size_t* first = reinterpret_cast<std::size_t*>(slope + n);
     std::size_t m = 0;
     for (std::size_t i = 0; i < n; ++i) {
         if (!i || query.scores[i] != scores[m - 1]) {
             scores[m] = query.scores[i];
+            first[m] = i;
             count[m++] = 0;
         }
         ++count[m - 1];
     }
-    double *gains = slope + n, *D = gains + C * m, *spread = D + C * m, *own = spread + C * m;
+    first[m] = n;
+    double* rest = slope + 2 * n + 1;
+    double *gains = rest, *D = gains + C * m, *spread = D + C * m, *own = spread + C * m;
     for (std::size_t i = 0; i < m; ++i) total[i] = 0;
+    if (query.n_terms) std::fill(own, own + n, 0.0);
     for (std::size_t i = 0; i < C * m; ++i) gains[i] = own[i] = 0;
-    for (std::size_t b = 0, from = 0; b < m; ++b) {
-        const std::size_t size = std::size_t(count[b]), to = from + size;
+    for (std::size_t b = 0; C && b < m; ++b) {
+        const std::size_t from = first[b], to = first[b + 1], size = to - from;
         for (std::size_t i = from; i < to; ++i)
             gains[(C > 1 ? std::size_t(query.classes[i]) : 0) * m + b] += query.gains[i] / query.ideal;
         for (std::size_t c = 0; c < C; ++c) {
@@ -95,32 +102,41 @@ TieSpace find_ties(const Query& query, Workspace& w) {
             D[c * m + b] = sum / count[b];
             spread[c * m + b] = size > 1 ? differences / (0.5 * count[b] * (count[b] - 1)) : 0;
         }
-        from = to;
     }
-    return {{m, C, scores, count, gains, D, spread}, total, own, slope};
+    return {{m, C, scores, count, first, gains, D, spread}, total, own, slope};
 }
 
-// Computes `slope`, the derivative of each document, from `total` and `own` of its tie. If there is one class and all
-// documents have the same gain, their derivatives are set to 0: no order is better than another, and the small
-// derivatives that an incomplete Sinkhorn normalization leaves are errors.
-void distribute(const Query& query, const TieSpace& s) {
+// Whether no order of the documents is better than another: all have the same gain or attributes. If there are several
+// classes, or terms of exposures, which may be best if all documents have the same, this is not asked.
+bool all_alike(const Query& query, std::size_t n_attributes) {
+    if (!query.n_terms && query.n_classes > 1) return false;
+    for (std::size_t t = 0; t < query.n_terms; ++t)
+        if (query.terms[t].of_rows()) return false;
+    for (std::size_t c = 0; c < (query.n_terms ? n_attributes : 1); ++c) {
+        const double *from = query.gains + c * query.n, *to = from + query.n;
+        if (std::adjacent_find(from, to, std::not_equal_to<double>()) != to) return false;
+    }
+    return true;
+}
+
+// Computes `slope`, the derivative of each document, from `total` and `own` of its tie. If all documents are alike,
+// their derivatives are set to 0: the small derivatives that an incomplete Sinkhorn normalization leaves are errors.
+void distribute(const Query& query, std::size_t n_attributes, const TieSpace& s) {
     const std::size_t m = s.ties.n, C = query.n_classes;
-    const double* last = query.gains + query.n;
-    if (C == 1 && std::adjacent_find(query.gains, last, std::not_equal_to<double>()) == last) {
+    if (all_alike(query, n_attributes)) {
         std::fill(s.slope, s.slope + query.n, 0.0);
         return;
     }
-    for (std::size_t b = 0, from = 0; b < m; ++b) {
-        const std::size_t to = from + std::size_t(s.ties.count[b]);
+    for (std::size_t b = 0; b < m; ++b) {
+        const std::size_t from = s.ties.first[b], to = s.ties.first[b + 1];
         double own = 0;
         for (std::size_t i = from; i < to; ++i) {
             const std::size_t c = C > 1 ? std::size_t(query.classes[i]) : 0;
-            s.slope[i] = query.gains[i] / query.ideal * s.own[c * m + b];
+            s.slope[i] = query.n_terms ? s.own[i] : query.gains[i] / query.ideal * s.own[c * m + b];
             own += s.slope[i];
         }
         const double shared = (s.total[b] - own) / s.ties.count[b];
         for (std::size_t i = from; i < to; ++i) s.slope[i] += shared;
-        from = to;
     }
 }
 
@@ -131,9 +147,13 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
                       float* hessian) {
     const Kernels& kernels = kernels_in_use();
     const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
+    const Norms norms(batch.terms, batch.n_terms, batch.n_terms ? longest(batch) : 0);
     const auto noise = [&](std::size_t q) { return Noise(batch, q, loss.noise, loss.seed); };
     each_arranged(batch, settings, n_threads, noise, [&](std::size_t q, Query& query, Workspace& w) {
-        if (normalize) query.ideal = ideal(query.gains, query.n);
+        if (query.n_terms)
+            query.ideal = norms(query, w.terms.data());
+        else if (normalize)
+            query.ideal = ideal(query.gains, query.n);
         per_query[q] = 0;
         if (query.ideal == 0 || query.n == 0) {
             for (std::size_t i = 0; i < query.n; ++i) {
@@ -145,13 +165,16 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
         const TieSpace s = find_ties(query, w);
         Settings of_width = settings;
         of_width.method = method_in_use();
-        double* scratch = w.scratch.doubles(kernels.tied_scratch(s.ties, of_width));
+        double* scratch = w.scratch.doubles(query.n_terms ? kernels.tied_terms_scratch(query, s.ties, of_width)
+                                                          : kernels.tied_scratch(s.ties, of_width));
         const double share = 1 / double(loss.n_widths);
         for (std::size_t i = 0; i < loss.n_widths; ++i) {
             of_width.sigma = loss.widths[i];
-            per_query[q] += share * kernels.tied_gain(s.ties, of_width, share, scratch, s.total, s.own);
+            per_query[q] +=
+                share * (query.n_terms ? kernels.tied_terms(query, s.ties, of_width, share, scratch, s.total, s.own)
+                                       : kernels.tied_gain(s.ties, of_width, share, scratch, s.total, s.own));
         }
-        distribute(query, s);
+        distribute(query, batch.n_attributes, s);
         double mean = 0;
         for (std::size_t i = 0; i < query.n; ++i) mean += std::abs(s.slope[i]);
         mean *= loss.blend / double(query.n);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "arrays.hpp"
@@ -86,6 +87,93 @@ sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Row
     return batch;
 }
 
+// A function of the caller's, as the native code calls it: with the statistics of one query (products, n) and the
+// attributes of its documents (count, n). The Python function writes the derivatives to its third argument, and returns
+// the value.
+double call_function(void* context, const double* S, const double* a, std::size_t n, std::size_t count, double* S_bar) {
+    const auto& [function, products] = *static_cast<const std::pair<nb::object, std::size_t>*>(context);
+    const nb::gil_scoped_acquire acquire;
+    // With an owner, which owns nothing here, the arrays refer to the native memory instead of copies of it. They are
+    // valid during the call only.
+    const nb::capsule owner(S_bar, [](void*) noexcept {});
+    using In = nb::ndarray<nb::numpy, const double, nb::ndim<2>, nb::c_contig>;
+    using Out = nb::ndarray<nb::numpy, double, nb::ndim<2>, nb::c_contig>;
+    const std::size_t rows = products ? products : count;
+    return nb::cast<double>(function(In(S, {rows, n}, owner), In(a, {count, n}, owner), Out(S_bar, {rows, n}, owner)));
+}
+
+// The terms of a gain. A row of `table` describes a term by 10 numbers: form, norm, first attribute, number of
+// attributes, first row of discounts, distance of the rows of two attributes, weight, alpha, and the two parameters of
+// the norm. `functions` has a Python function for each term of the forms `column` and `row`, and None for the others.
+struct Terms {
+    std::vector<sinkprop::Term> terms;
+    std::vector<std::pair<nb::object, std::size_t>> functions;
+
+    Terms(const Matrix& table, const Matrix& discounts, const nb::list& given, std::size_t n_attributes,
+          std::size_t longest) {
+        const std::size_t n_terms = table.shape(0), ranks = discounts.shape(1);
+        if (table.shape(1) != 10 || n_terms == 0) throw std::invalid_argument("table must have 10 columns and a row");
+        if (nb::len(given) != n_terms) throw std::invalid_argument("functions must have one item per term");
+        if (ranks < longest) throw std::invalid_argument("discounts must have a weight for each rank");
+        functions.reserve(n_terms);  // terms point to the elements
+        for (std::size_t t = 0; t < n_terms; ++t) {
+            const double* row = table.data() + 10 * t;
+            const auto index = [&](std::size_t column, std::size_t end) {
+                if (!(row[column] >= 0 && row[column] < double(end)))
+                    throw std::invalid_argument("table: a number is out of range");
+                return std::size_t(row[column]);
+            };
+            sinkprop::Term term = {};
+            term.form = sinkprop::Form(index(0, std::size_t(sinkprop::Form::row) + 1));
+            term.norm = sinkprop::Norm(index(1, std::size_t(sinkprop::Norm::intents) + 1));
+            term.first = index(2, n_attributes + 1);
+            term.count = index(3, n_attributes + 1 - term.first);
+            const std::size_t first = index(4, discounts.shape(0)), step = index(5, discounts.shape(0) + 1);
+            if (term.count == 0 || first + step * (term.products() - 1) >= discounts.shape(0) ||
+                (term.form == sinkprop::Form::gap && term.count < 2))
+                throw std::invalid_argument("table: a term has too few attributes or discounts");
+            term.D = discounts.data() + first * ranks;
+            term.step = step * ranks;
+            term.weight = row[6];
+            term.alpha = row[7];
+            term.c0 = row[8];
+            term.c1 = row[9];
+            if (term.form == sinkprop::Form::column || term.form == sinkprop::Form::row) {
+                functions.emplace_back(given[t], term.of_rows() ? 1 : 0);
+                term.function = call_function;
+                term.context = &functions.back();
+            }
+            terms.push_back(term);
+        }
+    }
+
+    // A batch of queries with these terms. The attributes have the shape (n_attributes, N).
+    sinkprop::Batch batch(const double* scores, const Index& offsets, const Rows& rows,
+                          const Matrix& attributes) const {
+        sinkprop::Batch batch = make_batch(scores, offsets, rows);
+        batch.gains = attributes.data();
+        batch.terms = terms.data();
+        batch.n_terms = terms.size();
+        batch.n_attributes = attributes.shape(0);
+        batch.n_documents = attributes.shape(1);
+        return batch;
+    }
+};
+
+// Throws if a group of a term of the form `gap` is not below the number of documents of its query
+void require_groups(const Terms& terms, const sinkprop::Batch& batch) {
+    for (const sinkprop::Term& term : terms.terms) {
+        if (term.form != sinkprop::Form::gap) continue;
+        const double* group = batch.gains + term.first * batch.n_documents;
+        for (std::size_t q = 0; q < batch.n_queries; ++q) {
+            const std::size_t n = std::size_t(batch.offsets[q + 1] - batch.offsets[q]);
+            for (std::size_t i = 0; i < n; ++i)
+                if (!(group[batch.row(q, i)] < double(n)))
+                    throw std::invalid_argument("groups must be below the number of documents of the query");
+        }
+    }
+}
+
 // The first flat index whose value is not within [least, most]; -1 if there is none
 std::int64_t first_invalid(const Array<const double>& values, double least, double most) {
     const double* p = values.data();
@@ -151,6 +239,26 @@ void expected_gain(const Array<const double>& scores, const Index& offsets, Rows
                             per_query.data(), gradient.data());
 }
 
+void terms_gain(const Array<const double>& scores, const Index& offsets, Rows rows, const Matrix& attributes,
+                const Matrix& table, const Matrix& discounts, const nb::list& functions, int relaxation, double sigma,
+                bool exact, int half_steps, double epsilon, int n_threads, Doubles per_query, Array<double> gradient,
+                std::optional<double> factor) {
+    const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
+    if (settings.relaxation == sinkprop::Relaxation::rank_binomial)
+        throw std::invalid_argument("rank_binomial takes no gain with terms");
+    const std::size_t n = attributes.shape(1);
+    require_size("scores", scores.size(), n * settings.width());
+    const Terms terms(table, discounts, functions, attributes.shape(0), require_rows(offsets, rows, n));
+    const auto batch = terms.batch(scores.data(), offsets, rows, attributes);
+    require_groups(terms, batch);
+    require_size("per_query", per_query.size(), batch.n_queries);
+    require_size("gradient", gradient.size(), scores.size());
+    if (gradient.ndim() != scores.ndim()) throw nb::type_error("gradient must have the shape of scores");
+    nb::gil_scoped_release release;
+    sinkprop::expected_gain(batch, settings, false, factor.value_or(1 / double(batch.n_queries)), n_threads,
+                            per_query.data(), gradient.data());
+}
+
 void project(const Array<const double>& scores, const Index& offsets, Rows rows, const Matrix& columns, int relaxation,
              double sigma, bool exact, int half_steps, double epsilon, int n_threads, Array<double, nb::ndim<2>> out) {
     const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
@@ -177,6 +285,26 @@ void tree_derivatives(const Vector& scores, const Index& offsets, Rows rows, con
     if (query_weight) require_size("query_weight", query_weight->size(), batch.n_queries);
     nb::gil_scoped_release release;
     sinkprop::tree_derivatives(batch, settings, loss, normalize, data_or_null(query_weight), least, n_threads,
+                               per_query.data(), gradient.data(), hessian.data());
+}
+
+void tree_terms(const Vector& scores, const Index& offsets, Rows rows, const Matrix& attributes, const Matrix& table,
+                const Matrix& discounts, const nb::list& functions, const Vector& widths, double blend, double noise,
+                std::uint64_t seed, int half_steps, double epsilon, Weights query_weight, float least, int n_threads,
+                Doubles per_query, Floats gradient, Floats hessian) {
+    const auto settings = make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon);
+    const sinkprop::TreeLoss loss = {widths.data(), widths.size(), blend, noise, seed};
+    const std::size_t n = attributes.shape(1);
+    require_size("scores", scores.size(), n);
+    const Terms terms(table, discounts, functions, attributes.shape(0), require_rows(offsets, rows, n, true));
+    const auto batch = terms.batch(scores.data(), offsets, rows, attributes);
+    require_groups(terms, batch);
+    require_size("per_query", per_query.size(), batch.n_queries);
+    require_size("gradient", gradient.size(), scores.size());
+    require_size("hessian", hessian.size(), scores.size());
+    if (query_weight) require_size("query_weight", query_weight->size(), batch.n_queries);
+    nb::gil_scoped_release release;
+    sinkprop::tree_derivatives(batch, settings, loss, false, data_or_null(query_weight), least, n_threads,
                                per_query.data(), gradient.data(), hessian.data());
 }
 
@@ -250,6 +378,13 @@ void bind_objectives(nb::module_& m) {
           nb::arg("classes").none(), "discounts"_a, "normalize"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a,
           "epsilon"_a, "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(),
           "factor"_a = nb::none());
+    m.def("terms_gain", &terms_gain, "scores"_a, "offsets"_a, nb::arg("rows").none(), "attributes"_a, "table"_a,
+          "discounts"_a, "functions"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a, "epsilon"_a,
+          "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), "factor"_a = nb::none());
+    m.def("tree_terms", &tree_terms, "scores"_a, "offsets"_a, nb::arg("rows").none(), "attributes"_a, "table"_a,
+          "discounts"_a, "functions"_a, "widths"_a, "blend"_a, "noise"_a, "seed"_a, "half_steps"_a, "epsilon"_a,
+          nb::arg("query_weight").none(), "least"_a, "n_threads"_a, nb::arg("per_query").noconvert(),
+          nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert());
     m.def("project", &project, "scores"_a, "offsets"_a, nb::arg("rows").none(), "columns"_a, "relaxation"_a, "sigma"_a,
           "exact"_a, "half_steps"_a, "epsilon"_a, "n_threads"_a, nb::arg("out").noconvert());
     m.def("tree_derivatives", &tree_derivatives, "scores"_a, "offsets"_a, nb::arg("rows").none(), "gains"_a,

@@ -9,6 +9,7 @@
 #include "partitioned.hpp"
 #include "rank_binomial.hpp"
 #include "row_sums.hpp"
+#include "terms.hpp"
 #include "ties.hpp"
 
 namespace sinkprop {
@@ -44,6 +45,22 @@ constexpr std::size_t larger(std::size_t a, std::size_t b) {
     return a > b ? a : b;
 }
 
+// Number of half iterations for which an operator of the query must remember products: T, and one more for each
+// statistic of a gain with terms after the first
+int remembered(const Query& query, const Settings& s) {
+    return s.half_steps + (query.n_products > 1 ? int(query.n_products - 1) : 0);
+}
+
+// Writes `factor` times the gradient with respect to the sorted scores to the query's rows of `gradient`. `slope` has
+// the gradient in the order of the operator's vectors, times the operator's unit.
+template <class Operator>
+void write_gradient(const Operator& A, const Query& query, double factor, const double* slope, double* gradient) {
+    A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA {
+        prefetch(gradient, query.rows, i + 16, query.n);
+        gradient[query.rows[i]] = factor * slope[slot] / A.unit;
+    });
+}
+
 // Returns the expected gain of a query, computed with the operator A, and writes `factor` times its gradient to the
 // query's rows of `gradient`. `space` is scratch: it holds copies of the gains, discounts and classes, padded and
 // ordered like the operator's vectors, and the vectors of the computation.
@@ -66,10 +83,16 @@ double smoothed_gain(const Operator& A, const Query& query, const Settings& s, d
         A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { classes[slot] = query.classes[i]; });
     }
     const double value = expected_gain(A, {g, D, classes, C}, s.half_steps, s.epsilon, scratch, slope);
-    A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA {
-        prefetch(gradient, query.rows, i + 16, query.n);
-        gradient[query.rows[i]] = factor * slope[slot] / A.unit;
-    });
+    write_gradient(A, query, factor, slope, gradient);
+    return value;
+}
+
+// The same for a gain with terms
+template <class Operator>
+double smoothed_terms(const Operator& A, const Query& query, const Settings& s, double factor, double* space,
+                      double* gradient) {
+    const double value = terms_gain(A, query, nullptr, s.half_steps, s.epsilon, space + A.size, space, nullptr);
+    write_gradient(A, query, factor, space, gradient);
     return value;
 }
 
@@ -87,31 +110,34 @@ void smoothed_project(const Operator& A, const Query& query, const Settings& s, 
     }
 }
 
-// Number of doubles that smoothed_gain needs in `space`, for vectors of length N and T half iterations. The arrays of
-// the operator are not included.
-constexpr std::size_t use_scratch(std::size_t N, int T, std::size_t n_classes) {
-    return expected_gain_scratch(N, T, n_classes) + (n_classes + (n_classes > 1 ? 3 : 2)) * N;
+// Number of doubles that smoothed_gain or smoothed_terms needs in `space`, for vectors of length N. The arrays of the
+// operator are not included.
+std::size_t use_scratch(std::size_t N, const Query& query, const Settings& s) {
+    const std::size_t C = query.n_classes;
+    if (query.n_terms) return N + terms_scratch(N, query.n, s.half_steps, query.n_products);
+    return expected_gain_scratch(N, s.half_steps, C) + (C + (C > 1 ? 3 : 2)) * N;
 }
 
 template <int terms, int pairs>
 Plan plan_gaussian(const Query& query, const Settings& s, const Limits& limits) {
     using Cells = GaussianCells<terms>;
     using Sums = GaussianSums<pairs>;
-    const std::size_t n = query.n, C = query.n_classes, use = use_scratch(Sums::padded(n), s.half_steps, C);
-    const int T = s.half_steps;
+    const std::size_t n = query.n, use = use_scratch(Sums::padded(n), query, s);
+    const int T = remembered(query, s);
     const bool choose = s.method == Method::automatic;
     if (limits.fine > 0 && (choose || s.method == Method::fine_cells)) {
         using Fine = GaussianCells<fine_terms>;
         const std::size_t most = choose ? n / limits.fine : n;
         const std::size_t cells = most ? Fine::lay_out(query.scores, n, s.sigma, most, nullptr) : 1;
         if (cells <= most)
-            return {Method::fine_cells, cells, Fine::scratch(n, cells, T) + use_scratch(Fine::padded(n, cells), T, C)};
+            return {Method::fine_cells, cells,
+                    Fine::scratch(n, cells, T) + use_scratch(Fine::padded(n, cells), query, s)};
     }
     if (choose ? n > limits.direct : s.method == Method::cells) {
         const std::size_t most = choose ? Cells::most_cells(n) : n;
         const std::size_t cells = Cells::lay_out(query.scores, n, s.sigma, most, nullptr);
         if (cells <= most)
-            return {Method::cells, cells, Cells::scratch(n, cells, T) + use_scratch(Cells::padded(n, cells), T, C)};
+            return {Method::cells, cells, Cells::scratch(n, cells, T) + use_scratch(Cells::padded(n, cells), query, s)};
     }
     if (choose || s.method == Method::banded) {
         const std::size_t most = choose ? limits.band_for(n) : BandedSums::front;
@@ -126,7 +152,7 @@ Plan plan_gaussian(const Query& query, const Settings& s, const Limits& limits) 
 template <int terms, int pairs, class Use>
 auto with_gaussian(const Query& query, const Settings& s, const Plan& plan, double* space, Use& use) {
     const std::size_t n = query.n;
-    const int T = s.half_steps;
+    const int T = remembered(query, s);
     if (plan.method == Method::cells) {
         GaussianCells<terms> A(query.scores, n, s.sigma, plan.extent, s.cells, T, space);
         return use(A, space + A.scratch(n, plan.extent, T));
@@ -152,7 +178,7 @@ auto with_gaussian(const Query& query, const Settings& s, const Plan& plan, doub
 template <class Use>
 auto with_operator(const Query& query, const Settings& s, const Plan& plan, double* space, Use&& use) {
     const std::size_t n = query.n;
-    const int T = s.half_steps;
+    const int T = remembered(query, s);
     if (s.relaxation == Relaxation::gaussian)
         return s.exact ? with_gaussian<exact_terms, exact_pairs>(query, s, plan, space, use)
                        : with_gaussian<fast_terms, fast_pairs>(query, s, plan, space, use);
@@ -177,17 +203,25 @@ constexpr std::size_t partitioned_arrays(std::size_t n, std::size_t n_classes) {
     return round_up(n + n_classes * n + larger(2, n_classes) * n, 8);
 }
 
+// Number of doubles that a query with a partitioned measure needs. A gain with terms is computed as one with as many
+// classes as documents, after its statistics.
+std::size_t partitioned_use(const Query& query, const Settings& s) {
+    const std::size_t n = query.n, C = query.n_terms ? n : query.n_classes;
+    const std::size_t terms = query.n_terms ? (3 * query.n_products + 1) * n + round_up(n, 2) : 0;
+    return round_up(terms, 8) + partitioned_arrays(n, C) + partitioned_scratch(n, s.half_steps, C, family(s));
+}
+
 Plan plan(const Query& query, const Settings& s) {
-    const std::size_t n = query.n, C = query.n_classes;
-    const int T = s.half_steps;
-    if (s.partitioned()) return {Method::dense, 0, partitioned_arrays(n, C) + partitioned_scratch(n, T, C, family(s))};
+    const std::size_t n = query.n;
+    if (s.partitioned()) return {Method::dense, 0, partitioned_use(query, s)};
     if (s.relaxation == Relaxation::rank_binomial) return {Method::dense, 0, rank_binomial::scratch_size(query)};
     if (s.relaxation == Relaxation::gaussian)
         return s.exact ? plan_gaussian<exact_terms, exact_pairs>(query, s, exact_limits)
                        : plan_gaussian<fast_terms, fast_pairs>(query, s, fast_limits);
+    const int T = remembered(query, s);
     if (s.method == Method::automatic ? n <= direct_up_to_laplace : s.method == Method::direct)
-        return {Method::direct, 0, use_scratch(DirectSums::padded(n), T, C) + DirectSums::scratch(n, T)};
-    return {Method::sums, 0, use_scratch(LaplaceSums::padded(n), T, C) + LaplaceSums::scratch(n, T)};
+        return {Method::direct, 0, use_scratch(DirectSums::padded(n), query, s) + DirectSums::scratch(n, T)};
+    return {Method::sums, 0, use_scratch(LaplaceSums::padded(n), query, s) + LaplaceSums::scratch(n, T)};
 }
 
 double partitioned_gain(const Query& query, const Settings& s, double factor, double* space, double* gradient) {
@@ -198,6 +232,42 @@ double partitioned_gain(const Query& query, const Settings& s, double factor, do
         for (std::size_t k = 0; k < n; ++k) D[c * n + k] = query.discount(c)[k];
     const double value = partitioned_gain(query.scores, n, family(s), g, D, n, query.classes, C, s.half_steps,
                                           s.epsilon, space + partitioned_arrays(n, C), theta_bar);
+    for (std::size_t i = 0; i < 2 * n; ++i) gradient[2 * query.rows[i / 2] + i % 2] = factor * theta_bar[i];
+    return value;
+}
+
+// The expected gain of a sum of terms. First the statistics and the derivatives of the terms with respect to them are
+// computed; the gain that is linear in Pi with these derivatives as coefficients, M_jk = sum of a_c[j] D_c[k] and of
+// h[j] e[k], has the same gradient. Its row for document j takes the place of the discounts of a class.
+double partitioned_terms(const Query& query, const Settings& s, double factor, double* space, double* gradient) {
+    const std::size_t n = query.n, products = query.n_products;
+    double *S = space, *S_bar = S + products * n, *vectors = S_bar + products * n, *spare = vectors + products * n;
+    std::int32_t* classes = reinterpret_cast<std::int32_t*>(spare + n);
+    space += round_up((3 * products + 1) * n + round_up(n, 2), 8);
+    double *g = space, *D = g + n, *theta_bar = D + n * n, *scratch = space + partitioned_arrays(n, n);
+    double value = 0;
+    for (std::size_t t = 0, m = 0; t < query.n_terms; ++t)
+        for (std::size_t c = 0; c < query.terms[t].products(); ++c, ++m) {
+            const Term& term = query.terms[t];
+            const double* x = term.of_rows() ? term.discount(0) : query.gains + (term.first + c) * n;
+            for (std::size_t i = 0; i < n; ++i) vectors[m * n + i] = x[i];
+        }
+    partitioned_statistics(query.scores, n, family(s), vectors, query, s.half_steps, s.epsilon, scratch, S);
+    for (std::size_t t = 0, m = 0; t < query.n_terms; m += query.terms[t++].products())
+        value += evaluate(query.terms[t], query, S + m * n, S_bar + m * n, spare);
+    for (std::size_t j = 0; j < n; ++j) {
+        g[j] = 1;
+        classes[j] = std::int32_t(j);
+        double* row = D + j * n;
+        for (std::size_t k = 0; k < n; ++k) row[k] = 0;
+        for (std::size_t t = 0, m = 0; t < query.n_terms; ++t)
+            for (std::size_t c = 0; c < query.terms[t].products(); ++c, ++m) {
+                const bool rows = query.terms[t].of_rows();
+                const double *left = (rows ? S_bar : vectors) + m * n, *right = (rows ? vectors : S_bar) + m * n;
+                for (std::size_t k = 0; k < n; ++k) row[k] += left[j] * right[k];
+            }
+    }
+    partitioned_gain(query.scores, n, family(s), g, D, n, classes, n, s.half_steps, s.epsilon, scratch, theta_bar);
     for (std::size_t i = 0; i < 2 * n; ++i) gradient[2 * query.rows[i / 2] + i % 2] = factor * theta_bar[i];
     return value;
 }
@@ -215,10 +285,13 @@ void partitioned_project(const Query& query, const Settings& s, double* space, d
 
 double expected_gain_of_query(const Query& query, const Settings& s, const Plan& p, double factor, double* space,
                               double* gradient) {
-    if (s.partitioned()) return partitioned_gain(query, s, factor, space, gradient);
+    if (s.partitioned())
+        return query.n_terms ? partitioned_terms(query, s, factor, space, gradient)
+                             : partitioned_gain(query, s, factor, space, gradient);
     if (s.relaxation == Relaxation::rank_binomial) return rank_binomial::gain(query, s.sigma, factor, space, gradient);
     return with_operator(query, s, p, space, [&](const auto& A, double* rest) {
-        return smoothed_gain(A, query, s, factor, rest, gradient);
+        return query.n_terms ? smoothed_terms(A, query, s, factor, rest, gradient)
+                             : smoothed_gain(A, query, s, factor, rest, gradient);
     });
 }
 
@@ -274,6 +347,45 @@ double tied_gain(const Ties& ties, const Settings& s, double factor, double* spa
     return tied_gain_by(LaplaceSums(ties.scores, ties.n, s.sigma, T, space), ties, s, factor, space, total, own);
 }
 
+// Number of doubles that tied_terms_by needs in `space`: the arrays of the operator, the gradient of the ties, and the
+// scratch of terms_gain
+template <class Sums>
+std::size_t tied_terms_scratch_of(const Query& query, const Ties& ties, const Settings& s) {
+    const std::size_t N = Sums::padded(ties.n);
+    return TiedSums<Sums>::scratch(ties.n, remembered(query, s), 0) + N +
+           terms_scratch(N, query.n, s.half_steps, query.n_products);
+}
+
+template <class Sums>
+double tied_terms_by(const Sums& sums, const Query& query, const Ties& ties, const Settings& s, double factor,
+                     double* space, double* total, double* own) {
+    const int T = remembered(query, s);
+    const TiedSums<Sums> A(sums, ties, s.half_steps, space + Sums::scratch(ties.n, T));
+    double *slope = space + TiedSums<Sums>::scratch(ties.n, T, 0), *scratch = slope + A.size;
+    double* parts = scratch + terms_scratch(A.size, query.n, s.half_steps, query.n_products);
+    for (std::size_t j = 0; j < query.n; ++j) parts[j] = 0;
+    const double value = terms_gain(A, query, ties.first, s.half_steps, s.epsilon, scratch, slope, parts);
+    factor /= A.unit;
+    A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { total[i] += factor * slope[slot]; });
+    for (std::size_t j = 0; j < query.n; ++j) own[j] += factor * parts[j];
+    return value;
+}
+
+std::size_t tied_terms_scratch(const Query& query, const Ties& ties, const Settings& s) {
+    return query.n + (direct_for(ties, s) ? tied_terms_scratch_of<DirectSums>(query, ties, s)
+                                          : tied_terms_scratch_of<LaplaceSums>(query, ties, s));
+}
+
+double tied_terms(const Query& query, const Ties& ties, const Settings& s, double factor, double* space, double* total,
+                  double* own) {
+    const int T = remembered(query, s);
+    if (direct_for(ties, s))
+        return tied_terms_by(DirectSums(ties.scores, ties.n, s.sigma, false, T, space), query, ties, s, factor, space,
+                             total, own);
+    return tied_terms_by(LaplaceSums(ties.scores, ties.n, s.sigma, T, space), query, ties, s, factor, space, total,
+                         own);
+}
+
 }  // namespace
 
 extern const Kernels kernels;
@@ -282,6 +394,8 @@ const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA),
                          expected_gain_of_query,
                          tied_gain,
                          tied_scratch,
+                         tied_terms,
+                         tied_terms_scratch,
                          project_query,
                          listnet::loss,
                          pairwise_loss,

@@ -28,6 +28,36 @@ struct Settings {
     std::size_t width() const { return partitioned() ? 2 : 1; }
 };
 
+// The function of a term of a gain (terms.hpp, docs/beyond-rank-linear.md). The statistics of `target`, `gap` and `row`
+// are the exposures of documents, those of the other forms what is expected at each rank. `column` and `row` call a
+// function of the caller's.
+enum class Form : int { linear, precisions, cascade, target, gap, column, row };
+
+// What a term's value is divided by, for each query (batch/ideal.hpp): nothing, the value of the best ranking, an
+// affine function of the sum of the attribute, the value of a greedy ranking, or a multiple of the number of intents
+enum class Norm : int { none, ideal, count, greedy, intents };
+
+// A term of a gain. The gain of a query is the sum of its terms.
+struct Term {
+    Form form;
+    Norm norm;
+    std::size_t first, count;  // index of the first attribute, and number of attributes
+    const double* D;           // discounts of the ranks; those of attribute c begin at D + c * step
+    std::size_t step;
+    double weight, alpha;
+    double c0, c1;  // parameters of the norm
+    // Value of the caller's function, for the forms `column` and `row`. S (products, n) has the statistics, a (count,
+    // n) the attributes of the documents in order of their scores. The function writes its derivatives to S_bar, which
+    // has the shape of S.
+    double (*function)(void* context, const double* S, const double* a, std::size_t n, std::size_t count,
+                       double* S_bar);
+    void* context;
+    double factor;  // weight divided by the query's norm
+    bool of_rows() const { return form == Form::target || form == Form::gap || form == Form::row; }
+    std::size_t products() const { return of_rows() ? 1 : count; }
+    const double* discount(std::size_t c) const { return D + c * step; }
+};
+
 // One query of n documents. Where a comment gives (rows) as the first dimension of an array, the array belongs to the
 // caller, and the query's i-th document is in its row rows[i].
 struct Query {
@@ -35,13 +65,16 @@ struct Query {
     // (n,) scores in decreasing order; for a partitioned measure, (n, 2) parameters of each document, in any order
     const double* scores;
     const std::size_t* rows;  // (n,) row of each document in the caller's arrays
-    const double* gains;      // (n,) gain of each document, not yet divided by `ideal`
+    // (n,) gain of each document, not yet divided by `ideal`; with terms, (attributes, n) attributes of each document
+    const double* gains;
     double ideal;
     const std::int32_t* classes;  // (n,) index of each document's class in `present`; read only if n_classes > 1
     const double* D;              // (all classes, stride) D[c, k]: weight of rank k for documents of class c
     // (n_classes,) the classes of documents that occur in the query, each as the index of its row of D
     const std::size_t* present;
     std::size_t n_classes, stride;
+    const Term* terms;                // (n_terms,) terms of the gain; if n_terms is 0, the gain is rank-linear
+    std::size_t n_terms, n_products;  // n_products: number of statistics of all terms
     const double* discount(std::size_t c) const { return D + present[c] * stride; }
 };
 
@@ -50,6 +83,7 @@ struct Query {
 struct Ties {
     std::size_t n, n_classes;
     const double *scores, *count;  // (n,) score of each tie, and number of its documents
+    const std::size_t* first;  // (n + 1,) index of the first document of each tie, followed by that of all documents
     // (n_classes, n) for each class and tie: sum of the gains of the tie's documents of this class, divided by the
     // number of all documents of the tie
     const double* gains;
@@ -89,6 +123,11 @@ struct Kernels {
     // tied_scratch() doubles.
     double (*tied_gain)(const Ties&, const Settings&, double factor, double* scratch, double* total, double* own);
     std::size_t (*tied_scratch)(const Ties&, const Settings&);
+    // The same for a gain with terms, except that the parts of the documents' derivatives that are their own are added
+    // to own (query.n,)
+    double (*tied_terms)(const Query&, const Ties&, const Settings&, double factor, double* scratch, double* total,
+                         double* own);
+    std::size_t (*tied_terms_scratch)(const Query&, const Ties&, const Settings&);
     // out (rows, n_classes): out[j, c] = sum_k Pi[j, k] D[c, k], where Pi[j, k] is the probability that document j has
     // rank k. The query's gains and classes are not read.
     void (*project)(const Query&, const Settings&, const Plan&, double* scratch, double* out);

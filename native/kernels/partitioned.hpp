@@ -22,6 +22,7 @@
 #include <cmath>
 
 #include "beta.hpp"
+#include "kernels.hpp"
 #include "normal.hpp"
 
 namespace sinkprop {
@@ -406,29 +407,63 @@ inline double partitioned_gain(const double* theta, std::size_t n, Family family
     return value;
 }
 
+// The matrix A of a query with a partitioned measure, and the factors u and v of Pi = diag(u) A diag(v). A includes
+// epsilon.
+struct PartitionedFactors : Partitioned {
+    double *u, *v;
+
+    PartitionedFactors(const double* theta, std::size_t n_, Family family_, int T, double epsilon, double* scratch)
+        : Partitioned(n_, T, 1, family_, scratch) {
+        form_matrix(*this, theta, epsilon);
+        scale_ranks(*this, T);
+        const bool rows_last = T > 0 && T % 2 == 0;
+        v = q_at(rows_last ? T - 1 : T);
+        u = T ? q_at(rows_last ? T : T - 1) : q;
+        if (!rows_last) return;
+        multiply(v, u);
+        for (std::size_t j = 0; j < n; ++j) u[j] = reciprocal(u[j]);
+    }
+
+    // w = A y
+    void multiply(const double* y, double* w) const {
+        const double* const y4[4] = {y, y, y, y};
+        for (std::size_t j = 0; j < rows; j += 4) four_products(A + j * N, N, y4, w + j);
+    }
+};
+
 // Multiplies Pi, the matrix of rank probabilities, by several vectors, the rows of X (n_columns, stride): writes
 // out[c, j] = sum_k Pi_jk X[c, k] to out (n_columns, n)
 inline void partitioned_project(const double* theta, std::size_t n, Family family, const double* X, std::size_t stride,
                                 std::size_t n_columns, int T, double epsilon, double* scratch, double* out) {
-    const Partitioned m(n, T, 1, family, scratch);
-    form_matrix(m, theta, epsilon);
-    scale_ranks(m, T);
-    const bool rows_last = T > 0 && T % 2 == 0;
-    const double* v = m.q_at(rows_last ? T - 1 : T);
-    const auto products = [&](const double* x, double* w) {
-        const double* const x4[4] = {x, x, x, x};
-        for (std::size_t j = 0; j < m.rows; j += 4) four_products(m.A + j * m.N, m.N, x4, w + j);
-    };
-    double *u = T ? m.q_at(rows_last ? T : T - 1) : m.q, *w = m.sums;
-    if (rows_last) {
-        products(v, u);
-        for (std::size_t j = 0; j < n; ++j) u[j] = reciprocal(u[j]);
-    }
+    const PartitionedFactors m(theta, n, family, T, epsilon, scratch);
     for (std::size_t c = 0; c < n_columns; ++c) {
-        for (std::size_t k = 0; k < m.N; ++k) m.x[k] = k < n ? v[k] * X[c * stride + k] : 0;
-        products(m.x, w);
-        for (std::size_t j = 0; j < n; ++j) out[c * n + j] = u[j] * w[j];
+        for (std::size_t k = 0; k < m.N; ++k) m.x[k] = k < n ? m.v[k] * X[c * stride + k] : 0;
+        m.multiply(m.x, m.sums);
+        for (std::size_t j = 0; j < n; ++j) out[c * n + j] = m.u[j] * m.sums[j];
     }
+}
+
+// The statistics of all terms of a query's gain (terms.hpp): writes R_c = Pi' a_c or E = Pi e to out (n_products, n).
+// `vectors` (n_products, n) has the vectors a_c and e.
+inline void partitioned_statistics(const double* theta, std::size_t n, Family family, const double* vectors,
+                                   const Query& query, int T, double epsilon, double* scratch, double* out) {
+    const PartitionedFactors m(theta, n, family, T, epsilon, scratch);
+    for (std::size_t t = 0; t < query.n_terms; ++t)
+        for (std::size_t c = 0; c < query.terms[t].products(); ++c, vectors += n, out += n) {
+            if (query.terms[t].of_rows()) {
+                for (std::size_t k = 0; k < m.N; ++k) m.x[k] = k < n ? m.v[k] * vectors[k] : 0;
+                m.multiply(m.x, m.sums);
+                for (std::size_t j = 0; j < n; ++j) out[j] = m.u[j] * m.sums[j];
+                continue;
+            }
+            set_zero(m.sums, m.N);
+            for (std::size_t j = 0; j < n; ++j) {
+                const Lanes g = Lanes::all(m.u[j] * vectors[j]);
+                for (std::size_t k = 0; k < m.N; k += W)
+                    fma(g, load(m.A, j * m.N + k), load(m.sums, k)).store(m.sums + k);
+            }
+            for (std::size_t k = 0; k < n; ++k) out[k] = m.v[k] * m.sums[k];
+        }
 }
 
 }  // namespace SINKPROP_ISA

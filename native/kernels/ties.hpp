@@ -51,18 +51,23 @@ struct TiedSums : Sums {
                                     SINKPROP_LAMBDA { spread[c * N + slot] = ties.spread[c * ties.n + i]; });
     }
 
-    // Computes own[c], multiplied by the operator's factor `unit` (see scaling.hpp), for ties i .. i + W - 1. own[c] is
-    // the slope of a document's derivative as a function of its gain g. The arguments u and v are the factors of Pi's
-    // rows and columns, summed over the documents of each tie, and z = (A + epsilon) x with x = v * D[c]. The gain
-    // enters the derivative in two ways: through the document's term g u z of the expected gain, and through the half
-    // iteration that computed u.
-    SINKPROP_INLINE void note(std::size_t c, std::size_t i, Lanes z, Lanes u, Lanes v) const {
-        const std::size_t N = Sums::size;
+    // Returns, for ties i .. i + W - 1, the slope of a document's derivative as a function of its gain g, multiplied by
+    // the operator's factor `unit` (see scaling.hpp). The arguments u and v are the factors of Pi's rows and columns,
+    // summed over the documents of each tie, z = (A + epsilon) x and dx = (dA) x with x = v * D for the discounts D,
+    // and the spread is that of D. The gain enters the derivative in two ways: through the document's term g u z of the
+    // expected gain, and through the half iteration that computed u.
+    SINKPROP_INLINE Lanes slope(std::size_t i, Lanes z, Lanes dx, Lanes spread_of_D, Lanes u, Lanes v) const {
         const int made = T % 2 ? T - 2 : T - 1;
         u = u * load(inverse, i);
-        Lanes slope = fma(load(spread + c * N, i) * Lanes::all(0.5), v, load(Sums::memory + std::size_t(T) * N, i));
-        if (made >= 0) slope = slope - z * u * load(Sums::memory + std::size_t(made) * N, i);
-        (u * slope).store(own + c * N + i);
+        Lanes result = fma(spread_of_D * Lanes::all(0.5), v, dx);
+        if (made >= 0) result = result - z * u * load(Sums::memory + std::size_t(made) * Sums::size, i);
+        return u * result;
+    }
+
+    // Computes own[c] for ties i .. i + W - 1, after the product with x = v * D[c]
+    SINKPROP_INLINE void note(std::size_t c, std::size_t i, Lanes z, Lanes u, Lanes v) const {
+        const std::size_t N = Sums::size;
+        slope(i, z, load(Sums::memory + std::size_t(T) * N, i), load(spread + c * N, i), u, v).store(own + c * N + i);
     }
 };
 

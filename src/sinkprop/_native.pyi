@@ -39,6 +39,24 @@ def expected_gain(
     gradient: Floats,
     factor: float | None = None,
 ) -> None: ...
+def terms_gain(
+    scores: Floats,
+    offsets: Index,
+    rows: Index | None,
+    attributes: Floats,
+    table: Floats,
+    discounts: Floats,
+    functions: list[Any],
+    relaxation: int,
+    sigma: float,
+    exact: bool,
+    half_steps: int,
+    epsilon: float,
+    n_threads: int,
+    per_query: Floats,
+    gradient: Floats,
+    factor: float | None = None,
+) -> None: ...
 def row_scores(X: NDArray[Any], V: Floats, out: Floats) -> None: ...
 def add_products(X: NDArray[Any], g: Floats, offsets: Index, scale: Floats, words: Index) -> bool: ...
 def add_words(values: Floats, scale: Floats, words: Index) -> bool: ...
@@ -95,6 +113,27 @@ def tree_derivatives(
     classes: NDArray[np.int32] | None,
     discounts: Floats,
     normalize: bool,
+    widths: Floats,
+    blend: float,
+    noise: float,
+    seed: int,
+    half_steps: int,
+    epsilon: float,
+    query_weight: Floats | None,
+    least: float,
+    n_threads: int,
+    per_query: Floats,
+    gradient: NDArray[np.float32],
+    hessian: NDArray[np.float32],
+) -> None: ...
+def tree_terms(
+    scores: Floats,
+    offsets: Index,
+    rows: Index | None,
+    attributes: Floats,
+    table: Floats,
+    discounts: Floats,
+    functions: list[Any],
     widths: Floats,
     blend: float,
     noise: float,
