@@ -24,10 +24,22 @@ if TYPE_CHECKING:
     from sinkprop import store as store
     from sinkprop import torch as torch
     from sinkprop.auto.ranker import AutoRanker
+    from sinkprop.data.diversity_qrels import DiversityQrels, load_diversity_qrels
     from sinkprop.data.frames import load_frame, load_parquet
     from sinkprop.data.letor import load_letor, load_queries, save_letor
     from sinkprop.data.query_sizes import load_query_sizes
     from sinkprop.linear.ranker import SinkPropRanker
+    from sinkprop.objective.gains.columns import (
+        ERR,
+        ERRIA,
+        AlphaNDCG,
+        AveragePrecision,
+        FMeasure,
+        Recall,
+        ReciprocalRank,
+    )
+    from sinkprop.objective.gains.custom import ColumnGain, RowGain
+    from sinkprop.objective.gains.rows import ExpectedExposure, ExposureGap
     from sinkprop.objective.permutation import choose_permutation
     from sinkprop.objective.rank_distribution import doubly_stochastic, expected_ranks, top_k_probability
     from sinkprop.objective.sinkhorn import sinkhorn, sinkhorn_vjp
@@ -38,13 +50,22 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ERR",
+    "ERRIA",
     "NDCG",
     "RBP",
+    "AlphaNDCG",
     "Annealing",
     "AutoRanker",
+    "AveragePrecision",
+    "ColumnGain",
     "Convention",
+    "DiversityQrels",
     "Evaluation",
+    "ExpectedExposure",
     "ExpectedGain",
+    "ExposureGap",
+    "FMeasure",
     "FitResult",
     "Fold",
     "Gain",
@@ -54,7 +75,10 @@ __all__ = [
     "Queries",
     "RankLinear",
     "Ranking",
+    "Recall",
+    "ReciprocalRank",
     "Relaxation",
+    "RowGain",
     "Selection",
     "SinkPropRanker",
     "SinkhornLimit",
@@ -68,6 +92,7 @@ __all__ = [
     "evaluate",
     "expected_gain",
     "expected_ranks",
+    "load_diversity_qrels",
     "load_frame",
     "load_letor",
     "load_model",
@@ -89,7 +114,19 @@ __all__ = [
 # These names are imported on first use, so `import sinkprop` loads only NumPy, and `from sinkprop import *`
 # does not load torch.
 _LAZY = {
+    "ERR": "sinkprop.objective.gains.columns",
+    "ERRIA": "sinkprop.objective.gains.columns",
+    "AlphaNDCG": "sinkprop.objective.gains.columns",
     "AutoRanker": "sinkprop.auto.ranker",
+    "AveragePrecision": "sinkprop.objective.gains.columns",
+    "ColumnGain": "sinkprop.objective.gains.custom",
+    "ExpectedExposure": "sinkprop.objective.gains.rows",
+    "ExposureGap": "sinkprop.objective.gains.rows",
+    "FMeasure": "sinkprop.objective.gains.columns",
+    "Recall": "sinkprop.objective.gains.columns",
+    "ReciprocalRank": "sinkprop.objective.gains.columns",
+    "RowGain": "sinkprop.objective.gains.custom",
+    "DiversityQrels": "sinkprop.data.diversity_qrels",
     "SinkPropRanker": "sinkprop.linear.ranker",
     "SinkhornLimit": "sinkprop.objective.sinkhorn_limit",
     "SinkhornStatus": "sinkprop.objective.sinkhorn_limit",
@@ -104,6 +141,7 @@ _LAZY = {
     "experiment": "sinkprop.experiment",
     "export": "sinkprop.export",
     "gbdt": "sinkprop.gbdt",
+    "load_diversity_qrels": "sinkprop.data.diversity_qrels",
     "load_frame": "sinkprop.data.frames",
     "load_letor": "sinkprop.data.letor",
     "load_model": "sinkprop.registry",

@@ -24,7 +24,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.common.arguments import half_steps, one_of
 from sinkprop.common.types import Floats
-from sinkprop.objective.gains import Gain, as_gain
+from sinkprop.data.queries import group_rows
+from sinkprop.objective.gains import Gain, RankLinearGain, Term, as_gain
+from sinkprop.objective.gains.base import with_bound_arrays
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 __all__ = [
@@ -33,6 +35,8 @@ __all__ = [
     "expected_gain",
     "expected_value",
     "gain_matrix",
+    "gain_of_matrix",
+    "gain_of_matrix_rev",
     "hard_gain",
     "partitioned_measure",
     "partitioned_measure_rev",
@@ -56,8 +60,8 @@ def gain_matrix(labels: ArrayLike, gain: str | Gain) -> Floats:
     ----------
     labels : array of shape (n,)
         Labels r of one query.
-    gain : str or Gain
-        The gain, or its text form.
+    gain : str or RankLinearGain
+        The gain, or its text form. It must be rank-linear, such as NDCG.
 
     Returns
     -------
@@ -71,6 +75,10 @@ def gain_matrix(labels: ArrayLike, gain: str | Gain) -> Floats:
            [1.   , 0.631]])
     """
     gain, r = as_gain(gain), np.asarray(labels, dtype=np.float64)
+    if not isinstance(gain, RankLinearGain):
+        raise TypeError(
+            f"gain: {gain} is not rank-linear, so that it has no gain matrix; use gain_of_matrix."
+        )
     if not gain.separable:
         classes, table = gain.class_discounts(r, len(r))
         return table[classes]
@@ -81,8 +89,157 @@ def gain_matrix(labels: ArrayLike, gain: str | Gain) -> Floats:
     return np.outer(G, D)
 
 
+def gain_of_matrix(Pi: Array, labels: ArrayLike, gain: str | Gain) -> complex:
+    """Gain of a matrix Pi of rank probabilities.
+
+    For a rank-linear gain it is E_Pi[L(r)] = sum_jk Pi[j, k] l(r_j, k), the expected gain under any
+    distribution over rankings with these probabilities. The other gains are functions of what is expected at
+    each rank, R_c[k] = sum_j Pi[j, k] a_c[j], and of the exposures E[j] = sum_k Pi[j, k] e[k], which equal
+    the metric if Pi is a permutation matrix::
+
+        average precision:    (1/m) sum_k d_k R[k] (1 + sum_(i<k) R[i])
+        reciprocal rank, ERR: sum_k d_k R[k] prod_(i<k) (1 - R[i])
+        alpha-NDCG, ERR-IA:   sum_c sum_k d_k R_c[k] prod_(i<k) (1 - alpha R_c[i])
+        ExpectedExposure:     sum_j (E[j] - t[j])^2
+        ExposureGap:          mean over pairs of groups of (X_g - X_h)^2, X_g = sum_(j in g) w_j E[j]
+
+    Parameters
+    ----------
+    Pi : array of shape (n, n)
+        Probability of each document (row) at each rank (column); real or complex.
+    labels : array of shape (n,) or (n, L)
+        Labels r of one query.
+    gain : str or Gain
+        The gain, or its text form.
+
+    Returns
+    -------
+    float or complex
+        The gain; real for a real matrix.
+
+    Examples
+    --------
+    >>> S = np.array([[0.0, 1.0], [1.0, 0.0]])  # the second document is first
+    >>> gain_of_matrix(S, [1, 0], "mrr")
+    0.5
+    """
+    gain, r = as_gain(gain), np.asarray(labels, dtype=np.float64)
+    if isinstance(gain, RankLinearGain):
+        value: complex = (Pi * gain_matrix(r, gain)).sum().item()
+        return value
+    return _number(sum(_term(term, _statistic(term, Pi))[0] for term in _terms(gain, r)))
+
+
+def gain_of_matrix_rev(Pi: Array, labels: ArrayLike, gain: str | Gain) -> Floats:
+    """Derivative of `gain_of_matrix` with respect to Pi.
+
+    It is l(r_j, k) for a rank-linear gain, and otherwise the sum of a_c[j] D_c[k] with D_c = dF/dR_c over the
+    attributes c, and of h[j] e[k] with h = dH/dE.
+
+    Parameters
+    ----------
+    Pi : array of shape (n, n)
+        Probability of each document (row) at each rank (column).
+    labels : array of shape (n,) or (n, L)
+        Labels r of one query.
+    gain : str or Gain
+        The gain, or its text form.
+
+    Returns
+    -------
+    array of shape (n, n)
+        Pi_bar.
+    """
+    gain, r = as_gain(gain), np.asarray(labels, dtype=np.float64)
+    if isinstance(gain, RankLinearGain):
+        return gain_matrix(r, gain)
+    Pi_bar = np.zeros(Pi.shape)
+    for term in _terms(gain, r):
+        S_bar = _term(term, _statistic(term, Pi))[1]
+        Pi_bar += np.outer(S_bar[0], term.discounts[0]) if term.of_rows else term.attributes.T @ S_bar
+    return Pi_bar
+
+
+def _terms(gain: Gain, r: Floats) -> list[Term]:
+    gain, r = with_bound_arrays(gain, r)
+    return gain.terms(r, group_rows(None, len(r)), None)
+
+
+def _statistic(term: Term, Pi: Array) -> Array:
+    """R (C, n), or E (1, n), the statistics of which the term is a function."""
+    return term.discounts @ Pi.T if term.of_rows else term.attributes @ Pi
+
+
+def _term(term: Term, S: Array) -> tuple[complex, Array]:
+    """Value of a term, and its derivative with respect to the statistics S, in the shape of S."""
+    norm = _norm(term)
+    factor = term.weight / norm if norm > 0 else 0.0
+    d, a = np.broadcast_to(term.discounts, S.shape), term.attributes
+    if term.function is not None:
+        S_bar = np.zeros(S.shape)
+        value = term.function(S.real.copy(), a, S_bar)
+        # for a complex step, the function to first order
+        return factor * (value + (S_bar * (S - S.real)).sum()), factor * S_bar
+    if term.form == "linear":
+        return factor * (d * S).sum(), factor * d
+    if term.form == "precisions":
+        above = np.cumsum(S, axis=1) - S
+        below = np.cumsum((d * S)[:, ::-1], axis=1)[:, ::-1] - d * S
+        return factor * (d * S * (1 + above)).sum(), factor * (d * (1 + above) + below)
+    if term.form == "cascade":
+        total: complex = 0.0
+        D = np.zeros_like(S)
+        for c in range(len(S)):
+            # the interest of a reader at each rank, and how it changes with each R[i] above
+            left = 1 - term.alpha * S[c]
+            for k in range(S.shape[1]):
+                interest = np.prod(left[:k])
+                total += d[c, k] * S[c, k] * interest
+                D[c, k] += d[c, k] * interest
+                for i in range(k):
+                    others = np.prod(np.delete(left[:k], i))
+                    D[c, i] -= term.alpha * d[c, k] * S[c, k] * others
+        return factor * total, factor * D
+    if term.form == "target":
+        return factor * ((S - a) ** 2).sum(), 2 * factor * (S - a)
+    codes, w = a
+    groups = [g for g in np.unique(codes) if g >= 0]
+    X = [(w * S[0])[codes == g].sum() for g in groups]
+    pairs = [(g, h) for g in range(len(X)) for h in range(g)]
+    H_bar = np.zeros_like(S)
+    for g, h in pairs:
+        H_bar[0] += 2 * (X[g] - X[h]) * w * ((codes == groups[g]) * 1.0 - (codes == groups[h]))
+    share = factor / max(1, len(pairs))
+    return share * sum((X[g] - X[h]) ** 2 for g, h in pairs), share * H_bar
+
+
+def _norm(term: Term) -> float:
+    """Divisor of the value of a term; a term whose norm is 0 has the value 0."""
+    a, d, (c0, c1) = term.attributes, term.discounts[0], term.constants
+    if term.norm == "ideal":
+        return float(np.sort(a[0])[::-1] @ d)
+    if term.norm == "count":
+        return float(c0 + c1 * a.sum()) if a.sum() > 0 else 0.0
+    if term.norm == "intents":
+        return float(c0 * a.any(axis=1).sum())
+    if term.norm == "none":
+        return 1.0
+    interest, left, value = np.ones(len(a)), list(range(a.shape[1])), 0.0
+    for rank in range(a.shape[1]):  # greedily: the document that adds most, the first of equal ones
+        best = max(left, key=lambda j: (interest @ a[:, j], -j))
+        value += d[rank] * (interest @ a[:, best])
+        interest = interest * (1 - term.alpha * a[:, best])
+        left.remove(best)
+    return float(value)
+
+
+def _number(value: Any) -> complex:
+    """Return a number as Python's float, or as complex if it is complex."""
+    return complex(value) if np.iscomplexobj(value) else float(value)
+
+
 def hard_gain(order: ArrayLike, labels: ArrayLike, gain: str | Gain) -> float:
-    """Gain L(s; r) = sum_k l(r_s[k], k) of one ranking s.
+    """Gain of one ranking s; for a rank-linear gain, L(s; r) = sum_k l(r_s[k], k).
 
     l(r, k) is the amount that a document with label r adds at rank k.
 
@@ -90,7 +247,7 @@ def hard_gain(order: ArrayLike, labels: ArrayLike, gain: str | Gain) -> float:
     ----------
     order : array of shape (n,)
         The ranking s: document indices, best first.
-    labels : array of shape (n,)
+    labels : array of shape (n,) or (n, L)
         Labels r of one query.
     gain : str or Gain
         The gain, or its text form.
@@ -106,7 +263,9 @@ def hard_gain(order: ArrayLike, labels: ArrayLike, gain: str | Gain) -> float:
     0.5
     """
     s = np.asarray(order)
-    return float(gain_matrix(labels, gain)[s, np.arange(len(s))].sum())
+    S = np.zeros((len(s), len(s)))
+    S[s, np.arange(len(s))] = 1
+    return float(gain_of_matrix(S, labels, gain).real)
 
 
 def expected_value(
@@ -118,15 +277,13 @@ def expected_value(
     n_iter: float = 5,
     epsilon: float = 1e-6,
 ) -> complex:
-    """Expected gain E_Pi[L(r)] = sum_jk Pi[j, k] l(r_j, k) of one query.
-
-    Pi[j, k] is the probability that document j is at rank k, and l(r_j, k) the amount that it adds there.
+    """Expected gain of one query, for the rank probabilities Pi that the scores give; see `gain_of_matrix`.
 
     Parameters
     ----------
     scores : array of shape (n,) or (n, 2)
         Scores: phi for a smoothed indicator, theta for a partitioned measure; real or complex.
-    labels : array of shape (n,)
+    labels : array of shape (n,) or (n, L)
         Labels r.
     gain : str or Gain
         The gain, or its text form.
@@ -148,9 +305,7 @@ def expected_value(
     0.333333
     """
     phi, r = _one_query(scores, labels, relaxation)
-    Pi = sinkhorn(pre_sinkhorn(phi, relaxation) + epsilon, n_iter)
-    value: complex = (Pi * gain_matrix(r, gain)).sum().item()
-    return value
+    return gain_of_matrix(sinkhorn(pre_sinkhorn(phi, relaxation) + epsilon, n_iter), r, gain)
 
 
 def expected_gain(
@@ -168,7 +323,7 @@ def expected_gain(
     ----------
     scores : array of shape (n,) or (n, 2)
         Scores: phi for a smoothed indicator, theta for a partitioned measure.
-    labels : array of shape (n,)
+    labels : array of shape (n,) or (n, L)
         Labels r.
     gain : str or Gain
         The gain, or its text form.
@@ -194,9 +349,9 @@ def expected_gain(
     """
     phi, r = _one_query(scores, labels, relaxation)
     A = pre_sinkhorn(phi, relaxation) + epsilon
-    Pi_bar = gain_matrix(r, gain)
-    value = float((sinkhorn(A, n_iter) * Pi_bar).sum())
-    return value, pre_sinkhorn_rev(phi, relaxation, sinkhorn_rev(A, n_iter, Pi_bar))
+    Pi = sinkhorn(A, n_iter)
+    A_bar = sinkhorn_rev(A, n_iter, gain_of_matrix_rev(Pi, r, gain))
+    return float(gain_of_matrix(Pi, r, gain).real), pre_sinkhorn_rev(phi, relaxation, A_bar)
 
 
 def row_normalize(A: Array) -> Array:
@@ -696,7 +851,7 @@ def _one_query(scores: ArrayLike, labels: ArrayLike, relaxation: Relaxation) -> 
     if phi.ndim != (1 if one_a_document else 2) or phi.shape[1:] not in ((), (relaxation.width,)):
         wanted = "(n,)" if one_a_document else f"(n, {relaxation.width})"
         raise ValueError(f"scores: {relaxation} takes the shape {wanted}; got the shape {phi.shape}.")
-    if r.shape != phi.shape[:1] or not len(r):
+    if r.shape[:1] != phi.shape[:1] or r.ndim > 2 or not len(r):
         raise ValueError(
             "labels: expected one value for each document of a query that has at least one; got the shape "
             f"{r.shape} for scores of the shape {phi.shape}."

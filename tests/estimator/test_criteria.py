@@ -8,6 +8,7 @@ import pytest
 from sinkprop import SinkPropRanker, evaluate
 from sinkprop.baselines import RegressionRanker
 from sinkprop.data.queries import Queries
+from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.criteria import gain_criterion
 from sinkprop.estimator.selection import Selection
 from sinkprop.objective.gains import as_gain
@@ -31,7 +32,7 @@ def test_the_criterion_is_the_mean_of_ndcg_under_the_convention(gain, convention
     found = evaluate(data, scores, metrics=LEVELS, convention=convention)
     assert name == "ndcg@1-10"
     np.testing.assert_allclose(
-        criterion_of(data, scores), np.mean(list(found.per_query.values()), axis=0), rtol=0, atol=1e-15
+        criterion_of(TrainingSet(data.X, data.y, data.groups), scores), np.mean(list(found.per_query.values()), axis=0), rtol=0, atol=1e-15
     )
 
 

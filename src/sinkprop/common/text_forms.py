@@ -23,7 +23,9 @@ __all__ = [
     "unknown_form",
 ]
 
-FORM = re.compile(r"\s*(?P<name>[a-z]+)\s*(?:\((?P<options>[^()]*)\))?\s*(?:@\s*(?P<cutoff>[^@\s]+))?\s*")
+FORM = re.compile(
+    r"\s*(?P<name>[a-z]+(?:[-_][a-z]+)*)\s*(?:\((?P<options>[^()]*)\))?\s*(?:@\s*(?P<cutoff>[^@\s]+))?\s*"
+)
 
 
 def options_of(text: str | None) -> dict[str, str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_features",
+    "as_label_columns",
     "as_labels",
     "as_query_weight",
     "as_sample_weight",
@@ -150,10 +151,70 @@ def as_labels(labels: ArrayLike, n: int, *, rows_of: str = "scores") -> Floats:
         )
     bad = _native.first_invalid(array, 0.0, _native.LARGEST_LABEL)
     if bad >= 0:
-        above = _native.LARGEST_LABEL < array[bad] < np.inf
-        limit = "and not above 2^53" if above else "and not below 0"
-        raise ValueError(f"labels must be finite {limit}; row {bad} holds {array[bad]}.")
+        raise ValueError(f"labels must be finite {_label_limit(array[bad])}; row {bad} holds {array[bad]}.")
     return array
+
+
+def as_label_columns(labels: Any, n: int, *, rows_of: str = "scores") -> Floats:
+    """Return labels as C-ordered float64: (n,) for one label per row, (n, I) for I > 1 labels per row.
+
+    `labels` is an array of shape (n,), an array of shape (n, I) with one column per intent, or a SciPy sparse
+    matrix or array of shape (n, I). A single column becomes shape (n,). Raises a ValueError if a label is not
+    from 0 to 2^53, or if the number of rows is not n. `rows_of` is used in the error message: it names the
+    array whose n rows the labels belong to.
+    """
+    if not isinstance(labels, np.ndarray) and hasattr(labels, "nnz"):
+        labels = _dense_labels(labels, n, rows_of)
+    array = _as_floats("labels", labels)
+    if array.ndim == 1:
+        return as_labels(array, n, rows_of=rows_of)
+    if array.ndim != 2:
+        raise ValueError(
+            f"labels must have the shape ({n},), or ({n}, I) with one column per intent; got {array.shape}."
+        )
+    _check_label_shape(array.shape, n, rows_of)
+    if array.shape[1] == 1:
+        return as_labels(array.reshape(-1), n, rows_of=rows_of)
+    bad = _native.first_invalid(array, 0.0, _native.LARGEST_LABEL)
+    if bad >= 0:
+        row, column = divmod(bad, array.shape[1])
+        raise ValueError(
+            f"labels must be finite {_label_limit(array[row, column])}; row {row}, column {column} holds "
+            f"{array[row, column]}."
+        )
+    return array
+
+
+def _dense_labels(labels: Any, n: int, rows_of: str) -> NDArray[Any]:
+    """Return a SciPy sparse matrix or array of labels as a dense array.
+
+    The shape is checked before the dense array is made, which may be large.
+    """
+    from scipy.sparse import issparse
+
+    if not issparse(labels):
+        raise ValueError(
+            f"labels must be an array or a SciPy sparse matrix; got {type(labels).__name__}. Convert it to a "
+            "NumPy array."
+        )
+    if labels.ndim == 2:
+        _check_label_shape(labels.shape, n, rows_of)
+    dense: NDArray[Any] = labels.toarray()
+    return dense
+
+
+def _check_label_shape(shape: tuple[int, ...], n: int, rows_of: str) -> None:
+    if shape[0] != n:
+        raise ValueError(
+            f"labels must have one row per row of {rows_of}: {n} rows, but {shape[0]} of labels."
+        )
+    if not shape[1]:
+        raise ValueError(f"labels must have at least one column, one per intent; got the shape {shape}.")
+
+
+def _label_limit(label: float) -> str:
+    """Say which limit a label violates, for an error message."""
+    return "and not above 2^53" if _native.LARGEST_LABEL < label < np.inf else "and not below 0"
 
 
 def as_sample_weight(weight: ArrayLike, n: int) -> Floats:

@@ -12,11 +12,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
 from sinkprop.common.arguments import threads
-from sinkprop.common.types import Floats
-from sinkprop.data.checks import as_labels, as_query_weight, as_sample_weight, as_scores
+from sinkprop.common.types import Floats, Integers
+from sinkprop.data.checks import as_label_columns, as_query_weight, as_sample_weight, as_scores
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.objective.gains import Gain, as_gain
-from sinkprop.objective.native_terms import NativeSettings, native_gains, native_settings
+from sinkprop.objective.gains.base import with_bound_arrays
+from sinkprop.objective.native_terms import (
+    NativeGains,
+    NativeSettings,
+    NativeTerms,
+    native_gains,
+    native_settings,
+)
 from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, as_relaxation
 
 __all__ = ["ExpectedGain", "expected_gain"]
@@ -65,7 +72,8 @@ def expected_gain(
 
     where l(r_j, k) is the gain of document j with label r_j at rank k, the relaxation makes the matrix A from
     the scores, Z is one Sinkhorn iteration, and Pi[j, k] is the probability that document j is at rank k.
-    `sinkprop.reference` defines them all. The time is linear in the number of documents for
+    Gains that are not rank-linear, such as MAP, are functions of Pi that equal the metric if Pi is the matrix
+    of a ranking. `sinkprop.reference` defines them all. The time is linear in the number of documents for
     `SmoothedIndicator` and quadratic for `PartitionedMeasure`. The derivative holds the order of the
     documents fixed.
 
@@ -73,8 +81,9 @@ def expected_gain(
     ----------
     scores : array of shape (N,) or (N, 2)
         One score per document, larger is better; two parameters per document for a `PartitionedMeasure`.
-    labels : array of shape (N,)
-        Relevance of each document, at least 0.
+    labels : array of shape (N,) or (N, L)
+        Relevance of each document, at least 0. Several columns are for gains that read several labels, such
+        as `AlphaNDCG`, or one other than the first (`Gain.on`); a sparse matrix of SciPy is taken, too.
     qid : array of shape (N,), optional
         Query id of each row: any hashable ids, in any order. By default all rows form one query.
     gain : str or Gain, default "ndcg"
@@ -89,8 +98,9 @@ def expected_gain(
         Constant added to every entry of A.
     sample_weight : array of shape (N,), optional
         Row weights, at least 0. Each multiplies its document's gain l(r_j, k), also in the best ranking by
-        which a normalized gain is divided. If the labels are clicks, use inverse propensities: 1 divided by
-        the probability that the user looked at the document. A gain that is not normalized is then an
+        which a normalized gain is divided; or the attributes of its document, such as its relevance in MAP.
+        If the labels are clicks, use inverse propensities: 1 divided by the probability that the user looked
+        at the document. A gain that is not normalized is then an
         unbiased estimate of the gain for the true relevance. A document of weight 0 contributes nothing at
         any rank, but still occupies one.
     query_weight : array of shape (Q,) or (N,), or mapping, optional
@@ -136,7 +146,7 @@ def native_gain(
     quadratic time. This decides whether the input is large enough for several threads. The other arguments
     are as in `expected_gain`.
     """
-    y = as_labels(labels, len(x))
+    gain, y = with_bound_arrays(gain, as_label_columns(labels, len(x)))
     groups = group_rows(qid, len(x))
     row_weights = None if sample_weight is None else as_sample_weight(sample_weight, len(x))
     query_weights = None if query_weight is None else as_query_weight(query_weight, groups, len(x))
@@ -167,15 +177,41 @@ def grouped_gain(
     The arrays must have been checked. Rows of x that belong to no query have gradient 0; their labels must
     still be valid for the gain. `power` is as in `native_gain`.
     """
-    gains = native_gains(gain, y, groups, row_weights)
+    prepared = native_gains(gain, y, groups, row_weights)
+    return prepared_gain(x, groups, prepared, settings, n_threads, power=power, factor=factor)
+
+
+def prepared_gain(
+    x: Floats,
+    groups: Groups,
+    gains: NativeGains | NativeTerms,
+    settings: NativeSettings,
+    n_threads: int | None,
+    *,
+    power: int = 1,
+    factor: float | None = None,
+) -> tuple[Floats, Floats]:
+    """Compute `grouped_gain` for a gain that `native_gains` has converted, which can be used many times."""
     covered = groups.offsets[-1] == len(x)
     per_query, gradient = np.empty(len(groups.offsets) - 1), np.empty_like(x) if covered else np.zeros_like(x)
     n_threads = threads(n_threads, len(x) * groups.longest ** (power - 1))
+    evaluate: Any = _native.expected_gain if isinstance(gains, NativeGains) else _native.terms_gain
     # The arguments are passed by position: passing them by name would double the time of a small query.
-    _native.expected_gain(
-        x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor
-    )
+    evaluate(x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor)
     return per_query, gradient
+
+
+def ranking_gain(
+    gain: Gain, y: Floats, ranks: Integers, groups: Groups, row_weights: Floats | None = None
+) -> Floats:
+    """Return the gain (Q,) of a ranking of each query, in which row i has the rank ranks[i].
+
+    The scores are the negative ranks, which are at least 1 apart, and sigma is 0.05. With such a small sigma,
+    the matrix of rank probabilities is exactly the permutation matrix of the ranking, and the expected gain
+    is the gain of the ranking.
+    """
+    settings = native_settings(SmoothedIndicator(0.05), 1, 0)
+    return grouped_gain(-ranks.astype(np.float64), y, groups, gain, settings, row_weights, None)[0]
 
 
 def scale_queries(gradient: Floats, factors: Floats, groups: Groups) -> None:

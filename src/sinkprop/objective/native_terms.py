@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 from sinkprop.common.arguments import half_steps
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
-from sinkprop.objective.gains import Gain
+from sinkprop.objective.gains import Gain, RankLinearGain, Term
+from sinkprop.objective.gains.base import label_column
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
-__all__ = ["NativeGains", "NativeSettings", "native_gains", "native_settings"]
+__all__ = ["NativeGains", "NativeSettings", "NativeTerms", "native_gains", "native_settings"]
 
 _CODES = {"gaussian": 0, "laplace": 1, "logit-logistic": 2, "probit": 3, "beta": 4}
+# Numbers of the forms and norms of terms in native/kernels/kernels.hpp
+_FORMS = ("linear", "precisions", "cascade", "target", "gap", "column", "row")
+_NORMS = ("none", "ideal", "count", "greedy", "intents")
 
 
 class NativeSettings(NamedTuple):
@@ -55,6 +59,21 @@ class NativeGains(NamedTuple):
     normalize: bool
 
 
+class NativeTerms(NamedTuple):
+    """A gain that is a sum of terms, for given documents, as arguments of native functions.
+
+    attributes  (A, N) attributes of the documents, for all terms.
+    table       (n_terms, 10) one row per term; native/bindings/bindings.cpp describes its columns.
+    discounts   (U, n) discounts of the ranks 1, ..., n, where n is the size of the largest query.
+    functions   Function of each term, or None.
+    """
+
+    attributes: Floats
+    table: Floats
+    discounts: Floats
+    functions: list[Any]
+
+
 def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> NativeSettings:
     """Convert a relaxation and the settings of the Sinkhorn iterations to native arguments.
 
@@ -78,12 +97,17 @@ def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> Na
     return NativeSettings(code, sigma, exact, half_steps(n_iter), float(epsilon))
 
 
-def native_gains(gain: Gain, y: Floats, groups: Groups, row_weights: Floats | None) -> NativeGains:
-    """Convert a gain to native arguments, for documents with labels y (N,) in the queries `groups`.
+def native_gains(
+    gain: Gain, y: Floats, groups: Groups, row_weights: Floats | None
+) -> NativeGains | NativeTerms:
+    """Convert a gain to native arguments, for documents with labels y in the queries `groups`.
 
-    The weight of a row in `row_weights` (N,), if given, multiplies the gain of its document.
+    y has the shape (N,) or (N, L). The weight of a row in `row_weights` (N,), if given, multiplies the gain,
+    or the attributes, of its document.
     """
-    longest = groups.longest
+    if not isinstance(gain, RankLinearGain):
+        return _native_terms(gain.terms(y, groups, row_weights))
+    y, longest = label_column(gain, y), groups.longest
     if gain.separable:
         weights, exponential = gain.native_gains(y)
         classes, discounts = None, gain.discounts(longest).reshape(1, longest)
@@ -93,3 +117,22 @@ def native_gains(gain: Gain, y: Floats, groups: Groups, row_weights: Floats | No
     if row_weights is not None:
         weights, exponential = (gain.gains(y) if gain.separable else 1.0) * row_weights, False
     return NativeGains(weights, exponential, classes, discounts, gain.normalized)
+
+
+def _native_terms(terms: list[Term]) -> NativeTerms:
+    first = row = 0
+    table = []
+    for term in terms:
+        count, rows = len(term.attributes), len(term.discounts)
+        numbers = (_FORMS.index(term.form), _NORMS.index(term.norm), first, count, row, int(rows > 1))
+        table.append((*numbers, term.weight, term.alpha, *term.constants))
+        first, row = first + count, row + rows
+    (one, *more) = terms
+    if not more:
+        return NativeTerms(one.attributes, np.array(table), one.discounts, [one.function])
+    return NativeTerms(
+        np.concatenate([term.attributes for term in terms]),
+        np.array(table),
+        np.concatenate([term.discounts for term in terms]),
+        [term.function for term in terms],
+    )

@@ -5,60 +5,36 @@ document s[k] at rank k: each document adds an amount l that depends only on its
 expectation then depends on the distribution over rankings only through Pi[j, k], the probability that
 document j is at rank k. Most commonly used gains are also *separable*, l(r, k) = G(r) D(k), with a gain G of
 the label and a discount D of the rank.
-
-Larger is better. A gain has a text form that means the same in code, on the command line and in reports:
-
->>> parse_gain("ndcg@10")
-NDCG(k=10, discount=None, gain='exponential')
->>> str(NDCG(10, discount="log2"))
-'ndcg(discount=log2)@10'
-
-The discount of NDCG may be left open. A ranker then trains with the discount of its convention, so that it
-maximizes the metric by which it is evaluated; `as_gain` fills it in.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal, NoReturn, final
+from typing import Literal, NoReturn, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
 from sinkprop.common.arguments import one_of
-from sinkprop.common.text_forms import (
-    FORM,
-    as_cutoff,
-    as_number,
-    digits,
-    only,
-    options_of,
-    read_number,
-    text_form,
-    unknown_form,
-)
+from sinkprop.common.text_forms import as_cutoff, as_number, digits, text_form
 from sinkprop.common.types import Floats
+from sinkprop.data.queries import Groups
+from sinkprop.objective.gains.base import Discount, Gain, Norm, Term, label_column
 
-__all__ = ["NDCG", "RBP", "Gain", "Precision", "RankLinear", "as_gain", "parse_gain"]
-
-
-Discount = Literal["letor", "log2"]
-
-FORMS = "ndcg, ndcg@10, ndcg(discount=log2,gain=linear)@10, p@5, p(threshold=2)@5, rbp@0.8"
+__all__ = ["NDCG", "NDCG_DEFAULTS", "RBP", "Precision", "RankLinear", "RankLinearGain"]
 
 
-class Gain(ABC):
+class RankLinearGain(Gain):
     """A rank-linear gain, sum_jk S[j, k] l(r_j, k) for the permutation matrix S of a ranking.
 
     l(r_j, k) is the amount that document j, with label r_j, adds at rank k. S[j, k] is 1 if document j is at
     rank k, and 0 if not.
 
-    Base class of `NDCG`, `Precision`, `RBP` and `RankLinear`. For the first three, `str` gives a text form,
-    which `parse_gain` reads.
+    Base class of `NDCG`, `Precision`, `RBP` and `RankLinear`.
     """
 
     @property
@@ -165,9 +141,15 @@ class Gain(ABC):
         _, first, classes = np.unique(r, return_index=True, return_inverse=True)
         return classes.astype(np.int32), np.outer(self.gains(r)[first], self.discounts(n))
 
-    def _stated(self, discount: Discount) -> Gain:
-        """Return the gain with `discount` as the discount of NDCG, unless it has one; see `as_gain`."""
-        return self
+    def terms(self, labels: Floats, groups: Groups, weights: Floats | None) -> list[Term]:
+        r, n = label_column(self, labels), groups.longest
+        if self.separable:
+            a = self.gains(r) if weights is None else self.gains(r) * weights
+            norm: Norm = "ideal" if self.normalized else "none"
+            return [Term("linear", a[None], self.discounts(n)[None], norm=norm)]
+        classes, D = self.class_discounts(r, n)
+        a = (classes == np.arange(len(D))[:, None]).astype(np.float64)
+        return [Term("linear", a if weights is None else a * weights, D)]
 
     @abstractmethod
     def _discount(self, ranks: Floats) -> Floats:
@@ -177,7 +159,7 @@ class Gain(ABC):
 # The cache is small: few different n are used at a time, and an entry takes memory for n numbers, where n is
 # the number of documents of the longest query.
 @lru_cache(maxsize=32)
-def _cached_discounts(gain: Gain, n: int) -> Floats:
+def _cached_discounts(gain: RankLinearGain, n: int) -> Floats:
     D = gain._discount(np.arange(1, n + 1, dtype=np.float64))
     D.flags.writeable = False
     return D
@@ -185,7 +167,7 @@ def _cached_discounts(gain: Gain, n: int) -> Floats:
 
 @final
 @dataclass(frozen=True)
-class NDCG(Gain):
+class NDCG(RankLinearGain):
     """Normalized discounted cumulative gain (Jarvelin and Kekalainen 2002).
 
     A query without a relevant document has the value 0.
@@ -224,10 +206,10 @@ class NDCG(Gain):
     def __str__(self) -> str:
         chosen = {"discount": self.discount, "gain": self.gain}
         return text_form(
-            "ndcg", [f"{name}={x}" for name, x in chosen.items() if x != _NDCG_DEFAULTS[name]], self.k
+            "ndcg", [f"{name}={x}" for name, x in chosen.items() if x != NDCG_DEFAULTS[name]], self.k
         )
 
-    def _stated(self, discount: Discount) -> NDCG:
+    def stated(self, discount: Discount) -> NDCG:
         return self if self.discount is not None else replace(self, discount=discount)
 
     @property
@@ -263,12 +245,12 @@ class NDCG(Gain):
 
 
 _EXPONENT_LIMIT = float(np.nextafter(960.0, 0.0))  # gains 2^r - 1 of labels r up to this have finite sums
-_NDCG_DEFAULTS = {"discount": None, "gain": "exponential"}
+NDCG_DEFAULTS = {"discount": None, "gain": "exponential"}
 
 
 @final
 @dataclass(frozen=True)
-class Precision(Gain):
+class Precision(RankLinearGain):
     """Precision at k: the fraction of the first k ranks whose labels reach the threshold.
 
     The count is divided by k even if a query has fewer than k documents.
@@ -314,7 +296,7 @@ class Precision(Gain):
 
 @final
 @dataclass(frozen=True)
-class RBP(Gain):
+class RBP(RankLinearGain):
     """Rank-biased precision, (1 - p) sum_k r_s[k] p^(k-1) (Moffat and Zobel 2008).
 
     r_s[k] is the label of the document at rank k.
@@ -359,7 +341,7 @@ class RBP(Gain):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RankLinear(Gain):
+class RankLinear(RankLinearGain):
     """A custom rank-linear gain l(r, k) of the label r and the rank k.
 
     Pass `gain` and `discount` together for a separable gain l(r, k) = G(r) D(k), or `table` alone for a
@@ -423,6 +405,10 @@ class RankLinear(Gain):
         # The functions are left out, because a function need not be hashable (numpy.poly1d is not). Gains
         # with different functions may have equal hashes, but they do not compare equal.
         return hash((RankLinear, self.separable, self.normalize))
+
+    @property
+    def text(self) -> str | None:
+        return None
 
     @property
     def separable(self) -> bool:
@@ -490,103 +476,6 @@ class RankLinear(Gain):
             f"RankLinear(table=...) has no {asked}(): a general table is not a product of a gain and a "
             "discount. Use class_discounts(labels, n), or build it from gain= and discount=."
         )
-
-
-def as_gain(value: str | Gain, discount: Discount | None = None) -> Gain:
-    """Parse the text form of a gain; return a `Gain` unchanged, except for a discount that it leaves open.
-
-    discount  Discount of NDCG if `value` does not state one; None leaves it open.
-
-    >>> as_gain("rbp@0.9") == as_gain(RBP(0.9))
-    True
-    >>> str(as_gain("ndcg@5", "log2")), str(as_gain("ndcg(discount=letor)@5", "log2"))
-    ('ndcg(discount=log2)@5', 'ndcg(discount=letor)@5')
-    """
-    if isinstance(value, Gain):
-        return value if discount is None else value._stated(discount)
-    if isinstance(value, str):
-        return as_gain(parse_gain(value), discount)
-    hint = ""
-    if isinstance(value, type):
-        hint = f" Did you mean {value.__name__}(...), an instance?"
-    elif callable(value):
-        hint = " A function goes into RankLinear(gain=, discount=), or RankLinear(table=)."
-    raise TypeError(
-        f"gain must be a Gain such as NDCG(10), or a text such as 'ndcg@10'; got {value!r}.{hint}"
-    )
-
-
-_ONLY_METRICS = {"map", "mrr", "err"}
-
-
-@lru_cache(maxsize=64)
-def parse_gain(text: str) -> Gain:
-    """Parse the text form of a gain: the inverse of `str`.
-
-    Parameters
-    ----------
-    text : str
-        "ndcg" or "ndcg@K", "p@K" (also "precision@K"), "rbp" or "rbp@P", with options in parentheses before
-        the cutoff. Case does not matter.
-
-    Returns
-    -------
-    Gain
-        The gain.
-
-    Raises
-    ------
-    ValueError
-        If the text is not the form of a gain.
-
-    Examples
-    --------
-    >>> parse_gain("NDCG(discount=log2, gain=linear)@10")
-    NDCG(k=10, discount='log2', gain='linear')
-    >>> parse_gain("precision(threshold=2)@5")
-    Precision(k=5, threshold=2.0)
-    """
-    match = FORM.fullmatch(text.lower())
-    if match is None or match["name"] not in _READERS:
-        if match is not None and match["name"] in _ONLY_METRICS:
-            raise ValueError(
-                f"gain {text!r} is a metric that can be evaluated but not trained on: a document's "
-                "contribution depends on the ranks of the others. Use another gain, such as 'ndcg'. "
-                f"The forms are {FORMS}."
-            )
-        unknown_form("gain", text, _READERS, FORMS)
-    reader = _READERS[match["name"]]
-    try:
-        return reader(options_of(match["options"]), match["cutoff"])
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"gain {text!r}: {error} The forms are {FORMS}.") from None
-
-
-def _read_ndcg(options: dict[str, str], cutoff: str | None) -> Gain:
-    only(options, tuple(_NDCG_DEFAULTS))
-    chosen: dict[str, Any] = options
-    return NDCG(None if cutoff is None else read_number(int, "the cutoff after @", cutoff), **chosen)
-
-
-def _read_precision(options: dict[str, str], cutoff: str | None) -> Gain:
-    only(options, ("threshold",))
-    if cutoff is None:
-        raise ValueError("precision needs a cutoff, such as p@5.")
-    thresholds = {name: read_number(float, name, value) for name, value in options.items()}
-    return Precision(read_number(int, "the cutoff after @", cutoff), **thresholds)
-
-
-def _read_rbp(options: dict[str, str], cutoff: str | None) -> Gain:
-    only(options, ())
-    return RBP() if cutoff is None else RBP(read_number(float, "the persistence after @", cutoff))
-
-
-_READERS: dict[str, Callable[[dict[str, str], str | None], Gain]] = {
-    "ndcg": _read_ndcg,
-    "p": _read_precision,
-    "precision": _read_precision,
-    "rbp": _read_rbp,
-}
 
 
 def _label_array(labels: ArrayLike) -> Floats:
