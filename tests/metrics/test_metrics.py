@@ -950,7 +950,12 @@ class TestEvaluation:
             ([1, math.nan], [1, 2], [1, 1], "labels must be finite and not below 0; row 1 holds nan."),
             ([1], [1, 2], [1, 1], "labels must have one value per row of scores: 2 rows, but 1 labels."),
             ([1, 0], [1, 2], [1], "qid must have one id per row: 2 rows, but 1 ids."),
-            ([[1], [0]], [1, 2], [1, 1], "labels must have the shape (2,); got (2, 1)."),
+            (
+                [[[1]], [[0]]],
+                [1, 2],
+                [1, 1],
+                "labels must have the shape (2,), or (2, I) with one column per intent; got (2, 1, 1).",
+            ),
             (
                 [1, 0],
                 [[1], [2]],

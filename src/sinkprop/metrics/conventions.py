@@ -30,7 +30,7 @@ class Convention:
     name : str
         Name of the convention.
     gain : {"exponential", "linear"}, default "exponential"
-        Gain of a label r: 2^r - 1 or r.
+        Gain of a label r: 2^r - 1 or r. Alpha-nDCG and ERR-IA have their own gain and discount.
     discount : {"letor", "log2"}, default "log2"
         Discount of a rank. "letor" is 1 at ranks 1 and 2 and 1/log2(rank) after; "log2" is 1/log2(rank + 1).
     short_ndcg : {"zero", "present"}, default "present"
@@ -42,10 +42,11 @@ class Convention:
         Divisor of AP@k: the number of relevant documents, or that number but at most k.
     empty : {0, 1, "skip"}, default 0
         Value of a query without a relevant document; "skip" leaves it out of the mean. The value 1 applies to
-        NDCG, MAP, MRR, recall and hit only; with it, P, DCG, ERR and RBP of such a query are 0.
+        NDCG, alpha-nDCG, MAP, MRR, recall and hit only; with it, P, DCG, ERR, ERR-IA and RBP of such a query
+        are 0.
     ties : {"file", "average", "worst", "best"}, default "file"
         Order of documents with equal scores: the order of the rows, the exact average over all orders, the
-        worst or the best order.
+        worst or the best order. Alpha-nDCG and ERR-IA take "file" only.
     threshold : float, default 1.0
         Least label of a relevant document, for the metrics that only distinguish relevant and irrelevant.
     max_grade : float, optional

@@ -33,10 +33,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.common.text_forms import digits
 from sinkprop.common.types import Floats, Integers
-from sinkprop.data.checks import as_labels, unmasked
+from sinkprop.data.checks import as_label_columns, as_labels, unmasked
 from sinkprop.data.queries import Groups, Queries, group_rows
 from sinkprop.metrics.conventions import Convention, Empty, as_convention, listed
-from sinkprop.metrics.measures import ExpectedReciprocalRank, Metric, parse_metric, parse_metrics
+from sinkprop.metrics.measures import ExpectedReciprocalRank, IntentAware, Metric, parse_metric, parse_metrics
 from sinkprop.metrics.ranked_labels import Ranked, Ties
 from sinkprop.metrics.ranking import one_score_per_row
 
@@ -162,8 +162,10 @@ def evaluate(
 
     Parameters
     ----------
-    labels : array of shape (N,), or Queries
-        Relevance of each document, at least 0; or `Queries`, which include labels and query ids.
+    labels : array of shape (N,) or (N, I), sparse matrix of shape (N, I), or Queries
+        Relevance of each document, at least 0; or `Queries`, which include labels and query ids. A matrix,
+        dense or a sparse one of SciPy, has one column per intent, for the metrics of diversity: alphandcg and
+        erria. All other metrics use its first column. With labels of shape (N,), there is one intent.
     scores : array of shape (N,)
         Finite scores; larger ranks higher.
     qid : array of shape (N,), optional
@@ -177,7 +179,8 @@ def evaluate(
     empty : {0, 1, "skip"}, optional
         Value of a query without a relevant document, instead of the convention's.
     ties : {"file", "average", "worst", "best"}, optional
-        Order of documents with equal scores, instead of the convention's.
+        Order of documents with equal scores, instead of the convention's. The metrics of diversity take
+        "file" only.
     threshold : float, optional
         Least label of a relevant document, instead of the convention's.
     max_grade : float, optional
@@ -195,6 +198,9 @@ def evaluate(
     >>> labels, scores, qid = [1, 0, 2, 0], [0.3, 0.3, 0.1, 0.5], [1, 1, 1, 2]
     >>> evaluate(labels, scores, qid, "mrr,p@1", "standard", empty="skip", ties="average")
     {'mrr': 0.75, 'p@1': 0.5}
+    >>> intents = [[1, 0], [1, 0], [0, 1], [0, 0]]
+    >>> evaluate(intents, [0.9, 0.8, 0.7, 0.1], [1, 1, 1, 1], "erria@2")
+    {'erria@2': 0.5}
     """
     chosen = parse_metrics(metrics)
     convention = _with_options(convention, empty=empty, ties=ties, threshold=threshold, max_grade=max_grade)
@@ -209,7 +215,7 @@ def evaluate(
                 "qid must hold the query of each row; got None. Metrics are means over queries: for a single "
                 "query, pass equal ids, such as numpy.zeros(len(scores))."
             )
-        y, groups = as_labels(labels, len(x)), group_rows(qid, len(x))
+        y, groups = as_label_columns(labels, len(x)), group_rows(qid, len(x))
     weight = _query_weights(query_weight, len(groups.queries))
     per_query, n_empty = _per_query(chosen, Ranked.of(y, x, groups, convention.ties), convention)
     return _evaluation(chosen, per_query, n_empty, groups.queries, groups.sizes, convention, weight, y)
@@ -227,10 +233,11 @@ def evaluate_blocks(
 ) -> Evaluation:
     """Return the same `Evaluation` as `evaluate`, from rows that arrive in blocks of whole queries.
 
-    blocks         Labels (n,) and scores (n,) of each block, and the `Groups` that assign its rows to
-                   queries.
+    blocks         Labels, (n,) or (n, I), and scores (n,) of each block, and the `Groups` that assign its
+                   rows to queries.
     queries        (Q,) ids of all queries, in the order in which the blocks hold them.
-    largest_label  Largest label of all rows, which ERR needs before the first block.
+    largest_label  Largest label of all rows, in the first column if there are several; ERR needs it before
+                   the first block.
     options        Options of `evaluate`, such as `ties`.
     """
     chosen = parse_metrics(metrics)
@@ -258,16 +265,19 @@ def values_by_query(
 ) -> dict[str, Floats]:
     """Values per query of each metric, {name: (Q,)}.
 
-    The labels y must have been checked. `groups` assigns the rows to queries.
+    The labels y, (N,) or (N, I), must have been checked. `groups` assigns the rows to queries.
     """
     ranked = Ranked.of(y, one_score_per_row(scores), groups, convention.ties)
     return _per_query(metrics, ranked, convention)[0]
 
 
 def check_metric(metric: str | Metric, convention: str | Convention) -> None:
-    """Raise a ValueError if the metric or the convention does not exist; called before a long computation."""
-    parse_metrics([metric])
-    as_convention(convention)
+    """Raise a ValueError if the metric or the convention does not exist, or if they do not go together.
+
+    Called before a long computation.
+    """
+    for one in parse_metrics([metric]):
+        one.check_convention(as_convention(convention))
 
 
 def short_queries(
@@ -324,9 +334,9 @@ def _evaluation(
 ) -> Evaluation:
     """Build an `Evaluation`, with the mean of each metric over the queries.
 
-    Only the largest of the labels y is used: it is the highest grade of ERR if no max_grade is set. `n_empty`
-    is the number of queries without a relevant document by metric, and `sizes` (Q,) the number of documents
-    of each query.
+    Of the labels y, only the largest (in the first column) and the number of columns are used: the largest is
+    the highest grade of ERR if no max_grade is set. `n_empty` is the number of queries without a relevant
+    document by metric, and `sizes` (Q,) the number of documents of each query.
     """
     over = ("mean over " if weight is None else "weighted mean over ") + _counted(per_query, len(queries))
     if any(n_empty.values()):
@@ -339,7 +349,7 @@ def _evaluation(
         per_query=per_query,
         metrics=metrics,
         convention=convention,
-        notes=_grade_notes(metrics, y, convention),
+        notes=_notes(metrics, y, convention),
         counts=f"{over}." + (f" {short}" if short else ""),
     )
 
@@ -358,7 +368,8 @@ def _per_query(
     n_empty: dict[str, int] = {}
     for family in families.values():
         one = family[0]
-        empty = ranked.count(one.positive(ranked, convention)) == 0
+        one.check_convention(convention)
+        empty = one.empty(ranked, convention)
         n_empty |= dict.fromkeys(map(str, family), int(np.count_nonzero(empty)))
         worth = math.nan if convention.empty == "skip" else float(convention.empty if one.full_marks else 0)
         replaced = worth != 0 and bool(empty.any())  # a query without relevant documents already has 0
@@ -412,11 +423,20 @@ def _query_weights(query_weight: ArrayLike | None, n_queries: int) -> Floats | N
     return weight / largest if largest > 0 else weight  # without this, sums of huge weights would overflow
 
 
-def _grade_notes(metrics: tuple[Metric, ...], y: Floats, convention: Convention) -> list[str]:
-    highest = [m.highest(y, convention) for m in metrics if isinstance(m, ExpectedReciprocalRank)]
-    if not highest:
-        return []
-    return [f"the highest grade of ERR is {listed(map(digits, sorted(set(highest))))}"]
+def _notes(metrics: tuple[Metric, ...], y: Floats, convention: Convention) -> list[str]:
+    """Clauses about metrics that the convention does not describe."""
+    first = y if y.ndim == 1 else y[:, 0]
+    highest = [m.highest(first, convention) for m in metrics if isinstance(m, ExpectedReciprocalRank)]
+    notes = []
+    if highest:
+        notes.append(f"the highest grade of ERR is {listed(map(digits, sorted(set(highest))))}")
+    intent_aware = dict.fromkeys(m.kind.upper() for m in metrics if isinstance(m, IntentAware))
+    others = dict.fromkeys(m.kind.upper() for m in metrics if not isinstance(m, IntentAware))
+    if intent_aware:
+        notes.append(f"{listed(intent_aware)} with the gain and discount of their definitions")
+    if others and y.ndim == 2:
+        notes.append(f"{listed(others)} of the first of {y.shape[1]} columns of labels")
+    return notes
 
 
 def _counted(per_query: dict[str, Floats], n_queries: int) -> str:

@@ -36,16 +36,17 @@ __all__ = ["FORMS", "Metric", "parse_metric", "parse_metrics"]
 
 
 FORMS = (
-    "ndcg, ndcg@10, dcg@10, meanndcg, p@5, recall@10, hit@10, map, map@10, mrr, mrr@10, err, err@10, "
-    "rbp@0.8, with options such as ndcg(discount=log2,gain=linear)@10, p(threshold=2)@5, err(max_grade=4)@10"
+    "ndcg, ndcg@10, dcg@10, meanndcg, p@5, recall@10, f@10, hit@10, map, map@10, mrr, mrr@10, err, err@10, "
+    "rbp@0.8, alphandcg, alphandcg@10, erria, erria@10, with options such as "
+    "ndcg(discount=log2,gain=linear)@10, p(threshold=2)@5, err(max_grade=4)@10, alphandcg(alpha=0.4)@10"
 )
 
 
 class Metric(ABC):
     """A metric of rankings; larger is better.
 
-    `parse_metric` makes a metric from its name, and `str` gives the name. An option that is None takes
-    the value of the convention.
+    `parse_metric` makes a metric from its name, and `str` gives the name, without the options that have their
+    default values. An option that is None takes the value of the convention.
 
     Examples
     --------
@@ -59,7 +60,8 @@ class Metric(ABC):
     k: int | None
 
     def __str__(self) -> str:
-        given = {name: getattr(self, name) for name in self._options() if getattr(self, name) is not None}
+        options = [f for f in fields(self) if f.kw_only]  # type: ignore[arg-type]
+        given = {f.name: getattr(self, f.name) for f in options if getattr(self, f.name) != f.default}
         texts = [f"{name}={x if isinstance(x, str) else digits(x)}" for name, x in given.items()]
         return text_form(self.kind, texts, self._after_at())
 
@@ -79,6 +81,33 @@ class Metric(ABC):
             The type of the metric and all its options except the cutoff.
         """
         return type(self), *(getattr(self, f.name) for f in fields(self) if f.name != "k")  # type: ignore[arg-type]
+
+    def check_convention(self, convention: Convention) -> None:  # noqa: B027
+        """Raise a ValueError if the metric cannot be computed under the convention.
+
+        Parameters
+        ----------
+        convention : Convention
+            Choices that the metric leaves open.
+        """
+
+    def empty(self, ranked: Ranked, convention: Convention) -> Mask:
+        """Mask of the queries without a relevant document.
+
+        Parameters
+        ----------
+        ranked : Ranked
+            Labels in rank order.
+        convention : Convention
+            Choices that the metric leaves open.
+
+        Returns
+        -------
+        array of bool of shape (Q,)
+            Whether each query has no relevant document.
+        """
+        empty: Mask = ranked.count(self.positive(ranked, convention)) == 0
+        return empty
 
     @abstractmethod
     def positive(self, ranked: Ranked, convention: Convention) -> Mask:
@@ -265,6 +294,35 @@ class RecallAt(_Binary):
 
 @final
 @dataclass(frozen=True)
+class FMeasureAt(_Binary):
+    """F-measure of the first k ranks, the weighted harmonic mean of precision at k and recall at k.
+
+    With h relevant documents among the first k and m in all, it is (1 + beta^2) h / (k + beta^2 m), for short
+    queries too.
+    """
+
+    kind = "f"
+    full_marks = True
+    k: int
+    beta: float = field(default=1.0, kw_only=True)
+    threshold: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _as_number(self, "beta")
+        if self.beta < 0:
+            raise ValueError(f"{self.kind}: beta must be at least 0; got {digits(self.beta)}.")
+
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        relevant, b = ranked.count(self.positive(ranked, convention)), self.beta**2
+        hits = self._hits(ranked, convention, cutoffs)
+        return [
+            (1 + b) * h / (k + b * relevant) for h, k in zip(hits, cast("list[int]", cutoffs), strict=True)
+        ]
+
+
+@final
+@dataclass(frozen=True)
 class HitAt(_Binary):
     """1 if a relevant document is among the first k, else 0; if ties are averaged, the probability of 1."""
 
@@ -414,6 +472,125 @@ class RankBiasedPrecision(Metric):
         return ranked.sums(ranked.by_rank(self._utilities(ranked)), D, cutoffs)
 
 
+class IntentAware(_Binary):
+    """Base of the metrics of diversity, for labels (N, I) of documents and intents.
+
+    A document is relevant to an intent if its label for it is at least the threshold. At rank k, it adds
+    (1 - alpha)^c for each intent to which it is relevant, where c is the number of documents above rank k
+    that are relevant to the intent too. Labels of shape (N,) are those of a single intent.
+    """
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _as_number(self, "alpha")
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"{self.kind}: alpha must be from 0 to 1; got {digits(self.alpha)}.")
+
+    def check_convention(self, convention: Convention) -> None:
+        if convention.ties != "file":
+            raise ValueError(
+                f"{self.kind}: ties must be 'file', the order of the rows, for the metrics of diversity; got "
+                f"{convention.ties!r}. Pass ties='file', or use another metric."
+            )
+
+    def empty(self, ranked: Ranked, convention: Convention) -> Mask:
+        from sinkprop.metrics.diversity import intents_present
+
+        relevant = self._relevant(ranked, convention)[ranked.rows]
+        empty: Mask = intents_present(relevant, ranked.sizes) == 0
+        return empty
+
+    def _relevant(self, ranked: Ranked, convention: Convention) -> Mask:
+        """Whether each document is relevant to each intent, (N, I), in input order."""
+        threshold = convention.threshold if self.threshold is None else self.threshold
+        relevant: Mask = ranked.intents >= threshold
+        return relevant
+
+    def _gains(self, ranked: Ranked, relevant: Mask, cutoffs: Cutoffs) -> Floats:
+        """Gain of each document, (N,), in rank order; 0 after the largest cutoff."""
+        from sinkprop.metrics.diversity import novelty_gains
+
+        counted = ranked.ranks <= ranked.depth(cutoffs)
+        sizes = ranked.first(ranked.depth(cutoffs))
+        gains = np.zeros(len(counted))
+        gains[counted] = novelty_gains(relevant[ranked.rows[counted]], sizes, self.alpha)
+        return gains
+
+
+@final
+@dataclass(frozen=True)
+class AlphaNDCG(IntentAware):
+    """Discounted gain of documents and intents, divided by that of the greedy ideal (Clarke et al. 2008).
+
+    The gain of a document is the sum over its intents, each of which counts less with every document above
+    that is relevant to it too. It is divided by log2(rank + 1) under every convention. The ideal ranking has
+    at each rank the document with the largest gain, given those above; among equal ones, the document that
+    comes first in the input. It consists of the documents of the query that are given: relevant documents
+    that are not among them do not count, while TREC's program ndeval counts them. The greedy ranking is not
+    always the best one, so the value can be a little above 1.
+    """
+
+    kind = "alphandcg"
+    full_marks = True
+    k: int | None = None
+    alpha: float = field(default=0.5, kw_only=True)
+    threshold: float | None = field(default=None, kw_only=True)
+
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        from sinkprop.metrics.diversity import greedy_gains
+
+        relevant = self._relevant(ranked, convention)
+        in_input_order = relevant[ranked.rows_by_query]
+        best = greedy_gains(in_input_order, ranked.sizes, self.alpha, ranked.depth(cutoffs))
+        D = 1 / np.log2(np.arange(2, ranked.longest + 2))
+        found = ranked.sums(self._gains(ranked, relevant, cutoffs), D, cutoffs)
+        return [_ratio(*pair) for pair in zip(found, ranked.sums(best, D, cutoffs), strict=True)]
+
+
+@final
+@dataclass(frozen=True)
+class IntentAwareERR(IntentAware):
+    """Expected reciprocal rank of intents: "ERR-IA@k" of TREC's program ndeval (Chapelle et al. 2011).
+
+    The gain of a document, the same as for `AlphaNDCG`, is divided by its rank. The sum is divided by that of
+    a ranking whose documents are all relevant to all intents, I sum_(j<=k) (1 - alpha)^(j-1) / j, where I is
+    the number of intents that have a relevant document among those of the query that are given. The divisor
+    has k terms also for a query with fewer than k documents; without a cutoff, it has one term per document
+    of the query. The program ndeval, unlike this class, does not divide at the cutoff 1.
+    """
+
+    kind = "erria"
+    full_marks = False
+    k: int | None = None
+    alpha: float = field(default=0.5, kw_only=True)
+    threshold: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k is not None and self.k > _MOST_TERMS:
+            raise ValueError(
+                f"{self.kind}: k must be at most {_MOST_TERMS}, because the divisor has k terms for short "
+                f"queries too; got {self.k}. For the whole ranking, leave out the cutoff."
+            )
+
+    def values(self, ranked: Ranked, convention: Convention, cutoffs: Cutoffs) -> list[Floats]:
+        from sinkprop.metrics.diversity import intents_present
+
+        relevant = self._relevant(ranked, convention)
+        n_intents = intents_present(relevant[ranked.rows], ranked.sizes)
+        ranks = np.arange(1, max(ranked.longest, *(k or 1 for k in cutoffs)) + 1)
+        most = np.cumsum(np.power(1 - self.alpha, ranks - 1) / ranks)
+        found = ranked.sums(self._gains(ranked, relevant, cutoffs), 1 / ranks, cutoffs)
+        return [
+            _ratio(total, n_intents * (most[ranked.sizes - 1] if k is None else most[k - 1]))
+            for total, k in zip(found, cutoffs, strict=True)
+        ]
+
+
+_MOST_TERMS = 1_000_000  # largest cutoff of ERR-IA
+
 _METRICS: dict[str, type[Metric]] = {
     "ndcg": NormalizedDCG,
     "dcg": DCG,
@@ -421,6 +598,7 @@ _METRICS: dict[str, type[Metric]] = {
     "p": PrecisionAt,
     "precision": PrecisionAt,
     "recall": RecallAt,
+    "f": FMeasureAt,
     "hit": HitAt,
     "map": AveragePrecision,
     "ap": AveragePrecision,
@@ -428,6 +606,12 @@ _METRICS: dict[str, type[Metric]] = {
     "rr": ReciprocalRank,
     "err": ExpectedReciprocalRank,
     "rbp": RankBiasedPrecision,
+    "alphandcg": AlphaNDCG,
+    "alpha-ndcg": AlphaNDCG,
+    "alpha_ndcg": AlphaNDCG,
+    "erria": IntentAwareERR,
+    "err-ia": IntentAwareERR,
+    "err_ia": IntentAwareERR,
 }
 
 
@@ -482,12 +666,12 @@ def parse_metric(text: str) -> Metric:
 def _read(metric: type[Metric], options_text: str | None, at: str | None) -> Metric:
     options: dict[str, Any] = options_of(options_text)
     only(options, tuple(metric._options()))
-    for name in ("threshold", "max_grade"):
+    for name in ("threshold", "max_grade", "alpha", "beta"):
         if name in options:
             options[name] = read_number(float, name, options[name])
     positional = {f.name for f in fields(metric) if not f.kw_only}  # type: ignore[arg-type]
     if at is None:
-        if metric in (PrecisionAt, RecallAt, HitAt):
+        if metric in (PrecisionAt, RecallAt, FMeasureAt, HitAt):
             raise ValueError(f"{metric.kind} needs a cutoff, such as {metric.kind}@5.")
     elif "p" in positional:
         options["p"] = read_number(float, "the persistence after @", at)

@@ -59,13 +59,17 @@ class Blocks:
 class Ranked:
     """The labels of every query in rank order.
 
-    labels   (N,) labels in input order.
+    labels   (N,) labels in input order; the first column, if there is one label per intent.
     values   (V,) distinct labels in ascending order. For whole-number labels these are 0, 1, ... up to the
              largest, even if no document has some of them.
     codes    (N,) label of each document as an index of `values`, in rank order.
     offsets  (Q + 1,) start of each query, and the end of the last.
     longest  Number of documents of the longest query.
     blocks   Runs of tied documents, if ties are averaged and there are any; else None.
+    intents  (N, I) labels of each intent in input order; (N, 1) if there is one label per document.
+    rows     (N,) index of each document's row in `labels` and `intents`, query after query in rank order,
+             with tied documents in input order.
+    groups   The groups that assign the rows to queries.
     """
 
     labels: Floats
@@ -74,14 +78,20 @@ class Ranked:
     offsets: Integers
     longest: int
     blocks: Blocks | None
+    intents: Floats
+    rows: Integers
+    groups: Groups
 
     @staticmethod
     def of(y: Floats, x: Floats, groups: Groups, ties: Ties) -> Ranked:
-        """Return the labels y (N,), with the documents of each query ranked by their scores x (N,).
+        """Return the labels y, with the documents of each query ranked by their scores x (N,).
 
-        The arguments must have been checked. `groups` assigns the rows to queries, and `ties` is the order of
-        documents with equal scores, as in `Convention`.
+        y is one label per document, (N,), or one per document and intent, (N, I). The arguments must have
+        been checked. `groups` assigns the rows to queries, and `ties` is the order of documents with equal
+        scores, as in `Convention`.
         """
+        intents = y.reshape(len(x), -1)
+        y = y if y.ndim == 1 else np.ascontiguousarray(y[:, 0])
         values, codes = _label_codes(y)
         rows = sorted_order(x, groups)
         codes = codes[rows]
@@ -89,7 +99,7 @@ class Ranked:
         if blocks is not None and ties != "average":
             codes = _sorted_codes(codes, blocks.starts, blocks.sizes, len(values), falling=ties == "best")
             blocks = None
-        return Ranked(y, values, codes, groups.offsets, groups.longest, blocks)
+        return Ranked(y, values, codes, groups.offsets, groups.longest, blocks, intents, rows, groups)
 
     @cached_property
     def starts(self) -> Integers:
@@ -98,6 +108,12 @@ class Ranked:
     @cached_property
     def sizes(self) -> Integers:
         return np.diff(self.offsets)
+
+    @cached_property
+    def rows_by_query(self) -> Integers:
+        """(N,) indices of the rows, query after query, in input order within each query."""
+        rows = self.groups.rows
+        return np.arange(len(self.rows), dtype=np.int64) if rows is None else rows
 
     @cached_property
     def ranks(self) -> Integers:
@@ -209,7 +225,7 @@ class Ranked:
         It is h_k prod_(i<k) (1 - h_i) at rank k, where the hazard h_k is the probability that a reader who
         reaches rank k stops there.
         """
-        before = self._before(self.running(np.multiply, 1 - hazards, self._depth(cutoffs)))
+        before = self._before(self.running(np.multiply, 1 - hazards, self.depth(cutoffs)))
         return hazards * before
 
     def first_relevant(self, positive: Mask, cutoffs: Cutoffs) -> Floats:
@@ -230,7 +246,7 @@ class Ranked:
 
         A reader who reaches a document stops there with the probability that `table` has for its label.
         """
-        hazards, depth = table[self.codes], self._depth(cutoffs)
+        hazards, depth = table[self.codes], self.depth(cutoffs)
         going = self.running(np.multiply, 1 - hazards, depth)
         before = self._before(going)
         stops = hazards * before
@@ -260,7 +276,8 @@ class Ranked:
         before[self.starts] = 1
         return before
 
-    def _depth(self, cutoffs: Cutoffs) -> int:
+    def depth(self, cutoffs: Cutoffs) -> int:
+        """Return the largest number of ranks that count in any query."""
         return max(self.longest if k is None else min(k, self.longest) for k in cutoffs)
 
 
