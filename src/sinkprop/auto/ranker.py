@@ -35,7 +35,7 @@ from sinkprop.estimator.selection import (
     selection_record,
 )
 from sinkprop.estimator.splits import Division
-from sinkprop.objective.gains import Gain, RankLinear, as_gain
+from sinkprop.objective.gains import Gain, as_gain
 
 __all__ = ["AutoRanker"]
 
@@ -216,6 +216,7 @@ class AutoRanker(CategoricalInputs, BaseRanker):
         common = min(len(fit.models) for fit in tried)  # all have been compared on these held-out queries
         division = dataclasses.replace(division, validation=division.validation[:common])
         gain = as_gain("ndcg" if self.gain is None else self.gain)
+        gain = gain.fitted(np.array([held.y.max() for _, held in division.validation]))
         weighted = any(held.sample_weight is not None for _, held in division.validation)
         criterion_of, criterion = gain_criterion(gain, selection, self.convention, weighted=weighted)
         stack = _stack(tried, division, criterion_of, np.random.default_rng([seed_of(self.random_state), 1]))
@@ -264,7 +265,7 @@ class AutoRanker(CategoricalInputs, BaseRanker):
         saved = {k: v for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
         saved["time_budget"] = float(self.time_budget)
         saved["methods"] = None if self.methods is None else named_methods(self.methods)
-        saved["gain"] = None if self.gain is None or isinstance(self.gain, RankLinear) else str(self.gain)
+        saved["gain"] = None if self.gain is None else as_gain(self.gain).text
         saved["selection"] = selection_record(self.selection)
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
         saved["random_state"] = self.random_state if isinstance(self.random_state, int) else None

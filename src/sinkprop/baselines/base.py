@@ -25,7 +25,7 @@ from sinkprop.estimator.tuning import Candidate, Trial, TuningResult, tune
 from sinkprop.linear.problem import LinearProblem, linear_scores
 from sinkprop.linear.products import products
 from sinkprop.model_files import saved_floats
-from sinkprop.objective.gains import RankLinear
+from sinkprop.objective.gains import Gain
 
 __all__ = ["LinearBaseline", "TunedRanker"]
 
@@ -132,13 +132,13 @@ class TunedRanker(BaseRanker):
 
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = {
-            name: plain_data(value, Selection, RankLinear)
+            name: plain_data(value, Selection, Gain)
             for name, value in self.get_params(deep=False).items()
             if name not in OF_THE_RUN
         }
         saved["selection"] = selection_record(self.selection)
-        if isinstance(saved.get("gain"), RankLinear):
-            saved["gain"] = None
+        if isinstance(saved.get("gain"), Gain):
+            saved["gain"] = saved["gain"].text
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
         if not isinstance(saved["random_state"], int):
             saved["random_state"] = None

@@ -24,7 +24,7 @@ from itertools import permutations
 import numpy as np
 
 from sinkprop.common.types import Floats, Integers
-from sinkprop.objective.gains import Gain
+from sinkprop.objective.gains import RankLinearGain
 
 __all__ = ["BoltzmannObjective", "BoltzmannValue", "draw_rankings", "rank_coefficients", "unit_coefficients"]
 
@@ -144,7 +144,7 @@ class BoltzmannObjective:
         offsets: Integers,
         rankings: Callable[[int], Integers],
         *,
-        gain: Gain,
+        gain: RankLinearGain,
         sharpness: float,
         query_weight: Floats | None = None,
     ) -> None:
@@ -196,7 +196,7 @@ def _standardized(y: Floats) -> Floats:
     return np.where(constant, 0.0, y / np.where(constant, 1.0, std))
 
 
-def _gains(gain: Gain, y: Floats, ranks: Integers) -> Floats:
+def _gains(gain: RankLinearGain, y: Floats, ranks: Integers) -> Floats:
     """Gains (K,) of rankings (K, m) of documents with labels y (m,)."""
     m = len(y)
     if not gain.separable:

@@ -25,7 +25,7 @@ from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
 from sinkprop.linear.problem import LinearProblem, linear_scores, spread
 from sinkprop.model_files import saved_floats
-from sinkprop.objective.gains import Gain, as_gain
+from sinkprop.objective.gains import Gain, as_rank_linear
 
 __all__ = ["BoltzRankRanker"]
 
@@ -185,7 +185,7 @@ class BoltzRankRanker(TunedRanker):
     def _checked(self) -> int:
         if self.potential not in get_args(Potential):
             raise ValueError(f"potential must be 'single' or 'pair'; got {self.potential!r}.")
-        as_gain(self.gain)
+        as_rank_linear(self.gain, "BoltzRankRanker")
         whole("n_rankings", self.n_rankings, 1)
         whole("n_hidden", self.n_hidden, 1)
         whole("max_iter", self.max_iter, 1)
@@ -201,7 +201,7 @@ class BoltzRankRanker(TunedRanker):
             data.y,
             data.groups.offsets,
             _rankings(data, int(self.n_rankings), seed),
-            gain=gain_under(self.gain, self.convention),
+            gain=as_rank_linear(gain_under(self.gain, self.convention), "BoltzRankRanker"),
             sharpness=float(self.sharpness),
             query_weight=data.query_weight,
         )

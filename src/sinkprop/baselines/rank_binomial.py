@@ -30,7 +30,7 @@ from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_scores
 from sinkprop.data.queries import group_rows
 from sinkprop.objective.expected_gain import ExpectedGain, native_gain
-from sinkprop.objective.gains import Gain, as_gain
+from sinkprop.objective.gains import Gain, as_rank_linear
 from sinkprop.objective.native_terms import NativeSettings
 
 __all__ = ["checked_sigma", "soft_gain", "soft_rank_distribution"]
@@ -90,7 +90,7 @@ def soft_gain(
     (0.812, array([ 0.1163, -0.0215, -0.0948]))
     """
     settings = _settings(sigma)
-    gain = as_gain(gain)
+    gain = as_rank_linear(gain, "soft_gain")
     x = as_scores(scores, 1)
     return native_gain(x, labels, qid, gain, settings, sample_weight, query_weight, n_threads, power=2)
 

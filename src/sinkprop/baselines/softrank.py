@@ -22,7 +22,7 @@ from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
 from sinkprop.linear.annealed import PENALTIES
 from sinkprop.linear.problem import LinearProblem, linear_scores, spread
-from sinkprop.objective.gains import NDCG, Gain, RankLinear, as_gain
+from sinkprop.objective.gains import NDCG, Gain, as_rank_linear
 from sinkprop.objective.permutation import choose_permutation
 from sinkprop.objective.rank_distribution import chosen_ranks
 from sinkprop.objective.sinkhorn import sinkhorn
@@ -239,7 +239,7 @@ class SoftRankRanker(LinearBaseline):
         return ranks
 
     def _checked(self) -> int:
-        as_gain(self.gain)
+        as_rank_linear(self.gain, "SoftRankRanker")
         if not isinstance(self.balance, bool):
             whole("balance", self.balance, 1)
         whole("top", self.top, 1)
@@ -296,8 +296,8 @@ class SoftRankRanker(LinearBaseline):
                 yield candidate(weights[k], sigma, penalty, (k, i))
 
     def _criterion(self) -> str:
-        gain = as_gain(self.gain)
-        return super()._criterion() if isinstance(gain, NDCG | RankLinear) else str(gain)
+        gain = as_rank_linear(self.gain, "SoftRankRanker")
+        return super()._criterion() if isinstance(gain, NDCG) or gain.text is None else gain.text
 
     def _scores_of(self, model: Any, X: NDArray[Any], groups: Groups | None) -> Floats:
         return linear_scores(X, model.weights, self.scaling_)

@@ -30,7 +30,7 @@ from sinkprop.gbdt.parameters import check_no_files, first_names, names_a_file
 from sinkprop.gbdt.threads import adapting_threads, most_threads, openmp_threads
 from sinkprop.linear.problem import LinearProblem
 from sinkprop.metrics.evaluation import evaluate
-from sinkprop.objective.gains import NDCG, RankLinear
+from sinkprop.objective.gains import NDCG, Gain
 
 __all__ = ["LightGBMRanker"]
 
@@ -434,7 +434,8 @@ class LightGBMRanker(TreeRanker):
             kept = {
                 key: plain_data(value)
                 for key, value in given.items()
-                if not isinstance(value, RankLinear) and not (name == "params" and names_a_file(key))
+                if not (isinstance(value, Gain) and value.text is None)
+                and not (name == "params" and names_a_file(key))
             }
             saved[name] = None if getattr(self, name) is None else kept
         return saved

@@ -231,8 +231,7 @@ def _by_query(block: Block) -> Block:
     """Return a copy of a block in which the features are normalized query by query."""
     data = block.data
     X = scale_by_query(data.X, data.groups)
-    scaled = TrainingSet(X, data.y, data.groups, data.sample_weight, data.query_weight)
-    return Block(scaled, block.first, block.codes)
+    return Block(replace(data, X=X), block.first, block.codes)
 
 
 def _block(data: TrainingSet, entry: FitPartition, first: int, stop: int, number: int) -> Block:

@@ -379,4 +379,5 @@ def consecutive(data: TrainingSet, first: int, last: int) -> TrainingSet:
         groups=groups,
         sample_weight=None if data.sample_weight is None else data.sample_weight[rows],
         query_weight=None if data.query_weight is None else data.query_weight[first:last],
+        columns=None if data.columns is None else data.columns[rows],
     )

@@ -25,6 +25,8 @@ class TrainingSet:
     groups         The rows of each query.
     sample_weight  (N,) row weights, or None.
     query_weight   (Q,) query weights, or None.
+    columns        (N, L) label columns, if a gain reads several labels per document; y is then what the gain
+                   takes for a single label.
     """
 
     X: NDArray[Any]
@@ -32,6 +34,12 @@ class TrainingSet:
     groups: Groups
     sample_weight: Floats | None = None
     query_weight: Floats | None = None
+    columns: Floats | None = None
+
+    @property
+    def labels(self) -> Floats:
+        """(N,) or (N, L) labels that gains and metrics read."""
+        return self.y if self.columns is None else self.columns
 
     @property
     def n_queries(self) -> int:
@@ -62,6 +70,7 @@ class TrainingSet:
             Groups.of_sizes(sizes[chosen], self.groups.queries[chosen]),
             None if self.sample_weight is None else self.sample_weight[rows],
             None if self.query_weight is None else self.query_weight[chosen],
+            None if self.columns is None else self.columns[rows],
         )
 
 
@@ -74,7 +83,7 @@ def fingerprint(settings: str, *sets: TrainingSet | None, arrays: Iterable[NDArr
         for array in (
             (None,)
             if part is None
-            else (part.X, part.y, part.groups.offsets, part.sample_weight, part.query_weight)
+            else (part.X, part.labels, part.groups.offsets, part.sample_weight, part.query_weight)
         )
     ]
     for array in (*of_sets, *arrays):
@@ -100,10 +109,19 @@ def joined(a: TrainingSet, b: TrainingSet) -> TrainingSet:
             return None
         return np.concatenate([np.ones(n) if x is None else x, np.ones(m) if y is None else y])
 
+    if a.labels.shape[1:] != b.labels.shape[1:]:
+        raise ValueError(
+            "eval_set: all sets must have the same number of label columns; got labels of shape "
+            f"{a.labels.shape} and {b.labels.shape}."
+        )
+    columns = None
+    if a.columns is not None and b.columns is not None:
+        columns = np.concatenate([a.columns, b.columns])
     return TrainingSet(
         np.concatenate([a.X, b.X]),
         np.concatenate([a.y, b.y]),
         Groups.of_sizes(np.concatenate([a.groups.sizes, b.groups.sizes])),
         together(a.sample_weight, b.sample_weight, len(a.y), len(b.y)),
         together(a.query_weight, b.query_weight, a.n_queries, b.n_queries),
+        columns,
     )

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 import sinkprop
 from sinkprop.common.arguments import one_of
 from sinkprop.common.types import Floats, Integers
-from sinkprop.data.checks import as_labels, as_query_weight
+from sinkprop.data.checks import as_label_columns, as_query_weight
 from sinkprop.data.feature_scaling import Scaling, check_kind
 from sinkprop.data.missing import DEFAULT, MISSING, MissingValues, filled
 from sinkprop.data.queries import Groups, Queries
@@ -97,9 +97,10 @@ class BaseRanker(RankerInputs):
             Documents. An array or a frame comes with `y` and `qid`. `Queries`, a `StoredQueries` or its path,
             and a list of LETOR files hold their own labels and query ids. A ranker that cannot stream a
             stored set or files loads them. With a `cluster` parameter, X may also be a Dask DataFrame.
-        y : array of shape (N,), optional
-            Labels: the relevance of each document, 0 or more. With a Dask DataFrame, the name of its column
-            or a Dask Series with the same partitions.
+        y : array of shape (N,) or (N, L), optional
+            Labels: the relevance of each document, 0 or more. Rankers with a parameter `gain` take several
+            label columns, for gains that read them, such as `AlphaNDCG` or `NDCG(10).on(1)`. With a Dask
+            DataFrame, the name of its column or a Dask Series with the same partitions.
         qid : array of shape (N,), optional
             Query id of each row: any hashable values, in any order. With a Dask DataFrame, the name of its
             column or a Dask Series with the same partitions.
@@ -301,7 +302,7 @@ class BaseRanker(RankerInputs):
         if labels is None:
             raise ValueError("score needs y, one label per row.")
         X, groups = self._rows_in_queries(X, qid, group, "score", y=y)
-        labels = as_labels(labels, len(X), rows_of="X")
+        labels = as_label_columns(labels, len(X), rows_of="X")
         ranks = self._ranks(self._prepared(X, groups), groups)
         weight = None if query_weight is None else as_query_weight(query_weight, groups, len(X))
         result = evaluate(

@@ -18,10 +18,8 @@ from sinkprop.metrics.conventions import Convention, as_convention
 from sinkprop.metrics.evaluation import values_by_query
 from sinkprop.metrics.measures import parse_metrics
 from sinkprop.metrics.ranking import one_score_per_row, ranks_of
-from sinkprop.objective.expected_gain import grouped_gain
-from sinkprop.objective.gains import NDCG, Gain, RankLinear, as_gain
-from sinkprop.objective.native_terms import native_settings
-from sinkprop.objective.relaxations import SmoothedIndicator
+from sinkprop.objective.expected_gain import ranking_gain
+from sinkprop.objective.gains import NDCG, Gain, as_gain, bound
 
 __all__ = ["Criterion", "gain_criterion", "gain_under", "mean_criterion", "metric_criterion"]
 
@@ -47,7 +45,7 @@ def metric_criterion(names: str | Sequence[str], convention: str | Convention) -
     metrics, stated = parse_metrics(names), as_convention(convention)
 
     def criterion_of(part: TrainingSet, scores: Floats) -> Floats:
-        values = list(values_by_query(part.y, scores, part.groups, metrics, stated).values())
+        values = list(values_by_query(part.labels, scores, part.groups, metrics, stated).values())
         # The metrics are added one after another, because np.mean would add the values of a single query in a
         # different order than those of many queries.
         return reduce(np.add, values) / len(values)
@@ -58,10 +56,12 @@ def metric_criterion(names: str | Sequence[str], convention: str | Convention) -
 def gain_under(gain: str | Gain, convention: str | Convention) -> Gain:
     """Return the gain that a ranker trains with; a discount that the gain leaves open is the convention's.
 
+    Arrays that the gain holds are replaced by label columns; the ranker's training set has them.
+
     >>> str(gain_under("ndcg@5", "standard")), str(gain_under("ndcg@5", "letor"))
     ('ndcg(discount=log2)@5', 'ndcg(discount=letor)@5')
     """
-    return as_gain(gain, as_convention(convention).discount)
+    return bound(as_gain(gain, as_convention(convention).discount))[0]
 
 
 def gain_criterion(
@@ -76,14 +76,10 @@ def gain_criterion(
     weighted    Whether rows have weights.
     """
     if selection.criterion is None and (weighted or not isinstance(gain, NDCG)):
-        settings = native_settings(SmoothedIndicator(0.05), 1, 0)
 
         def gain_itself(part: TrainingSet, scores: Floats) -> Floats:
-            # The scores are the negative ranks, which are at least 1 apart, and sigma is 0.05. With such a
-            # small sigma, the matrix of rank probabilities is exactly the permutation matrix of the ranking,
-            # and the expected gain is the gain of the ranking.
-            apart = -ranks_of(one_score_per_row(scores), part.groups).astype(np.float64)
-            return grouped_gain(apart, part.y, part.groups, gain, settings, part.sample_weight, None)[0]
+            ranks = ranks_of(one_score_per_row(scores), part.groups)
+            return ranking_gain(gain, part.labels, ranks, part.groups, part.sample_weight)
 
-        return gain_itself, "gain" if isinstance(gain, RankLinear) else str(gain)
+        return gain_itself, gain.text or "gain"
     return metric_criterion("ndcg@1-10" if selection.criterion is None else selection.criterion, convention)

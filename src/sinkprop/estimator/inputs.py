@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sinkprop.common.types import Floats
 from sinkprop.data.categories import refuse_categories
-from sinkprop.data.checks import as_features, as_labels, as_query_weight, nan_for_masked
+from sinkprop.data.checks import as_features, as_label_columns, as_labels, as_query_weight, nan_for_masked
 from sinkprop.data.doubtful_data import warn_of_column_values, warn_of_equal_labels
 from sinkprop.data.feature_scaling import scale_by_query
 from sinkprop.data.kinds import has_own_queries, is_elsewhere, is_stored_set
@@ -28,6 +28,8 @@ from sinkprop.estimator.fit_arguments import (
     one_each,
     text_column,
 )
+from sinkprop.objective.gains import as_gain, bound
+from sinkprop.objective.gains.base import with_bound_arrays
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
@@ -147,14 +149,19 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             queries = X if isinstance(X, Queries) else in_memory(X, allow_nan=self._allow_nan)
             X = self._features_of(queries, reset=not name, name=f"{name}X")
             warn_of_equal_labels([queries.y], name=name)
-            return self._sorted_set(X, queries.y, queries.groups, sample_weight, query_weight)
+            y, columns = self._label_columns(queries.y, name)
+            return self._sorted_set(X, y, queries.groups, sample_weight, query_weight, columns)
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: one label per row."
             )
         X = self._features(X, reset=not name, name=f"{name}X")
         n = len(X)
-        labels = as_labels(label_column(y, name), n, rows_of=f"{name}X")
+        if _several_columns(y) and self._takes_label_columns:
+            labels, columns = self._label_columns(as_label_columns(y, n, rows_of=f"{name}X"), name)
+        else:
+            labels = as_labels(label_column(y, name), n, rows_of=f"{name}X")
+            labels, columns = self._label_columns(labels, name)
         warn_of_equal_labels([labels], name=name)
         if not name:
             warn_of_column_values(X, getattr(self, "feature_names_in_", None), labels, qid)
@@ -169,10 +176,36 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             groups = group_rows(None, n)
         else:
             groups = self._required(self._optional_groups(qid, group, n, name=name), n, "fit")
-        return self._sorted_set(X, labels, groups, sample_weight, query_weight)
+        return self._sorted_set(X, labels, groups, sample_weight, query_weight, columns)
+
+    _takes_label_columns = False  # whether the ranker has a gain, which may read several labels per document
+
+    def _label_columns(self, labels: Floats, name: str) -> tuple[Floats, Floats | None]:
+        """Return one label per document, (N,), and all label columns (N, L), or None if there is only one.
+
+        Arrays that the ranker's gain holds become columns of the training labels.
+        """
+        gain = getattr(self, "gain", None) if self._takes_label_columns else None
+        if gain is None:
+            return labels, None
+        gain = as_gain(gain)
+        if bound(gain)[1] and name:
+            raise ValueError(
+                f"gain: {gain} holds an array with one row per training document, and eval_set has other "
+                "documents. Pass the array as a further column of both label arrays, and the number of the "
+                "column to the gain."
+            )
+        gain, labels = with_bound_arrays(gain, labels)
+        return gain.relevance(labels), None if labels.ndim == 1 else labels
 
     def _sorted_set(
-        self, X: NDArray[Any], labels: Floats, groups: Groups, sample_weight: Any, query_weight: Any
+        self,
+        X: NDArray[Any],
+        labels: Floats,
+        groups: Groups,
+        sample_weight: Any,
+        query_weight: Any,
+        columns: Floats | None = None,
     ) -> TrainingSet:
         n = len(labels)
         row_weight = None if sample_weight is None else expanded_weight(sample_weight, n)
@@ -182,8 +215,9 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             rows = groups.rows
             X, labels = X[rows], labels[rows]
             row_weight = None if row_weight is None else row_weight[rows]
+            columns = None if columns is None else columns[rows]
             groups = groups.sorted
-        return TrainingSet(X, labels, groups, row_weight, weight)
+        return TrainingSet(X, labels, groups, row_weight, weight, columns)
 
     def _evaluation_sets(
         self,
@@ -296,3 +330,11 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
                 "predict needs qid= with normalization='query', which scales features within each query."
             )
         return scale_by_query(X, groups)
+
+
+def _several_columns(y: Any) -> bool:
+    """Whether labels have several columns."""
+    shape = getattr(y, "shape", None)
+    if not isinstance(shape, tuple):
+        shape = np.asarray(y).shape
+    return len(shape) == 2 and shape[1] > 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,10 +13,11 @@ from numpy.typing import ArrayLike
 from sinkprop import _native
 from sinkprop.common.arguments import number, numbers, threads
 from sinkprop.common.types import Floats, Integers, Singles
-from sinkprop.data.checks import as_labels, as_query_weight, as_sample_weight, as_scores
+from sinkprop.data.checks import as_label_columns, as_query_weight, as_sample_weight, as_scores
 from sinkprop.data.queries import Groups
 from sinkprop.objective.gains import Gain, as_gain
-from sinkprop.objective.native_terms import native_gains, native_settings
+from sinkprop.objective.gains.base import with_bound_arrays
+from sinkprop.objective.native_terms import NativeGains, native_gains, native_settings
 from sinkprop.objective.relaxations import SmoothedIndicator
 
 __all__ = ["Derivatives", "TreeLoss", "whole_of"]
@@ -88,6 +90,21 @@ class TreeLoss:
             raise ValueError(f"seed must be a whole number, not below 0; got {self.seed!r}.")
         native_settings(SmoothedIndicator(kernel="laplace"), self.n_iter, self.epsilon)
 
+    def fitted(self, labels: Floats) -> TreeLoss:
+        """Return the loss with the parameters of its gain that depend on the training labels.
+
+        Parameters
+        ----------
+        labels : array of shape (N,) or (N, L)
+            Labels of all training documents.
+
+        Returns
+        -------
+        TreeLoss
+            The loss.
+        """
+        return replace(self, gain=as_gain(self.gain).fitted(labels))
+
 
 def whole_of(sizes: Integers, weights: Floats | None = None) -> tuple[float, float]:
     """Sum of the query weights, and the weighted mean number of documents per query."""
@@ -108,8 +125,8 @@ class Derivatives:
     ----------
     loss : TreeLoss
         Settings of the loss.
-    labels : array of shape (N,)
-        Relevance of each document, not below 0.
+    labels : array of shape (N,) or (N, L)
+        Relevance of each document, not below 0; several columns for a gain that reads several labels.
     groups : Groups
         Queries of the rows.
     sample_weight : array of shape (N,), optional
@@ -151,10 +168,9 @@ class Derivatives:
     ) -> None:
         n = int(groups.offsets[-1])
         self.loss, self.groups, self.n_threads = loss, groups, n_threads
-        self.labels = as_labels(labels, n)
+        gain, self.labels = with_bound_arrays(as_gain(loss.gain), as_label_columns(labels, n))
         self.sample_weight = None if sample_weight is None else as_sample_weight(sample_weight, n)
         self.query_weight = None if query_weight is None else as_query_weight(query_weight, groups, n)
-        gain = as_gain(loss.gain)
         self._gains = native_gains(gain, self.labels, groups, self.sample_weight)
         self._widths = np.array(loss.widths)
         self._settings = native_settings(SmoothedIndicator(kernel="laplace"), loss.n_iter, loss.epsilon)
@@ -213,7 +229,9 @@ class Derivatives:
         if len(x) != n:
             raise ValueError(f"scores must have one value per row: {n} rows, but {len(x)} scores.")
         per_query, gradient, hessian = np.empty(len(self._factors)), np.empty(n, "f4"), np.empty(n, "f4")
-        _native.tree_derivatives(
+        plain = isinstance(self._gains, NativeGains)
+        evaluate: Any = _native.tree_derivatives if plain else _native.tree_terms
+        evaluate(
             x,
             offsets=self.groups.offsets,
             rows=self.groups.rows,

@@ -39,7 +39,7 @@ from sinkprop.gbdt.parameters import (
     resolved,
 )
 from sinkprop.gbdt.threads import watching_time
-from sinkprop.objective.gains import Gain, RankLinear
+from sinkprop.objective.gains import Gain, as_gain
 
 __all__ = ["BoostedRanker"]
 
@@ -188,6 +188,8 @@ class BoostedRanker(FittedTrees):
     >>> ranker.rank([[0, 0, 0], [-2, 0, 0], [1, 0, 0]], qid=[1, 1, 1])
     array([3, 1, 2])
     """
+
+    _takes_label_columns = True
 
     def __init__(
         self,
@@ -480,11 +482,11 @@ class BoostedRanker(FittedTrees):
 
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = {
-            name: plain_data(value, RankLinear)
+            name: plain_data(value, Gain)
             for name, value in self.get_params(deep=False).items()
             if name not in OF_THE_RUN and not names_a_file(name)
         }
-        saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
+        saved["gain"] = as_gain(self.gain).text
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
         if not isinstance(saved["random_state"], int):
             saved["random_state"] = None

@@ -35,8 +35,9 @@ from sinkprop.linear.inputs import Sources
 from sinkprop.linear.problem import linear_scores
 from sinkprop.linear.recipe import Finished, Recipe, ResumeError, train
 from sinkprop.linear.records import Annealing, FitResult, Stage
+from sinkprop.linear.tasks import LargestLabels
 from sinkprop.model_files import ModelFileError, read_model, saved_floats, write_model
-from sinkprop.objective.gains import RankLinear
+from sinkprop.objective.gains import as_gain
 from sinkprop.objective.rank_distribution import partitioned_ranks
 from sinkprop.objective.relaxations import (
     SmoothedIndicator,
@@ -64,6 +65,7 @@ class AnnealedRanker(BaseRanker):
 
     # Annealing if the parameter `annealing` is None; with None, the penalty decreases instead.
     default_annealing: Annealing | None = None
+    _takes_label_columns = True
     averages = True  # whether the model is an average of stages if `selection` names no rule
 
     def _fit_elsewhere(
@@ -143,7 +145,7 @@ class AnnealedRanker(BaseRanker):
             self._fit_source(sources.of_rows(data), own)
 
     def _fit_source(self, data: Source, validation: Source | None) -> None:
-        recipe = self._recipe(weighted=data.weighted_rows)
+        recipe = self._recipe(weighted=data.weighted_rows, data=data)
         resumed, write = self._checkpointing(data, validation, recipe)
         try:
             with progress_line(bool(self.verbose)) as notify:
@@ -185,12 +187,15 @@ class AnnealedRanker(BaseRanker):
             top=self.top,
         )
 
-    def _recipe(self, *, weighted: bool) -> Recipe:
+    def _recipe(self, *, weighted: bool, data: Source | None = None) -> Recipe:
         """Check the parameters of the ranker and return them as a `Recipe`.
 
         weighted  Whether rows have weights.
+        data      Training queries, from which the gain may take parameters.
         """
         gain = gain_under(self.gain, self.convention)
+        if data is not None and gain.unfitted:
+            gain = gain.fitted(data.run(LargestLabels())[None])
         relaxation = as_relaxation(self.relaxation)
         selection = as_selection(self.selection)
         annealing = self.default_annealing if self.annealing is None else self.annealing
@@ -266,7 +271,7 @@ class AnnealedRanker(BaseRanker):
 
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = {k: v for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
-        saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
+        saved["gain"] = as_gain(self.gain).text
         if "relaxation" in saved:
             saved["relaxation"] = relaxation_record(self.relaxation_)
         if self.penalty is not None:

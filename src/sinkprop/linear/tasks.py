@@ -28,9 +28,9 @@ from sinkprop.estimator.splits import NO_PATH
 from sinkprop.linear.exact_sums import ExactSum, add_products, add_rows
 from sinkprop.linear.problem import row_scores
 from sinkprop.linear.resampling import gathered, resampled
-from sinkprop.objective.expected_gain import grouped_gain, scale_queries
+from sinkprop.objective.expected_gain import prepared_gain, scale_queries
 from sinkprop.objective.gains import Gain
-from sinkprop.objective.native_terms import NativeSettings
+from sinkprop.objective.native_terms import NativeGains, NativeSettings, NativeTerms, native_gains
 from sinkprop.objective.rank_distribution import partitioned_ranks
 from sinkprop.objective.relaxations import Relaxation
 
@@ -71,6 +71,17 @@ class Extent:
         X = block.data.X
         largest = np.maximum(X.max(axis=0), -X.min(axis=0)).astype(np.float64)
         return np.append(largest, block.data.y.max())
+
+    def combine(self, parts: Sequence[Floats]) -> Floats:
+        return np.asarray(np.max(parts, axis=0))
+
+
+@dataclass(frozen=True)
+class LargestLabels:
+    """Task that finds the largest label of each label column, (L,)."""
+
+    def __call__(self, block: Block) -> Floats:
+        return np.atleast_1d(block.data.labels.max(axis=0))
 
     def combine(self, parts: Sequence[Floats]) -> Floats:
         return np.asarray(np.max(parts, axis=0))
@@ -326,13 +337,11 @@ class Evaluate:
         """
         paths = tuple(point.path for point in self.points)
         stack = block.keep(("stack", paths, self.resample, self.seed), lambda: self._stacked(block))
-        if stack.groups is None:
+        if stack.groups is None or stack.gains is None:
             return [np.zeros(0) for _ in paths], np.zeros((len(paths), theta.size // len(paths)))
         x = theta if stack.drawn is None else theta[stack.drawn]
         x = x[:, 0] if x.shape[1] == 1 else x
-        values, g = grouped_gain(
-            x, stack.y, stack.groups, self.gain, self.settings, stack.weight, 1, factor=1.0
-        )
+        values, g = prepared_gain(x, stack.groups, stack.gains, self.settings, 1, factor=1.0)
         copies = max(1, self.resample)
         by_point = np.array([1 / (copies * (point.total_weight or point.n_queries)) for point in self.points])
         values *= np.repeat(by_point, stack.counts)
@@ -367,20 +376,14 @@ class Evaluate:
             sizes.append(groups.sizes)
             counts.append(len(groups.sizes))
         if not rows:
-            return _Stack(None, None, np.zeros(0), None, tuple(counts))
+            return _Stack(None, None, None, tuple(counts))
         taken, together = np.concatenate(rows), np.concatenate(sizes)
-        if self.resample:
-            of = taken % n
-            weight = None if data.sample_weight is None else data.sample_weight[of]
-            return _Stack(Groups.of_sizes(together), taken, data.y[of], weight, tuple(counts))
         every = len(taken) == n * len(self.points)  # in order then, since the rows of a block are sorted
-        return _Stack(
-            Groups.of_sizes(together, rows=None if every else taken),
-            None,
-            np.tile(data.y, len(self.points)),
-            None if data.sample_weight is None else np.tile(data.sample_weight, len(self.points)),
-            tuple(counts),
-        )
+        of = taken % n if self.resample else np.tile(np.arange(n), len(self.points))
+        stacked = Groups.of_sizes(together, rows=None if self.resample or every else taken)
+        weight = None if data.sample_weight is None else data.sample_weight[of]
+        prepared = native_gains(self.gain, data.labels[of], stacked, weight)
+        return _Stack(stacked, taken if self.resample else None, prepared, tuple(counts))
 
     def combine(self, parts: Sequence[list[Evaluated]]) -> list[Evaluated]:
         return [reduce(add, each) for each in zip(*parts, strict=True)]
@@ -394,15 +397,13 @@ class _Stack:
 
     groups  Queries of all paths; None if there are none.
     drawn   Rows of documents drawn at random; None if the queries are the original ones.
-    y       Labels of the rows of the stack, or of the drawn documents.
-    weight  Row weights, or None.
+    gains   Gain of the rows of the stack, or of the drawn documents; None if there are no queries.
     counts  Number of queries of each path.
     """
 
     groups: Groups | None
     drawn: Integers | None
-    y: Floats
-    weight: Floats | None
+    gains: NativeGains | NativeTerms | None
     counts: tuple[int, ...]
 
 
@@ -470,10 +471,11 @@ class Assess:
     def _criterion(self, block: Block, groups: Groups, scorer: Linear) -> Floats:
         """Criterion (q,) of the queries `groups` of the block, with the scores of `scorer`."""
         data = block.data
-        X, y, weight = data.X, data.y, data.sample_weight
+        X, y, weight, columns = data.X, data.y, data.sample_weight, data.columns
         if groups.rows is not None:
             X, y = X[groups.rows], y[groups.rows]
             weight = None if weight is None else weight[groups.rows]
+            columns = None if columns is None else columns[groups.rows]
             groups = groups.sorted
         scores = scorer(X)
         if scores.ndim == 2:
@@ -481,7 +483,8 @@ class Assess:
                 scores, groups, self.relaxation, n_iter=self.n_iter, epsilon=self.epsilon, top=self.top
             )
             scores = -ranks.astype(np.float64)
-        return self.criterion_of(TrainingSet(np.empty((len(y), 0)), y, groups, weight), scores)
+        part = TrainingSet(np.empty((len(y), 0)), y, groups, weight, columns=columns)
+        return self.criterion_of(part, scores)
 
     def combine(self, parts: Sequence[Assessed]) -> Assessed:
         validation = {

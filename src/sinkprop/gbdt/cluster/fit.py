@@ -26,6 +26,7 @@ from sinkprop.gbdt.growing.loop import BoostingFit
 from sinkprop.gbdt.growing.rows import SparseRows
 from sinkprop.gbdt.growing.settings import FitSettings
 from sinkprop.gbdt.growing.validation import checked_criterion
+from sinkprop.objective.gains import as_gain
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -109,6 +110,12 @@ def check_settings(settings: FitSettings, callbacks: Any) -> None:
     callbacks  Argument of `fit`.
     """
     settings.check_one_booster("cluster")
+    gain = as_gain(settings.loss.gain)
+    if gain.unfitted:
+        raise ValueError(
+            f"gain: on a cluster, no process sees all labels, so that {gain} must state the highest grade: "
+            "set max_label=, or max_grade in the text form, such as 'err(max_grade=4)@10'."
+        )
     for name, given in (("callbacks", callbacks), ("linear_tree", settings.others.get("linear_tree"))):
         if given:
             raise ValueError(f"{name} cannot be given with cluster=: it works only in one process.")

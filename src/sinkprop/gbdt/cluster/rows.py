@@ -71,7 +71,7 @@ class OwnQueries:
                 sizes[counted.query : counted.query + n] = counts[used]
                 if data.query_weight is not None:
                     weights[counted.query : counted.query + n] = data.query_weight[used]
-                labels.append(data.y[own])
+                labels.append(data.labels[own])
                 row_weights.append(None if data.sample_weight is None else data.sample_weight[own])
                 rows = int(own.sum())
                 if wanted is not None:
@@ -226,7 +226,7 @@ def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) 
         if part is not None:
             expected = Derivatives(
                 settings.loss,
-                part.y,
+                part.labels,
                 part.groups,
                 sample_weight=part.sample_weight,
                 query_weight=None if weight is None else weight[own.numbers],
@@ -255,9 +255,11 @@ def _joined(parts: Sequence[TrainingSet]) -> TrainingSet:
     sizes = np.concatenate([part.groups.sizes for part in parts])
     weights = [part.sample_weight for part in parts if part.sample_weight is not None]
     y = np.concatenate([part.y for part in parts])
+    columns = [part.columns for part in parts if part.columns is not None]
     return TrainingSet(
         np.empty((len(y), 0)),
         y,
         Groups.of_sizes(sizes),
         np.concatenate(weights) if len(weights) == len(parts) else None,
+        columns=np.concatenate(columns) if columns else None,
     )

@@ -40,7 +40,7 @@ def fit_boosters(
         raise ValueError(
             "linear_tree needs the features in memory: fit to the result of the stored set's load()."
         )
-    loss, n_threads = settings.loss, settings.n_threads
+    loss, n_threads = settings.loss.fitted(data.labels), settings.n_threads
     part, validation = divided(
         counting(data),
         eval_set,
@@ -57,7 +57,7 @@ def fit_boosters(
     derivatives = [
         Derivatives(
             replace(loss, seed=loss.seed + number),
-            part.y,
+            part.labels,
             part.groups,
             sample_weight=part.sample_weight,
             query_weight=part.query_weight,
@@ -99,7 +99,7 @@ def _grow_together(
         validation = cross_validation(
             part,
             count,
-            loss=settings.loss,
+            loss=settings.loss.fitted(part.labels),
             criterion=settings.criterion,
             convention=settings.convention,
             n_threads=settings.n_threads,

@@ -15,7 +15,7 @@ from sinkprop.estimator.criteria import Criterion, metric_criterion
 from sinkprop.estimator.selection import Selection, mean_over_queries
 from sinkprop.estimator.splits import divide
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
-from sinkprop.objective.gains import RankLinear
+from sinkprop.objective.gains import as_gain
 
 __all__ = [
     "Validation",
@@ -77,7 +77,7 @@ def checked_criterion(
 
 def expected_name(loss: TreeLoss) -> str:
     """Return the name of the expected gain as a criterion, such as "expected ndcg(discount=log2)"."""
-    return "expected gain" if isinstance(loss.gain, RankLinear) else f"expected {loss.gain}"
+    return f"expected {as_gain(loss.gain).text or 'gain'}"
 
 
 def divided(
@@ -138,7 +138,7 @@ def _mean_criterion(
     if named is None:
         expected = Derivatives(
             loss,
-            data.y,
+            data.labels,
             data.groups,
             sample_weight=data.sample_weight,
             query_weight=weight,

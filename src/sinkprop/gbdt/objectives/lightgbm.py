@@ -15,7 +15,7 @@ from sinkprop.common.types import Singles
 from sinkprop.data.queries import Groups
 from sinkprop.gbdt.derivatives import GAIN, Derivatives, TreeLoss
 from sinkprop.gbdt.objectives.prepared import Layouts, consecutive, kept, present, settings_text, tree_loss
-from sinkprop.objective.gains import Gain, as_gain
+from sinkprop.objective.gains import Gain, RankLinearGain, as_gain
 
 __all__ = ["LightGBMObjective", "lightgbm_objective"]
 
@@ -185,7 +185,7 @@ def _check_whole_queries(dataset: Any) -> None:
 
 def _check_weights_count(weight: NDArray[Any], groups: Groups, gain: Gain) -> None:
     """Warn if row weights are equal within each query and have no effect, because the gain is normalized."""
-    if not gain.normalized or weight.shape != (groups.offsets[-1],):
+    if not (isinstance(gain, RankLinearGain) and gain.normalized) or weight.shape != (groups.offsets[-1],):
         return
     starts = groups.offsets[:-1]
     least, most = np.minimum.reduceat(weight, starts), np.maximum.reduceat(weight, starts)

@@ -23,8 +23,9 @@ from sinkprop.metrics.conventions import Convention, as_convention
 from sinkprop.metrics.evaluation import evaluate
 from sinkprop.metrics.measures import Metric, parse_metrics
 from sinkprop.metrics.ranked_labels import Ranked, Ties
-from sinkprop.metrics.ranking import one_score_per_row
-from sinkprop.objective.gains import NDCG, Gain, Precision, RankLinear, as_gain
+from sinkprop.metrics.ranking import one_score_per_row, ranks_of
+from sinkprop.objective.expected_gain import ranking_gain
+from sinkprop.objective.gains import NDCG, Gain, Precision, RankLinearGain, as_gain
 
 __all__ = [
     "CatBoostMetric",
@@ -324,7 +325,7 @@ def gain_name(gain: Gain) -> str:
         return text_form("ndcg", [f"discount={gain.discount}", f"gain={gain.gain}"], gain.k)
     if isinstance(gain, Precision):
         return text_form("p", [f"threshold={digits(gain.threshold)}"], gain.k)
-    return "gain" if isinstance(gain, RankLinear) else str(gain)
+    return gain.text or "gain"
 
 
 def gain_values(gain: Gain, y: Floats, x: Floats, groups: Groups, *, ties: Ties = "file") -> Floats:
@@ -338,6 +339,10 @@ def gain_values(gain: Gain, y: Floats, x: Floats, groups: Groups, *, ties: Ties 
     x     Scores (N,).
     ties  Rule for documents with equal scores, see `Convention`.
     """
+    if not isinstance(gain, RankLinearGain):
+        if ties != "file":
+            raise ValueError(f"ties must be 'file' for the gain {gain}; got {ties!r}.")
+        return ranking_gain(gain, y, ranks_of(x, groups), groups)
     if not gain.separable:
         return _table_values(gain, y, x, groups, ties)
     worth, codes = np.unique(gain.gains(y), return_inverse=True)
@@ -350,7 +355,7 @@ def gain_values(gain: Gain, y: Floats, x: Floats, groups: Groups, *, ties: Ties 
     return values
 
 
-def _table_values(gain: Gain, y: Floats, x: Floats, groups: Groups, ties: Ties) -> Floats:
+def _table_values(gain: RankLinearGain, y: Floats, x: Floats, groups: Groups, ties: Ties) -> Floats:
     if ties not in ("file", "average"):
         raise ValueError(f"ties must be 'file' or 'average' for a gain with a table; got {ties!r}.")
     classes, D = gain.class_discounts(y, groups.longest)
